@@ -1,0 +1,6 @@
+"""Benchmarks: one file per workload; each holds its program once, written against an array namespace ``xp``.
+
+Claims are ratios measured in one run (`ratios`), on seeded inputs (`inputs`), of systems that run the same text
+(`systems`). ``DISTARRAY_BENCH_SIZE`` chooses the size (`sizes`). ``asv run`` records everything over time;
+``python asv_bench/compare.py`` prints the goals and what this machine makes of them.
+"""

@@ -1,0 +1,135 @@
+"""Base: storage with versions, and reading and writing one of its versions through a lens.
+
+A view and its base share one `Base`, which names the node of the current version. Reading through a view is a node on
+that version; writing makes a new version, which every alias sees and no pending expression does. Everything here is
+functional: that a new version may take over the buffers of the old one is found out when it is evaluated.
+"""
+
+from __future__ import annotations
+
+from distarray.errors import DeletedArrayError
+from distarray.expr.bind import bind_create, bind_get, bind_map, bind_put, bind_reshape
+from distarray.expr.expr import Expr, Scalar
+from distarray.expr.lens import Affine, Lens, Reshape
+from distarray.ops.creation import FULL, fill_value_of
+from distarray.ops.elementwise import ASTYPE, imag, real
+from distarray.ops.manipulation import broadcast_lens
+from distarray.types import DType, Shape
+
+__all__ = ["Base", "cast", "put", "read"]
+
+
+class Base:
+    """Storage with versions: what views alias.
+
+    Attributes
+    ----------
+    expr
+        Node of the current version; None after ``delete()``.
+    slot
+        Keeps the result of that node: see `Expr.hold`.
+    version
+        Number of the current version; views compare it to know whether what they read is up to date.
+    """
+
+    __slots__ = ("__weakref__", "expr", "slot", "version")
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr: Expr | None = expr
+        self.slot: object = expr.hold()
+        self.version = 0
+
+    @property
+    def current(self) -> Expr:
+        """Node of the current version.
+
+        Raises
+        ------
+        DeletedArrayError
+            After ``delete()``.
+        """
+        if self.expr is None:
+            raise DeletedArrayError("the array was deleted by x.delete(), which is the last use of it and of its views")
+        return self.expr
+
+    def advance(self, expr: Expr) -> None:
+        """Let `expr` be the next version."""
+        slot = expr.hold()
+        self.expr = expr
+        self.slot = slot
+        self.version += 1
+
+    def drop(self) -> None:
+        """Forget the storage: every later use raises."""
+        self.expr = None
+        self.slot = None
+        self.version += 1
+
+
+def read(expr: Expr, lens: Lens) -> Expr:
+    """The node of what `lens` sees of a version."""
+    for link in lens:
+        if type(link) is Affine:
+            expr = bind_get(expr, link)
+        elif type(link) is Reshape:
+            expr = bind_reshape(expr, link.shape)
+        else:
+            expr = real(expr) if link.part == "real" else imag(expr)  # type: ignore[union-attr]  # a Component
+    return expr
+
+
+def put(expr: Expr, lens: Lens, value: Expr | Scalar) -> Expr:
+    """The version after `expr` in which what `lens` sees is `value`.
+
+    Parameters
+    ----------
+    value
+        Broadcasts to the shape of the view, and casts to its dtype without further question; a scalar has the dtype.
+    """
+    if not lens:
+        return _whole(expr, value)
+    link, rest = lens[0], lens[1:]
+    if type(link) is Affine:
+        if not rest:
+            return bind_put(expr, link, _without_leading_ones(value, link.shape))
+        return bind_put(expr, link, put(bind_get(expr, link), rest, value))
+    if type(link) is Reshape:
+        return bind_reshape(put(bind_reshape(expr, link.shape), rest, value), expr.shape)
+    return _put_component(expr, link.part, rest, value)  # type: ignore[union-attr]  # a Component
+
+
+def _put_component(expr: Expr, part: str, rest: Lens, value: Expr | Scalar) -> Expr:
+    parts = {"real": real(expr), "imag": imag(expr)}
+    parts[part] = put(parts[part], rest, value)
+    combined: Expr = bind_map(COMPLEX, (parts["real"], parts["imag"]))
+    return combined
+
+
+def _whole(expr: Expr, value: Expr | Scalar) -> Expr:
+    """A version that has nothing of `expr` but its shape, dtype and pin: no put, the value itself."""
+    if type(value) is not Expr:
+        return bind_create(FULL, expr.shape, expr.dtype, expr.env, (), fill_value_of(value, expr.dtype), expr.pin)
+    value = _without_leading_ones(value, expr.shape)
+    assert type(value) is Expr
+    if value.dtype != expr.dtype:
+        value = cast(value, expr.dtype)
+    if value.shape != expr.shape:
+        value = bind_get(value, broadcast_lens(value.shape, expr.shape))
+    if expr.pin is not None and value.pin != expr.pin:
+        # A base keeps the sharding that its owner asked for, whatever is written to it.
+        value = cast(value, expr.dtype)
+        value.pin = expr.pin
+    return value
+
+
+def _without_leading_ones(value: Expr | Scalar, shape: Shape) -> Expr | Scalar:
+    # numpy lets a value of more axes be assigned if the additional ones have extent 1
+    if type(value) is Expr and value.ndim > len(shape):
+        return bind_reshape(value, value.shape[value.ndim - len(shape) :])
+    return value
+
+
+def cast(expr: Expr, dtype: DType) -> Expr:
+    """A new node with the elements of `expr` as `dtype`; of a complex number its real part."""
+    result: Expr = bind_map(ASTYPE, (expr,), (dtype.str,))
+    return result

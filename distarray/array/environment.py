@@ -1,0 +1,179 @@
+"""The current team and device: where creators make arrays unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, TypeAlias
+
+from distarray import config
+from distarray.execution.placement import active_client, resolve_members, team_for_client
+from distarray.expr.expr import Environment
+from distarray.sharding import team as _team
+from distarray.sharding.layout import LayoutLike
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.spec import ShardingLike, parse_sharding
+from distarray.sharding.team import Team
+from distarray.types import DType, Shape
+
+__all__ = ["TeamLike", "check_device", "current_device", "current_team", "environment", "parse_pin", "use"]
+
+#: What creators take for ``team=``: a team, None (not distributed), or ``"current"``.
+TeamLike: TypeAlias = Team | None | Literal["current"]
+
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?|strict(:[12])?")
+
+# The execution layer knows who the members of a new team are.
+_team.resolve_members = resolve_members
+
+#: What ``use`` says in this context: team and device, ``"current"`` and None where it says nothing.
+_used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environment", default=("current", None))
+_lock = threading.Lock()
+_process_environments: dict[str, Environment] = {}
+
+
+def _n_threads() -> int:
+    """Threads of this process that can run at once."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _process_team() -> Team:
+    return _process_environment("cpu").team  # type: ignore[return-value]  # it has one
+
+
+def _process_environment(device: str) -> Environment:
+    # One object: environments are compared by identity first.
+    env = _process_environments.get(device)
+    if env is None:
+        with _lock:
+            known = next(iter(_process_environments.values()), None)
+            n = _n_threads()
+            team = Team((n,), ("T",), members=tuple(range(n))) if known is None else known.team
+            env = _process_environments.setdefault(device, Environment(team, device))
+    return env
+
+
+def _inside_task() -> bool:
+    """Whether this thread runs a task, of the in-process executor or of a Dask worker."""
+    return threading.current_thread().name.startswith(("distarray", "Dask-"))
+
+
+def current_team() -> Team | None:
+    """The team of arrays that are made without saying where.
+
+    The team that an enclosing `use` names; else the workers of the active Dask client; else the threads of this
+    process. Inside a task it is None: what a task computes stays in it.
+    """
+    used = _used.get()[0]
+    if used != "current":
+        return used
+    if config.get("team") is None or _inside_task():
+        return None
+    client = active_client()
+    return _process_team() if client is None else team_for_client(client)
+
+
+def current_device() -> str:
+    """The device of arrays that are made without saying where."""
+    return _used.get()[1] or config.get("device")  # type: ignore[no-any-return]  # a checked string
+
+
+@contextmanager
+def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]:
+    """Make arrays on this team and device for a ``with`` block.
+
+    Parameters
+    ----------
+    team
+        None: not distributed. ``"current"``: as outside the block.
+    device
+        None: as outside the block.
+    """
+    outer = _used.get()
+    if device is not None:
+        check_device(device)
+    token = _used.set((outer[0] if team == "current" else team, device or outer[1]))
+    try:
+        yield
+    finally:
+        _used.reset(token)
+
+
+def check_device(device: Any) -> str:
+    """`device` if it is a device string that can be had here.
+
+    Raises
+    ------
+    ValueError
+        If it is no device string.
+    RuntimeError
+        If CuPy, a GPU or array_api_strict is missing.
+    """
+    if device == "cpu":
+        return "cpu"
+    if not isinstance(device, str) or not _DEVICE.fullmatch(device):
+        raise ValueError(f"device={device!r} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
+    from distarray.execution.backends import backend_for
+
+    backend_for(device, 0)
+    return device
+
+
+def environment(team: TeamLike = "current", device: str | None = None) -> Environment:
+    """The environment that ``team=`` and ``device=`` of a creator mean.
+
+    Raises
+    ------
+    TypeError
+        If `team` is none.
+    ValueError
+        If `device` is no device string.
+    """
+    if device is None:
+        device = current_device()
+    elif device != "cpu":
+        check_device(device)
+    if team == "current":
+        team = current_team()
+    elif team is not None and not isinstance(team, Team):
+        raise TypeError(f"team={team!r} is no Team; use dx.Team(shape, axes), None, or leave it out")
+    known = _process_environments.get(device)
+    if known is not None and known.team is team:
+        return known
+    if team is not None and team.client is None and team is _process_team():
+        return _process_environment(device)
+    return Environment(team, device)
+
+
+def parse_pin(
+    sharding: ShardingLike, layout: LayoutLike | None, shape: Shape, dtype: DType, env: Environment
+) -> Sharding | None:
+    """The sharding that ``sharding=`` and ``layout=`` of a creator ask for; None leaves it to the planner.
+
+    Raises
+    ------
+    ShardingError
+        If they do not fit the shape, the dtype or the team.
+    """
+    if sharding is None and layout is None:
+        return None
+    if env.team is None:
+        if sharding is not None:
+            raise ValueError(f"sharding={sharding!r} needs a team, but team=None is not distributed")
+        return parse_sharding(None, shape, Mesh(), dtype, layout)
+    if sharding is None:
+        # A layout is part of a type that says the cut too: the one that host arrays get.
+        sharding = _default_cut(shape, env.team)
+    return parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
+
+
+def _default_cut(shape: Shape, team: Team) -> tuple[tuple[str, ...] | None, ...]:
+    axis = next((a for a, n in enumerate(shape) if n >= team.size), None)
+    return tuple(tuple(reversed(team.axes)) if a == axis else None for a in range(len(shape)))

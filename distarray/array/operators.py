@@ -1,0 +1,223 @@
+"""Python's operators on arrays: arithmetic, comparison, bits, in place.
+
+A line ``__add__ = forward(ADD)`` is the whole operator. Operators go straight to `bind_map`: they are the path that
+overhead is measured on. What an operand may be is decided as numpy decides it: arrays, numbers and nested lists are
+taken, types that say how they deal with arrays (``__array_ufunc__``) are left to do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from distarray.array import writes
+from distarray.expr.bind import bind_map
+from distarray.expr.op import CATALOGUE, Op
+from distarray.ops import elementwise
+
+if TYPE_CHECKING:
+    from distarray.array.array import DistArray
+
+__all__ = ["Operators", "is_operand"]
+
+#: The other operand: an array, a number, or whatever numpy makes an array of.
+Operand: TypeAlias = Any
+#: A function of two operands that boxes its result.
+Function: TypeAlias = Callable[[Any, Any], Any]
+
+#: Types that are operands without further question.
+_PLAIN = {bool, int, float, complex, np.ndarray, np.float64, np.float32, np.int64, np.bool_}
+
+
+def is_operand(value: object) -> bool:
+    """Whether an operator takes `value`, rather than leaving the operation to it as numpy would."""
+    kind = type(value)
+    if kind in _PLAIN or hasattr(kind, "__dx_node__"):
+        return True
+    if hasattr(kind, "__array_ufunc__"):
+        return isinstance(value, np.ndarray | np.generic)
+    if isinstance(value, bool | int | float | complex):
+        return True
+    if hasattr(kind, "__array_priority__"):
+        return False
+    try:
+        return np.asarray(value).dtype.kind in "biufcMm"
+    except (TypeError, ValueError):
+        return False
+
+
+def _forward(function: Function) -> Callable[[DistArray, Operand], DistArray]:
+    def operator(self: DistArray, other: Operand, /) -> DistArray:
+        if type(other) not in _PLAIN and not is_operand(other):
+            return NotImplemented
+        return function(self, other)  # type: ignore[no-any-return]  # boxed as self is
+
+    return operator
+
+
+def _reflected(function: Function) -> Callable[[DistArray, Operand], DistArray]:
+    def operator(self: DistArray, other: Operand, /) -> DistArray:
+        if type(other) not in _PLAIN and not is_operand(other):
+            return NotImplemented
+        return function(other, self)  # type: ignore[no-any-return]
+
+    return operator
+
+
+def _inplace(function: Function, ufunc: str) -> Callable[[DistArray, Operand], DistArray]:
+    def operator(self: DistArray, other: Operand, /) -> DistArray:
+        if type(other) not in _PLAIN and not is_operand(other):
+            return NotImplemented
+        return writes.update(self, function, other, ufunc)
+
+    return operator
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[DistArray], DistArray]:
+    def operator(self: DistArray, /) -> DistArray:
+        return function(self)  # type: ignore[no-any-return]
+
+    return operator
+
+
+def _mapped(name: str) -> Function:
+    op: Op = CATALOGUE[name]
+
+    def function(x1: Operand, x2: Operand) -> Any:
+        return bind_map(op, (x1, x2))
+
+    return function
+
+
+def _compared(name: str, otherwise: bool | None) -> Callable[[DistArray, Operand], DistArray]:
+    """A comparison; of what numpy has no comparison for, `otherwise` everywhere, or an error."""
+    function = _mapped(name)
+
+    def operator(self: DistArray, other: Operand, /) -> DistArray:
+        if type(other) in _PLAIN or is_operand(other):
+            try:
+                return function(self, other)  # type: ignore[no-any-return]
+            except np.exceptions.DTypePromotionError:
+                if otherwise is None:
+                    raise
+            except TypeError:
+                # No loop for these dtypes: dates are never equal to numbers.
+                if otherwise is None:
+                    raise
+        elif otherwise is None or hasattr(type(other), "__array_ufunc__") or hasattr(type(other), "__array_priority__"):
+            return NotImplemented
+        from distarray.ops.creation import full_like
+
+        shape = np.broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
+        return full_like(self, otherwise, dtype=np.bool_, shape=shape)  # type: ignore[no-any-return]
+
+    return operator
+
+
+def power(x1: Operand, x2: Operand) -> Any:
+    """``x1 ** x2`` with numpy's own short cuts, which are faster than the general power and round differently."""
+    if type(x2) in (int, float) and hasattr(x1, "dtype"):
+        kind = x1.dtype.kind
+        if x2 == 2 and (kind in "fc" or (kind in "iu" and type(x2) is int)):
+            return elementwise.square(x1)
+        if kind in "fc":
+            if x2 == 0.5:
+                return elementwise.sqrt(x1)
+            if x2 == 1:
+                return elementwise.positive(x1)
+            if x2 == -1:
+                return elementwise.reciprocal(x1)
+    return elementwise.pow(x1, x2)
+
+
+def _matmul(x1: Operand, x2: Operand) -> Any:
+    from distarray.ops.contractions import matmul
+
+    return matmul(x1, x2)
+
+
+_add = _mapped("add")
+_subtract = _mapped("subtract")
+_multiply = _mapped("multiply")
+_divide = _mapped("divide")
+_floor_divide = _mapped("floor_divide")
+_remainder = _mapped("remainder")
+_and = _mapped("bitwise_and")
+_or = _mapped("bitwise_or")
+_xor = _mapped("bitwise_xor")
+_lshift = _mapped("bitwise_left_shift")
+_rshift = _mapped("bitwise_right_shift")
+
+
+class Operators:
+    """The operators of `DistArray`."""
+
+    __slots__ = ()
+
+    __add__ = _forward(_add)
+    __sub__ = _forward(_subtract)
+    __mul__ = _forward(_multiply)
+    __truediv__ = _forward(_divide)
+    __floordiv__ = _forward(_floor_divide)
+    __mod__ = _forward(_remainder)
+    __pow__ = _forward(power)
+    __matmul__ = _forward(_matmul)
+    __and__ = _forward(_and)
+    __or__ = _forward(_or)
+    __xor__ = _forward(_xor)
+    __lshift__ = _forward(_lshift)
+    __rshift__ = _forward(_rshift)
+
+    __radd__ = _reflected(_add)
+    __rsub__ = _reflected(_subtract)
+    __rmul__ = _reflected(_multiply)
+    __rtruediv__ = _reflected(_divide)
+    __rfloordiv__ = _reflected(_floor_divide)
+    __rmod__ = _reflected(_remainder)
+    __rpow__ = _reflected(elementwise.pow)
+    __rmatmul__ = _reflected(_matmul)
+    __rand__ = _reflected(_and)
+    __ror__ = _reflected(_or)
+    __rxor__ = _reflected(_xor)
+    __rlshift__ = _reflected(_lshift)
+    __rrshift__ = _reflected(_rshift)
+
+    __iadd__ = _inplace(_add, "add")
+    __isub__ = _inplace(_subtract, "subtract")
+    __imul__ = _inplace(_multiply, "multiply")
+    __itruediv__ = _inplace(_divide, "true_divide")
+    __ifloordiv__ = _inplace(_floor_divide, "floor_divide")
+    __imod__ = _inplace(_remainder, "remainder")
+    __ipow__ = _inplace(power, "power")
+    __imatmul__ = _inplace(_matmul, "matmul")
+    __iand__ = _inplace(_and, "bitwise_and")
+    __ior__ = _inplace(_or, "bitwise_or")
+    __ixor__ = _inplace(_xor, "bitwise_xor")
+    __ilshift__ = _inplace(_lshift, "left_shift")
+    __irshift__ = _inplace(_rshift, "right_shift")
+
+    __lt__ = _compared("less", None)
+    __le__ = _compared("less_equal", None)
+    __gt__ = _compared("greater", None)
+    __ge__ = _compared("greater_equal", None)
+    __eq__ = _compared("equal", False)  # type: ignore[assignment]  # elementwise, as numpy's
+    __ne__ = _compared("not_equal", True)  # type: ignore[assignment]
+    # Elementwise equality is no equality to hash by.
+    __hash__ = None  # type: ignore[assignment]
+
+    __neg__ = _unary(elementwise.negative)
+    __pos__ = _unary(elementwise.positive)
+    __abs__ = _unary(elementwise.abs)
+    __invert__ = _unary(elementwise.bitwise_invert)
+
+    def __divmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
+        if not is_operand(other):
+            return NotImplemented
+        return elementwise.divmod(self, other)
+
+    def __rdivmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
+        if not is_operand(other):
+            return NotImplemented
+        return elementwise.divmod(other, self)

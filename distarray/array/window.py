@@ -1,0 +1,164 @@
+"""The window of deferred work: when pending operations are run.
+
+Operations only build expressions. The nodes that handles refer to are listed here, per thread, weakly: a local that
+died leaves nothing. When the window is full, the next operation first runs what is pending and live (`enter`), so a
+loop of numpy statements needs no call that numpy does not have and runs in bounded memory.
+
+A window is a whole number of periods of the program: the places in the user's code that made the pending nodes are
+remembered, and once they repeat, every window begins at the same phase of the loop. So a loop has one plan, not one per
+phase.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+from distarray import config
+from distarray.execution import evaluate as evaluation
+from distarray.expr.expr import Expr
+
+__all__ = ["enter", "flush", "observe", "pending", "period_of", "register"]
+
+#: Windows that may be running on a cluster while the program goes on.
+IN_FLIGHT = 2
+
+
+class _Window:
+    """Pending nodes of one thread."""
+
+    __slots__ = ("__weakref__", "in_flight", "limit", "nodes", "places", "size")
+
+    def __init__(self) -> None:
+        self.nodes: list[weakref.ref[Expr]] = []
+        self.places: list[Hashable] = []
+        self.size = -1
+        self.limit = 0
+        self.in_flight: deque[list[Expr]] = deque()
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.window = _Window()
+        with _lock:
+            _windows.append(weakref.ref(self.window))
+
+
+_lock = threading.Lock()
+_windows: list[weakref.ref[_Window]] = []
+_local = _Local()
+
+
+def period_of(places: Sequence[Hashable]) -> int:
+    """The smallest period with which a sequence ends, seen at least twice; 0 if there is none.
+
+    >>> period_of("xyabcabcabc")
+    3
+    """
+    n = len(places)
+    if not n:
+        return 0
+    last = places[-1]
+    for p in range(1, n // 2 + 1):
+        if places[n - 1 - p] == last and places[n - p :] == places[n - 2 * p : n - p]:
+            # An inner loop repeats too: the outer one's period must hold for longer than one turn of it.
+            span = min(n, max(3 * p, 64)) // p * p
+            if span >= 2 * p and all(
+                places[i] == places[i - p] for i in range(n - 1, n - span + p - 1, -1)
+            ):
+                return p
+    return 0
+
+
+def enter() -> None:
+    """On entry of an operation, before its node exists: run what is pending if the window is full."""
+    window = _local.window
+    if len(window.places) >= window.limit:
+        _full(window)
+
+
+def _full(window: _Window) -> None:
+    size = config.get("window")
+    if size != window.size:
+        window.size, window.limit = size, size
+    if len(window.places) < window.limit or not window.places:
+        return
+    period = period_of(window.places)
+    window.limit = size // period * period if 0 < period <= size else size
+    flush()
+
+
+def register(node: Expr) -> None:
+    """A new node that a handle refers to."""
+    window = _local.window
+    window.nodes.append(weakref.ref(node))
+    origin = node.origin
+    window.places.append((node.op.name, None) if origin is None else (origin.code, origin.lasti))
+
+
+def pending() -> Iterator[Expr]:
+    """Nodes of all threads that wait and that a handle refers to, oldest first in each thread."""
+    with _lock:
+        windows = [w for ref in _windows if (w := ref()) is not None]
+        _windows[:] = [weakref.ref(w) for w in windows]
+    for window in windows:
+        yield from _waiting(window)
+
+
+def _waiting(window: _Window) -> list[Expr]:
+    found = []
+    for ref in list(window.nodes):
+        node = ref()
+        if node is not None and node.memo is None and node.is_live:
+            found.append(node)
+    return found
+
+
+def flush() -> None:
+    """Run what is pending in this thread; on a cluster without waiting, but for the window before the last."""
+    window = _local.window
+    nodes = [n for n in _waiting(window) if not n.op.repeatable]
+    window.nodes.clear()
+    window.places.clear()
+    if not nodes:
+        return
+    try:
+        evaluation.evaluate(nodes, pending_beside(nodes))
+    except BaseException:
+        # Nothing was committed: what is still held stays pending.
+        window.nodes.extend(weakref.ref(n) for n in nodes)
+        raise
+    running = [n for n in nodes if evaluation.is_cluster(n.env) and n.memo is not None and not n.memo.on_client]
+    if running:
+        window.in_flight.append(running)
+        while len(window.in_flight) > IN_FLIGHT:
+            evaluation.wait_for(window.in_flight.popleft())
+
+
+def pending_beside(nodes: Iterable[Expr]) -> _Others:
+    """What else is pending, for `evaluate`."""
+    return _Others(nodes)
+
+
+class _Others:
+    __slots__ = ("_nodes",)
+
+    def __init__(self, nodes: Iterable[Expr]) -> None:
+        self._nodes = nodes
+
+    def __call__(self) -> list[Expr]:
+        here = {id(n) for n in self._nodes}
+        return [n for n in pending() if id(n) not in here]
+
+
+def observe(nodes: Sequence[Expr]) -> None:
+    """Compute these nodes now, and whatever live handle's node they need."""
+    if all(n.memo is not None for n in nodes):
+        return
+    window = _local.window
+    evaluation.evaluate(nodes, pending_beside(nodes))
+    waiting = _waiting(window)
+    window.nodes = [weakref.ref(n) for n in waiting]
+    window.places = window.places[len(window.places) - len(waiting) :] if waiting else []

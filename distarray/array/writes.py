@@ -1,0 +1,268 @@
+"""Writing: ``x[index] = value``, ``x += y``, ``x.at[index].set(value)``.
+
+Everything that can be wrong is found before anything changes: index, environment, broadcast, cast. Then the base gets
+its next version (`distarray.array.base.put`), and every alias sees it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from distarray.array.base import cast, put, read
+from distarray.array.window import enter
+from distarray.dtypes import as_dtype
+from distarray.errors import EnvironmentMismatchError
+from distarray.expr.bind import bind_map, bind_reshape, literal
+from distarray.expr.expr import Environment, Expr, Scalar
+from distarray.expr.indexing import Advanced, Basic, Index, parse_index
+from distarray.expr.lens import Lens, compose
+from distarray.types import DType, Shape
+
+if TYPE_CHECKING:
+    from distarray.array.array import DistArray
+
+__all__ = ["At", "assign", "at", "update"]
+
+_SCALARS = frozenset({bool, int, float, complex})
+
+
+def assign(x: DistArray, index: Index, value: Any) -> None:
+    """``x[index] = value``.
+
+    Raises
+    ------
+    ValueError
+        If `x` is read-only, or `value` does not broadcast to what the index sees.
+    IndexError, EnvironmentMismatchError, TypeError
+        From the index, the environments, the cast: numpy's, where numpy has them.
+    """
+    enter()
+    base = x._base
+    version = base.current
+    _check_writable(x)
+    parsed = parse_index(index, x.shape)
+    if type(parsed) is Basic:
+        lens = compose(base.shape, x._lens, parsed.affine)
+        if getattr(value, "_base", None) is base and value._lens == lens:
+            # x[i] += v ends with x[i] = x[i], after the view has been written through.
+            return
+        new = put(version, lens, _value(value, parsed.affine.shape, x.dtype, version.env, "setitem"))
+    else:
+        new = _scatter(version, x._lens, x._advanced(parsed), value)
+    x._advance(new)
+
+
+def _check_writable(x: DistArray) -> None:
+    if x._readonly:
+        raise ValueError("assignment destination is read-only")
+
+
+def _scatter(version: Expr, lens: Lens, index: Advanced, value: Any, combine: str = "set") -> Expr:
+    """The version after a write at integer arrays or a mask."""
+    from distarray.array.indexing import written
+
+    seen = read(version, lens)
+    return put(version, lens, written(seen, index, value, combine))
+
+
+def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
+    """What is written, as a node that broadcasts to `shape`, or as a number of `dtype`.
+
+    Casts as numpy's assignment does: anything goes, with a warning where imaginary parts get lost.
+    """
+    if type(value) in _SCALARS:
+        return _scalar(value, dtype)
+    enter_node = getattr(type(value), "__dx_node__", None)
+    if enter_node is None:
+        return _host_value(value, shape, dtype, env, name)
+    node: Expr = enter_node(value)
+    if node.env is not env and node.env != env:
+        raise EnvironmentMismatchError(
+            f"{name}: the array lives in {env}, the value in {node.env}; move one with x.to_team(...) or "
+            "x.to_device(...)"
+        )
+    _check_broadcast(node.shape, shape)
+    if node.dtype.kind == "c" and dtype.kind not in "cb":
+        _warn_of_lost_imaginary_part()
+        return cast(node, dtype)
+    if node.dtype.kind in "mM" or dtype.kind in "mM":
+        # Numbers cast to anything; what dates and time spans cast to, numpy knows.
+        np.empty(0, dtype)[...] = np.empty(0, node.dtype)
+    return node
+
+
+def _scalar(value: Scalar, dtype: DType) -> Any:
+    """`value` cast by numpy's own assignment, with its errors; a number, or a host array for dates."""
+    holder = np.zeros((), dtype)
+    holder[()] = value
+    return holder.item() if dtype.kind in "biufc" else holder
+
+
+def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
+    host = np.asarray(value)
+    _check_broadcast(host.shape, shape)
+    if host.ndim == 0 and dtype.kind in "biufc":
+        holder = np.zeros((), dtype)
+        holder[()] = host[()] if host.dtype.kind != "O" else host.item()
+        number: Scalar = holder.item()
+        return number
+    if host.dtype != dtype:
+        # numpy casts as in the assignment: with its errors and its warnings
+        target = np.empty(host.shape, dtype)
+        target[...] = host
+        host = target
+    return literal(host, env, name)
+
+
+def _check_broadcast(value: Shape, shape: Shape) -> None:
+    own = value
+    while len(own) > len(shape) and own[0] == 1:
+        own = own[1:]
+    if len(own) > len(shape) or any(n not in (1, m) for n, m in zip(own[::-1], shape[::-1])):
+        raise ValueError(
+            f"could not broadcast input array from shape {_text(value)} into shape {_text(shape)}"
+        )
+
+
+def _text(shape: Shape) -> str:
+    return str(shape).replace(" ", "")
+
+
+def _warn_of_lost_imaginary_part() -> None:
+    warnings.warn(
+        "Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning, stacklevel=5
+    )
+
+
+# ------------------------------------------------------------------------------------------------- augmented
+
+
+def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc: str) -> DistArray:
+    """``x = function(x, other)`` in place; returns `x` itself.
+
+    Parameters
+    ----------
+    function
+        Makes the new elements.
+    ufunc
+        Name of numpy's function, whose error is raised where the result does not cast or broadcast back.
+    """
+    node = x.__dx_node__()
+    _check_writable(x)
+    enter_node = getattr(type(other), "__dx_node__", None)
+    result: Expr = function(node, other if enter_node is None else enter_node(other))
+    if result.shape != node.shape or not np.can_cast(result.dtype, node.dtype, "same_kind"):
+        _refuse(ufunc, node, other, result)
+    x._write(result)
+    return x
+
+
+def _refuse(ufunc: str, node: Expr, other: Any, result: Expr) -> NoReturn:
+    """Raise what numpy raises."""
+    if result.shape == node.shape:
+        operand = other if type(other) in _SCALARS else np.empty((), getattr(other, "dtype", None))
+        shape: Shape = ()
+        if ufunc != "matmul":
+            getattr(np, ufunc)(np.ones(shape, node.dtype), operand, out=np.empty(shape, node.dtype), casting="same_kind")
+        raise TypeError(
+            f"Cannot cast ufunc {ufunc!r} output from {result.dtype!r} to {node.dtype!r} with casting rule 'same_kind'"
+        )
+    raise ValueError(
+        f"non-broadcastable output operand with shape {_text(node.shape)} doesn't match the broadcast shape "
+        f"{_text(result.shape)}"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ functional
+
+
+class At:
+    """``x.at``: updates that return a new array and leave `x` alone."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: DistArray) -> None:
+        self._array = array
+
+    def __getitem__(self, index: Index) -> Updates:
+        return Updates(self._array, index)
+
+
+def at(x: DistArray, /) -> At:
+    """``dx.at(x)[index].set(value)``: the same as ``x.at[index].set(value)``."""
+    return At(x)
+
+
+class Updates:
+    """What can be done at one index of an array; each method returns a new array.
+
+    Where integer arrays name an element several times, ``set`` keeps the last value in index order, and all others
+    accumulate.
+    """
+
+    __slots__ = ("_array", "_index")
+
+    def __init__(self, array: DistArray, index: Index) -> None:
+        self._array = array
+        self._index = index
+
+    def set(self, value: Any, /) -> DistArray:
+        """`value` at the index."""
+        return self._combined("set", value)
+
+    def add(self, value: Any, /) -> DistArray:
+        """Elements plus `value` at the index."""
+        return self._combined("add", value)
+
+    def subtract(self, value: Any, /) -> DistArray:
+        """Elements minus `value` at the index."""
+        return self._combined("subtract", value)
+
+    def multiply(self, value: Any, /) -> DistArray:
+        """Elements times `value` at the index."""
+        return self._combined("multiply", value)
+
+    def divide(self, value: Any, /) -> DistArray:
+        """Elements over `value` at the index."""
+        return self._combined("divide", value)
+
+    def power(self, value: Any, /) -> DistArray:
+        """Elements to the power of `value` at the index."""
+        return self._combined("power", value)
+
+    def min(self, value: Any, /) -> DistArray:
+        """The smaller of the elements and `value` at the index."""
+        return self._combined("minimum", value)
+
+    def max(self, value: Any, /) -> DistArray:
+        """The larger of the elements and `value` at the index."""
+        return self._combined("maximum", value)
+
+    def _combined(self, how: str, value: Any) -> DistArray:
+        from distarray.expr.op import CATALOGUE
+        from distarray.ops.elementwise import pow as power
+
+        x = self._array
+        node = x.__dx_node__()
+        parsed = parse_index(self._index, node.shape)
+        if type(parsed) is not Basic:
+            return x._boxed(_scatter(node, (), x._advanced(parsed), value, how))
+        lens = compose(node.shape, (), parsed.affine)
+        if how != "set":
+            seen = read(node, lens)
+            enter_node = getattr(type(value), "__dx_node__", None)
+            other = value if enter_node is None else enter_node(value)
+            # Never through the operators: they write.
+            new: Expr = power(seen, other) if how == "power" else bind_map(CATALOGUE[how], (seen, other))
+            if not np.can_cast(new.dtype, node.dtype, "same_kind"):
+                _refuse("true_divide" if how == "divide" else how, seen, value, new)
+            if new.shape != seen.shape:
+                raise ValueError(
+                    f"could not broadcast input array from shape {_text(new.shape)} into shape {_text(seen.shape)}"
+                )
+            return x._boxed(put(node, lens, new))
+        return x._boxed(put(node, lens, _value(value, parsed.affine.shape, node.dtype, node.env, "at.set")))

@@ -1,0 +1,262 @@
+"""Options: their defaults, their allowed values, and the one place where they are read.
+
+The values live in ``dask.config`` under ``distarray``, so YAML files, ``DASK_DISTARRAY__MEMORY_LIMIT=2GiB`` in the
+environment and ``dask.config.set`` work as for every Dask library. `get` returns them checked and parsed ("2 GiB" is
+2147483648); as every operation asks for some of them, a repeated `get` costs two dictionary look-ups. ``-`` and ``_``
+mean the same in every name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import dask.config
+import yaml
+
+__all__ = ["get", "names", "parse_option", "set"]
+
+
+class _Option(NamedTuple):
+    """What an option accepts: in words, for the error; and as a parser that raises ValueError or TypeError."""
+
+    allowed: str
+    parse: Callable[[Any], Any]
+
+
+def _choice(*values: str | bool | None) -> _Option:
+    by_text = {value if isinstance(value, str) else _YAML[value]: value for value in values}
+
+    def parse(value: object) -> str | bool | None:
+        if value is None:
+            # The environment's "none" arrives as None, whether it meant null or the choice of that name.
+            return by_text["null"] if "null" in by_text else by_text["none"]
+        if isinstance(value, bool):
+            return by_text[_YAML[value]]
+        return by_text[value]  # type: ignore[index]  # of another type, hence no key: KeyError or TypeError
+
+    return _Option(" | ".join(by_text), parse)
+
+
+_YAML = {None: "null", True: "true", False: "false"}
+
+
+def _nbytes(*, optional: bool = False) -> _Option:
+    def parse(value: object) -> int | None:
+        if value is None and optional:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise TypeError
+        from dask.utils import parse_bytes
+
+        n = int(parse_bytes(value))
+        if n < 0:
+            raise ValueError
+        return n
+
+    return _Option("a number of bytes such as 1048576 or '1 MiB'" + (", or null" if optional else ""), parse)
+
+
+def _count(minimum: int) -> _Option:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError
+        if value < minimum:
+            raise ValueError
+        return value
+
+    return _Option(f"an integer >= {minimum}", parse)
+
+
+def _device() -> _Option:
+    pattern = re.compile(r"cpu|cuda(:[0-9]+)?|strict(:[12])?")
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and pattern.fullmatch(value):
+            return value
+        raise ValueError
+
+    return _Option("cpu | cuda | cuda:<j> | strict | strict:1 | strict:2", parse)
+
+
+def _rates() -> _Option:
+    def parse(value: object) -> dict[str, float] | None:
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise TypeError
+        rates = {str(name).replace("-", "_"): float(rate) for name, rate in value.items()}
+        if not all(0 <= rate < float("inf") for rate in rates.values()):
+            raise ValueError
+        return rates
+
+    return _Option("a mapping from the name of a rate to a number >= 0, or null", parse)
+
+
+#: One row per key of distarray.yaml; distarray-schema.yaml documents them.
+_OPTIONS: dict[str, _Option] = {
+    "memory-limit": _nbytes(optional=True),
+    "device-memory-limit": _nbytes(optional=True),
+    "piece-limit": _nbytes(),
+    "block-bytes": _nbytes(),
+    "team": _choice("current", None),
+    "device": _device(),
+    "planner": _choice("auto", "eindecomp", "propagation"),
+    "objective": _choice("time", "paper"),
+    "calibration": _rates(),
+    "plan-cache-size": _count(0),
+    "window": _count(0),
+    "retain": _choice("live", "none"),
+    "overlap": _choice(True, False, "always"),
+    "data-dependent": _choice("counts", "raise"),
+    "errors": _choice("call", "deferred"),
+    "lineage-interval": _count(1),
+    "fallback": _choice("error", "gather"),
+    "fallback-max-bytes": _nbytes(),
+    "gather-warn-bytes": _nbytes(optional=True),
+    "gather-max-bytes": _nbytes(optional=True),
+    "literal-max-bytes": _nbytes(),
+}
+
+# Spelling asked for -> (spelling found in dask's dictionary, value found there, parsed value). An entry is used only
+# while dask's dictionary holds that very object, so dask.config.set, refresh and update need not tell us. Holding the
+# object keeps its id from being used again. Mutable values (calibration) never enter: they may change in place.
+_parsed: dict[str, tuple[str, Any, Any]] = {}
+
+
+def get(key: str) -> Any:
+    """The value of the option `key`, checked and parsed.
+
+    Parameters
+    ----------
+    key
+        Name below ``distarray``, such as ``"memory-limit"``.
+
+    Returns
+    -------
+    Any
+        Sizes are ints (bytes), choices are strings, bools or None.
+
+    Raises
+    ------
+    ValueError
+        If there is no such option, or a file, the environment or ``dask.config.set`` gave it a value that is not
+        allowed.
+
+    Examples
+    --------
+    >>> from distarray import config
+    >>> config.get("block-bytes")
+    1048576
+    """
+    try:
+        spelling, raw, value = _parsed[key]
+        if dask.config.global_config["distarray"][spelling] is raw:
+            return value
+    except (KeyError, TypeError):
+        pass
+    return _read(key)
+
+
+def _read(key: str) -> Any:
+    name = _name(key)
+    section = dask.config.global_config.get("distarray")
+    if not isinstance(section, Mapping):
+        # A file said "distarray:" and nothing below, and dask.config.refresh took it at its word.
+        section = _DEFAULTS
+    spelling = dask.config.canonical_name(name, section)
+    raw = section[spelling] if spelling in section else _DEFAULTS[name]
+    value = parse_option(name, raw)
+    if not isinstance(raw, Mapping):
+        _parsed[key] = spelling, raw, value
+    return value
+
+
+def set(options: Mapping[str, object] | None = None, /, **kwargs: object) -> dask.config.set:
+    """Set options, for a ``with`` block or for good.
+
+    Parameters
+    ----------
+    options
+        Names (``"memory-limit"`` or ``"memory_limit"``) and values.
+    **kwargs
+        The same, as keywords.
+
+    Returns
+    -------
+    dask.config.set
+        As a context manager it puts the former values back at the end. As in Dask, the values are those of the
+        process, not of the thread.
+
+    Raises
+    ------
+    ValueError
+        If there is no such option or the value is not allowed; nothing is changed then.
+
+    Examples
+    --------
+    >>> from distarray import config
+    >>> with config.set(memory_limit="2 GiB"):
+    ...     config.get("memory-limit")
+    2147483648
+    >>> config.set(objective="speed")
+    Traceback (most recent call last):
+    ValueError: distarray option 'objective' is 'speed'; allowed: time | paper
+    """
+    given = {_name(key): value for key, value in {**(options or {}), **kwargs}.items()}
+    for name, value in given.items():
+        parse_option(name, value)
+    return dask.config.set({f"distarray.{name}": value for name, value in given.items()})
+
+
+def parse_option(key: str, value: object) -> Any:
+    """The parsed form of `value` for the option `key`: the door for calls that override an option by keyword.
+
+    Raises
+    ------
+    ValueError
+        If there is no such option or `value` is not allowed.
+
+    Examples
+    --------
+    >>> parse_option("memory_limit", "2 GiB")
+    2147483648
+    """
+    name = _name(key)
+    allowed, parse = _OPTIONS[name]
+    try:
+        return parse(value)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise ValueError(f"distarray option {name!r} is {value!r}; allowed: {allowed}") from None
+
+
+def names() -> tuple[str, ...]:
+    """The names of all options, as they stand in ``distarray.yaml``."""
+    return tuple(_OPTIONS)
+
+
+def _name(key: str) -> str:
+    name = key.replace("_", "-")
+    if name not in _OPTIONS:
+        raise ValueError(f"distarray has no option {key!r}; the options are {', '.join(sorted(_OPTIONS))}")
+    return name
+
+
+def _load_defaults() -> dict[str, Any]:
+    """Register distarray.yaml with dask and return its section.
+
+    A commented copy goes to the user's configuration folder, where one looks for what can be set; ``ensure_file``
+    passes over a folder that cannot be written.
+    """
+    path = os.path.join(os.path.dirname(__file__), "distarray.yaml")
+    with open(path, encoding="ascii") as file:
+        defaults = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    dask.config.ensure_file(source=path)
+    dask.config.update_defaults(defaults)
+    section: dict[str, Any] = defaults["distarray"]
+    return section
+
+
+_DEFAULTS = _load_defaults()

@@ -1,0 +1,81 @@
+"""The dtypes that a DistArray may have, and their short notation.
+
+``f64``, ``c128``, ``i8`` count bits; ``M8[ns]`` and ``m8[ns]`` are numpy's datetime64 and timedelta64. The
+notation is the one of types in text: ``f64[8{x}256, 1024]``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+__all__ = ["SUPPORTED_KINDS", "as_dtype", "notation", "parse_notation"]
+
+#: numpy's kind letters: bool, signed, unsigned, float, complex, datetime, timedelta.
+SUPPORTED_KINDS = "biufcMm"
+_BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
+
+
+@lru_cache(maxsize=1024)
+def _checked(dtype: np.dtype) -> np.dtype:  # type: ignore[type-arg]  # any dtype comes in
+    if dtype.kind in "bMm":
+        return dtype
+    if dtype.kind in _BITS and dtype.itemsize * 8 in _BITS[dtype.kind]:
+        return dtype.newbyteorder("=")
+    raise TypeError(
+        f"dtype {dtype!r} is not supported by distarray; supported are bool, signed and unsigned integers, "
+        "float16/32/64, complex64/128, datetime64 and timedelta64"
+    )
+
+
+def as_dtype(spec: object) -> np.dtype:  # type: ignore[type-arg]
+    """The numpy dtype meant by `spec`, in native byte order.
+
+    Parameters
+    ----------
+    spec
+        Whatever ``numpy.dtype`` accepts, or the notation (``"f64"`` is *not* numpy's; use `parse_notation`).
+
+    Raises
+    ------
+    TypeError
+        If numpy does not know the dtype or distarray does not support it (objects, strings, structures,
+        longdouble).
+    """
+    return _checked(np.dtype(spec))  # type: ignore[call-overload]  # numpy raises TypeError itself
+
+
+def notation(dtype: np.dtype) -> str:  # type: ignore[type-arg]
+    """Short name of a supported dtype.
+
+    >>> notation(np.dtype("float64")), notation(np.dtype("complex64")), notation(np.dtype(bool))
+    ('f64', 'c64', 'bool')
+    >>> notation(np.dtype("datetime64[ns]"))
+    'M8[ns]'
+    """
+    if dtype.kind == "b":
+        return "bool"
+    if dtype.kind in "Mm":
+        return dtype.str[1:]
+    return f"{dtype.kind}{dtype.itemsize * 8}"
+
+
+@lru_cache(maxsize=256)
+def parse_notation(text: str) -> np.dtype:  # type: ignore[type-arg]
+    """The dtype written as `text` in a type; the inverse of `notation`.
+
+    >>> parse_notation("f32"), parse_notation("m8[s]")
+    (dtype('float32'), dtype('<m8[s]'))
+    """
+    if text == "bool":
+        return np.dtype(bool)
+    if text[:2] in ("M8", "m8"):
+        return np.dtype(text)
+    kind, bits = text[:1], text[1:]
+    if kind in _BITS and bits.isdigit() and int(bits) in _BITS[kind]:
+        return np.dtype(f"{kind}{int(bits) // 8}")
+    raise TypeError(
+        f"{text!r} is not the notation of a dtype; write bool, i8..i64, u8..u64, f16, f32, f64, c64, c128, "
+        "M8[unit] or m8[unit]"
+    )

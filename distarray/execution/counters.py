@@ -1,0 +1,91 @@
+"""Exact counts of what the executors do: tasks, kernels, messages, bytes, planner calls.
+
+`distarray.testing.counting` makes a `Counters` and hands it to the user; evaluation adds to all that are active. Counts
+are made where the thing happens (tasks when they are handed to an executor, messages when they are planned), so they
+hold on every executor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Counters", "active", "counting"]
+
+
+@dataclass
+class Counters:
+    """Counts since the start of a `counting` block.
+
+    Attributes
+    ----------
+    tasks
+        Tasks handed to an executor; their sum by class stands in `by_class` (tile, project, piece, combine).
+    kernels
+        Runs by operation and part: ``kernels["add", (0, 1)]``.
+    transfers
+        Messages between members, each with source, destination, rows and nbytes.
+    metadata_messages
+        Messages that are neither tasks nor data.
+    planner_calls
+        Plans made, the cache's answers not counted.
+    evaluations
+        Times that pending work was run, and of these `inline` as plain calls in this process, without tasks.
+    packed_bytes
+        Bytes copied into pieces.
+    allocated_bytes
+        Bytes of blocks that tasks made.
+    fetched_bytes
+        Bytes brought to this process.
+    """
+
+    tasks: int = 0
+    by_class: Counter[str] = field(default_factory=Counter)
+    kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
+    transfers: list[Any] = field(default_factory=list)
+    metadata_messages: int = 0
+    planner_calls: int = 0
+    evaluations: int = 0
+    inline: int = 0
+    packed_bytes: int = 0
+    allocated_bytes: int = 0
+    fetched_bytes: int = 0
+    members: dict[Any, int] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        """Number of transfers."""
+        return len(self.transfers)
+
+    @property
+    def rows(self) -> int:
+        """Rows moved, summed over transfers."""
+        return sum(t.rows for t in self.transfers)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes moved, summed over transfers."""
+        return sum(t.nbytes for t in self.transfers)
+
+
+active: list[Counters] = []
+
+
+@contextmanager
+def counting() -> Iterator[Counters]:
+    """Count everything that happens in a block, in all threads.
+
+    Yields
+    ------
+    Counters
+        Grows while the block runs, and stays after it.
+    """
+    counters = Counters()
+    active.append(counters)
+    try:
+        yield counters
+    finally:
+        active.remove(counters)

@@ -1,0 +1,393 @@
+"""Evaluation: from pending nodes to stored blocks, in one atomic step.
+
+`evaluate` collects what its targets need, keeps the results of all nodes that a live handle still refers to, and goes
+one of two ways: arrays that are one small block each are plain calls (`interpret`); everything else is planned (or
+its plan is found in the cache), lowered to tasks and handed to the executor of its team. Memos are set only when all of
+it is submitted, so an interrupt leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.execution import counters
+from distarray.execution.backends import backend_for
+from distarray.execution.executors import ThreadExecutor
+from distarray.execution.interpret import interpret
+from distarray.execution.lower import Lowered, lower
+from distarray.execution.memory import memory_limit, n_threads
+from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.planner.cache import PlanCache, PlanCacheInfo
+from distarray.planner.graph import Graph, canonical
+from distarray.planner.plan import Plan
+from distarray.planner.propagation import Limits, propagate
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = [
+    "blocks_of",
+    "evaluate",
+    "fetch",
+    "plan_cache_clear",
+    "plan_cache_info",
+    "plan_of",
+    "tasks_of",
+]
+
+LOCK = threading.RLock()
+_PLANS = PlanCache()
+_runs = itertools.count()
+_process = uuid.uuid4().hex[:8]
+_executors: dict[int, ThreadExecutor] = {}
+_cluster_executors: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+#: Largest tile that the planner chooses by itself, as a part of the memory limit.
+TILES_PER_LIMIT = 16
+
+
+def plan_cache_info() -> PlanCacheInfo:
+    """Hits, misses, maximal and current size of the plan cache."""
+    return _PLANS.info()
+
+
+def plan_cache_clear() -> None:
+    """Forget all plans; arrays are not affected."""
+    _PLANS.clear()
+
+
+def is_cluster(env: Environment) -> bool:
+    """Whether the members of an environment are workers of a Dask cluster."""
+    return env.team is not None and env.team.client is not None
+
+
+def executor_for(env: Environment) -> Any:
+    """The executor of a team: the cluster's, or the threads of this process."""
+    if is_cluster(env):
+        assert env.team is not None
+        executor = _cluster_executors.get(env.team)
+        if executor is None:
+            from distarray.execution.cluster import ClusterExecutor
+
+            executor = _cluster_executors[env.team] = ClusterExecutor(env.team.client, env.team)
+        return executor
+    size = 1 if env.team is None or _inside_task() else min(env.team.size, n_threads())
+    executor = _executors.get(size)
+    if executor is None:
+        executor = _executors[size] = ThreadExecutor(size)
+    return executor
+
+
+def _inside_task() -> bool:
+    return threading.current_thread().name.startswith(("distarray", "Dask-"))
+
+
+if hasattr(os, "register_at_fork"):  # pools of threads do not survive a fork
+    os.register_at_fork(after_in_child=_executors.clear)
+
+
+def limits_of(env: Environment) -> Limits:
+    """What bounds the size of tiles in an environment."""
+    return Limits(config.get("block-bytes"), max(1 << 20, memory_limit(env) // TILES_PER_LIMIT))
+
+
+# ------------------------------------------------------------------------------------------------- evaluate
+
+
+def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tuple) -> None:
+    """Compute `targets`, and keep the results of all that they need and a live handle refers to.
+
+    Parameters
+    ----------
+    targets
+        Nodes; afterwards each has a memo.
+    others
+        Pending nodes that live handles refer to, anywhere: what they need is not overwritten. Called only if a write
+        in place is possible.
+
+    Raises
+    ------
+    Exception
+        What a kernel raised, of its own class, with the operation and the user's line in its notes. Nothing is
+        changed then.
+    """
+    with LOCK:
+        by_env: dict[Environment, list[Expr]] = {}
+        for t in targets:
+            if t.memo is None:
+                by_env.setdefault(t.env, []).append(t)
+        for env, group in by_env.items():
+            _evaluate(env, group, others)
+
+
+def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> None:
+    order = postorder(targets)
+    aimed = {id(t) for t in targets}
+    wanted = {
+        id(n) for n in order
+        if n.memo is None and (id(n) in aimed or (n.is_live and not n.op.repeatable and n.op.kind != "get"))
+    }
+    for c in counters.active:
+        c.evaluations += 1
+    if is_small(order, env):
+        donated = _donated(order, others)
+        values = interpret(order, wanted, donated)
+        mesh = _mesh(env)
+        for node in order:
+            value = values.get(id(node))
+            if value is not None and node.memo is None:
+                if isinstance(value, tuple):
+                    node.settle(Stored(Sharding.whole(mesh, 0), value, on_client=True))
+                else:
+                    node.settle(Stored(Sharding.whole(mesh, node.ndim), (value,), on_client=True))
+        for c in counters.active:
+            c.inline += 1
+        return
+    executor = executor_for(env)
+    for node in order:
+        if node.memo is not None and node.memo.on_client:
+            _place(node, env, executor)
+    graph = canonical(order, wanted, _context(env))
+    plan = _PLANS.get(graph.key, lambda: _plan(graph, env), config.get("plan-cache-size"))
+    cluster = is_cluster(env)
+    inplace: Collection[int] = () if cluster else _inplace(plan, graph, order, others)
+    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
+    _count(lowered)
+    keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    if cluster:
+        found = executor.submit(lowered.tasks, lowered.members, keep)
+    else:
+        found = executor.submit(lowered.tasks, lowered.members, keep, lowered.after)
+    for i, (sharding, refs) in lowered.outputs.items():
+        node = graph.nodes[i]
+        if node.memo is None:
+            node.settle(Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs]))
+
+
+def _context(env: Environment) -> tuple[Any, ...]:
+    limits = limits_of(env)
+    return (limits, config.get("planner"), config.get("overlap"))
+
+
+def _plan(graph: Graph, env: Environment) -> Plan:
+    for c in counters.active:
+        c.planner_calls += 1
+    return propagate(graph, env, limits_of(env))
+
+
+def _mesh(env: Environment) -> Mesh:
+    return env.team.mesh if env.team is not None else Mesh((), ())
+
+
+def is_small(order: Sequence[Expr], env: Environment) -> bool:
+    """Whether every array is one block of at most ``block-bytes`` in this process: then there is nothing to plan."""
+    if env.device != "cpu":
+        return False
+    limit = config.get("block-bytes")
+    in_process = not is_cluster(env)
+    for node in order:
+        memo = node.memo
+        if memo is not None:
+            if node.pin is not None and memo.on_client and node.pin.n_tiles > 1:
+                return False  # to be placed as the user asked
+            if not memo.on_client and not (in_process and memo.sharding.n_tiles == 1):
+                return False
+            if type(memo.blocks[0]) is not np.ndarray:
+                return False
+        elif node.pin is not None and (node.pin.n_tiles > 1 or not in_process):
+            return False
+        if type(node.dtype) is tuple:
+            if sum(prod(s) * d.itemsize for s, d in zip(node.shape, node.dtype, strict=True)) > limit:  # type: ignore[arg-type]  # several results
+                return False
+        else:
+            n = node.dtype.itemsize
+            for s in node.shape:
+                n *= s
+            if n > limit and node.op.kind != "get":
+                return False
+    return True
+
+
+def _donated(order: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> set[int]:
+    """Memoised nodes that nobody needs after this evaluation."""
+    pending_here = [n for n in order if n.memo is None]
+    if not any(n.op.kind == "put" for n in pending_here) or not all(_is_safe(n) for n in pending_here):
+        return set()
+    free = {
+        id(n) for n in order
+        if n.memo is not None and not n.is_live and not n.memo.exported
+    }
+    if free:
+        here = {id(n) for n in order}
+        pending = [n for n in others() if id(n) not in here and n.memo is None]
+        if pending:
+            free -= {id(n) for n in postorder(pending)}
+    return free
+
+
+#: Families whose kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
+_SAFE = frozenset({"map", "reduce", "get", "put", "create", "reshape", "contract", "item"})
+
+
+def _is_safe(node: Expr) -> bool:
+    return (
+        node.op.kind in _SAFE
+        and not node.op.may_raise
+        and (node.errstate is None or "raise" not in node.errstate)
+        and not (node.op.name in ("pow", "power") and node.dtype.kind in "iu")
+    )
+
+
+def _inplace(
+    plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr]]
+) -> set[int]:
+    """Writes whose base nobody reads afterwards."""
+    writes = {}
+    last: dict[int, int] = {}
+    for number, stage in enumerate(plan.stages):
+        for access in stage.reads:
+            last[access.node] = number
+        base = None
+        if stage.write is not None:
+            base = graph.operands[stage.write[1]][0]
+            put = stage.write[1]
+        elif stage.kind == "take_put":
+            put = stage.nodes[0]
+            base = graph.operands[put][0]
+        if base is not None:
+            last[base] = max(last.get(base, -1), number)
+            writes[put] = (base, number)
+    if not writes:
+        return set()
+    donated = _donated(order, others)
+    result = set()
+    for put, (base, number) in writes.items():
+        if last[base] > number or base in graph.kept:
+            continue
+        node = graph.nodes[base]
+        if sum(1 for b, _ in writes.values() if b == base) > 1:
+            continue
+        if node.memo is not None and id(node) not in donated:
+            continue
+        result.add(put)
+    return result
+
+
+def _count(lowered: Lowered) -> None:
+    for c in counters.active:
+        c.tasks += len(lowered.tasks)
+        c.by_class.update(lowered.counts)
+        c.transfers += lowered.transfers
+        c.kernels.update(lowered.kernels)
+        c.packed_bytes += lowered.packed_bytes
+        c.allocated_bytes += lowered.allocated_bytes
+        c.members.update(lowered.members)
+
+
+def _place(node: Expr, env: Environment, executor: Any) -> None:
+    """Cut a large host array into tiles: views of it in this process, blocks on the members of a cluster."""
+    memo = node.memo
+    assert memo is not None
+    limits = limits_of(env)
+    pin = node.pin
+    if pin is None:
+        if node.nbytes <= limits.block or env.size == 1 and env.device == "cpu":
+            return
+        axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
+        mesh = _mesh(env)
+        axes: list[tuple[str, ...]] = [()] * node.ndim
+        axes[axis] = tuple(reversed(mesh.names))
+        pin = Sharding(mesh, tuple(axes))
+    array = memo.blocks[0]
+    blocks = [array[pin.tile_slices(node.shape, t)] for t in pin.tiles()]
+    members = [pin.member(t) for t in pin.tiles()]
+    if is_cluster(env):
+        run = f"{_process}-{next(_runs)}"
+        keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
+        found = executor.put(
+            {k: np.ascontiguousarray(b) for k, b in zip(keys, blocks, strict=True)},
+            dict(zip(keys, members, strict=True)),
+        )
+        stored: list[Any] = [found[k] for k in keys]
+    else:
+        stored = [
+            backend_for(env.device, m).adopt(b if b.flags.c_contiguous else np.ascontiguousarray(b))
+            for b, m in zip(blocks, members, strict=True)
+        ]
+    node.memo = Stored(pin, stored, exported=memo.exported)
+
+
+# ---------------------------------------------------------------------------------------------- observations
+
+
+def blocks_of(node: Expr) -> Sequence[Any]:
+    """The stored blocks of an evaluated node, row-major: arrays in process, Futures on a cluster."""
+    assert node.memo is not None
+    return node.memo.blocks
+
+
+def fetch(node: Expr) -> np.ndarray[Any, Any]:
+    """An evaluated node as one host array that the caller owns."""
+    memo = node.memo
+    assert memo is not None
+    for c in counters.active:
+        c.fetched_bytes += node.nbytes
+    if memo.on_client:
+        return np.array(memo.blocks[0], copy=True)
+    tiles = list(memo.sharding.tiles())
+    found = fetch_blocks(node, range(len(tiles)))
+    if len(tiles) == 1:
+        return np.array(found[0], copy=True)
+    out = np.empty(node.shape, node.dtype)
+    for t, block in zip(tiles, found, strict=True):
+        out[memo.sharding.tile_slices(node.shape, t)] = block
+    return out
+
+
+def wait_for(nodes: Iterable[Expr]) -> None:
+    """Wait until the blocks of evaluated nodes are there."""
+    by_env: dict[Environment, list[Any]] = {}
+    for node in nodes:
+        if node.memo is not None and is_cluster(node.env) and not node.memo.on_client:
+            by_env.setdefault(node.env, []).extend(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
+    for env, futures in by_env.items():
+        executor_for(env).wait(futures)
+
+
+def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:
+    """Some blocks of an evaluated node as host arrays; not copied where they are in this process."""
+    memo = node.memo
+    assert memo is not None
+    blocks = [memo.blocks[i] for i in numbers]
+    if is_cluster(node.env) and not memo.on_client:
+        remote = [i for i, b in enumerate(blocks) if not isinstance(b, np.ndarray)]
+        arrived = executor_for(node.env).fetch([blocks[i] for i in remote])
+        for i, b in zip(remote, arrived, strict=True):
+            blocks[i] = b
+    return [b if isinstance(b, np.ndarray) else backend_for(node.env.device, 0).to_host(b) for b in blocks]
+
+
+def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
+    """The plan of pending targets, made or from the cache; nothing runs."""
+    order = postorder(targets)
+    env = targets[0].env
+    graph = canonical(order, {id(t) for t in targets}, _context(env))
+    plan = _PLANS.get(graph.key, lambda: _plan(graph, env), config.get("plan-cache-size"))
+    return plan, graph, env
+
+
+def tasks_of(node: Expr) -> tuple[Lowered, Sharding, list[Any]]:
+    """Tasks that compute one node and change no handle: what the Dask collection protocol shows."""
+    plan, graph, env = plan_of([node])
+    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", ())
+    (sharding, refs), = [lowered.outputs[i] for i in plan.outputs]
+    return lowered, sharding, refs

@@ -1,0 +1,224 @@
+"""Lineage on a cluster: what dask would need to make a block again, kept bounded.
+
+dask keeps the tasks that led to every live result, so that it can recompute what a lost worker held. A loop of ten
+thousand steps would thus leave ten thousand steps in the scheduler. Here the lineage of a block is *cut* once it is
+`interval` submissions deep: the block gets a copy under a second key on another worker (replicas of one key are undone
+by dask's memory manager), the copy becomes plain data, and the block from then on is "read the copy".
+
+Both are held until nothing that could be recomputed from them is left, so the loss of any one worker loses nothing:
+either the block or its copy survives, and what was computed since is recomputed by dask. After a loss, missing copies
+are made again. Two workers lost at the same moment may lose blocks for good (an error when they are asked for). On a
+cluster of one worker there is no place for a copy: lineage is cut all the same, and the loss of the worker is final.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import uuid
+import weakref
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from dask._task_spec import Task, TaskRef
+from dask.typing import Key
+from distributed.client import Future
+from distributed.spans import SpanMetadata
+
+from distarray.execution.placement import Placement
+from distarray.execution.scheduler_plugin import Graph
+from distarray.execution.wire import pack
+
+__all__ = ["BlockRecord", "Lineage", "send"]
+
+logger = logging.getLogger(__name__)
+
+#: A cut is tried again when a worker is lost meanwhile.
+_ATTEMPTS = 5
+
+
+def send(client: Any, graph: Graph, keys: Collection[Key], priority: int = 0) -> dict[Key, Future]:
+    """Send a graph to the scheduler in one message; Futures of `keys`, at once."""
+    futures = client._graph_to_futures(
+        graph,
+        keys,
+        span_metadata=SpanMetadata(collections=[{"type": "distarray"}]),
+        user_priority=priority,
+    )
+    return {key: futures[key] for key in keys}
+
+
+class BlockRecord:
+    """What the client knows about a kept block.
+
+    Lives as long as the caller's Future, and as the records of blocks computed from it whose lineage is not cut.
+    """
+
+    __slots__ = ("__weakref__", "depth", "held", "home", "key", "parents")
+
+    def __init__(self, key: Key, home: str, depth: int, parents: tuple[BlockRecord, ...]) -> None:
+        self.key = key
+        self.home = home
+        #: Submissions since the lineage began.
+        self.depth = depth
+        self.parents = parents
+        #: After a cut: the block and its copy (None where there is no second worker).
+        self.held: tuple[Future, Future | None] | None = None
+
+
+class Lineage:
+    """The records of the blocks of one client.
+
+    Parameters
+    ----------
+    placement
+        Of the client.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        # The caller's Future -> its record; and both by key. All weak: nothing here keeps a block alive.
+        self._records: weakref.WeakKeyDictionary[Future, BlockRecord] = weakref.WeakKeyDictionary()
+        self._futures: weakref.WeakValueDictionary[Key, Future] = weakref.WeakValueDictionary()
+        self._by_key: weakref.WeakValueDictionary[Key, BlockRecord] = weakref.WeakValueDictionary()
+        self._copy_name = f"dx-copy-{uuid.uuid4().hex}"
+        self._counter = itertools.count()
+        self._mending = False
+        self._mend_again = False
+        placement.listen(self)
+
+    def record(self, key: Key) -> BlockRecord | None:
+        """The record of a block that is held or still needed."""
+        return self._by_key.get(key)
+
+    def extend(
+        self, tasks: Mapping[Key, Task], futures: Mapping[Key, Future], homes: Mapping[Key, str], interval: int
+    ) -> None:
+        """Note a submission; cut what became too deep, in the background.
+
+        Parameters
+        ----------
+        tasks, futures
+            What was submitted, and the Futures of what is kept.
+        homes
+            Home of each kept block.
+        interval
+            Depth at which lineage is cut.
+        """
+        outside = set().union(*(task.dependencies for task in tasks.values())) - tasks.keys()
+        parents = tuple(record for key in outside if (record := self._by_key.get(key)) is not None)
+        depth = 1 + max((record.depth for record in parents), default=0)
+        for key, future in futures.items():
+            self._add(future, BlockRecord(key, homes[key], depth, parents))
+        if depth >= interval:
+            # Also what is half as deep: used in every step, it would make every further result too deep at once.
+            deep = [record for record in list(self._records.values()) if 2 * record.depth >= interval]
+            client = self._placement.client
+            client.loop.add_callback(self.cut, self.held(deep))
+            for record in deep:
+                record.depth = 0
+
+    def _add(self, future: Future, record: BlockRecord) -> None:
+        self._records[future] = record
+        self._futures[record.key] = future
+        self._by_key[record.key] = record
+
+    def adopt(self, key: Key, home: str, future: Future, copy: Future | None) -> None:
+        """Note a block that was born with a copy: host data that was scattered."""
+        record = BlockRecord(key, home, 0, ())
+        if copy is not None:
+            record.held = Future(key, future.client), copy
+        self._add(future, record)
+
+    def held(self, records: Iterable[BlockRecord]) -> list[tuple[BlockRecord, Future]]:
+        """The records of blocks that are still on the cluster, each with a Future of ours, so that they stay there."""
+        alive = []
+        for record in records:
+            future = self._futures.get(record.key) or (record.held[0] if record.held else None)
+            if future is not None:
+                alive.append((record, Future(record.key, future.client)))
+        return alive
+
+    async def cut(self, blocks: Iterable[tuple[BlockRecord, Future]]) -> None:
+        """Cut the lineage of blocks, once they are computed. Runs in the client's event loop.
+
+        Parameters
+        ----------
+        blocks
+            From `held`. Those that fail are left alone.
+        """
+        todo = {record.key: (record, block) for record, block in blocks}
+        for _ in range(_ATTEMPTS):
+            for key, (_, block) in list(todo.items()):
+                await block._state.wait()
+                if block.status != "finished":
+                    del todo[key]
+            if not todo:
+                return
+            copies = self._copy({key: record for key, (record, _) in todo.items()})
+            for copy in copies.values():
+                await copy._state.wait()
+            pairs = [(key, copies[key].key if key in copies else None) for key in todo]
+            for key in await self._placement.client.scheduler.distarray_cut(pairs=pairs):
+                record, block = todo.pop(key)
+                record.held = block, copies.get(key)
+                record.parents = ()
+                record.depth = 0
+        if todo:
+            logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))
+
+    def _copy(self, records: Mapping[Key, BlockRecord]) -> dict[Key, Future]:
+        """Start a copy of each block on another worker than the one that serves it."""
+        places: dict[Key, str] = {}
+        tasks: dict[Key, Task] = {}
+        names: dict[Key, Key] = {}
+        for key, record in records.items():
+            spare = self._placement.spare(self._placement.address(record.home))
+            if spare is not None:
+                name = names[key] = (self._copy_name, next(self._counter))
+                tasks[name] = Task(name, pack, TaskRef(key))
+                places[name] = spare
+        if not tasks:
+            return {}
+        homes = sorted(set(places.values()))
+        members = {name: homes.index(place) for name, place in places.items()}
+        futures = send(self._placement.client, Graph(tasks, members, homes), list(tasks))
+        return {key: futures[name] for key, name in names.items()}
+
+    def placement_changed(self) -> None:
+        """Called in the event loop when a worker was lost or joined: make missing copies again."""
+        if self._mending:
+            self._mend_again = True
+        elif any(record.held and record.held[1] for record in list(self._by_key.values())):
+            self._mending = True
+            self._placement.client.loop.add_callback(self._mend)
+
+    async def _mend(self) -> None:
+        try:
+            while True:
+                self._mend_again = False
+                for _ in range(_ATTEMPTS):
+                    bare = await self._without_second_place()
+                    if not bare:
+                        break
+                    await self.cut(self.held(bare))
+                if not self._mend_again:
+                    return
+        finally:
+            self._mending = False
+
+    async def _without_second_place(self) -> Sequence[BlockRecord]:
+        """Records whose block and copy are not on two workers; blocks that are being fetched are waited for."""
+        pairs = [(record, *record.held) for record in list(self._by_key.values()) if record.held]
+        for _, block, _ in pairs:
+            await block._state.wait()
+        keys = [future.key for _, *both in pairs for future in both if future is not None]
+        if not keys or len(self._placement.workers) < 2:
+            return ()
+        where = await self._placement.client.scheduler.who_has(keys=keys)
+
+        def is_safe(block: Future, copy: Future | None) -> bool:
+            first, second = where.get(block.key), where.get(copy.key) if copy is not None else ()
+            return bool(first and second) and len({*first, *second}) > 1
+
+        return [record for record, block, copy in pairs if block.status == "finished" and not is_safe(block, copy)]

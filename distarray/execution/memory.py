@@ -1,0 +1,63 @@
+"""How much memory there is: for this process, and for the workers of a cluster."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from distarray import config
+from distarray.expr.expr import Environment
+
+__all__ = ["memory_limit", "n_threads"]
+
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+#: Where a worker has no limit, or says nothing.
+_UNKNOWN = 4 << 30
+_worker_limits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def n_threads() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _process_memory() -> int:
+    """Bytes that this process may use: the machine's, or the limit of its control group."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        total = _UNKNOWN
+    for name in _CGROUP_LIMITS:
+        try:
+            total = min(total, int(Path(name).read_text()))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def _worker_memory(env: Environment) -> int:
+    """The smallest memory limit of the workers of a team, asked once per team."""
+    team = env.team
+    assert team is not None
+    known = _worker_limits.get(team)
+    if known is None:
+        workers = team.client.scheduler_info(n_workers=-1)["workers"].values()
+        known = min((w["memory_limit"] or _UNKNOWN for w in workers), default=_UNKNOWN)
+        _worker_limits[team] = known
+    return known
+
+
+def memory_limit(env: Environment) -> int:
+    """Byte budget of a member: the configured one, else half of what there is for it."""
+    limit = config.get("memory-limit")
+    if limit is not None:
+        return int(limit)
+    if env.team is not None and env.team.client is not None:
+        return _worker_memory(env) // 2
+    return _process_memory() // 2 // max(1, min(env.size, n_threads()))

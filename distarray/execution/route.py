@@ -1,0 +1,275 @@
+"""Route: the only way data move. What a tile needs of an array, and the pieces that carry it between members.
+
+Lowering asks in two passes. In the first, every tile of every stage says which box of which source tile it reads
+(`Routes.want`). All that one member wants of one tile of another member becomes one piece: the union of the boxes,
+element for element (environments.md, B-25), extracted once and copied, so that its parent may be freed. In the second
+pass (`Routes.parts`) each read is answered with slices of blocks that are at hand and of pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.execution.tasks import Generate, Part, extract
+from distarray.expr.expr import Expr
+from distarray.expr.lens import Affine
+from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, union
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Located", "Routes", "Transfer", "Want"]
+
+Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One message: elements that one member sends to another in one go."""
+
+    source: int
+    destination: int
+    rows: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class Located:
+    """Where a node's blocks are while its readers are lowered.
+
+    Parameters
+    ----------
+    sharding, shape, dtype
+        Its type.
+    refs
+        Per tile, row-major: a key, or the array itself.
+    on_client
+        Whether the one block is an array of this process: it travels with the tasks that read it.
+    create
+        The node, if it is made on the spot wherever it is read.
+    """
+
+    sharding: Sharding
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    refs: list[Any]
+    on_client: bool = False
+    create: Expr | None = None
+    boundaries: tuple[tuple[int, ...], ...] = ()
+    members: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.boundaries = self.sharding.boundaries(self.shape)
+        if not self.on_client and self.create is None:
+            self.members = [self.sharding.member(t) for t in self.sharding.tiles()]
+
+    def number(self, tile: Sequence[int]) -> int:
+        """Row-major number of a tile."""
+        n = 0
+        for t, parts in zip(tile, self.sharding.parts, strict=True):
+            n = n * parts + t
+        return n
+
+    def box(self, tile: Sequence[int]) -> Box:
+        """The elements of a tile."""
+        return tuple([range(b[t], b[t + 1]) for b, t in zip(self.boundaries, tile, strict=True)])
+
+
+@dataclass(slots=True)
+class Want:
+    """One operand's region for one tile, as fragments (source tile, its number, source box, operand box)."""
+
+    node: int
+    lens: Affine
+    box: Box
+    fragments: list[tuple[tuple[int, ...], int, Box, Box]]
+    member: int
+    private: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class _Piece:
+    boxes: list[Box]
+    union: list[Box] = field(default_factory=list)
+    ref: Any = None
+    whole: bool = False
+
+
+class Routes:
+    """All reads of one evaluation.
+
+    Parameters
+    ----------
+    located
+        By number of the node; grows while stages are lowered.
+    emit
+        ``emit(name, function, args, member) -> key`` adds a task.
+    """
+
+    def __init__(self, located: dict[int, Located], emit: Callable[..., Key], device: str) -> None:
+        self._located = located
+        self._emit = emit
+        self._device = device
+        self._pieces: dict[tuple[int, int, int], _Piece] = {}
+        self.transfers: list[Transfer] = []
+        self.packed_bytes = 0
+        self._moved: set[tuple[Any, int]] = set()
+        #: Keys of the tasks that read a block directly: (node, tile number) -> keys.
+        self.readers: dict[tuple[int, int], list[Key]] = {}
+
+    # ------------------------------------------------------------------------------------------ first pass
+
+    def want(self, node: int, lens: Affine, box: Box, member: int, *, private: int = -1) -> Want:
+        """Say that a tile on `member` reads `box` of the view that `lens` makes of a node.
+
+        Parameters
+        ----------
+        private
+            Number of the one source tile that may be read directly although others of this member are written in
+            place meanwhile; -1: all tiles of the member are read directly.
+        """
+        at = self._located[node]
+        if at.on_client or at.create is not None:
+            return Want(node, lens, box, [], member)
+        fragments = []
+        copied = set()
+        for tile, source, view in lens.fragments(box, at.boundaries):
+            number = at.number(tile)
+            fragments.append((tile, number, source, view))
+            if at.members[number] != member or (private >= 0 and number != private):
+                self._pieces.setdefault((node, number, member), _Piece([])).boxes.append(source)
+                copied.add(number)
+        return Want(node, lens, box, fragments, member, frozenset(copied))
+
+    # ----------------------------------------------------------------------------------------- second pass
+
+    def parts(self, want: Want, args: Arguments) -> list[tuple[Part, Box]]:
+        """Where the region is: parts of arguments and the operand boxes that they hold. Adds what is missing to `args`."""
+        at = self._located[want.node]
+        lens, box = want.lens, want.box
+        if at.create is not None:
+            hull = tuple([range(r.start, r.stop) for r in lens.source_box(box)])
+            arg = args.generate(_generate(at.create, hull))
+            return [(Part(arg, -1, lens.restricted(box, hull)), box)]
+        if at.on_client:
+            block = at.refs[0]
+            hull = tuple([range(r.start, r.stop) for r in lens.source_box(box)])
+            arg = args.value(("client", want.node, hull), block[tuple([slice(r.start, r.stop) for r in hull])])
+            return [(Part(arg, -1, lens.restricted(box, hull)), box)]
+        out = []
+        for tile, number, source, view in want.fragments:
+            frame = at.box(tile)
+            if number not in want.private:
+                arg = args.ref(at.refs[number])
+                args.direct.append((want.node, number))
+                out.append((Part(arg, -1, lens.restricted(view, frame)), view))
+                continue
+            piece = self._piece(want.node, number, want.member, tile)
+            arg = args.ref(piece.ref)
+            if piece.whole:
+                out.append((Part(arg, -1, lens.restricted(view, frame)), view))
+                continue
+            several = len(piece.union) > 1
+            for k, part in enumerate(piece.union):
+                if contains(part, source):
+                    out.append((Part(arg, k if several else -1, lens.restricted(view, part)), view))
+                    break
+            else:
+                for k, part in enumerate(piece.union):
+                    common = intersect_boxes(part, source)
+                    if common is None or not all(common):
+                        continue
+                    inside = lens.view_box(common)
+                    seen = None if inside is None else intersect_boxes(inside, view)
+                    if seen is not None and all(seen):
+                        out.append((Part(arg, k, lens.restricted(seen, part)), seen))
+        return out
+
+    def prepare(self, want: Want) -> None:
+        """Emit the pieces that a read needs, before anything changes their source in place."""
+        for tile, number, _, _ in want.fragments:
+            if number in want.private:
+                self._piece(want.node, number, want.member, tile)
+
+    def _piece(self, node: int, number: int, member: int, tile: Sequence[int]) -> _Piece:
+        piece = self._pieces[node, number, member]
+        if piece.ref is not None:
+            return piece
+        at = self._located[node]
+        frame = at.box(tile)
+        piece.union = union(piece.boxes)
+        source = at.members[number]
+        n = sum(map(size, piece.union))
+        ref = at.refs[number]
+        if n == size(frame) and source != member:
+            piece.whole = True
+            piece.ref = ref
+            if (key_of(ref), member) in self._moved:
+                return piece
+            self._moved.add((key_of(ref), member))
+        else:
+            slices = tuple(relative(b, frame) for b in piece.union)
+            piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source)
+            self.readers.setdefault((node, number), []).append(piece.ref)
+            self.packed_bytes += n * at.dtype.itemsize
+        if source != member:
+            first = union([(b[0],) for b in piece.union]) if frame else []
+            rows = sum(len(b[0]) for b in first)
+            self.transfers.append(Transfer(source, member, rows, n * at.dtype.itemsize))
+        return piece
+
+    def carry(self, ref: Any, source: int, member: int, shape: tuple[int, ...], nbytes: int) -> None:
+        """Count the message that brings a partial result or a whole block to another member."""
+        if source != member and (key_of(ref), member) not in self._moved:
+            self._moved.add((key_of(ref), member))
+            self.transfers.append(Transfer(source, member, shape[0] if shape else 1, nbytes))
+
+
+def key_of(ref: Any) -> Any:
+    """A hashable name of a reference: keys are themselves, arrays their address."""
+    return ref if isinstance(ref, tuple) else id(ref)
+
+
+def _generate(node: Expr, box: Box) -> Generate:
+    return Generate(
+        node.op.name, tuple([(r.start, r.stop) for r in box]), node.shape, node.dtype, node.params, node.runtime
+    )
+
+
+class Arguments:
+    """The arguments of one task, each once: references and host data first, then generated operands."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+        self.generated: list[Generate] = []
+        self.direct: list[tuple[int, int]] = []
+        self._number: dict[Any, int] = {}
+        self._generated: dict[Any, int] = {}
+
+    def ref(self, ref: Any) -> int:
+        """Number of a block or piece."""
+        return self.value(key_of(ref), ref)
+
+    def value(self, name: Any, value: Any) -> int:
+        """Number of an argument known by `name`."""
+        number = self._number.get(name)
+        if number is None:
+            number = self._number[name] = len(self.given)
+            self.given.append(value)
+        return number
+
+    def generate(self, g: Generate) -> int:
+        """Number of a generated operand, counted from the end until `settle`."""
+        key = (g.name, g.box, g.params, g.dtype, id(g.runtime))
+        number = self._generated.get(key)
+        if number is None:
+            number = self._generated[key] = len(self.generated)
+            self.generated.append(g)
+        return -1 - number
+
+    def settle(self, part: Part) -> Part:
+        """The part with its final argument number: generated operands come after the given ones."""
+        return part if part.arg >= 0 else part._replace(arg=len(self.given) - 1 - part.arg)
+

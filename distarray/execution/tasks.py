@@ -1,0 +1,490 @@
+"""What runs in a task: the functions that `lower` names, and the small records that say what a tile needs.
+
+Every function here is functional unless its record says ``inplace``, which only the in-process executor is given:
+tasks are retried and results replicated on a cluster. Arguments after the records are blocks, pieces (arrays, or
+lists of arrays) and host data, in the order that the record counts them in.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from distarray.execution import kernels
+from distarray.execution.backends import backend_for
+from distarray.execution.elementwise import numpy_name
+from distarray.execution.monoids import MONOIDS
+from distarray.execution.program import Program
+from distarray.expr.lens import Affine
+from distarray.sharding.boxes import Box
+
+__all__ = [
+    "Generate",
+    "Part",
+    "Read",
+    "Region",
+    "StageSpec",
+    "TileSpec",
+    "combine_partials",
+    "extract",
+    "run_block",
+    "run_contract",
+    "run_program",
+]
+
+Array: TypeAlias = Any  # of any backend
+
+
+class Part(NamedTuple):
+    """A box of an operand inside one argument.
+
+    Parameters
+    ----------
+    arg
+        Number of the argument.
+    sub
+        Which array of it, where the argument is a piece of several arrays; -1 where it is an array.
+    lens
+        From that array to the operand's box.
+    """
+
+    arg: int
+    sub: int
+    lens: Affine
+
+    def read(self, args: Sequence[Any]) -> Array:
+        block = args[self.arg]
+        if self.sub >= 0:
+            block = block[self.sub]
+        return self.lens.read(block)
+
+
+class Read(NamedTuple):
+    """An operand's region: one part, or several and where each goes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    parts: tuple[Part, ...]
+    places: tuple[tuple[slice, ...], ...]
+
+    def assemble(self, args: Sequence[Any], backend: Any) -> Array:
+        if len(self.parts) == 1:
+            return self.parts[0].read(args)
+        out = backend.empty(self.shape, self.dtype)
+        for part, place in zip(self.parts, self.places, strict=True):
+            out[place] = part.read(args)
+        return out
+
+
+class Region(NamedTuple):
+    """A box of a tile in which every operand is one slice of one block or piece: the program runs on it as it lies."""
+
+    place: tuple[slice, ...] | None
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    operands: tuple[Part, ...]
+
+
+class Generate(NamedTuple):
+    """An operand that is made on the spot from its global index box."""
+
+    name: str
+    box: tuple[tuple[int, int], ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    params: tuple[Any, ...]
+    runtime: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """What all tiles of a stage share.
+
+    Parameters
+    ----------
+    stores
+        (register, dtype) of each result that is stored in full.
+    combines
+        See `Finish`; in the order of the program's reductions.
+    device
+        Device string.
+    errstate
+        numpy's floating-point state at the definition, or None for the default.
+    where
+        The operations and the user's lines, for errors and warnings.
+    """
+
+    program: Program | None
+    scalars: tuple[Any, ...] = ()
+    stores: tuple[np.dtype[Any], ...] = ()
+    finishes: tuple[Finish, ...] = ()
+    writes: bool = False
+    layout: tuple[int, ...] = ()
+    device: str = "cpu"
+    errstate: tuple[str, ...] | None = None
+    where: tuple[tuple[str, str, int], ...] = ()
+    name: str = ""
+    params: tuple[Any, ...] = ()
+    extents: tuple[int, ...] = ()
+    filled: int = -1
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """numpy's floating-point state as `Program.run` takes it."""
+        return dict(zip(_KINDS, self.errstate or _DEFAULT_MODES, strict=True))
+
+
+_KINDS = ("divide", "over", "under", "invalid")
+_DEFAULT_MODES = ("warn", "warn", "ignore", "warn")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How the partial results of a reduction become its result."""
+
+    name: str
+    monoid: str
+    axes: tuple[int, ...]
+    accumulator: np.dtype[Any]
+    dtype: np.dtype[Any]
+    params: tuple[Any, ...]
+    extents: tuple[int, ...]
+
+    def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
+        n = prod(self.extents[a] for a in self.axes)
+        result = finish_reduction(self.name, self.monoid, partial, n, self.dtype, self.params)
+        return backend.xp.reshape(result, shape)
+
+
+def finish_reduction(
+    name: str, monoid: str, partial: Any, n: int, dtype: np.dtype[Any], params: tuple[Any, ...]
+) -> Array:
+    """The result of a reduction from its one remaining partial result.
+
+    Parameters
+    ----------
+    name
+        Of the operation: a mean is a sum divided, var and std are read off the moments.
+    n
+        Elements reduced into each element of the result.
+    params
+        The operation's own static parameters: the correction of var and std.
+    """
+    if name == "mean":
+        with np.errstate(all="ignore"):
+            partial = partial / n if n else partial * np.nan
+    elif monoid == "moments":
+        correction = params[0] if params else 0.0
+        with np.errstate(all="ignore"):
+            return MONOIDS[monoid].finish(partial, dtype, of=name, correction=correction)
+    return MONOIDS[monoid].finish(partial, dtype)
+
+
+def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
+    """The result of a reduction over no elements at all."""
+    kept = tuple([1 if a in finish.axes else n for a, n in enumerate(finish.extents)])
+    partial = MONOIDS[finish.monoid].identity(kept, finish.accumulator, backend.xp, backend.device)
+    assert partial is not None, "reductions without an identity raise at the call"
+    return finish(partial, shape, backend)
+
+
+def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, str, int]]) -> None:
+    """Warn of floating point events as numpy does, naming the user's line.
+
+    Parameters
+    ----------
+    events
+        (kind, function) pairs.
+    where
+        (operation, file, line) of the operations that may have caused them.
+    """
+    for kind, function in dict.fromkeys(events):
+        here = next((w for w in where if w[0] == function or _same_function(w[0], function)), where[-1] if where else None)
+        text = f"{kind} encountered in {function}"
+        if here is None:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        else:
+            warn(text, here[1], here[2])
+
+
+def _same_function(name: str, function: str) -> bool:
+    try:
+        return numpy_name(name) == function
+    except ValueError:
+        return False
+
+
+def warn(text: str, file: str, line: int) -> None:
+    """Warn in the process of the user: in a Dask task the worker sends it to the client."""
+    worker = sys.modules.get("distributed.worker")
+    if worker is not None:
+        try:
+            worker.get_worker()
+        except ValueError:
+            pass
+        else:
+            worker.warn(f"{text} ({file}:{line})", RuntimeWarning)
+            return
+    warnings.warn_explicit(text, RuntimeWarning, file, line)
+
+
+@dataclass(frozen=True, slots=True)
+class TileSpec:
+    """What one tile of a stage needs.
+
+    Parameters
+    ----------
+    member
+        Rank of the member that computes it.
+    shape
+        Of the tile, in loops.
+    regions
+        See `Region`; they cover the tile.
+    assembled
+        Operands put together first; they count as arguments after the given ones and the generated ones.
+    generated
+        Operands made on the spot; they count as arguments after the given ones.
+    finish
+        Shapes of the results of reductions that end in this tile; None where partial results go on.
+    write
+        (argument, lens from the base's tile to the written box, in place, whole tile): of a tile that writes.
+    hazard
+        Whether the program reads the tile that it writes in place, elsewhere than it writes.
+    """
+
+    member: int
+    shape: tuple[int, ...]
+    regions: tuple[Region, ...] = ()
+    assembled: tuple[Read, ...] = ()
+    generated: tuple[Generate, ...] = ()
+    finish: tuple[tuple[int, ...] | None, ...] = ()
+    write: tuple[int, Affine, bool, bool] | None = None
+    hazard: bool = False
+    offset: tuple[int, ...] = ()
+    reads: tuple[Read, ...] = ()
+
+
+def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
+    values = [backend.adopt(a) for a in args]
+    values += [generate(g, backend) for g in tile.generated]
+    values += [r.assemble(values, backend) for r in tile.assembled]
+    return values
+
+
+def generate(g: Generate, backend: Any) -> Array:
+    """The block of a created array at a global box."""
+    return kernels.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
+
+
+def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """One tile of a program stage: its stored results, then partial or finished reductions, then the written tile.
+
+    Returns
+    -------
+    block, or tuple of blocks
+        A tuple where there are several results.
+    """
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    program = stage.program
+    assert program is not None
+    results: list[Any] = [backend.empty(tile.shape, d, stage.layout) for d in stage.stores]
+    outs = list(results)
+    new_base = None
+    copy_back = None
+    if stage.writes:
+        assert tile.write is not None
+        arg, lens, inplace, whole = tile.write
+        base = values[arg]
+        if inplace:
+            new_base = base
+        elif whole:
+            new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))
+        else:
+            new_base = backend.copy(base)
+        target = backend.writable_view(lens, new_base)
+        if tile.hazard:
+            copy_back = target
+            target = backend.empty(tile.shape, new_base.dtype)
+        if stage.filled >= 0:
+            target[...] = stage.scalars[stage.filled]
+        else:
+            outs.append(target)
+    partials: list[list[Any]] = [[] for _ in stage.finishes]
+    problems: list[tuple[str, str]] = []
+    modes = stage.modes
+    for region in tile.regions:
+        inputs = [p.read(values) for p in region.operands]
+        place = region.place
+        here = outs if place is None else [o[place] for o in outs]
+        outcome = program.run(
+            inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents  # type: ignore[arg-type]  # literals
+        )
+        problems += outcome.events
+        for k, partial in enumerate(outcome.partials):
+            partials[k].append((region.start, region.shape, partial))
+    if copy_back is not None and stage.filled < 0:
+        copy_back[...] = outs[-1]
+    if problems:
+        report(problems, stage.where)
+    for finish, shape, parts in zip(stage.finishes, tile.finish, partials, strict=True):
+        partial = _merge_regions(finish, parts, tile, backend)
+        results.append(partial if shape is None else finish(partial, shape, backend))
+    if new_base is not None:
+        results.append(new_base)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: Any) -> Any:
+    """The partial result of a tile from those of its regions, which may lie side by side or on top of each other."""
+    if len(parts) == 1:
+        return parts[0][2]
+    cells: dict[tuple[int, ...], list[Any]] = {}
+    extents: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for start, shape, partial in parts:
+        cell = tuple(s for a, s in enumerate(start) if a not in finish.axes)
+        cells.setdefault(cell, []).append(partial)
+        extents[cell] = shape
+    merged = {cell: MONOIDS[finish.monoid].combine(p) for cell, p in cells.items()}
+    if len(merged) == 1:
+        return next(iter(merged.values()))
+    kept = [a for a in range(len(tile.shape)) if a not in finish.axes]
+    first = next(iter(merged.values()))
+    several = isinstance(first, tuple)
+    outs = []
+    for k in range(len(first) if several else 1):
+        sample = first[k] if several else first
+        out = backend.empty(
+            tuple(1 if a in finish.axes else n for a, n in enumerate(tile.shape)), sample.dtype
+        )
+        for cell, partial in merged.items():
+            block = partial[k] if several else partial
+            where: list[slice] = [slice(None)] * len(tile.shape)
+            for a, s in zip(kept, cell, strict=True):
+                where[a] = slice(s - tile.offset[a], s - tile.offset[a] + extents[cell][a])
+            out[tuple(where)] = block
+        outs.append(out)
+    return tuple(outs) if several else outs[0]
+
+
+def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array) -> Any:
+    """A piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
+    backend = backend_for(device, member)
+    found = [backend.copy(block[b]) for b in boxes]
+    return found[0] if len(found) == 1 else found
+
+
+def project(index: int, results: Sequence[Any]) -> Any:
+    """One result of a task that has several: dropping its handle frees just its block."""
+    return results[index]
+
+
+def move(device: str, member: int, block: Array) -> Array:
+    """The block as it is, on the member of the task."""
+    return backend_for(device, member).adopt(block)
+
+
+def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str, member: int, *partials: Any) -> Any:
+    """Partial results of several tiles combined in order; finished where `shape` is that of the result."""
+    backend = backend_for(device, member)
+    adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
+    partial = MONOIDS[finish.monoid].combine(adopted)
+    return partial if shape is None else finish(partial, shape, backend)
+
+
+def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
+    """One tile of a product: summed over what the tile holds of the reduced loops."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    inputs, result = stage.params[:2]
+    out = kernels.contract(backend.xp, inputs, result, *blocks, dtype=stage.stores[0])
+    return out if tile.finish[0] is None else backend.xp.reshape(out, tile.finish[0])
+
+
+def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """One tile of a whole-block kernel; a tuple where the operation has several results."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    with errstate(stage):
+        return kernels.BLOCK[stage.name](backend.xp, *blocks, params=stage.params)
+
+
+def errstate(stage: StageSpec) -> np.errstate:
+    """numpy's floating-point state of the definition."""
+    if stage.errstate is None:
+        return np.errstate()
+    divide, over, under, invalid = stage.errstate
+    return np.errstate(divide=divide, over=over, under=under, invalid=invalid)  # type: ignore[arg-type]  # literals
+
+
+def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
+    """One tile of a reshape: runs of elements in each group of axes, put end to end.
+
+    ``stage.params`` is unused; each read comes with the place of its run in the tile, seen with one axis per group.
+    """
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    groups: tuple[int, ...] = tile.offset
+    out = backend.empty(groups, stage.stores[0])
+    for read, region in zip(tile.reads, tile.regions, strict=True):
+        assert region.place is not None
+        run = read.assemble(values, backend)
+        out[region.place] = backend.xp.reshape(run, region.shape)
+    return backend.xp.reshape(out, tile.shape)
+
+
+def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
+    """One tile of an integer-array read whose source is all here."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    x, *index = [r.assemble(values, backend) for r in tile.reads]
+    return kernels.take(backend.xp, x, index, stage.params)
+
+
+def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: Any) -> Any:
+    """What one source tile has of a result tile: (flat positions among the index tuples, values)."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    x, *index = [r.assemble(values, backend) for r in tile.reads]
+    return kernels.take_part(backend.xp, x, index, start, stage.params)
+
+
+def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
+    """A result tile from what each source tile had of it."""
+    backend = backend_for(stage.device, tile.member)
+    return kernels.take_join(backend, tile.shape, stage.stores[0], [tuple(map(backend.adopt, p)) for p in parts], stage.params)
+
+
+def put_part(stage: StageSpec, tile: TileSpec, box: Box, *args: Any) -> Any:
+    """What one tile of values writes into one tile of the base: (index arrays in the tile, values), in order."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    value, *index = [r.assemble(values, backend) for r in tile.reads]
+    return kernels.put_part(backend.xp, value, index, box, stage.params)
+
+
+def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: Any) -> Array:
+    """A new version of a base's tile: the parts are applied in order."""
+    backend = backend_for(stage.device, member)
+    new = base if inplace else backend.copy(base)
+    for part in parts:
+        kernels.put_apply(backend.xp, new, part, stage.params)
+    return new
+
+
+def run_compress(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """One tile of a mask read, or of the positions where a mask is true."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    return kernels.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset))
+
+

@@ -1,0 +1,45 @@
+"""How a block travels between processes when its axis order must survive.
+
+distributed sends C- and F-contiguous arrays without a copy and as they are; any other array it copies to C order. So a
+block whose axes are permuted travels as its C-contiguous transpose beside the axis order, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["Packed", "pack", "unpack"]
+
+#: A block as it travels, and the axes that it was transposed by (None: it travels as it is).
+Packed: TypeAlias = tuple[Any, tuple[int, ...] | None]
+
+
+def pack(block: Any) -> Packed:
+    """Make a block ready to travel; a view of its memory, never a copy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> block = np.zeros((2, 3, 4)).transpose(1, 0, 2)
+    >>> sent, axes = pack(block)
+    >>> sent.flags.c_contiguous, np.shares_memory(sent, block), unpack((sent, axes)).strides == block.strides
+    (True, True, True)
+    """
+    if not isinstance(block, np.ndarray) or block.flags.forc:
+        return block, None
+    axes = tuple(sorted(range(block.ndim), key=lambda axis: -block.strides[axis]))
+    turned = block.transpose(axes)
+    return (turned, axes) if turned.flags.c_contiguous else (block, None)
+
+
+def unpack(packed: Packed) -> Any:
+    """The block that `pack` was given, with its strides."""
+    block, axes = packed
+    if axes is None:
+        return block
+    back = [0] * len(axes)
+    for position, axis in enumerate(axes):
+        back[axis] = position
+    return block.transpose(back)

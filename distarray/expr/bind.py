@@ -1,0 +1,422 @@
+"""The one door from user input to expressions.
+
+Every operation on arrays passes through `bind_*`: operands are unboxed, environments compared, shapes and dtypes
+inferred, and errors raised as numpy raises them, before any node exists. The functions of `ops` take whatever can be
+unboxed (a `DistArray`, an `Expr`) and box their result as their first boxed operand is boxed; so `ops` never imports
+the array layer, and works on bare expressions in tests and inside tasks.
+
+Cost: about two microseconds per operation beside the making of the handle; no walk over the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.errors import EnvironmentMismatchError
+from distarray.expr.expr import GET, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
+from distarray.expr.lens import Affine
+from distarray.expr.op import Op
+from distarray.sharding.sharding import Sharding
+
+__all__ = [
+    "Boxed",
+    "Operands",
+    "accumulator_dtype",
+    "bind",
+    "bind_create",
+    "bind_get",
+    "bind_map",
+    "bind_put",
+    "bind_reduce",
+    "bind_reshape",
+    "broadcast_shapes",
+    "infer_map",
+    "literal",
+    "normalize_axes",
+    "normalize_axis",
+    "unbox",
+]
+
+DType: TypeAlias = "np.dtype[Any]"  # any dtype that distarray supports
+Box: TypeAlias = Callable[[Expr], Any]  # what boxing returns is the caller's type
+
+_SCALARS = frozenset({bool, int, float, complex})
+
+
+@runtime_checkable
+class Boxed(Protocol):
+    """What carries a node: the handle that the user holds."""
+
+    def __dx_node__(self) -> Expr:
+        """The node of the current value. Called on entry of an operation, before its node exists."""
+
+    def __dx_box__(self, node: Expr) -> Any:
+        """A new handle on `node`."""
+
+
+def _identity(node: Expr) -> Any:
+    return node
+
+
+class Operands:
+    """The unboxed operands of one operation.
+
+    Attributes
+    ----------
+    nodes
+        Nodes and Python scalars, in the order of the arguments; literals have become source nodes.
+    env
+        The environment that all of them share.
+    box
+        Boxes a result as the first boxed operand is boxed.
+    """
+
+    __slots__ = ("box", "env", "nodes")
+
+    def __init__(self, nodes: list[Expr | Scalar], env: Environment, box: Box) -> None:
+        self.nodes = nodes
+        self.env = env
+        self.box = box
+
+
+def literal(value: Any, env: Environment, name: str = "array") -> Expr:
+    """A node of host data used as an operand: it has no environment of its own and adopts `env`.
+
+    A NumPy array is read at the call: later changes by its owner do not show.
+
+    Raises
+    ------
+    TypeError
+        If `value` is not array-like or of a dtype that distarray does not have.
+    """
+    from distarray import config
+
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        raise TypeError(f"{name}: an operand of type {type(value).__name__} cannot be an operand of a DistArray")
+    dtype = as_dtype(array.dtype)
+    limit = config.get("literal-max-bytes")
+    if array.nbytes > limit:
+        raise ValueError(
+            f"{name}: a literal operand of {array.nbytes} bytes is above literal-max-bytes = {limit}; make it an "
+            "array of the same team first: dx.asarray(v, team=x.team, device=x.device)"
+        )
+    node = source(np.array(array, dtype=dtype, copy=True, order="C"), env)
+    assert node.memo is not None
+    node.memo.exported = True  # shared by whoever uses the literal: never written
+    return node
+
+
+def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Operands:
+    """Unbox `args`, check that they share one environment, and turn host data into literals of it.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If two operands live in different environments; names every operand.
+    TypeError
+        If nothing among `args` is an array.
+    """
+    nodes: list[Any] = []
+    box: Box | None = None
+    plain = False
+    clash = False
+    for a in args:
+        kind = type(a)
+        if kind is Expr:
+            node = a
+        elif kind in _SCALARS:
+            nodes.append(a)
+            continue
+        else:
+            enter = getattr(kind, "__dx_node__", None)
+            if enter is None:
+                plain = True
+                nodes.append(a)
+                continue
+            node = enter(a)
+            if box is None:
+                box = a.__dx_box__
+        if env is None:
+            env = node.env
+        elif node.env is not env and node.env != env:
+            clash = True
+        nodes.append(node)
+    if clash:
+        listed = ", ".join(
+            f"operand {i} in {n.env}" for i, n in enumerate(nodes) if type(n) is Expr
+        )
+        raise EnvironmentMismatchError(
+            f"{name}: operands live in different environments ({listed}); move one with x.to_team(...) or "
+            "x.to_device(...)"
+        )
+    if env is None:
+        raise TypeError(f"{name}: none of the operands is a DistArray")
+    if plain:
+        for i, n in enumerate(nodes):
+            if type(n) is not Expr and type(n) not in _SCALARS:
+                nodes[i] = literal(n, env, f"{name}, operand {i}")
+    return Operands(nodes, env, box or _identity)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """numpy's broadcasting, with numpy's error class.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    rank = max(map(len, shapes))
+    result = [1] * rank
+    for shape in shapes:
+        offset = rank - len(shape)
+        for i, n in enumerate(shape):
+            if n != 1:
+                have = result[offset + i]
+                if have == 1:
+                    result[offset + i] = n
+                elif have != n:
+                    raise ValueError(
+                        "operands could not be broadcast together with shapes "
+                        + " ".join(str(s).replace(" ", "") for s in shapes)
+                        + f": axis {offset + i - rank} has extents {have} and {n}"
+                    )
+    return tuple(result)
+
+
+def normalize_axis(axis: int, ndim: int, name: str = "axis") -> int:
+    """`axis` counted from the front; numpy's AxisError (a ValueError and an IndexError) where there is none."""
+    try:
+        index = axis.__index__()
+    except AttributeError:
+        raise TypeError(f"{name}: an axis must be an integer, not {type(axis).__name__}") from None
+    if not -ndim <= index < ndim:
+        raise np.exceptions.AxisError(index, ndim, name)
+    return index + ndim if index < 0 else index
+
+
+def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
+    """Axes counted from the front, distinct; None means all of them."""
+    if axis is None:
+        return tuple(range(ndim))
+    if hasattr(axis, "__index__"):
+        return (normalize_axis(axis, ndim, name),)
+    axes = tuple(normalize_axis(a, ndim, name) for a in axis)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{name}: duplicate axis in {tuple(axis)} of an array of rank {ndim}")
+    return axes
+
+
+# ---------------------------------------------------------------------------------------------- elementwise
+
+
+def _clip(x: Any, *rest: Any) -> Any:  # arrays and scalars, then which bounds they are
+    n = len(rest) // 2
+    bounds = dict(zip(rest[n:], rest[:n]))
+    return np.clip(x, bounds.get("min"), bounds.get("max"))
+
+
+#: numpy calls for the result dtypes of elementwise operations that are no numpy function of the same arguments.
+_INFER: dict[str, Callable[..., Any]] = {
+    "clip": _clip,
+    "frexp": lambda x, which: np.frexp(x)[which],
+    "modf": lambda x, which: np.modf(x)[which],
+}
+_inferred: dict[Hashable, DType] = {}
+_DUMMY: dict[type, Scalar] = {bool: True, int: 1, float: 1.0, complex: 1j}
+
+
+def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DType:
+    """The result dtype of an elementwise operation: numpy is asked, on arrays without elements, and remembered.
+
+    Parameters
+    ----------
+    args
+        dtypes of the operands, and Python scalars (weak) in their places.
+
+    Raises
+    ------
+    TypeError
+        If numpy has no loop for these dtypes.
+    OverflowError
+        If a Python integer does not fit the integer dtype that it meets, as in numpy.
+    """
+    key_parts: list[Hashable] = [op.name, params]
+    cacheable = True
+    for a in args:
+        kind = type(a)
+        if kind is int and not 0 <= a <= 127:
+            cacheable = False  # whether it fits depends on its value
+            break
+        key_parts.append(kind if kind in _SCALARS else a)
+    key = tuple(key_parts)
+    if cacheable:
+        known = _inferred.get(key)
+        if known is not None:
+            return known
+        args = [_DUMMY[type(a)] if type(a) in _SCALARS else a for a in args]
+    if op.name == "astype":
+        dtype = as_dtype(params[0])
+    else:
+        dummies = [a if type(a) in _SCALARS else np.empty(0, a) for a in args]
+        function = _INFER.get(op.name) or getattr(np, op.name)
+        with np.errstate(all="ignore"):
+            dtype = as_dtype(function(*dummies, *params).dtype)
+    if cacheable:
+        if len(_inferred) > 20_000:
+            _inferred.clear()
+        _inferred[key] = dtype
+    return dtype
+
+
+_DEFAULT_ERRSTATE = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+
+
+def errstate() -> tuple[str, ...] | None:
+    """numpy's floating-point state as (divide, over, under, invalid), or None for numpy's default."""
+    state = np.geterr()
+    if state == _DEFAULT_ERRSTATE:
+        return None
+    return (state["divide"], state["over"], state["under"], state["invalid"])
+
+
+def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
+    """An elementwise operation over broadcast operands.
+
+    Parameters
+    ----------
+    op
+        A ``map`` operation.
+    args
+        Boxed arrays, nodes, Python scalars (weakly promoted, run-time parameters) and host data.
+    params
+        Static parameters, passed to the kernel after the operands.
+
+    Returns
+    -------
+    Boxed
+        Lazy; nothing is computed.
+    """
+    operands = unbox(op.name, args)
+    nodes = operands.nodes
+    shape: tuple[int, ...] | None = None
+    same = True
+    kinds: list[Any] = []
+    for n in nodes:
+        if type(n) is Expr:
+            if shape is None:
+                shape = n.shape
+            elif n.shape != shape:
+                same = False
+            kinds.append(n.dtype)
+        else:
+            kinds.append(n)
+    if not same:
+        shape = broadcast_shapes(*(n.shape for n in nodes if type(n) is Expr))
+    assert shape is not None
+    dtype = infer_map(op, params, kinds)
+    return operands.box(
+        Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate())
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the rest
+
+
+def bind(
+    op: Op,
+    args: Sequence[Any],
+    shape: tuple[int, ...] | tuple[tuple[int, ...], ...],
+    dtype: Any,  # a dtype, or a tuple of them for several results
+    params: tuple[Hashable, ...] = (),
+    runtime: Any = None,  # each family's own
+    operands: Operands | None = None,
+) -> Any:
+    """A node of any family whose result shape and dtype the caller has inferred and whose input it has checked."""
+    operands = operands or unbox(op.name, args)
+    return operands.box(
+        Expr(op, tuple(operands.nodes), shape, dtype, operands.env, params, runtime, None, user_frame(), errstate())  # type: ignore[arg-type]  # several results: tuples of shapes
+    )
+
+
+def bind_create(
+    op: Op,
+    shape: tuple[int, ...],
+    dtype: DType,
+    env: Environment,
+    params: tuple[Hashable, ...] = (),
+    runtime: Any = None,
+    pin: Sharding | None = None,
+) -> Expr:
+    """A node made from the global index alone; not boxed, since no operand says how."""
+    return Expr(op, (), shape, as_dtype(dtype), env, params, runtime, pin, user_frame())
+
+
+def bind_reduce(
+    op: Op, x: Any, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False, params: tuple[Hashable, ...] = ()
+) -> Any:
+    """A monoid over `axes` of one operand.
+
+    The node's params are ``(axes, keepdims, *params)``; see `accumulator_dtype`.
+    """
+    operands = unbox(op.name, (x,))
+    node = operands.nodes[0]
+    assert type(node) is Expr
+    gone = set(axes)
+    shape = tuple(
+        1 if i in gone else n for i, n in enumerate(node.shape) if keepdims or i not in gone
+    )
+    return bind(op, (), shape, dtype, (axes, keepdims, *params), None, operands)
+
+
+def accumulator_dtype(node: Expr) -> DType:
+    """The dtype in which the monoid of a reduction runs: the result's, but for moments of complex numbers."""
+    operand = node.operands[0]
+    if node.op.monoid == "moments" and type(operand) is Expr and operand.dtype.kind == "c":
+        # the mean is complex although the variance is not
+        dtype: DType = np.result_type(operand.dtype, node.dtype)
+        return dtype
+    result: DType = node.dtype
+    return result
+
+
+def bind_get(x: Expr, lens: Affine) -> Expr:
+    """`x` read through an affine lens. Reads of reads compose: a chain of views is one node."""
+    while x.op is GET and x.memo is None:
+        # get(get(x, p), q) -> get(x, p . q)
+        lens = x.runtime.compose(lens)
+        inner = x.operands[0]
+        assert type(inner) is Expr
+        x = inner
+    if lens.is_identity(x.shape):
+        return x
+    return Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())
+
+
+def bind_reshape(x: Expr, shape: tuple[int, ...]) -> Expr:
+    """The elements of `x` in C order with another shape of the same size."""
+    while x.op is RESHAPE and x.memo is None:
+        # reshape(reshape(x, s), t) -> reshape(x, t)
+        inner = x.operands[0]
+        assert type(inner) is Expr
+        x = inner
+    if x.shape == shape:
+        return x
+    return Expr(RESHAPE, (x,), shape, x.dtype, x.env, (), None, None, user_frame())
+
+
+def bind_put(base: Expr, lens: Affine, value: Expr | Scalar) -> Expr:
+    """A new version of `base` in which the elements that `lens` sees are `value`'s, cast to `base.dtype`.
+
+    `value` must broadcast to ``lens.shape`` (checked by the caller, as numpy does it, before any node exists).
+    """
+    assert lens.is_injective, "a broadcast view is read-only; the caller raises"
+    return Expr(
+        PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame()
+    )

@@ -1,0 +1,285 @@
+"""Expr: an immutable node of what is to be computed, and the few facts a node carries.
+
+Nodes are compared by identity. A node has one mutable cell, its memo: the stored blocks, set once; a memoised node
+drops its operands, so that long loops do not pile up. No walk over nodes recurses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import weakref
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeAlias
+
+
+
+from distarray.expr.op import Op, declare
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import Team
+
+__all__ = ["Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "postorder", "source", "user_frame"]
+
+Scalar: TypeAlias = bool | int | float | complex
+
+SOURCE = declare("source", "source")
+GET = declare("get", "get")
+PUT = declare("put", "put")
+RESHAPE = declare("reshape", "reshape")
+ITEM = declare("item", "item")
+
+_sequence = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where an array lives: its team (None: one member in this process) and its device string."""
+
+    team: Team | None
+    device: str = "cpu"
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return 1 if self.team is None else self.team.size
+
+    def __str__(self) -> str:
+        return f"(team={self.team!r}, device={self.device!r})"
+
+
+class Slot:
+    """Liveness of a node: the handles on it own the slot, the node refers to it weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True, eq=False)
+class Stored:
+    """The memo of an evaluated node: its blocks in row-major tile order.
+
+    Parameters
+    ----------
+    sharding
+        How `blocks` tile the array.
+    blocks
+        Arrays, or whatever handle the executor that holds them uses. Empty tiles have blocks too.
+    on_client
+        Whether the one block is an array in the client process though the team is elsewhere: small results and
+        literals travel with a plan.
+    exported
+        Whether the user may hold a reference to a block: such a block is never written again.
+    """
+
+    sharding: Sharding
+    blocks: Sequence[Any]  # arrays of any backend, or futures
+    on_client: bool = False
+    exported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The user's line that defined a node, kept as (code, instruction offset) and looked up only when shown."""
+
+    code: CodeType
+    lasti: int
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """File name and line number."""
+        number = self.code.co_firstlineno
+        for start, end, at in self.code.co_lines():
+            if start <= self.lasti < end and at is not None:
+                number = at
+        return self.code.co_filename, number
+
+    def __str__(self) -> str:
+        return "{}:{}".format(*self.line)
+
+    def __reduce__(self) -> tuple[object, tuple[str, int]]:
+        return _SavedOrigin, self.line
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedOrigin:
+    """An origin that came from another process: code objects do not travel."""
+
+    file: str
+    number: int
+
+    @property
+    def line(self) -> tuple[str, int]:
+        return self.file, self.number
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+def user_frame() -> Origin | None:
+    """The innermost frame outside this package, about a microsecond."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        back = frame.f_back
+        if back is None:
+            return None
+        frame = back
+    return Origin(frame.f_code, frame.f_lasti)
+
+
+class Expr:
+    """One step of what is to be computed.
+
+    Parameters
+    ----------
+    op
+        The operation.
+    operands
+        The nodes it reads and, for ``map``, Python scalars in their places.
+    shape, dtype
+        Of the result; tuples of them for an operation with several results.
+    env
+        Team and device.
+    params
+        Static parameters: part of the plan key.
+    runtime
+        Run-time parameters (lenses, fill values, index bounds): not part of the plan key beyond their pattern.
+    pin
+        The sharding that the user asked for, or None.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "dtype",
+        "env",
+        "errstate",
+        "memo",
+        "op",
+        "operands",
+        "origin",
+        "params",
+        "pin",
+        "runtime",
+        "seq",
+        "shape",
+        "slot",
+    )
+
+    def __init__(
+        self,
+        op: Op,
+        operands: tuple[Expr | Scalar, ...],
+        shape: tuple[int, ...],
+        dtype: Any,  # np.dtype, or a tuple of them for several results
+        env: Environment,
+        params: tuple[Hashable, ...] = (),
+        runtime: Any = None,  # each family's own
+        pin: Sharding | None = None,
+        origin: Origin | None = None,
+        errstate: tuple[str, ...] | None = None,
+    ) -> None:
+        self.op = op
+        self.operands = operands
+        self.shape = shape
+        self.dtype = dtype
+        self.env = env
+        self.params = params
+        self.runtime = runtime
+        self.pin = pin
+        self.origin = origin
+        self.errstate = errstate
+        self.memo: Stored | None = None
+        self.slot: weakref.ref[Slot] | None = None
+        self.seq = next(_sequence)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for s in self.shape:
+            n *= s
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return self.size * int(self.dtype.itemsize)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a handle still refers to this node."""
+        return self.slot is not None and self.slot() is not None
+
+    def hold(self) -> Slot:
+        """The slot that keeps this node's result; made on first use."""
+        slot = self.slot() if self.slot is not None else None
+        if slot is None:
+            slot = Slot()
+            self.slot = weakref.ref(slot)
+        return slot
+
+    def settle(self, stored: Stored) -> None:
+        """Set the memo, once, and drop what was needed to compute it."""
+        self.memo = stored
+        self.operands = ()
+        self.runtime = None
+
+    def nodes(self) -> list[Expr]:
+        """The operands that are nodes."""
+        return [o for o in self.operands if type(o) is Expr]
+
+    def __repr__(self) -> str:
+        return f"Expr({self.op.name}, {self.shape}, {self.dtype})"
+
+
+def source(block: Any, env: Environment, sharding: Sharding | None = None, *, on_client: bool = True) -> Expr:
+    """A node of one array that exists in this process.
+
+    Parameters
+    ----------
+    block
+        The array; not copied.
+    env
+        Where it counts as living.
+    sharding
+        Its type; whole by default.
+    on_client
+        See `Stored.on_client`.
+    """
+    node = Expr(SOURCE, (), tuple(block.shape), block.dtype, env)
+    mesh = env.team.mesh if env.team is not None else _NO_MESH
+    node.memo = Stored(sharding or Sharding.whole(mesh, len(block.shape)), (block,), on_client=on_client)
+    return node
+
+
+def postorder(targets: Iterable[Expr]) -> list[Expr]:
+    """All nodes that `targets` need, operands before users, ending at memoised nodes (which are included)."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(t, False) for t in reversed(list(targets))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+            continue
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.memo is not None or not node.operands:
+            order.append(node)
+            continue
+        stack.append((node, True))
+        for o in reversed(node.operands):
+            if type(o) is Expr and id(o) not in seen:
+                stack.append((o, False))
+    return order
+
+

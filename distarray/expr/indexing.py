@@ -1,0 +1,358 @@
+"""Indices: what ``x[index]`` means, with numpy's semantics, before anything is planned.
+
+The array layer and ``ops`` parse every index here, for reading and for writing. An index of integers, slices, ``None``
+and ``...`` is `Basic`: one `Affine`. An index with arrays is `Advanced`: an `Affine` that leaves whole the axes that
+arrays run over, those arrays, and where numpy puts their axes in the result. Arrays that are no numpy arrays are never
+looked into: only their ``shape`` and ``dtype`` are read. Errors are numpy's, raised here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from distarray.expr.affine import Affine, Term
+
+__all__ = ["Advanced", "Basic", "Index", "broadcast_index_shapes", "check_indices", "nonzero_indices", "parse_index"]
+
+#: What users write between the brackets: anything.
+Index: TypeAlias = Any
+
+#: An array of integers or booleans, of numpy or opaque: whatever has ``shape`` and ``dtype``.
+IndexArray: TypeAlias = Any
+
+_INVALID = (
+    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid "
+    "indices"
+)
+
+
+class Basic(NamedTuple):
+    """An index that is one lens.
+
+    Attributes
+    ----------
+    affine
+        From the indexed array to the result.
+    is_view
+        Whether numpy gives a view. It gives a copy, a scalar for a result of no axes, where every axis has an integer
+        and there is no ``...``, and where an integer is a 0-d array.
+    """
+
+    affine: Affine
+    is_view: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return self.affine.shape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advanced:
+    """An index with arrays: gather and scatter.
+
+    The result has the axes of `affine`'s view that no array runs over, in order, and in their midst, at `position`, the
+    broadcast axes of the arrays.
+
+    Attributes
+    ----------
+    affine
+        From the indexed array to the basic view, in which the axes that arrays run over are whole.
+    arrays
+        ``(axis in the basic view, array)`` in ascending order of axes. An integer array runs over that axis, a mask of
+        `m` axes over that axis and the ``m - 1`` after it. Integer arrays of numpy are copies, checked and
+        not negative; those of others are as they came. Masks stay masks: see `nonzero_indices` and `with_arrays`.
+    position
+        Where in the result the broadcast axes stand.
+    before, after
+        Shapes of the axes of the result before and after them.
+    index_shape
+        The broadcast shape of the arrays; None while there is a mask, whose count is data.
+    """
+
+    affine: Affine
+    arrays: tuple[tuple[int, IndexArray], ...]
+    position: int
+    before: tuple[int, ...] = field(init=False)
+    after: tuple[int, ...] = field(init=False)
+    index_shape: tuple[int, ...] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        over = set(self.axes)
+        rest = [n for axis, n in enumerate(self.affine.shape) if axis not in over]
+        masked = any(_is_mask(array) for _, array in self.arrays)
+        shape = None if masked else broadcast_index_shapes([array.shape for _, array in self.arrays])
+        object.__setattr__(self, "before", tuple(rest[: self.position]))
+        object.__setattr__(self, "after", tuple(rest[self.position :]))
+        object.__setattr__(self, "index_shape", shape)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the basic view that arrays run over, masks with all of theirs."""
+        return tuple(
+            axis + i for axis, array in self.arrays for i in range(len(array.shape) if _is_mask(array) else 1)
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of the result; None while there is a mask."""
+        return None if self.index_shape is None else (*self.before, *self.index_shape, *self.after)
+
+    def with_arrays(self, arrays: Iterable[tuple[int, IndexArray]]) -> Advanced:
+        """The same index with its masks replaced by integer arrays, one for each axis of a mask.
+
+        Raises
+        ------
+        IndexError
+            If the arrays do not broadcast.
+        """
+        return Advanced(self.affine, tuple(sorted(arrays, key=operator.itemgetter(0))), self.position)
+
+
+def _is_mask(array: IndexArray) -> bool:
+    return getattr(array.dtype, "kind", None) == "b"
+
+
+def broadcast_index_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common shape of index arrays.
+
+    Raises
+    ------
+    IndexError
+        If there is none; numpy's text.
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        text = " ".join(str(tuple(shape)).replace(", ", ",") for shape in shapes)
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {text}"
+        ) from None
+
+
+def check_indices(indices: np.ndarray[Any, Any], size: int, axis: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Integer indices along an axis, checked and wrapped: in ``range(size)``.
+
+    Parameters
+    ----------
+    indices
+        Integers of any type and shape.
+    size
+        Extent of the axis.
+    axis
+        Named in the error.
+
+    Returns
+    -------
+    ndarray of intp
+        New: an index is read at the call, whatever its owner writes to it later.
+
+    Raises
+    ------
+    IndexError
+        Naming the first index out of bounds; numpy's text.
+    """
+    if indices.size:
+        low, high = int(indices.min()), int(indices.max())
+        if low < -size or high >= size:
+            bad = indices[(indices < -size) | (indices >= size)].flat[0]
+            raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {size}")
+        if low < 0:
+            signed = indices.astype(np.intp)
+            signed[signed < 0] += size
+            return signed
+    return indices.astype(np.intp)
+
+
+def nonzero_indices(index: Advanced) -> Advanced:
+    """`index` with the masks that are numpy arrays replaced by their ``nonzero``.
+
+    Masks of other kinds stay: who can look into them gives their integers to `Advanced.with_arrays`.
+    """
+    arrays: list[tuple[int, IndexArray]] = []
+    for axis, array in index.arrays:
+        if isinstance(array, np.ndarray) and array.dtype.kind == "b":
+            arrays += [(axis + i, where) for i, where in enumerate(np.nonzero(array))]
+        else:
+            arrays.append((axis, array))
+    return index.with_arrays(arrays)
+
+
+def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
+    """What ``x[index]`` means for an `x` of this shape.
+
+    Raises
+    ------
+    IndexError, TypeError, ValueError
+        What numpy raises for the index, with the axis, the index and the extent. What only the contents of opaque
+        arrays can show (bounds, counts of masks) is left to whoever reads them.
+
+    Examples
+    --------
+    >>> parse_index((slice(1, -1), 2), (6, 4))
+    Basic(affine=Affine(shape=(4,), terms=((0, 1, 1), (None, 2, 0))), is_view=True)
+    >>> parse_index((0, slice(None), [3, -1]), (2, 3, 4)).shape   # separated by a slice: index axes first
+    (2, 3)
+    """
+    items = index if type(index) is tuple else (index,)
+    ndim = len(shape)
+    view: list[int] = []
+    terms: list[Term] = []
+    is_view = False
+    # One pass for what nearly every index is made of; anything else, and every error, starts over below.
+    for at, item in enumerate(items):
+        kind = type(item)
+        axis = len(terms)
+        if kind is slice:
+            if axis == ndim:
+                break
+            start, stop, step = item.indices(shape[axis])
+            n = len(range(start, stop, step))
+            terms.append((len(view), start, step if n > 1 else 1))
+            view.append(n)
+        elif kind is int:
+            if axis == ndim:
+                break
+            size = shape[axis]
+            if not -size <= item < size:
+                break
+            terms.append((None, item + size if item < 0 else item, 0))
+        elif item is None:
+            view.append(1)
+        elif item is Ellipsis:
+            if is_view:
+                break
+            is_view = True
+            later = items[at + 1 :]
+            if not all(type(other) in _FAST for other in later):
+                break
+            upto = ndim - len([None for other in later if other is not None])
+            for a in range(axis, upto):
+                terms.append((len(view), 0, 1))
+                view.append(shape[a])
+        else:
+            break
+    else:
+        for a in range(len(terms), ndim):
+            terms.append((len(view), 0, 1))
+            view.append(shape[a])
+        if len(terms) == ndim:
+            return Basic(Affine(tuple(view), tuple(terms)), is_view or bool(view))
+    return _parse_general(items, shape)
+
+
+_FAST = (slice, int, type(None))
+
+
+def _out_of_bounds(index: int, axis: int, size: int) -> IndexError:
+    return IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
+
+
+def _plain(item: Index) -> tuple[Index, int]:
+    """An item as a slice, int, None, Ellipsis or array, and how many axes of the indexed array it takes."""
+    if item is None or item is Ellipsis:
+        return item, 0
+    if isinstance(item, slice):
+        return item, 1
+    if isinstance(item, bool | np.bool_):
+        # A boolean without axes takes none: it is a mask of one over a new axis.
+        return np.array([item]), 0
+    if isinstance(item, int | np.integer):
+        return int(item), 1
+    if not (hasattr(item, "shape") and hasattr(item, "dtype")):
+        try:
+            return operator.index(item), 1
+        except TypeError:
+            item = np.asarray(item)
+        if item.size == 0 and item.ndim:
+            # numpy's empty list of floats indexes nothing
+            return item.astype(np.intp), 1
+        if item.dtype.kind not in "biu":
+            raise IndexError(_INVALID)
+    kind = getattr(item.dtype, "kind", None)
+    if kind == "b":
+        return (item, len(item.shape)) if item.shape else (item[None], 0)
+    if kind in ("i", "u"):
+        return item, 1
+    raise IndexError("arrays used as indices must be of integer (or boolean) type")
+
+
+def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | Advanced:
+    plain: list[tuple[Index, int]] = []
+    ellipsis = None
+    for given in items:
+        if given is Ellipsis:
+            if ellipsis is not None:
+                raise IndexError("an index can only have a single ellipsis ('...')")
+            ellipsis = len(plain)
+        plain.append(_plain(given))
+    ndim = len(shape)
+    taken = sum([n for _, n in plain])
+    if taken > ndim:
+        raise IndexError(f"too many indices for array: array is {ndim}-dimensional, but {taken} were indexed")
+    if ellipsis is None:
+        plain.append((Ellipsis, ndim - taken))
+    else:
+        plain[ellipsis] = (Ellipsis, ndim - taken)
+
+    view: list[int] = []
+    terms: list[Term] = []
+    arrays: list[tuple[int, IndexArray]] = []
+    has_scalar_array = False
+    # numpy puts the index axes where the arrays stand, unless something stands between two of them; integers count as
+    # arrays here, and so does a `...` of no axes as something between.
+    runs: list[int] = []  # for each run of neighbouring arrays and integers, the axes of the result before it
+    kept = 0
+    in_run = False
+    for item, takes in plain:
+        axis = len(terms)
+        is_index = item is not None and item is not Ellipsis and not isinstance(item, slice)
+        if is_index and not in_run:
+            runs.append(kept)
+        in_run = is_index
+        if item is None:
+            view.append(1)
+            kept += 1
+        elif item is Ellipsis:
+            for a in range(axis, axis + takes):
+                terms.append((len(view), 0, 1))
+                view.append(shape[a])
+            kept += takes
+        elif isinstance(item, slice):
+            start, stop, step = item.indices(shape[axis])
+            n = len(range(start, stop, step))
+            terms.append((len(view), start, step if n > 1 else 1))
+            view.append(n)
+            kept += 1
+        elif isinstance(item, int) or (isinstance(item, np.ndarray) and item.shape == ()):
+            has_scalar_array = has_scalar_array or not isinstance(item, int)
+            at, size = int(item), shape[axis]
+            if not -size <= at < size:
+                raise _out_of_bounds(at, axis, size)
+            terms.append((None, at + size if at < 0 else at, 0))
+        elif takes == 0:
+            arrays.append((len(view), item))
+            view.append(1)
+        else:
+            if _is_mask(item):
+                for i, (n, m) in enumerate(zip(shape[axis:], item.shape)):
+                    if n != m:
+                        raise IndexError(
+                            f"boolean index did not match indexed array along axis {axis + i}; "
+                            f"size of axis is {n} but size of corresponding boolean axis is {m}"
+                        )
+            elif isinstance(item, np.ndarray):
+                item = check_indices(item, shape[axis], axis)
+            arrays.append((len(view), item))
+            for a in range(axis, axis + takes):
+                terms.append((len(view), 0, 1))
+                view.append(shape[a])
+    affine = Affine(tuple(view), tuple(terms))
+    if not arrays:
+        return Basic(affine, not has_scalar_array and (bool(view) or ellipsis is not None))
+    return Advanced(affine, tuple(arrays), runs[0] if len(runs) == 1 else 0)

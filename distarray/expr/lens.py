@@ -1,0 +1,235 @@
+"""Lenses: a view as a pair of functions (get, put) between a base and what the user holds.
+
+A `Lens` is a normalised tuple of links: `Affine` for everything that reads elements at affine indices, `Reshape` and
+`Component` for what is not affine. The array layer composes them onto the base of a handle. What numpy would do, alias
+or copy, is asked of numpy itself, on arrays without memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from distarray.expr.affine import Affine, Block, namespace, touched
+
+__all__ = [
+    "Affine",
+    "Component",
+    "Lens",
+    "Link",
+    "Reshape",
+    "compose",
+    "get",
+    "lens_shape",
+    "put",
+    "reshape_is_view",
+    "shares_memory",
+    "strided_dummy",
+    "touched",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The link of ``reshape`` in C order."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """The link of ``.real`` or ``.imag`` of a complex array."""
+
+    part: Literal["real", "imag"]
+
+
+Link: TypeAlias = Affine | Reshape | Component
+
+#: Links from the base outwards: at most one `Component`, which stands first, then `Affine` and `Reshape` in turn.
+Lens: TypeAlias = tuple[Link, ...]
+
+
+def lens_shape(base_shape: tuple[int, ...], lens: Lens) -> tuple[int, ...]:
+    """Shape of the view that `lens` makes of a base."""
+    for link in reversed(lens):
+        if not isinstance(link, Component):
+            return link.shape
+    return base_shape
+
+
+def _unit_axes(source_shape: tuple[int, ...], shape: tuple[int, ...]) -> Affine | None:
+    """A reshape that only drops and adds axes of one element, as an Affine; else None."""
+    if [n for n in source_shape if n != 1] != [n for n in shape if n != 1]:
+        return None
+    places = iter([axis for axis, n in enumerate(shape) if n != 1])
+    return Affine(shape, tuple([(next(places), 0, 1) if n != 1 else (None, 0, 0) for n in source_shape]))
+
+
+def _is_unit_axes(affine: Affine, source_shape: tuple[int, ...]) -> bool:
+    """Whether the lens only drops and adds axes of one element."""
+    expected = _unit_axes(source_shape, affine.shape)
+    if expected is None:
+        return False
+    return all(n == 1 or a == b for n, a, b in zip(source_shape, affine.terms, expected.terms))
+
+
+def compose(base_shape: tuple[int, ...], lens: Lens, link: Link) -> Lens:
+    """`lens` followed by `link`, normalised.
+
+    Parameters
+    ----------
+    base_shape
+        Shape of the base.
+    lens
+        Normalised; ``()`` is the base itself.
+    link
+        Acts on the view that `lens` makes.
+
+    Returns
+    -------
+    Lens
+        Equal chains become one: adjacent Affines compose, of adjacent Reshapes the last stays, a Reshape that only adds
+        and drops axes of one element is an Affine, identities vanish. ``()`` if nothing is left.
+    """
+    if isinstance(link, Component):
+        # It acts on each element, so it commutes with every other link: real . get = get . real. What `real` gives is
+        # real, so there is never a second one.
+        assert not (lens and isinstance(lens[0], Component)), "the component of a real array is no link"
+        return (link, *lens)
+    last = lens[-1] if lens else None
+    if isinstance(link, Affine):
+        if isinstance(last, Affine):
+            # get(b) . get(a) -> get(a . b)
+            return _append(base_shape, lens[:-1], last.compose(link))
+        return _append(base_shape, lens, link)
+    if isinstance(last, Reshape) or (
+        # What only drops and adds axes of one element is undone by any reshape.
+        isinstance(last, Affine) and _is_unit_axes(last, lens_shape(base_shape, lens[:-1]))
+    ):
+        # reshape(t) . reshape(s) -> reshape(t)
+        return compose(base_shape, lens[:-1], link)
+    affine = _unit_axes(lens_shape(base_shape, lens), link.shape)
+    return (*lens, link) if affine is None else compose(base_shape, lens, affine)
+
+
+def _append(base_shape: tuple[int, ...], lens: Lens, affine: Affine) -> Lens:
+    source_shape = lens_shape(base_shape, lens)
+    if affine.is_identity(source_shape):
+        return lens
+    if lens and isinstance(lens[-1], Reshape) and _is_unit_axes(affine, source_shape):
+        # expand . reshape(s) -> reshape(expanded s)
+        return compose(base_shape, lens[:-1], Reshape(affine.shape))
+    return (*lens, affine)
+
+
+def get(lens: Lens, array: Block) -> Block:
+    """The view of a whole base, a copy only where a reshape needs one."""
+    for link in lens:
+        if isinstance(link, Affine):
+            array = link.read(array)
+        elif isinstance(link, Reshape):
+            array = namespace(array).reshape(array, link.shape)
+        else:
+            array = _component(array, link)
+    return array
+
+
+def put(lens: Lens, array: Block, value: Block) -> Block:
+    """A new base that differs from `array` in the view only, which becomes `value`.
+
+    Parameters
+    ----------
+    value
+        Of the view's shape, or broadcasting to it.
+
+    Raises
+    ------
+    ValueError
+        If the view repeats elements.
+    """
+    xp = namespace(array)
+    if not lens:
+        out = xp.empty_like(array)
+        out[...] = value
+        return out
+    link, rest = lens[0], lens[1:]
+    if isinstance(link, Reshape):
+        inner = put(rest, xp.reshape(array, link.shape), value)
+        return xp.reshape(inner, array.shape)
+    out = array.copy() if hasattr(array, "copy") else xp.asarray(array, copy=True)
+    if isinstance(link, Affine):
+        inner = value if not rest else put(rest, link.read(array), value)
+        link.write(out, inner)
+    else:
+        inner = value if not rest else put(rest, _component(array, link), value)
+        _component(out, link)[...] = inner
+    return out
+
+
+def _component(array: Block, link: Component) -> Block:
+    if not hasattr(array, link.part):
+        # The standard has the functions only, which promise no view.
+        xp = namespace(array)
+        return xp.real(array) if link.part == "real" else xp.imag(array)
+    return array.real if link.part == "real" else array.imag
+
+
+# What numpy would do, asked of numpy itself on arrays without memory.
+
+#: Complex, so that components have their strides; never dereferenced beyond its one element.
+_BUFFER = np.zeros(1, np.complex64)
+
+
+def strided_dummy(base_shape: tuple[int, ...], lens: Lens = ()) -> np.ndarray[Any, Any]:
+    """An array with the shape and strides that numpy's view of a C-ordered base has; its elements must not be read.
+
+    A reshape for which numpy would copy gives the strides of the copy.
+    """
+    strides = []
+    step = _BUFFER.itemsize
+    for n in reversed(base_shape):
+        strides.append(step)
+        step *= max(n, 1)
+    dummy = np.lib.stride_tricks.as_strided(_BUFFER, base_shape, strides[::-1])
+    for i, link in enumerate(lens):
+        if isinstance(link, Reshape):
+            try:
+                dummy = dummy.reshape(link.shape, copy=False)
+            except ValueError:
+                return strided_dummy(link.shape, lens[i + 1 :])
+        else:
+            dummy = get((link,), dummy)
+    return dummy
+
+
+def reshape_is_view(base_shape: tuple[int, ...], lens: Lens, shape: tuple[int, ...]) -> bool:
+    """Whether ``reshape(shape)`` of a view of a C-ordered base aliases it in numpy (B-35).
+
+    Handles that are pinned copies are bases of their own: ask with their shape and the empty lens.
+
+    Raises
+    ------
+    ValueError
+        If the sizes differ; numpy's text.
+    """
+    own = lens_shape(base_shape, lens)
+    if prod(own) != prod(shape):
+        raise ValueError(f"cannot reshape array of size {prod(own)} into shape {shape}")
+    if not lens:
+        return True
+    try:
+        strided_dummy(base_shape, lens).reshape(shape, copy=False)
+    except ValueError:
+        return False
+    return True
+
+
+def shares_memory(base_shape: tuple[int, ...], a: Lens, b: Lens) -> bool:
+    """Whether two views of one base have an element in common.
+
+    A reshape for which numpy would copy shares nothing but with itself; ask with lenses of views only.
+    """
+    return bool(np.shares_memory(strided_dummy(base_shape, a), strided_dummy(base_shape, b)))

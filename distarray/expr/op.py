@@ -1,0 +1,96 @@
+"""Op: a named operation and the family that decides how it is bound, cut and lowered.
+
+An `Op` is a row of the catalogue (`CATALOGUE`). What differs per operation is written in its row; what is the same
+for a family is written once, keyed by `Op.kind`. Kernels are looked up by `Op.name` in the execution layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+__all__ = ["CATALOGUE", "Kind", "Op", "declare"]
+
+#: The families. `planner` and `execution` have one rule for each, never one for an operation:
+#: source    blocks that exist
+#: create    made from the global index alone (zeros, arange, random ...)
+#: map       elementwise over broadcast operands; Python scalars are run-time parameters
+#: reduce    a monoid over some axes
+#: get       read through an affine lens
+#: reshape   same elements in C order, other shape
+#: put       a new version of operand 0, written through an affine lens with operand 1
+#: contract  sum of products over labelled loops (einsum)
+#: block     a kernel on whole blocks, cut only where its ShardingRule allows
+#: item      one result of an operation that has several
+#: take      elements at integer-array positions
+#: take_put  a new version written at integer-array positions
+#: compress  rows where a mask is true, with counts known
+Kind = Literal[
+    "source",
+    "create",
+    "map",
+    "reduce",
+    "get",
+    "reshape",
+    "put",
+    "contract",
+    "block",
+    "item",
+    "take",
+    "take_put",
+    "compress",
+]
+
+#: Every declared operation by name.
+CATALOGUE: dict[str, Op] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One operation.
+
+    Parameters
+    ----------
+    name
+        The array API standard's name where it has one, else numpy's.
+    kind
+        Its family.
+    rule
+        ShardingRule notation, for ``block`` operations.
+    monoid
+        Name of the monoid, for ``reduce`` operations.
+    may_raise
+        Whether a kernel may fail on legal shapes and dtypes (``cholesky`` of an indefinite matrix): such operations are
+        evaluated at the call.
+    repeatable
+        Whether computing it again is free of cost worth keeping (constants, ``arange``): never kept.
+    """
+
+    name: str
+    kind: Kind
+    rule: str = ""
+    monoid: str = ""
+    may_raise: bool = False
+    repeatable: bool = False
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        # Ops are compared by identity, so a pickled Op is found again by name.
+        return _lookup, (self.name,)
+
+
+def _lookup(name: str) -> Op:
+    return CATALOGUE[name]
+
+
+def declare(
+    name: str, kind: Kind, *, rule: str = "", monoid: str = "", may_raise: bool = False, repeatable: bool = False
+) -> Op:
+    """Add a row to the catalogue and return it; names are unique."""
+    assert kind in get_args(Kind), kind
+    assert name not in CATALOGUE, f"operation {name!r} is declared twice"
+    op = Op(name, kind, rule, monoid, may_raise, repeatable)
+    CATALOGUE[name] = op
+    return op

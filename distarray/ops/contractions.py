@@ -1,0 +1,450 @@
+"""Sums of products over labelled loops: matmul and its kin, and einsum of any number of operands.
+
+Every contraction is one operation, ``einsum``, whose params are ``(labels of each operand, labels of the result)``;
+labels are small integers. All operands hold all of a label's extent: an axis of extent 1 that broadcasts is dropped by a
+lens first, and so is a label that stands twice in one operand (its diagonal is a view). A label of one operand alone is
+summed before. So a kernel sees batch loops, loops of one side, and summed loops, and nothing else.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import (
+    DType,
+    bind,
+    bind_get,
+    bind_reshape,
+    broadcast_shapes,
+    normalize_axes,
+    normalize_axis,
+    unbox,
+)
+from distarray.expr.expr import Expr
+from distarray.expr.lens import Affine
+from distarray.expr.op import declare
+from distarray.ops.elementwise import astype, conj, multiply
+from distarray.ops.families import Array, one_array
+from distarray.ops.manipulation import diagonal_lens, permute_lens
+from distarray.ops.reductions import sum as _sum
+from distarray.types import DTypeLike
+
+__all__ = ["dot", "einsum", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat"]
+
+EINSUM = declare("einsum", "contract")
+
+Labels: TypeAlias = tuple[int, ...]
+
+
+def _arrays(name: str, operands: Sequence[Any], text: str) -> list[Expr]:
+    """Operands that must be arrays: scalars have no loops."""
+    for n in operands:
+        if type(n) is not Expr:
+            raise ValueError(text)
+    return list(operands)
+
+
+@lru_cache(maxsize=1024)
+def _product_dtype(*dtypes: DType) -> DType:
+    """What numpy's products give: the promoted dtype, small integers stay small, booleans stay booleans.
+
+    Raises
+    ------
+    TypeError
+        For dates, which have no products.
+    """
+    return as_dtype(np.matmul(*(np.zeros((1, 1), d) for d in dtypes)).dtype)
+
+
+def _contract(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType) -> Expr:
+    """The node of a contraction of one or two operands; brings them into the form that kernels expect."""
+    extents: dict[int, int] = {}
+    for node, own in zip(nodes, labels):
+        for label, n in zip(own, node.shape):
+            extents[label] = n if extents.get(label, 1) == 1 else extents[label]
+    plain: list[Expr] = []
+    forms: list[Labels] = []
+    for node, own in zip(nodes, labels):
+        node, own = _without_repeats(node, own)
+        # an axis of extent 1 that broadcasts is no loop of this operand
+        ones = tuple(a for a, label in enumerate(own) if node.shape[a] == 1 and extents[label] != 1)
+        plain.append(bind_get(node, Affine.identity(node.shape).squeezed(ones)) if ones else node)
+        forms.append(tuple(label for a, label in enumerate(own) if a not in ones))
+    for i, own in enumerate(forms):
+        others = {label for j, o in enumerate(forms) if j != i for label in o}
+        alone = tuple(a for a, label in enumerate(own) if label not in others and label not in result)
+        if alone:
+            plain[i] = _sum(astype(plain[i], dtype, copy=False), axis=alone, dtype=dtype)
+            forms[i] = tuple(label for a, label in enumerate(own) if a not in alone)
+    if len(plain) == 1:
+        (node,), (own,) = plain, forms
+        node = bind_get(node, permute_lens(node.shape, [own.index(label) for label in result]))
+        cast = astype(node, dtype, copy=False)
+        assert type(cast) is Expr
+        return cast
+    made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, (tuple(forms), result))
+    assert type(made) is Expr
+    return made
+
+
+def _without_repeats(node: Expr, labels: Labels) -> tuple[Expr, Labels]:
+    """The diagonals that a label standing twice means."""
+    while len(set(labels)) < len(labels):
+        first = next(a for a, label in enumerate(labels) if label in labels[a + 1 :])
+        second = labels.index(labels[first], first + 1)
+        node = bind_get(node, diagonal_lens(node.shape, 0, first, second))
+        labels = (*(label for a, label in enumerate(labels) if a not in (first, second)), labels[first])
+    return node, labels
+
+
+# ------------------------------------------------------------------------------------------------------- products
+
+_SMALL = "{}: Input operand {} does not have enough dimensions (has {}, gufunc core with signature {} requires {})"
+
+
+def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: str, signature: str) -> Array:
+    """A product of the last axes, written in letters, with leading axes that broadcast."""
+    operands = unbox(name, (x1, x2))
+    for i, (n, core) in enumerate(zip(operands.nodes, cores)):
+        ndim = n.ndim if type(n) is Expr else 0
+        if ndim < len(core):
+            raise ValueError(_SMALL.format(name, i, ndim, signature, len(core)))
+    a, b = _arrays(name, operands.nodes, "")
+    dtype = _product_dtype(a.dtype, b.dtype)
+    leads = [n.shape[: n.ndim - len(core)] for n, core in zip((a, b), cores)]
+    batch = broadcast_shapes(*leads)
+    letters = {c: len(batch) + i for i, c in enumerate(dict.fromkeys(cores[0] + cores[1]))}
+    sizes: dict[str, int] = {}
+    for i, (n, core) in enumerate(zip((a, b), cores)):
+        for c, extent in zip(core, n.shape[n.ndim - len(core) :]):
+            if sizes.setdefault(c, extent) != extent:
+                raise ValueError(
+                    f"{name}: Input operand {i} has a mismatch in its core dimension {core.index(c)}, with gufunc "
+                    f"signature {signature} (size {extent} is different from {sizes[c]})"
+                )
+    labels = [
+        (*range(len(batch) - len(lead), len(batch)), *(letters[c] for c in core)) for lead, core in zip(leads, cores)
+    ]
+    return operands.box(_contract((a, b), labels, (*range(len(batch)), *(letters[c] for c in result)), dtype))
+
+
+def matmul(x1: Array, x2: Array, /) -> Array:
+    """The matrix product over the last two axes; vectors are rows on the left, columns on the right.
+
+    Leading axes broadcast.
+    """
+    operands = unbox("matmul", (x1, x2))
+    ranks = [n.ndim if type(n) is Expr else 0 for n in operands.nodes]
+    left = "k" if ranks[0] == 1 else "ik"
+    right = "k" if ranks[1] == 1 else "kj"
+    for i, n in enumerate(ranks):
+        if n == 0:
+            raise ValueError(_SMALL.format("matmul", i, 0, "(n?,k),(k,m?)->(n?,m?)", 1))
+    result = left.replace("k", "") + right.replace("k", "")
+    return _batched("matmul", x1, x2, (left, right), result, "(n?,k),(k,m?)->(n?,m?)")
+
+
+def matvec(x1: Array, x2: Array, /) -> Array:
+    """The product of matrices with vectors, over the last axes; leading axes broadcast."""
+    return _batched("matvec", x1, x2, ("ik", "k"), "i", "(m,n),(n)->(m)")
+
+
+def vecmat(x1: Array, x2: Array, /) -> Array:
+    """The product of conjugated vectors with matrices, over the last axes; leading axes broadcast."""
+    return _batched("vecmat", _conjugate("vecmat", x1, x2)[0], x2, ("k", "kj"), "j", "(n),(n,m)->(m)")
+
+
+def _conjugate(name: str, x1: Array, x2: Array) -> tuple[Array, Array]:
+    operands = unbox(name, (x1, x2))
+    a, b = operands.nodes
+    if type(a) is Expr and a.dtype.kind == "c":
+        a = conj(a)
+    return (operands.box(a) if type(a) is Expr else a), (operands.box(b) if type(b) is Expr else b)
+
+
+def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
+    """The inner product along `axis`, the first operand conjugated; the other axes broadcast."""
+    x1, x2 = _conjugate("vecdot", x1, x2)
+    if axis != -1:
+        x1, x2 = (
+            bind_or_scalar(x, lambda node: _axis_last(node, axis)) for x in (x1, x2)
+        )
+    return _batched("vecdot", x1, x2, ("k", "k"), "", "(n),(n)->()")
+
+
+def bind_or_scalar(x: Array, function: Any) -> Array:
+    """`function` of the node of `x`, boxed; scalars as they are."""
+    if type(x) in (bool, int, float, complex):
+        return x
+    node, box = one_array("vecdot", x)
+    return box(function(node))
+
+
+def _axis_last(node: Expr, axis: int) -> Expr:
+    a = normalize_axis(axis, node.ndim)
+    return bind_get(node, permute_lens(node.shape, [*(i for i in range(node.ndim) if i != a), a]))
+
+
+def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
+    """The sum of products over `axes`: so many last and first axes, or these axes of each operand."""
+    operands = unbox("tensordot", (x1, x2))
+    a, b = (n if type(n) is Expr else _scalar_node(n, operands.env) for n in operands.nodes)
+    if hasattr(axes, "__index__"):
+        n = operator.index(axes)  # type: ignore[arg-type]  # a tuple has no __index__
+        left: Any = tuple(range(-n, 0))
+        right: Any = tuple(range(n))
+    else:
+        left, right = axes  # type: ignore[misc]  # two sequences, or two ints as numpy allows
+    left, right = ((v,) if hasattr(v, "__index__") else tuple(v) for v in (left, right))
+    if len(left) != len(right):
+        raise ValueError("shape-mismatch for sum")
+    left, right = _axes_of(left, a.ndim), _axes_of(right, b.ndim)
+    if any(a.shape[i] != b.shape[j] for i, j in zip(left, right)):
+        raise ValueError(
+            f"shape-mismatch for sum: axes {left} of shape {a.shape} against axes {right} of shape {b.shape}"
+        )
+    own = tuple(range(a.ndim))
+    other: list[int] = [a.ndim + i for i in range(b.ndim)]
+    for i, j in zip(left, right):
+        other[j] = own[i]
+    result = (*(i for i in own if i not in left), *(v for j, v in enumerate(other) if j not in right))
+    return operands.box(_contract((a, b), (own, tuple(other)), result, _product_dtype(a.dtype, b.dtype)))
+
+
+def _axes_of(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+    if len(axes) > ndim or any(not -ndim <= operator.index(a) < ndim for a in axes):
+        # numpy finds these by indexing the shape
+        raise IndexError(f"tuple index out of range: axes {tuple(axes)} of an array of rank {ndim}")
+    return normalize_axes(axes, ndim, "axes")
+
+
+def _scalar_node(value: Any, env: Any) -> Expr:
+    from distarray.ops.creation import full
+
+    return full((), value, None, env)
+
+
+def outer(x1: Array, x2: Array, /) -> Array:
+    """All products of the elements of two vectors; arrays are flattened first."""
+    operands = unbox("outer", (x1, x2))
+    a, b = (n if type(n) is Expr else _scalar_node(n, operands.env) for n in operands.nodes)
+    a, b = bind_reshape(a, (a.size,)), bind_reshape(b, (b.size,))
+    column = bind_get(a, Affine.identity(a.shape).expanded(1))
+    return operands.box(multiply(column, b))
+
+
+def inner(a: Array, b: Array, /) -> Array:
+    """The sum of products over the last axis of both; a product with a scalar otherwise."""
+    x, y, box = _pair("inner", a, b)
+    if type(x) is not Expr or type(y) is not Expr or not x.ndim or not y.ndim:
+        return box(multiply(x, y))
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(f"shapes {x.shape} and {y.shape} not aligned: {x.shape[-1]} (last) != {y.shape[-1]} (last)")
+    return box(tensordot(x, y, axes=((-1,), (-1,))))
+
+
+def dot(a: Array, b: Array) -> Array:
+    """The sum of products over the last axis of `a` and the last but one of `b`; a product with a scalar otherwise."""
+    x, y, box = _pair("dot", a, b)
+    if type(x) is not Expr or type(y) is not Expr or not x.ndim or not y.ndim:
+        return box(multiply(x, y))
+    axis = max(y.ndim - 2, 0)
+    if x.shape[-1] != y.shape[axis]:
+        raise ValueError(
+            f"shapes {x.shape} and {y.shape} not aligned: {x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[axis]} (dim {axis})"
+        )
+    return box(tensordot(x, y, axes=((-1,), (axis,))))
+
+
+def vdot(a: Array, b: Array, /) -> Array:
+    """The inner product of two flattened arrays, the first conjugated."""
+    a, b = _conjugate("vdot", a, b)
+    x, y, box = _pair("vdot", a, b)
+    x, y = (n if type(n) is Expr else _scalar_node(n, one_array("vdot", a)[0].env) for n in (x, y))
+    if x.size != y.size:
+        raise ValueError("cannot reshape array of size {} into shape ({},)".format(x.size, y.size))
+    return box(tensordot(bind_reshape(x, (x.size,)), bind_reshape(y, (y.size,)), axes=1))
+
+
+def _pair(name: str, a: Array, b: Array) -> tuple[Any, Any, Any]:
+    operands = unbox(name, (a, b))
+    return operands.nodes[0], operands.nodes[1], operands.box
+
+
+def kron(a: Array, b: Array) -> Array:
+    """The Kronecker product: `b` scaled by each element of `a`."""
+    operands = unbox("kron", (a, b))
+    x, y = operands.nodes
+    if type(x) is not Expr or type(y) is not Expr:
+        return operands.box(multiply(x, y))
+    ndim = max(x.ndim, y.ndim)
+    left, right = ((1,) * (ndim - n.ndim) + n.shape for n in (x, y))
+    # kron(a, b)[i * n + j] = a[i] * b[j] along every axis
+    wide = bind_reshape(x, tuple(n for pair in zip(left, (1,) * ndim) for n in pair))
+    fine = bind_reshape(y, tuple(n for pair in zip((1,) * ndim, right) for n in pair))
+    return operands.box(bind_reshape(multiply(wide, fine), tuple(n * m for n, m in zip(left, right))))
+
+
+def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None) -> Array:
+    """The sum over the diagonal of two axes (the first two, as in numpy)."""
+    node, box = one_array("trace", x)
+    return box(_sum(bind_get(node, diagonal_lens(node.shape, offset, axis1, axis2)), axis=-1, dtype=dtype))
+
+
+# --------------------------------------------------------------------------------------------------------- einsum
+
+
+def einsum(*operands: Any, optimize: Any = "auto", dtype: DTypeLike = None) -> Array:
+    """The sum of products that a subscript text describes, for example ``"ij,jk->ik"``.
+
+    Parameters
+    ----------
+    operands
+        The text and the arrays; or arrays, each followed by the list of its labels, and the labels of the result.
+        Implicit results, ``...`` and repeated labels are as in numpy.
+    optimize
+        How opt_einsum orders the pairwise products of more than two operands; False: from left to right.
+    dtype
+        Of the products and of the result; promoted from the operands by default.
+
+    Raises
+    ------
+    ValueError
+        If the text does not fit the operands.
+    """
+    labels, result, arrays = _parse_einsum(operands)
+    unboxed = unbox("einsum", arrays)
+    nodes = [n if type(n) is Expr else _scalar_node(n, unboxed.env) for n in unboxed.nodes]
+    terms, target = _resolve_ellipses(labels, result, nodes)
+    extents: dict[Any, int] = {}
+    for node, term in zip(nodes, terms):
+        for label, n in zip(term, node.shape):
+            known = extents.get(label, 1)
+            if known != n and 1 not in (known, n):
+                raise ValueError(
+                    f"operand has a mismatch in its core dimension: label {label!r} has extents {known} and {n}"
+                )
+            extents[label] = n if known == 1 else known
+    common = as_dtype(np.result_type(*(n.dtype for n in nodes)) if dtype is None else dtype)
+    if common.kind in "mM":
+        raise TypeError("einsum: invalid data type for einsum")
+    nodes = [n if n.dtype == common else astype(n, common) for n in nodes]
+    number = {label: i for i, label in enumerate(extents)}
+    pool = [(node, tuple(number[label] for label in term)) for node, term in zip(nodes, terms)]
+    goal = tuple(number[label] for label in target)
+    for chosen in _path(pool, goal, list(extents.values()), optimize):
+        taken = [pool.pop(i) for i in sorted(chosen, reverse=True)][::-1]
+        while True:
+            step, taken = taken[:2], taken[2:]
+            needed = {*goal, *(label for _, own in (*pool, *taken) for label in own)}
+            out = tuple(dict.fromkeys(label for _, own in step for label in own if label in needed))
+            out = out if pool or taken else goal
+            made = _contract([n for n, _ in step], [own for _, own in step], out, common)
+            if not taken:
+                break
+            taken = [(made, out), *taken]
+        pool.append((made, out))
+    return unboxed.box(pool[0][0])
+
+
+def _path(pool: list[tuple[Expr, Labels]], goal: Labels, extents: list[int], optimize: Any) -> list[tuple[int, ...]]:
+    """Which operands to multiply, step by step: positions in the list, results go to its end."""
+    if len(pool) <= 2:
+        return [tuple(range(len(pool)))]
+    if optimize is False:
+        return [(0, 1)] + [(0, len(pool) - 2 - i) for i in range(len(pool) - 2)]
+    import opt_einsum
+
+    def letters(own: Labels) -> str:
+        return "".join(opt_einsum.get_symbol(v) for v in own)
+
+    text = ",".join(letters(own) for _, own in pool) + "->" + letters(goal)
+    # Extents as arrays have them: an axis of 1 that broadcasts costs nothing.
+    shapes = [tuple(extents[v] for v in own) for _, own in pool]
+    strategy = "auto" if optimize is True else optimize
+    path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=strategy)
+    return [tuple(step) for step in path]
+
+
+_Term: TypeAlias = tuple[Any, ...]  # labels: letters or what the user listed; Ellipsis where it stood
+
+
+def _parse_einsum(operands: Sequence[Any]) -> tuple[list[_Term], _Term | None, list[Any]]:
+    """Labels of the operands, of the result if given, and the arrays."""
+    if not operands:
+        raise ValueError("must specify the einstein sum subscripts string and at least one operand, or at least one operand and its corresponding subscripts list")
+    if isinstance(operands[0], str):
+        text = operands[0].replace(" ", "")
+        left, arrow, right = text.partition("->")
+        if "->" in right or ("-" in left or ">" in left):
+            raise ValueError("einstein sum subscript string does not contain proper '->' output specified")
+        terms = [_letters(t) for t in left.split(",")]
+        arrays = list(operands[1:])
+        if len(terms) != len(arrays):
+            raise ValueError(
+                "more operands provided to einstein sum function than specified in the subscripts string"
+                if len(terms) < len(arrays)
+                else "fewer operands provided to einstein sum function than specified in the subscripts string"
+            )
+        return terms, _letters(right) if arrow else None, arrays
+    items = list(operands)
+    result = tuple(items.pop()) if len(items) % 2 else None
+    arrays = items[::2]
+    return [tuple(t) for t in items[1::2]], result, arrays
+
+
+def _letters(term: str) -> _Term:
+    head, dots, tail = term.partition("...")
+    for c in head + tail:
+        if not (c.isascii() and c.isalpha()):
+            raise ValueError(f"invalid subscript '{c}' in einstein sum subscripts string, subscripts must be letters")
+    return (*head, ..., *tail) if dots else tuple(head)
+
+
+def _resolve_ellipses(
+    terms: Sequence[_Term], result: _Term | None, nodes: Sequence[Expr]
+) -> tuple[list[_Term], _Term]:
+    """Terms with labels ``(0,), (1,)`` .. for the axes of ``...``, and the result's term, implicit or not."""
+    widths = []
+    for i, (term, node) in enumerate(zip(terms, nodes)):
+        named = len(term) - (... in term)
+        if named > node.ndim or (... not in term and named < node.ndim):
+            raise ValueError(
+                f"einstein sum subscripts string contains {'too many' if named > node.ndim else 'not enough'} "
+                f"subscripts for operand {i}: {named} for rank {node.ndim}"
+                if named > node.ndim
+                else f"operand has more dimensions than subscripts given in einstein sum, but no '...' ellipsis "
+                f"provided to broadcast the extra dimensions: operand {i} has {node.ndim}, subscripts {named}"
+            )
+        widths.append(node.ndim - named if ... in term else 0)
+    wide = max(widths, default=0)
+
+    def resolved(term: _Term, width: int) -> _Term:
+        if ... not in term:
+            return term
+        at = term.index(...)
+        return (*term[:at], *((i,) for i in range(wide - width, wide)), *term[at + 1 :])
+
+    resolved_terms = [resolved(term, width) for term, width in zip(terms, widths)]
+    found = [label for term in resolved_terms for label in term]
+    if result is None:
+        once = sorted({label for label in found if found.count(label) == 1 and not isinstance(label, tuple)})
+        return resolved_terms, (*((i,) for i in range(wide)), *once)
+    if ... not in result and wide:
+        raise ValueError(
+            "output has fewer dimensions than operands: the output subscripts must include '...' to keep the "
+            "broadcast dimensions"
+        )
+    target = resolved(result, wide)
+    for label in target:
+        if label not in found:
+            raise ValueError(f"einstein sum subscripts string included output subscript {label!r} which never appeared in an input")
+        if target.count(label) > 1:
+            raise ValueError(f"einstein sum subscripts string includes output subscript {label!r} multiple times")
+    return resolved_terms, target

@@ -1,0 +1,313 @@
+"""Arrays made from the global index alone: each part is made where it lies, and equals the global array's bit for bit.
+
+The functions take an `Environment` and the sharding that the user asked for, and return bare nodes: which team and
+device are meant, and what a handle is, the array layer knows. Fill values, starts and steps are run-time parameters
+(`Expr.runtime`), so that plans are shared. All operations here are repeatable: nothing of them is worth keeping.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
+from distarray.expr.expr import Environment, Expr
+from distarray.expr.lens import Affine
+from distarray.expr.op import Op, declare
+from distarray.ops.families import Array, one_array
+from distarray.sharding.sharding import Sharding
+from distarray.types import DTypeLike, Shape
+
+__all__ = [
+    "ArangeValues", "LinspaceValues", "arange", "empty", "empty_like", "eye", "fill_value_of", "full", "full_like",
+    "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
+]  # fmt: skip
+
+EMPTY = declare("empty", "create", repeatable=True)
+#: runtime: the fill value, a numpy scalar of the dtype. ``zeros`` and ``ones`` are this too.
+FULL = declare("full", "create", repeatable=True)
+#: runtime: `ArangeValues`
+ARANGE = declare("arange", "create", repeatable=True)
+#: runtime: `LinspaceValues`
+LINSPACE = declare("linspace", "create", repeatable=True)
+#: runtime: the diagonal k of the ones
+EYE = declare("eye", "create", repeatable=True)
+#: runtime: the last diagonal k of the ones, or True
+TRI = declare("tri", "create", repeatable=True)
+
+
+class ArangeValues(NamedTuple):
+    """The first two elements of an ``arange``, as numpy scalars of its dtype; the others follow from them."""
+
+    first: np.generic
+    second: np.generic
+
+
+class LinspaceValues(NamedTuple):
+    """What every element of a ``linspace`` is computed from, in numpy's own steps.
+
+    ``index * step + start``, or ``index / div * step + start`` where the step underflows to zero; the last element of
+    several is `stop` if `has_endpoint`. All computed in `dtype`, which is floating.
+    """
+
+    start: np.generic
+    stop: np.generic
+    step: np.generic
+    div: int  # 0: the step is exact
+    num: int
+    has_endpoint: bool
+    dtype: str
+
+
+def _shape(shape: Any) -> Shape:  # an int or a sequence of them
+    dims = (operator.index(shape),) if hasattr(shape, "__index__") else tuple([operator.index(n) for n in shape])
+    if any(n < 0 for n in dims):
+        raise ValueError(f"negative dimensions are not allowed: {dims}")
+    if math.prod(dims) > 2**63 - 1:
+        raise ValueError(f"Maximum allowed dimension exceeded: shape {dims}")
+    return dims
+
+
+def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy scalar, or an array without axes
+    """`value` as a numpy scalar of `dtype`, cast as ``numpy.full`` casts it.
+
+    Raises
+    ------
+    OverflowError
+        If a Python integer does not fit.
+    """
+    holder = np.empty((), dtype)
+    holder[...] = value
+    result: np.generic = holder[()]
+    return result
+
+
+def empty(shape: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+    """An array of `shape` with arbitrary elements."""
+    return bind_create(EMPTY, _shape(shape), as_dtype(dtype), env, pin=pin)
+
+
+def full(shape: Any, fill_value: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+    """An array of `shape` with one value; without a dtype the value's own."""
+    made = np.asarray(fill_value).dtype if dtype is None else dtype
+    wanted = as_dtype(made)
+    return bind_create(FULL, _shape(shape), wanted, env, (), fill_value_of(fill_value, wanted), pin)
+
+
+def zeros(shape: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+    """An array of `shape` filled with zeros, double by default."""
+    return full(shape, 0, np.float64 if dtype is None else dtype, env, pin)
+
+
+def ones(shape: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+    """An array of `shape` filled with ones, double by default."""
+    return full(shape, 1, np.float64 if dtype is None else dtype, env, pin)
+
+
+def arange(
+    start: Any, stop: Any, step: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None
+) -> Expr:
+    """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if `stop` is None.
+
+    Raises
+    ------
+    ZeroDivisionError
+        If `step` is 0.
+    """
+    if stop is None:
+        start, stop = 0, start
+    step = 1 if step is None else step
+    if dtype is None:
+        # numpy's rule: at least its default integer
+        dates = _is_date(start, stop)
+        promoted = np.result_type(np.intp, *map(_own_dtype, (start, stop, step))) if not dates else None
+        wanted = as_dtype(np.arange(start, start, step).dtype if promoted is None else promoted)
+    else:
+        wanted = as_dtype(dtype)
+    if wanted.kind in "mM" or _is_date(start, stop):
+        small = np.asarray(start, wanted), np.asarray(stop, wanted)
+        start, stop = small[0][()], small[1][()]
+        step = np.asarray(step, wanted if wanted.kind == "m" else f"m8[{np.datetime_data(wanted)[0]}]")[()]
+        distance, unit = int((stop - start).astype(np.int64)), int(step.astype(np.int64))
+        length = -(-distance // unit)
+    else:
+        # numpy's own count: Python arithmetic of what was given, rounded up
+        ratio = (stop - start) / step
+        length = math.ceil(ratio.real if isinstance(ratio, complex) else ratio)
+        if isinstance(ratio, complex):
+            length = min(length, math.ceil(ratio.imag))
+    length = max(length, 0)
+    if wanted.kind == "b" and length > 2:
+        raise TypeError("arange() is only supported for booleans when the result has at most length 2.")
+    second = start + step if length > 1 else start
+    values = ArangeValues(fill_value_of(start, wanted), fill_value_of(second, wanted))
+    return bind_create(ARANGE, (length,), wanted, env, (), values, pin)
+
+
+def _is_date(*values: Any) -> bool:
+    return any(isinstance(v, np.generic) and v.dtype.kind in "mM" for v in values)
+
+
+def _own_dtype(value: object) -> DType:
+    return np.asarray(value).dtype
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int,
+    dtype: DTypeLike,
+    endpoint: bool,
+    env: Environment,
+    pin: Sharding | None = None,
+) -> Expr:
+    """`num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`.
+
+    `start` and `stop` are scalars.
+    """
+    num = operator.index(num)
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    if np.ndim(start) or np.ndim(stop):
+        raise TypeError("linspace: start and stop are scalars; for arrays compute start + arange(num) * step")
+    div = num - 1 if endpoint else num
+    with np.errstate(all="ignore"):
+        floating = as_dtype(np.linspace(start, stop, 0).dtype)
+    wanted = floating if dtype is None else as_dtype(dtype)
+    first, last = np.asarray(start), np.asarray(stop)
+    with np.errstate(all="ignore"):
+        delta = np.subtract(last, first, dtype=type(floating))
+        step = delta / div if div > 0 else delta
+    is_lost = div > 0 and bool(step == 0)
+    values = LinspaceValues(
+        first[()],
+        last[()],
+        delta[()] if is_lost else step[()],
+        div if is_lost else 0,
+        num,
+        bool(endpoint) and num > 1,
+        floating.str,
+    )
+    return bind_create(LINSPACE, (num,), wanted, env, (), values, pin)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None,
+    k: int,
+    dtype: DTypeLike,
+    env: Environment,
+    pin: Sharding | None = None,
+) -> Expr:
+    """A matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
+    shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
+    return bind_create(EYE, shape, np.float64 if dtype is None else as_dtype(dtype), env, (), operator.index(k), pin)
+
+
+def identity(n: int, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+    """A square matrix with ones on its diagonal, double by default."""
+    return eye(n, n, 0, dtype, env, pin)
+
+
+def tri(
+    n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike, env: Environment, pin: Sharding | None = None
+) -> Expr:
+    """A matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
+    shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
+    return bind_create(TRI, shape, np.float64 if dtype is None else as_dtype(dtype), env, (), operator.index(k), pin)
+
+
+# ---------------------------------------------------------------------------------------------- like another array
+
+
+def empty_like(x: Array, /, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+    """An array of the shape, dtype and environment of `x`, with arbitrary elements."""
+    return _like(EMPTY, x, dtype, shape, None)
+
+
+def full_like(x: Array, /, fill_value: Any, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+    """An array of the shape, dtype and environment of `x`, with one value."""
+    return _like(FULL, x, dtype, shape, fill_value)
+
+
+def zeros_like(x: Array, /, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+    """An array of the shape, dtype and environment of `x`, filled with zeros."""
+    return _like(FULL, x, dtype, shape, 0)
+
+
+def ones_like(x: Array, /, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+    """An array of the shape, dtype and environment of `x`, filled with ones."""
+    return _like(FULL, x, dtype, shape, 1)
+
+
+def _like(op: Op, x: Array, dtype: DTypeLike, shape: Any, value: Any) -> Array:
+    node, box = one_array(f"{op.name}_like", x)
+    wanted = node.dtype if dtype is None else as_dtype(dtype)
+    size = node.shape if shape is None else _shape(shape)
+    pin = _sharding_of(node) if size == node.shape else None
+    runtime = None if op is EMPTY else fill_value_of(value, wanted)
+    return box(bind_create(op, size, wanted, node.env, (), runtime, pin))
+
+
+def _sharding_of(node: Expr) -> Sharding | None:
+    """How `node` is known to lie, so that what is made like it lies beside it."""
+    if node.memo is not None and not node.memo.on_client:
+        return node.memo.sharding
+    return node.pin
+
+
+# ------------------------------------------------------------------------------------------------------- grids
+
+
+def indices(dimensions: Sequence[int], dtype: DTypeLike, env: Environment) -> list[Expr]:
+    """For each axis of a grid the index along it, at every point: broadcast views of one ``arange`` each."""
+    shape = _shape(dimensions)
+    wanted = np.int64 if dtype is None else dtype
+    grids = []
+    for axis, n in enumerate(shape):
+        along = arange(0, n, 1, wanted, env)
+        grids.append(bind_get(along, Affine(shape, ((axis, 0, 1),)) if n > 1 else _constant(shape, axis)))
+    return grids
+
+
+def _constant(shape: Shape, axis: int) -> Affine:
+    return Affine(shape, ((axis, 0, 1),) if shape[axis] == 0 else ((None, 0, 0),))
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> list[Array]:
+    """Coordinates of a grid from those along its axes: broadcast views.
+
+    Parameters
+    ----------
+    indexing
+        ``"xy"``: the first two axes change places, as plots want it; ``"ij"``: they do not.
+    sparse
+        Whether every other axis keeps extent 1.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    if not arrays:
+        return []
+    operands = unbox("meshgrid", arrays)
+    nodes = [n if type(n) is Expr else full((), n, None, operands.env) for n in operands.nodes]
+    ndim = len(nodes)
+    places = list(range(ndim))
+    if indexing == "xy" and ndim > 1:
+        places[0], places[1] = 1, 0
+    whole = [1] * ndim
+    for place, n in zip(places, nodes):
+        whole[place] = n.size
+    grids = []
+    for place, n in zip(places, nodes):
+        n = bind_reshape(n, (n.size,))  # numpy flattens what is no vector
+        lens = Affine.identity(n.shape)
+        for axis in range(ndim):
+            if axis != place:
+                lens = lens.expanded(axis)
+        grids.append(operands.box(bind_get(n, lens if sparse else lens.broadcast(whole))))
+    return grids

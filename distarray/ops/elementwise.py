@@ -1,0 +1,346 @@
+"""Elementwise functions: the array API standard's, numpy's beyond it, and numpy's spellings.
+
+A line ``sin = unary("sin")`` is the whole operation: its kernel is the function of that name in the block's namespace,
+its dtypes are asked of numpy (`infer_map`), its loops are the broadcast axes. Below the tables stand the few functions
+with a signature of their own, and those that are composed of others.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import bind_map, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.ops.families import Array, binary, one_array, unary
+from distarray.types import DTypeLike
+
+# The lines of a table read best undivided.
+__all__ = [
+    # the standard
+    "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bitwise_and",
+    "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj",
+    "copysign", "cos", "cosh", "divide", "equal", "exp", "expm1", "floor", "floor_divide", "greater", "greater_equal",
+    "hypot", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative",
+    "nextafter", "not_equal", "positive", "pow", "real", "reciprocal", "remainder", "round", "sign", "signbit", "sin",
+    "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
+    # numpy beyond it
+    "angle", "bitwise_count", "cbrt", "deg2rad", "divmod", "exp2", "fabs", "fix", "float_power", "fmax", "fmin", "fmod",
+    "frexp", "gcd", "heaviside", "isclose", "iscomplex", "isnat", "isneginf", "isposinf", "isreal", "lcm", "ldexp",
+    "logaddexp2", "modf", "nan_to_num", "rad2deg", "rint", "sinc", "spacing",
+    # numpy's spellings
+    "absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "around", "bitwise_not",
+    "conjugate", "degrees", "invert", "left_shift", "mod", "power", "radians", "right_shift", "true_divide",
+]  # fmt: skip
+
+# ------------------------------------------------------------------------------------- one operand, the standard
+
+abs = unary("abs")
+acos = unary("acos")
+acosh = unary("acosh")
+asin = unary("asin")
+asinh = unary("asinh")
+atan = unary("atan")
+atanh = unary("atanh")
+bitwise_invert = unary("bitwise_invert")
+ceil = unary("ceil")
+conj = unary("conj")
+cos = unary("cos")
+cosh = unary("cosh")
+exp = unary("exp")
+expm1 = unary("expm1")
+floor = unary("floor")
+imag = unary("imag")
+isfinite = unary("isfinite")
+isinf = unary("isinf")
+isnan = unary("isnan")
+log = unary("log")
+log10 = unary("log10")
+log1p = unary("log1p")
+log2 = unary("log2")
+logical_not = unary("logical_not")
+negative = unary("negative")
+positive = unary("positive")
+real = unary("real")
+reciprocal = unary("reciprocal")
+sign = unary("sign")
+signbit = unary("signbit")
+sin = unary("sin")
+sinh = unary("sinh")
+sqrt = unary("sqrt")
+square = unary("square")
+tan = unary("tan")
+tanh = unary("tanh")
+trunc = unary("trunc")
+
+# ---------------------------------------------------------------------------------------- one operand, numpy
+
+bitwise_count = unary("bitwise_count")
+cbrt = unary("cbrt")
+deg2rad = unary("deg2rad")
+exp2 = unary("exp2")
+fabs = unary("fabs")
+isnat = unary("isnat")
+rad2deg = unary("rad2deg")
+rint = unary("rint")
+spacing = unary("spacing")
+
+# ------------------------------------------------------------------------------------ two operands, the standard
+
+add = binary("add")
+atan2 = binary("atan2")
+bitwise_and = binary("bitwise_and")
+bitwise_left_shift = binary("bitwise_left_shift")
+bitwise_or = binary("bitwise_or")
+bitwise_right_shift = binary("bitwise_right_shift")
+bitwise_xor = binary("bitwise_xor")
+copysign = binary("copysign")
+divide = binary("divide")
+equal = binary("equal")
+floor_divide = binary("floor_divide")
+greater = binary("greater")
+greater_equal = binary("greater_equal")
+hypot = binary("hypot")
+less = binary("less")
+less_equal = binary("less_equal")
+logaddexp = binary("logaddexp")
+logical_and = binary("logical_and")
+logical_or = binary("logical_or")
+logical_xor = binary("logical_xor")
+maximum = binary("maximum")
+minimum = binary("minimum")
+multiply = binary("multiply")
+nextafter = binary("nextafter")
+not_equal = binary("not_equal")
+remainder = binary("remainder")
+subtract = binary("subtract")
+
+# --------------------------------------------------------------------------------------- two operands, numpy
+
+float_power = binary("float_power")
+fmax = binary("fmax")
+fmin = binary("fmin")
+fmod = binary("fmod")
+gcd = binary("gcd")
+heaviside = binary("heaviside")
+lcm = binary("lcm")
+ldexp = binary("ldexp")
+logaddexp2 = binary("logaddexp2")
+
+# ---------------------------------------------------------------------------------------- numpy's spellings
+
+absolute = abs
+arccos = acos
+arccosh = acosh
+arcsin = asin
+arcsinh = asinh
+arctan = atan
+arctan2 = atan2
+arctanh = atanh
+bitwise_not = invert = bitwise_invert
+conjugate = conj
+degrees = rad2deg
+fix = trunc
+left_shift = bitwise_left_shift
+mod = remainder
+radians = deg2rad
+right_shift = bitwise_right_shift
+true_divide = divide
+
+# ------------------------------------------------------------------------------------ signatures of their own
+
+ASTYPE = declare("astype", "map")
+CLIP = declare("clip", "map")
+FREXP = declare("frexp", "map")
+MODF = declare("modf", "map")
+POW = declare("pow", "map")
+#: `pow` of integers by integers that are known only when it runs: a negative one is an error.
+POW_INTEGER = declare("power", "map", may_raise=True)
+ROUND = declare("round", "map")
+WHERE = declare("where", "map")
+
+
+def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
+    """The elements of `x` as `dtype`, cast as by ``numpy.ndarray.astype``.
+
+    Without `copy`, an array that has the dtype already is returned itself. Complex numbers lose their imaginary part
+    with numpy's warning.
+    """
+    node, box = one_array("astype", x)
+    wanted = as_dtype(dtype)
+    if wanted == node.dtype:
+        return box(node) if copy else x
+    _check_cast(node.dtype, wanted)
+    if node.dtype.kind == "c" and wanted.kind not in "cb":
+        warnings.warn(
+            "Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning, stacklevel=2
+        )
+        x = real(x)
+        if wanted == node.dtype.type(0).real.dtype:
+            return x
+    return bind_map(ASTYPE, (x,), (wanted.str,))
+
+
+def _check_cast(old: np.dtype[Any], new: np.dtype[Any]) -> None:
+    # Numbers cast to anything; what dates and time spans cast to, numpy knows.
+    if old.kind in "mM" or new.kind in "mM":
+        np.empty(0, old).astype(new)
+
+
+def clip(x: Array, /, min: Array = None, max: Array = None) -> Array:
+    """`x` limited to the interval from `min` to `max`; None is no limit, both broadcast."""
+    bounds = [(name, value) for name, value in (("min", min), ("max", max)) if value is not None]
+    if not bounds:
+        return positive(x)
+    return bind_map(CLIP, (x, *(value for _, value in bounds)), tuple(name for name, _ in bounds))
+
+
+def pow(x1: Array, x2: Array, /) -> Array:
+    """`x1` raised to `x2`.
+
+    Raises
+    ------
+    ValueError
+        For integers to negative integer powers, as in numpy: at the call where the exponent is a Python integer.
+    """
+    operands = unbox("pow", (x1, x2))
+    base, exponent = operands.nodes
+    kinds = [n.dtype.kind if type(n) is Expr else type(n) for n in (base, exponent)]
+    if builtins.all(kind in ("i", "u", "b", int, bool) for kind in kinds):
+        if type(exponent) is int:
+            if exponent < 0:
+                raise ValueError("Integers to negative integer powers are not allowed.")
+        elif kinds[1] == "i":
+            return bind_map(POW_INTEGER, (x1, x2))
+    return bind_map(POW, (x1, x2))
+
+
+power = pow
+
+
+def round(x: Array, /, decimals: int = 0) -> Array:
+    """`x` rounded to `decimals` places, halves to even."""
+    return bind_map(ROUND, (x,), (decimals.__index__(),) if decimals else ())
+
+
+around = round
+
+
+def where(condition: Array, x1: Array, x2: Array, /) -> Array:
+    """`x1` where `condition` is true, else `x2`; all three broadcast."""
+    return bind_map(WHERE, (condition, x1, x2))
+
+
+def modf(x: Array, /) -> tuple[Array, Array]:
+    """The fractional and the integral part of `x`."""
+    return bind_map(MODF, (x,), (0,)), bind_map(MODF, (x,), (1,))
+
+
+def frexp(x: Array, /) -> tuple[Array, Array]:
+    """Mantissa and exponent: ``x = mantissa * 2**exponent``."""
+    return bind_map(FREXP, (x,), (0,)), bind_map(FREXP, (x,), (1,))
+
+
+def divmod(x1: Array, x2: Array, /) -> tuple[Array, Array]:
+    """``(x1 // x2, x1 % x2)``."""
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+# ---------------------------------------------------------------------------------------------- compositions
+
+
+def angle(z: Array, /, deg: bool = False) -> Array:
+    """The argument of a complex number, in radians unless `deg`."""
+    node, _ = one_array("angle", z)
+    a = atan2(imag(z), real(z)) if node.dtype.kind == "c" else atan2(0, z)
+    return multiply(a, 180 / math.pi) if deg else a
+
+
+def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_nan: bool = False) -> Array:
+    """Where ``|a - b| <= atol + rtol * |b|``, infinities equal themselves and, with `equal_nan`, nan equals nan."""
+    operands = unbox("isclose", (a, b, rtol, atol))
+    x, y, rel, tol = operands.nodes
+    # An inexact y, else the difference of the smallest integer overflows; but tolerances of time spans are integers.
+    if type(y) is Expr:
+        y = multiply(y, 1.0) if y.dtype.kind in "biu" else y
+        finite, size = isfinite(y), abs(y)
+    else:
+        y = y * 1.0
+        finite, size = cmath.isfinite(y), builtins.abs(y)
+    scaled = rel * size if _are_scalars(rel, size) else multiply(rel, size)
+    tolerance = tol + scaled if _are_scalars(tol, scaled) else add(tol, scaled)
+    with np.errstate(invalid="ignore"):
+        near = less_equal(abs(subtract(x, y)), tolerance)
+        result = logical_or(logical_and(near, finite), equal(x, y))
+        if equal_nan:
+            nans = [isnan(v) if type(v) is Expr else v != v for v in (x, y)]
+            result = logical_or(result, logical_and(*nans))
+    return operands.box(result)
+
+
+def _are_scalars(*values: object) -> bool:
+    return not builtins.any(type(v) is Expr for v in values)
+
+
+def isreal(x: Array, /) -> Array:
+    """Where the imaginary part is zero."""
+    return equal(imag(x), 0)
+
+
+def iscomplex(x: Array, /) -> Array:
+    """Where the imaginary part is not zero."""
+    return not_equal(imag(x), 0)
+
+
+def isposinf(x: Array, /) -> Array:
+    """Where `x` is positive infinity."""
+    _refuse_complex("isposinf", x)
+    return logical_and(isinf(x), logical_not(signbit(x)))
+
+
+def isneginf(x: Array, /) -> Array:
+    """Where `x` is negative infinity."""
+    _refuse_complex("isneginf", x)
+    return logical_and(isinf(x), signbit(x))
+
+
+def _refuse_complex(name: str, x: Array) -> None:
+    dtype = one_array(name, x)[0].dtype
+    if dtype.kind not in "biuf":
+        raise TypeError(f"This operation is not supported for {dtype} values because it would be ambiguous.")
+
+
+def nan_to_num(
+    x: Array, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Array:
+    """`x` with nan and the infinities replaced; by 0 and the largest and smallest number unless said otherwise.
+
+    `copy` is numpy's; the result is a new array in any case.
+    """
+    node, box = one_array("nan_to_num", x)
+    if node.dtype.kind not in "fc":
+        return box(node)
+    if node.dtype.kind == "c":
+        parts = [nan_to_num(part(x), True, nan, posinf, neginf) for part in (real, imag)]
+        return add(parts[0], multiply(astype(parts[1], node.dtype), 1j))
+    limits = np.finfo(node.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    finite = where(isinf(x), where(signbit(x), low, high), x)
+    return astype(where(isnan(x), nan, finite), node.dtype, copy=False)
+
+
+def sinc(x: Array, /) -> Array:
+    """``sin(pi x) / (pi x)``, 1 at 0."""
+    y = multiply(math.pi, x)
+    dtype = one_array("sinc", y)[0].dtype
+    y = where(y, y, float(np.finfo(dtype).eps) if dtype.kind == "f" else 1e-20)
+    return divide(sin(y), y)

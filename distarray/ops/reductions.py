@@ -1,0 +1,385 @@
+"""Reductions over any axes, and the cumulative sums and products.
+
+A reduction is a monoid (which says how partial results combine) and a finish, told by the operation's name: ``mean``
+divides a sum by a count, ``var`` and ``std`` end a ``moments``. Params of a node are ``(axes, keepdims)``, and the
+correction of ``var`` and ``std``. The monoid runs in the dtype of the result (half floats in single). Dtypes are asked
+of numpy: small integers widen in sums, means of integers are f64.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import warnings
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import bind, bind_reduce, bind_reshape, normalize_axes, normalize_axis, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import Op, declare
+from distarray.ops.elementwise import (
+    abs,
+    add,
+    divide,
+    greater,
+    imag,
+    isnan,
+    logical_not,
+    multiply,
+    real,
+    sqrt,
+    square,
+    subtract,
+    where,
+)
+from distarray.ops.elementwise import astype as _astype
+from distarray.ops.families import Array, one_array
+from distarray.types import AxesLike, DType, DTypeLike
+
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "cumprod", "cumsum",
+    "cumulative_prod", "cumulative_sum", "max", "mean", "min", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd",
+    "nansum", "nanvar", "prod", "ptp", "std", "sum", "var",
+]  # fmt: skip
+
+SUM = declare("sum", "reduce", monoid="sum")
+PROD = declare("prod", "reduce", monoid="prod")
+MAX = declare("max", "reduce", monoid="max")
+MIN = declare("min", "reduce", monoid="min")
+ANY = declare("any", "reduce", monoid="any")
+ALL = declare("all", "reduce", monoid="all")
+MEAN = declare("mean", "reduce", monoid="sum")
+VAR = declare("var", "reduce", monoid="moments")
+STD = declare("std", "reduce", monoid="moments")
+ARGMAX = declare("argmax", "reduce", monoid="argmax")
+ARGMIN = declare("argmin", "reduce", monoid="argmin")
+COUNT_NONZERO = declare("count_nonzero", "reduce", monoid="count")
+CUMULATIVE_SUM = declare("cumulative_sum", "block", rule="... i -> ... i | i: whole")
+CUMULATIVE_PROD = declare("cumulative_prod", "block", rule="... i -> ... i | i: whole")
+
+
+@lru_cache(maxsize=1024)
+def _result_dtype(name: str, dtype: DType) -> DType:
+    """What numpy's function `name` gives for an array of `dtype`; its TypeError where it gives nothing."""
+    return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
+
+
+def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike, *extra: Hashable) -> Array:
+    """`op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
+    node, _ = one_array(op.name, x)
+    axes = normalize_axes(axis, node.ndim)
+    result = _result_dtype(op.name, node.dtype) if dtype is None else as_dtype(dtype)
+    return bind_reduce(op, x, axes, result, keepdims=bool(keepdims), params=extra)
+
+
+# -------------------------------------------------------------------------------------------- with an identity
+
+
+def sum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+    """The sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    return _reduce(SUM, x, axis, keepdims, dtype)
+
+
+def prod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+    """The product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    return _reduce(PROD, x, axis, keepdims, dtype)
+
+
+def any(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """Whether any element along `axis` is true."""
+    return _reduce(ANY, x, axis, keepdims, None)
+
+
+def all(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """Whether all elements along `axis` are true."""
+    return _reduce(ALL, x, axis, keepdims, None)
+
+
+def count_nonzero(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """The number of elements along `axis` that are not zero."""
+    return _reduce(COUNT_NONZERO, x, axis, keepdims, np.intp)
+
+
+# ----------------------------------------------------------------------------------------- without an identity
+
+
+def max(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """The largest element along `axis`; nan where there is one."""
+    _require_elements("maximum", MAX, x, axis)
+    return _reduce(MAX, x, axis, keepdims, None)
+
+
+def min(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """The smallest element along `axis`; nan where there is one."""
+    _require_elements("minimum", MIN, x, axis)
+    return _reduce(MIN, x, axis, keepdims, None)
+
+
+amax = max
+amin = min
+
+
+def _require_elements(name: str, op: Op, x: Array, axis: AxesLike) -> None:
+    node, _ = one_array(op.name, x)
+    axes = normalize_axes(axis, node.ndim)
+    kept = [n for a, n in enumerate(node.shape) if a not in axes]
+    if 0 not in kept and builtins.any(node.shape[a] == 0 for a in axes):
+        raise ValueError(
+            f"zero-size array to reduction operation {name} which has no identity: shape {node.shape}, axes {axes}"
+        )
+
+
+def argmax(x: Array, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """The index of the first largest element along `axis`; of the flattened array by default. The first nan wins."""
+    return _arg_reduce(ARGMAX, x, axis, keepdims)
+
+
+def argmin(x: Array, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """The index of the first smallest element along `axis`; of the flattened array by default. The first nan wins."""
+    return _arg_reduce(ARGMIN, x, axis, keepdims)
+
+
+def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
+    node, _ = one_array(op.name, x)
+    # Over all axes the index counts in C order: the monoid's own rule.
+    axes = tuple(range(node.ndim)) if axis is None else (normalize_axis(axis, node.ndim),)
+    if builtins.any(node.shape[a] == 0 for a in axes) and (axis is None or 0 not in _without(node.shape, axes)):
+        raise ValueError(f"attempt to get {op.name} of an empty sequence: shape {node.shape}, axis {axis}")
+    _result_dtype(op.name, node.dtype)
+    return _reduce(op, x, axes, keepdims, np.intp)
+
+
+def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for a, n in enumerate(shape) if a not in axes)
+
+
+# ----------------------------------------------------------------------------------------------------- moments
+
+
+def _count(x: Array, axis: AxesLike, name: str) -> int:
+    """Number of elements that one result is made of."""
+    node, _ = one_array(name, x)
+    return math.prod(node.shape[a] for a in normalize_axes(axis, node.ndim))
+
+
+def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+    """The mean over `axis`; of integers in double."""
+    if _count(x, axis, "mean") == 0:
+        warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
+    return _reduce(MEAN, x, axis, keepdims, dtype)
+
+
+def var(
+    x: Array,
+    /,
+    axis: AxesLike = None,
+    *,
+    correction: float | None = None,
+    keepdims: bool = False,
+    dtype: DTypeLike = None,
+    ddof: float | None = None,
+) -> Array:
+    """The variance over `axis`: squared distances from the mean over ``count - correction`` (numpy's `ddof`)."""
+    return _moments(VAR, x, axis, correction, ddof, keepdims, dtype)
+
+
+def std(
+    x: Array,
+    /,
+    axis: AxesLike = None,
+    *,
+    correction: float | None = None,
+    keepdims: bool = False,
+    dtype: DTypeLike = None,
+    ddof: float | None = None,
+) -> Array:
+    """The standard deviation over `axis`: the root of `var`."""
+    return _moments(STD, x, axis, correction, ddof, keepdims, dtype)
+
+
+def _moments(
+    op: Op, x: Array, axis: AxesLike, correction: float | None, ddof: float | None, keepdims: bool, dtype: DTypeLike
+) -> Array:
+    if correction is not None and ddof is not None:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    less = correction if correction is not None else ddof if ddof is not None else 0.0
+    if less >= _count(x, axis, op.name):
+        warnings.warn("Degrees of freedom <= 0 for slice.", RuntimeWarning, stacklevel=3)
+    wanted = as_dtype(dtype) if dtype is not None else one_array(op.name, x)[0].dtype
+    if wanted.kind == "c":
+        # var(x) = var(real x) + var(imag x): moments are of real numbers
+        x = _astype(x, wanted, copy=False)
+        parts = [_reduce(VAR, part(x), axis, keepdims, None, float(less)) for part in (real, imag)]
+        return add(*parts) if op is VAR else sqrt(add(*parts))
+    return _reduce(op, x, axis, keepdims, dtype, float(less))
+
+
+# -------------------------------------------------------------------------------------------------- cumulative
+
+
+def cumulative_sum(
+    x: Array, /, *, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+) -> Array:
+    """Partial sums along `axis`, which only a one-dimensional array may leave out; after a 0 if `include_initial`."""
+    return _cumulative(CUMULATIVE_SUM, SUM, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Array, /, *, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+) -> Array:
+    """Partial products along `axis`, which only a one-dimensional array may leave out; after a 1 if asked."""
+    return _cumulative(CUMULATIVE_PROD, PROD, x, axis, dtype, include_initial)
+
+
+def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike = None) -> Array:
+    """Partial sums along `axis`, or of the flattened array."""
+    return _cumulative(CUMULATIVE_SUM, SUM, _flat(a) if axis is None else a, axis, dtype, False)
+
+
+def cumprod(a: Array, axis: int | None = None, dtype: DTypeLike = None) -> Array:
+    """Partial products along `axis`, or of the flattened array."""
+    return _cumulative(CUMULATIVE_PROD, PROD, _flat(a) if axis is None else a, axis, dtype, False)
+
+
+def _flat(x: Array) -> Array:
+    node, box = one_array("ravel", x)
+    return box(bind_reshape(node, (node.size,)))
+
+
+def _cumulative(op: Op, total: Op, x: Array, axis: int | None, dtype: DTypeLike, include_initial: bool) -> Array:
+    from distarray.ops.manipulation import expand_dims, extended, moveaxis
+
+    node, box = one_array(op.name, x)
+    if node.ndim == 0:
+        # A number is a row of one, as in numpy; the axis is checked against that.
+        return _cumulative(op, total, expand_dims(x, axis=0), axis, dtype, include_initial)
+    if axis is None:
+        if node.ndim != 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        axis = 0
+    axis = normalize_axis(axis, node.ndim)
+    result = _result_dtype(total.name, node.dtype) if dtype is None else as_dtype(dtype)
+    operands = unbox(op.name, (moveaxis(node, axis, -1),))
+    sums = bind(op, (), operands.nodes[0].shape, result, (result.str,), None, operands)
+    sums = moveaxis(sums, -1, axis)
+    if include_initial:
+        sums = extended(sums, axis, before=0 if total is SUM else 1)
+    return box(sums)
+
+
+# ------------------------------------------------------------------------------------------------ compositions
+
+
+def ptp(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """The largest minus the smallest element along `axis`."""
+    return subtract(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))
+
+
+def average(
+    a: Array, axis: AxesLike = None, weights: Array = None, returned: bool = False, *, keepdims: bool = False
+) -> Array:
+    """The mean, weighted if `weights` are given; with the sum of the weights if `returned`.
+
+    `weights` have the shape of `a`, or are one-dimensional along the one `axis`.
+    """
+    from distarray.ops.creation import full_like
+    from distarray.ops.manipulation import broadcast_to, reshape
+
+    if weights is None:
+        result = mean(a, axis=axis, keepdims=keepdims)
+        return (result, full_like(result, _count(a, axis, "average"))) if returned else result
+    operands = unbox("average", (a, weights))
+    x, w = operands.nodes
+    assert type(x) is Expr
+    if type(w) is not Expr or w.shape != x.shape:
+        axes = normalize_axes(axis, x.ndim)
+        shape = w.shape if type(w) is Expr else ()
+        if axis is None:
+            raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        if shape != tuple(x.shape[i] for i in axes):
+            raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+        w = broadcast_to(reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape))), x.shape)
+    assert type(w) is Expr
+    dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "biu" else np.result_type(x.dtype, w.dtype)
+    scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
+    total = divide(sum(multiply(x, w), axis=axis, dtype=dtype, keepdims=keepdims), scale)
+    return (operands.box(total), operands.box(scale)) if returned else operands.box(total)
+
+
+# Reductions that pass over nan: nan replaced by what changes nothing.
+
+
+def _replaced(name: str, x: Array, by: float) -> Array:
+    node, _ = one_array(name, x)
+    return where(isnan(x), by, x) if node.dtype.kind in "fc" else x
+
+
+def nansum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+    """`sum` with nan as 0."""
+    return sum(_replaced("nansum", x, 0.0), axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def nanprod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+    """`prod` with nan as 1."""
+    return prod(_replaced("nanprod", x, 1.0), axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def nanmax(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """`max` of what is not nan; nan where there is nothing."""
+    return _nan_extremum(max, x, -math.inf, axis, keepdims)
+
+
+def nanmin(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """`min` of what is not nan; nan where there is nothing."""
+    return _nan_extremum(min, x, math.inf, axis, keepdims)
+
+
+def _nan_extremum(reduce: Any, x: Array, neutral: float, axis: AxesLike, keepdims: bool) -> Array:
+    node, _ = one_array(f"nan{reduce.__name__}", x)
+    if node.dtype.kind != "f":
+        return reduce(x, axis=axis, keepdims=keepdims)
+    nans = isnan(x)
+    best = reduce(where(nans, neutral, x), axis=axis, keepdims=keepdims)
+    return where(all(nans, axis=axis, keepdims=keepdims), math.nan, best)
+
+
+def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+    """`mean` of what is not nan."""
+    node, _ = one_array("nanmean", x)
+    if node.dtype.kind not in "fc":
+        return mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    total = nansum(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    return _per(total, sum(logical_not(isnan(x)), axis=axis, keepdims=keepdims))
+
+
+def nanvar(
+    x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, ddof: float = 0, keepdims: bool = False
+) -> Array:
+    """`var` of what is not nan."""
+    node, _ = one_array("nanvar", x)
+    if node.dtype.kind not in "fc":
+        return var(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    if dtype is not None:
+        x = _astype(x, dtype, copy=False)
+    away = where(isnan(x), 0.0, subtract(x, nanmean(x, axis=axis, keepdims=True)))
+    count = sum(logical_not(isnan(x)), axis=axis, keepdims=keepdims)
+    left = subtract(count, ddof)
+    spread = sum(square(abs(away)), axis=axis, keepdims=keepdims)
+    return where(greater(left, 0), _per(spread, left), math.nan)
+
+
+def nanstd(
+    x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, ddof: float = 0, keepdims: bool = False
+) -> Array:
+    """`std` of what is not nan."""
+    return sqrt(nanvar(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
+
+
+def _per(total: Array, count: Array) -> Array:
+    # In the dtype of the total: a count is an integer, and would widen single precision.
+    node, _ = one_array("divide", total)
+    return divide(total, _astype(count, node.dtype, copy=False))

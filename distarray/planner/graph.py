@@ -1,0 +1,187 @@
+"""The pending nodes as the planner sees them: numbered in canonical order, with the key of their plan.
+
+The key holds structure, dtypes, shapes, shardings, environment, budget and the set of results that are kept. It does
+not hold what varies from one run of a loop to the next: Python scalars, integer positions, slice offsets (their pattern
+of touched tiles stands in for them), and extents that follow from those. Hence ``out[t] = f(out[t-1])`` and
+``A[k+1:, k+1:] -= ...`` have one plan per pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+from distarray.expr.expr import Expr
+from distarray.expr.lens import Affine, touched
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Graph", "canonical", "reshape_groups"]
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in canonical order.
+
+    Parameters
+    ----------
+    nodes
+        Operands before users.
+    operands
+        For each node the numbers of its operands; None in the place of a Python scalar.
+    kept
+        Numbers of the nodes whose results are wanted.
+    key
+        Hashable; equal keys mean that one plan serves both graphs.
+    """
+
+    nodes: list[Expr]
+    operands: list[tuple[int | None, ...]]
+    kept: frozenset[int]
+    key: tuple[Hashable, ...]
+
+    def users(self) -> list[list[int]]:
+        """For each node the numbers of the nodes that read it."""
+        result: list[list[int]] = [[] for _ in self.nodes]
+        for i, ops in enumerate(self.operands):
+            for o in ops:
+                if o is not None:
+                    result[o].append(i)
+        return result
+
+
+def reshape_groups(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """The finest grouping of axes such that a reshape acts inside each group.
+
+    Each entry is (axes of the old shape, axes of the new shape) with equal products; axes of extent 1 join a neighbour.
+
+    >>> reshape_groups((2, 3, 4), (6, 4))
+    (((0, 1), (0,)), ((2,), (1,)))
+    """
+    if 0 in old:
+        return ((tuple(range(len(old))), tuple(range(len(new)))),)
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a: list[int] = []
+        b: list[int] = []
+        p = q = 1
+        if i < len(old):
+            p *= old[i]
+            a.append(i)
+            i += 1
+        if j < len(new):
+            q *= new[j]
+            b.append(j)
+            j += 1
+        while p != q:
+            if p < q:
+                p *= old[i]
+                a.append(i)
+                i += 1
+            else:
+                q *= new[j]
+                b.append(j)
+                j += 1
+        if (not a or not b) and groups:  # trailing axes of extent 1
+            x, y = groups.pop()
+            groups.append((x + tuple(a), y + tuple(b)))
+        else:
+            groups.append((tuple(a), tuple(b)))
+    return tuple(groups)
+
+
+def _lens_pattern(lens: Affine, source_shape: tuple[int, ...], lying: Sharding | None) -> Hashable:
+    axes = tuple(t[0] for t in lens.terms)
+    ones = tuple(n if n <= 1 else 2 for n in lens.shape)
+    if lying is None:
+        return axes, ones
+    return axes, ones, touched(lens, lying.boundaries(source_shape))
+
+
+def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -> Graph:
+    """Number the nodes and make the key.
+
+    Parameters
+    ----------
+    order
+        Post-order walk (`postorder`), ending at memoised nodes.
+    keep
+        ``id`` of the nodes whose results are wanted.
+    context
+        Whatever else decides a plan: budget, configuration.
+    """
+    number: dict[int, int] = {}
+    operands: list[tuple[int | None, ...]] = []
+    key: list[Hashable] = [context]
+    kept: list[int] = []
+    lies: list[Sharding | None] = []  # where a node's sharding is known before planning
+    first_env = order[0].env
+    key.append((first_env.team, first_env.device))
+    for i, node in enumerate(order):
+        number[id(node)] = i
+        memo = node.memo
+        if memo is not None:
+            operands.append(())
+            sharding = memo.sharding
+            lies.append(None if memo.on_client else sharding)
+            if memo.on_client:
+                # literals and small results: only where they broadcast matters
+                key.append(("client", node.dtype, tuple(n if n <= 1 else 2 for n in node.shape), node.nbytes > 1 << 20))
+            elif sharding.is_regular:
+                key.append((node.shape, node.dtype, sharding))
+            else:
+                free = tuple(
+                    -1 if b is not None else n for n, b in zip(node.shape, sharding.bounds, strict=True)
+                )
+                key.append((free, node.dtype, sharding.axes, sharding.mesh, sharding.layout))
+            continue
+        refs = tuple(number[id(o)] if type(o) is Expr else None for o in node.operands)
+        operands.append(refs)
+        kind = node.op.kind
+        lying: Sharding | None = node.pin
+        if kind == "map":
+            shape = node.shape
+            scalars = tuple(type(o) for o in node.operands if type(o) is not Expr)
+            if all(type(o) is not Expr or o.shape == shape for o in node.operands):
+                pattern: Hashable = len(shape)
+            else:
+                pattern = (len(shape),) + tuple(
+                    None if type(o) is not Expr or o.shape == shape
+                    else tuple(n if n <= 1 else 2 for n in o.shape)
+                    for o in node.operands
+                )
+            key.append((node.op.name, refs, node.dtype, node.params, scalars, pattern, node.pin, node.errstate))
+        elif kind == "get":
+            inner = refs[0]
+            assert inner is not None
+            key.append(("get", inner, _lens_pattern(node.runtime, order[inner].shape, lies[inner])))
+        elif kind == "put":
+            inner = refs[0]
+            assert inner is not None
+            lying = lies[inner]
+            value = node.operands[1]
+            if type(value) is Expr:
+                spread: Hashable = None if value.shape == node.runtime.shape else tuple(
+                    n if n <= 1 else 2 for n in value.shape
+                )
+            else:
+                spread = type(value)
+            key.append(("put", refs, spread, _lens_pattern(node.runtime, order[inner].shape, lying)))
+        elif kind == "reshape":
+            inner = refs[0]
+            assert inner is not None
+            key.append(("reshape", refs, len(node.shape), reshape_groups(order[inner].shape, node.shape), node.pin))
+        elif kind == "create":
+            key.append((node.op.name, node.shape, node.dtype, node.params, node.pin))
+        else:
+            ranks = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
+            key.append((node.op.name, refs, str(node.dtype), node.params, ranks, node.pin))
+        lies.append(lying)
+        if id(node) in keep:
+            kept.append(i)
+    for i, node in enumerate(order):
+        if node.memo is not None and id(node) in keep:
+            kept.append(i)
+    frozen = frozenset(kept)
+    key.append(tuple(sorted(frozen)))
+    return Graph(list(order), operands, frozen, tuple(key))

@@ -1,0 +1,174 @@
+"""Plan: what the planner decides about a set of pending nodes, as frozen records.
+
+A plan names nodes by their number in the canonical walk (`planner.graph`), never by their values, extents or
+positions, so that it can be run again for another set of nodes with the same key. `lower` turns a plan and the
+actual nodes into tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+__all__ = ["Access", "Combine", "Cut", "Instruction", "Plan", "Stage", "StageKind", "Step"]
+
+#: What a stage does with the regions that it reads: one rule for each in `execution.lower`.
+StageKind: TypeAlias = Literal["program", "contract", "block", "reshape", "take", "take_put", "compress", "item"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a stage reads a node.
+
+    Parameters
+    ----------
+    node
+        Number of the node that is read: stored, or created on the spot.
+    path
+        Numbers of the nodes between it and the stage, outward: a ``get`` node composes its lens, any other node
+        broadcasts to its shape.
+    loops
+        For each axis of the operand the loop that runs over it, or None where the whole axis is needed. Operands of
+        programs are broadcast to the loops, so theirs is ``(0, 1, ...)``.
+    """
+
+    node: int
+    path: tuple[int, ...] = ()
+    loops: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One elementwise step on registers.
+
+    Parameters
+    ----------
+    function
+        Name of the operation.
+    inputs
+        Registers (>= 0) and run-time scalars (-1 - slot).
+    dtype
+        Of the result.
+    params
+        Static parameters of the kernel.
+    """
+
+    function: str
+    inputs: tuple[int, ...]
+    dtype: np.dtype[Any]
+    params: tuple[Hashable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """A reduction in the pass of its stage: `register` reduced over `axes` into node number `node`."""
+
+    node: int
+    register: int
+    monoid: str
+    axes: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the loops of a stage are cut, as a decision that holds for any extents.
+
+    Parameters
+    ----------
+    how
+        ``base``: as the written base lies, seen through the lens. ``follow``: as the operands in `order` lie, the first
+        one first. ``pin``: as the user asked for node `node`. ``auto``: along `loop` over the whole mesh, in `waves`
+        tiles per place. ``whole``: one tile.
+    """
+
+    how: Literal["base", "follow", "pin", "auto", "whole"]
+    order: tuple[int, ...] = ()
+    node: int = -1
+    loop: int = 0
+    waves: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Steps that become one task per tile.
+
+    Parameters
+    ----------
+    kind
+        See `StageKind`.
+    nodes
+        Numbers of the nodes that it computes, in program order.
+    shape_of
+        Number of the node that gives the loops' extents, and how: ``shape`` of the node, ``operand`` 0's shape, or
+        the ``lens``'s; ``labels`` for contractions and kernels, which have their own loops.
+    reads
+        Operands.
+    instructions, n_registers
+        The elementwise program: registers 0.. are the reads.
+    scalars
+        (node, operand position) of each run-time scalar.
+    stores
+        (register, node): results that are stored in full.
+    combines
+        Reductions.
+    write
+        (register or None, node, scalar slot): the new version of a base that the stage makes.
+    cut
+        How its loops are cut.
+    """
+
+    kind: StageKind
+    nodes: tuple[int, ...]
+    shape_of: tuple[Literal["shape", "operand", "lens", "labels"], int]
+    reads: tuple[Access, ...]
+    instructions: tuple[Instruction, ...] = ()
+    scalars: tuple[tuple[int, int], ...] = ()
+    stores: tuple[tuple[int, int], ...] = ()
+    combines: tuple[Combine, ...] = ()
+    write: tuple[int, int] | None = None
+    cut: Cut = Cut("whole")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one stage costs, predicted: for people to read.
+
+    Sizes are bytes, `seconds` by the cost model; `sharding` is text in the type notation.
+    """
+
+    names: str
+    sharding: str
+    tiles: int
+    bytes_read: int
+    bytes_moved: int
+    messages: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Stages in an order in which they can run.
+
+    Parameters
+    ----------
+    stages
+        Operands before users.
+    outputs
+        Numbers of the nodes whose results are kept.
+    planner
+        Which planner made it.
+    """
+
+    stages: tuple[Stage, ...]
+    outputs: tuple[int, ...]
+    planner: str = "propagation"
+    alternatives: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> str:
+        """The plan as JSON text."""
+        return json.dumps(asdict(self), default=str)

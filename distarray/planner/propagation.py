@@ -1,0 +1,415 @@
+"""The first planner: cuts follow what is pinned or already lies somewhere, else the largest operand.
+
+A decision (`Cut`) says *whom* a stage follows and holds for any extents; `resolve_cut` turns it into the Sharding of
+the stage's loops for the nodes at hand. Planning and lowering both call it, so what was planned is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from distarray.expr.expr import Environment, Expr
+from distarray.expr.lens import Affine
+from distarray.planner.graph import Graph, reshape_groups
+from distarray.planner.plan import Access, Cut, Plan, Stage
+from distarray.planner.stages import group_stages
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.rule import ShardingRule
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Limits", "Loops", "Reading", "combined_sharding", "propagate", "resolve_cut", "stage_loops"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the size of tiles, in bytes.
+
+    Parameters
+    ----------
+    block
+        An array up to this size stays one block.
+    tile
+        No tile that the planner chooses is larger: longer axes get wave axes.
+    """
+
+    block: int
+    tile: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One operand of a stage: how its loops see the source.
+
+    Parameters
+    ----------
+    node
+        Number of the source.
+    lens
+        From the operand (as the kernel sees it) to the source.
+    loops
+        Loop of each operand axis, or None where the whole axis is needed.
+    shape
+        Of the source.
+    sharding
+        Of the source; None if it is created on the spot or held by the client.
+    """
+
+    node: int
+    lens: Affine
+    loops: tuple[int | None, ...]
+    shape: tuple[int, ...]
+    sharding: Sharding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The loops of a stage.
+
+    Parameters
+    ----------
+    extents
+        Of each loop.
+    whole
+        Loops that may not be cut.
+    results
+        Per result the loop of each axis.
+    reduced
+        Loops whose partial results are summed.
+    operands
+        Per operand the loop of each axis; None for programs, whose operands broadcast to the loops.
+    is_recut
+        Whether the loops run over other elements than the operand's axes that they follow (a reshape): they take the
+        mesh axes, not the boundaries.
+    """
+
+    extents: tuple[int, ...]
+    whole: frozenset[int] = frozenset()
+    results: tuple[tuple[int, ...], ...] = ()
+    reduced: tuple[int, ...] = ()
+    operands: tuple[tuple[int | None, ...], ...] | None = None
+    is_recut: bool = False
+
+
+def _shape(node: Expr, what: str) -> tuple[int, ...]:
+    if what == "shape":
+        return node.shape
+    if what == "lens":
+        lens_shape: tuple[int, ...] = node.runtime.shape
+        return lens_shape
+    first = node.operands[0]
+    assert type(first) is Expr
+    return first.shape
+
+
+def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
+    """Loops of a stage for the nodes at hand."""
+    what, number = stage.shape_of
+    node = nodes[number]
+    if what != "labels":
+        return Loops(_shape(node, what))
+    kind = node.op.kind
+    if kind == "contract":
+        return _contract_loops(node)
+    if kind == "block":
+        return _rule_loops(node)
+    if kind == "reshape":
+        # Only the first axis of each group is cut: a tile is then one run of elements in each group.
+        groups = reshape_groups(_shape(node, "operand"), node.shape)
+        whole = [a for _, new in groups for a in new[1:]]
+        first = {a: new[0] for old, new in groups if new for a in old}
+        operand = tuple(first.get(a) for a in range(len(_shape(node, "operand"))))
+        return Loops(node.shape, frozenset(whole), (tuple(range(node.ndim)),), (), (operand,), is_recut=True)
+    if kind == "take":
+        return _take_loops(node)
+    return Loops(node.shape, frozenset(), (tuple(range(node.ndim)),))
+
+
+def _contract_loops(node: Expr) -> Loops:
+    inputs: tuple[tuple[int, ...], ...]
+    inputs, result = node.params[:2]  # type: ignore[assignment]  # set by ops.contractions
+    extents: dict[int, int] = {}
+    for labels, o in zip(inputs, node.operands, strict=True):
+        assert type(o) is Expr
+        extents.update(zip(labels, o.shape, strict=True))
+    reduced = [k for k in dict.fromkeys(k for labels in inputs for k in labels) if k not in result]
+    order = [*result, *reduced]
+    position = {label: i for i, label in enumerate(order)}
+    return Loops(
+        tuple(extents[k] for k in order),
+        frozenset(),
+        (tuple(range(len(result))),),
+        tuple(range(len(result), len(order))),
+        tuple(tuple(position[k] for k in labels) for labels in inputs),
+    )
+
+
+def _rule_loops(node: Expr) -> Loops:
+    rule = ShardingRule.parse(node.op.rule)
+    operand_shapes = [o.shape for o in node.operands if type(o) is Expr]
+    several = isinstance(node.dtype, tuple)
+    result_shapes = list(node.shape) if several else [node.shape]
+    bound = rule.resolve(operand_shapes, result_shapes)  # type: ignore[arg-type]  # several results: shapes
+    extents = rule.bind(operand_shapes, result_shapes)  # type: ignore[arg-type]
+    order = list(extents)
+    position: dict[str, int] = {name: i for i, name in enumerate(order)}
+    whole = {position[k] for k in (*bound.whole, *bound.reducing) if k in position}
+    return Loops(
+        tuple(extents.values()),
+        frozenset(whole),
+        tuple(tuple(position[k] for k in term) for term in bound.results),
+        (),
+        tuple(tuple(position.get(k) for k in term) for term in bound.operands),
+    )
+
+
+def _take_loops(node: Expr) -> Loops:
+    axes: tuple[int, ...]
+    axes, at, n_index = node.params[:3]  # type: ignore[assignment]  # set by ops.indexing
+    x = node.operands[0]
+    assert type(x) is Expr
+    rest = [a for a in range(x.ndim) if a not in axes]
+    loop_of: dict[int, int] = {}
+    for i, a in enumerate(rest):
+        loop_of[a] = i if i < at else i + n_index
+    source = tuple(loop_of.get(a) for a in range(x.ndim))
+    operands = [source]
+    for o in node.operands[1:]:
+        assert type(o) is Expr
+        shift = n_index - o.ndim
+        operands.append(tuple(
+            at + shift + i if n == node.shape[at + shift + i] else None for i, n in enumerate(o.shape)
+        ))
+    return Loops(node.shape, frozenset(), (tuple(range(node.ndim)),), (), tuple(operands))
+
+
+def reading(
+    access: Access, loops: Loops, position: int, nodes: Sequence[Expr], sharding: Sharding | None
+) -> Reading:
+    """The lens of one operand for the nodes at hand."""
+    source = nodes[access.node]
+    lens = Affine.identity(source.shape)
+    for k in access.path:
+        node = nodes[k]
+        lens = lens.compose(node.runtime) if node.op.kind == "get" and node.memo is None else lens.broadcast(node.shape)
+    if loops.operands is None:
+        if lens.shape != loops.extents:
+            lens = lens.broadcast(loops.extents)
+        axes: tuple[int | None, ...] = tuple(range(len(loops.extents)))
+    else:
+        axes = loops.operands[position]
+    return Reading(access.node, lens, axes, source.shape, sharding)
+
+
+def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[int, ...]:
+    """Boundaries of a source axis as a view axis with this start and step sees them."""
+    if step > 0:
+        return tuple(min(max(-((start - b) // step), 0), extent) for b in bounds)
+    return tuple(min(max((start - b) // -step + 1, 0), extent) for b in reversed(bounds))
+
+
+def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh) -> Sharding:
+    """The cut of the loops under which the operands, the first in `order` first, stay where they lie."""
+    n = len(loops.extents)
+    axes: list[tuple[str, ...]] = [()] * n
+    bounds: list[tuple[int, ...] | None] = [None] * n
+    used: set[str] = set()
+    chosen: Mesh | None = None
+    layout: tuple[int, ...] = ()
+    for position in order:
+        r = readings[position]
+        sharding = r.sharding
+        if sharding is None:
+            continue
+        if not layout and loops.operands is None:
+            layout = _seen_layout(sharding.layout, r.lens, n)
+        if sharding.n_tiles == 1 or (chosen is not None and sharding.mesh != chosen):
+            continue
+        lying = sharding.boundaries(r.shape)
+        for b, (axis, start, step) in enumerate(r.lens.terms):
+            names = sharding.axes[b]
+            if not names or axis is None:
+                continue
+            loop = r.loops[axis]
+            if loop is None or loop in loops.whole or axes[loop] or used.intersection(names):
+                continue
+            axes[loop] = names
+            used.update(names)
+            chosen = sharding.mesh
+            if loops.is_recut:
+                continue
+            if start or step != 1 or sharding.bounds[b] is not None or lying[b][-1] != loops.extents[loop]:
+                bounds[loop] = _pulled(lying[b], start, step, loops.extents[loop])
+    return Sharding(chosen or mesh, tuple(axes), (), tuple(bounds), layout)
+
+
+def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ...]:
+    """The axis order of a source as its view shows it; C where the view has other axes."""
+    order = [lens.terms[b][0] for b in layout]
+    seen = [a for a in order if a is not None]
+    return tuple(seen) if len(seen) == n and len(set(seen)) == n else ()
+
+
+def resolve_cut(
+    cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
+) -> Sharding:
+    """The Sharding of a stage's loops for the nodes at hand."""
+    n = len(loops.extents)
+    if cut.how == "base":
+        assert base is not None
+        return follow(loops, [base], [0], mesh)
+    if cut.how == "follow":
+        return follow(loops, readings, cut.order, mesh)
+    if cut.how == "pin":
+        pin = nodes[cut.node].pin
+        assert pin is not None
+        return pin
+    axes: list[tuple[str, ...]] = [()] * n
+    if cut.how == "auto":
+        names = tuple(reversed(mesh.names))
+        if cut.waves > 1:
+            mesh = mesh.with_waves(cut.waves)
+            names = ("%1", *names)
+        axes[cut.loop] = names
+    return Sharding(mesh, tuple(axes))
+
+
+def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bool) -> Sharding:
+    """The type of a reduction over `axes` of loops that lie as `sharding`."""
+    if not keepdims:
+        return sharding.without_axes(tuple(axes))
+    return Sharding(
+        sharding.mesh,
+        tuple(() if a in axes else names for a, names in enumerate(sharding.axes)),
+        (),
+        tuple(None if a in axes else b for a, b in enumerate(sharding.bounds)),
+        sharding.layout,
+    )
+
+
+def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
+    """The type of a result whose axes run over these loops."""
+    return Sharding(
+        sharding.mesh, tuple(sharding.axes[a] for a in axes), (), tuple(sharding.bounds[a] for a in axes)
+    )
+
+
+def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits) -> Cut:
+    nbytes = prod(loops.extents) * itemsize
+    if nbytes <= limits.block:
+        return Cut("whole")
+    free = [i for i in range(len(loops.extents)) if i not in loops.whole and loops.extents[i] > 1]
+    if not free:
+        return Cut("whole")
+    waves = max(1, -(-nbytes // (mesh.size * limits.tile)))
+    parts = mesh.size * waves
+    if parts == 1:
+        return Cut("whole")
+    # the outermost axis that is long enough, so that tiles are few runs of memory; else the longest
+    loop = next((i for i in free if loops.extents[i] >= parts), max(free, key=lambda i: loops.extents[i]))
+    return Cut("auto", loop=loop, waves=waves)
+
+
+class _Propagation:
+    def __init__(self, graph: Graph, env: Environment, limits: Limits) -> None:
+        self._graph = graph
+        self._mesh = env.team.mesh if env.team is not None else Mesh((), ())
+        self._limits = limits
+        self._lying: dict[int, Sharding | None] = {}
+        self._several: dict[int, tuple[Sharding, ...]] = {}
+        for i, node in enumerate(graph.nodes):
+            if node.memo is not None:
+                self._lying[i] = None if node.memo.on_client else node.memo.sharding
+
+    def decide(self, stage: Stage) -> Stage:
+        nodes = self._graph.nodes
+        if stage.kind == "item":
+            return self._item(stage)
+        loops = stage_loops(stage, nodes)
+        readings = [reading(a, loops, p, nodes, self._lying.get(a.node)) for p, a in enumerate(stage.reads)]
+        base = None
+        if stage.write is not None:
+            put = nodes[stage.write[1]]
+            below = self._graph.operands[stage.write[1]][0]
+            assert below is not None
+            base = Reading(
+                below, put.runtime, tuple(range(len(loops.extents))), put.shape, self._lying[below]
+            )
+        cut = self._choose(stage, loops, readings)
+        sharding = resolve_cut(cut, loops, readings, nodes, base, self._mesh)
+        for _, i in stage.stores:
+            self._lying[i] = sharding
+        for c in stage.combines:
+            keepdims = bool(nodes[c.node].params[1])
+            self._lying[c.node] = combined_sharding(sharding, c.axes, keepdims=keepdims)
+        if stage.write is not None:
+            assert base is not None
+            self._lying[stage.write[1]] = base.sharding or Sharding.whole(self._mesh, len(base.shape))
+        if stage.kind != "program":
+            i = stage.nodes[0]
+            several = tuple(result_sharding(sharding, axes) for axes in loops.results)
+            if stage.kind == "take_put":
+                below = self._graph.operands[i][0]
+                assert below is not None
+                several = (self._lying[below] or Sharding.whole(self._mesh, nodes[i].ndim),)
+            self._lying[i] = several[0]
+            self._several[i] = several
+        return _with_cut(stage, cut)
+
+    def _item(self, stage: Stage) -> Stage:
+        i = stage.nodes[0]
+        which = self._graph.nodes[i].params[0]
+        assert isinstance(which, int)
+        self._lying[i] = self._several[stage.reads[0].node][which]
+        return _with_cut(stage, Cut("follow", (0,)))
+
+    def _choose(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Cut:
+        nodes = self._graph.nodes
+        for i in stage.nodes:
+            if nodes[i].pin is not None and nodes[i].op.kind != "put":
+                return Cut("pin", node=i)
+        if stage.write is not None:
+            return Cut("base")
+        lies = [p for p, r in enumerate(readings) if r.sharding is not None]
+        order = sorted(lies, key=lambda p: -prod(readings[p].lens.shape))
+        if order:
+            sharding = follow(loops, readings, order, self._mesh)
+            if sharding.n_tiles > 1:
+                return Cut("follow", tuple(order))
+        i = stage.nodes[-1]
+        dtype = nodes[i].dtype
+        itemsize = dtype[0].itemsize if isinstance(dtype, tuple) else dtype.itemsize
+        if loops.operands is not None and loops.reduced:
+            # a product: what counts is the larger of result and operands
+            big = max(readings, key=lambda r: prod(r.lens.shape))
+            result = prod(loops.extents[a] for a in loops.results[0])
+            if prod(big.lens.shape) <= self._limits.block and result <= self._limits.block:
+                return Cut("whole")
+            nbytes_loops = Loops(loops.extents, loops.whole | frozenset(loops.reduced))
+            return _auto(nbytes_loops, itemsize, self._mesh, self._limits)
+        cut = _auto(loops, itemsize, self._mesh, self._limits)
+        if cut.how == "whole" and order:
+            return Cut("follow", tuple(order))
+        return cut
+
+
+def _with_cut(stage: Stage, cut: Cut) -> Stage:
+    return replace(stage, cut=cut)
+
+
+def propagate(graph: Graph, env: Environment, limits: Limits) -> Plan:
+    """Plan a graph: group it into stages and choose the cut of each in the order in which they run.
+
+    Parameters
+    ----------
+    graph
+        Canonical nodes.
+    env
+        Their environment.
+    limits
+        What bounds the size of tiles.
+    """
+    state = _Propagation(graph, env, limits)
+    stages = tuple(state.decide(s) for s in group_stages(graph))
+    return Plan(stages, tuple(sorted(graph.kept)))

@@ -1,0 +1,431 @@
+"""Grouping of pending nodes into stages: one task per tile, whatever the number of operations.
+
+Elementwise nodes with the same loops run in one program; a reduction runs in the pass that makes its input, a write in
+the pass that makes its value. An edge is a *barrier* when the reader needs elements that another tile made: a lens, a
+broadcast, a result of a reduction, of a product, of a write. The level of a node is the number of barriers before it;
+nodes of one level never wait for each other, so joining them cannot make a cycle.
+
+Steps: `_Grouping.forward` sets levels as early as possible, `_Grouping.sink` moves what only later levels read to
+them, `_Grouping.join` unites what shares a pass, `_Program` writes the register program of each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from distarray.expr.bind import accumulator_dtype
+from distarray.expr.expr import Expr
+from distarray.planner.graph import Graph
+from distarray.planner.plan import Access, Combine, Instruction, Stage, StageKind
+
+__all__ = ["group_stages"]
+
+#: Families whose nodes run in register programs.
+_PROGRAM = frozenset({"map", "reduce", "put"})
+_OWN_STAGE: dict[str, StageKind] = {
+    "contract": "contract",
+    "block": "block",
+    "reshape": "reshape",
+    "take": "take",
+    "take_put": "take_put",
+    "compress": "compress",
+    "item": "item",
+}
+
+
+class _UnionFind:
+    def __init__(self, n: int) -> None:
+        self._parent = list(range(n))
+
+    def find(self, i: int) -> int:
+        parent = self._parent
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    def union(self, i: int, j: int) -> int:
+        i, j = self.find(i), self.find(j)
+        self._parent[j] = i
+        return i
+
+
+class _Grouping:
+    """Levels, stored nodes and groups of one graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        n = len(graph.nodes)
+        self.users = graph.users()
+        self.level = [0] * n
+        self.available = [0] * n  # first level that can read the stored result
+        self.stored: set[int] = set()
+        self.same: list[tuple[int, ...]] = [()] * n  # operands that are read from a register
+        self.lensed = [False] * n  # computed inside its only reader, through a lens
+        self._can_lens = [False] * n
+        self._parts = _UnionFind(n)  # connected by register edges
+        self._has_put = [False] * n
+        self.groups = _UnionFind(n)
+
+    def kind(self, i: int) -> str:
+        node = self.graph.nodes[i]
+        return "source" if node.memo is not None else node.op.kind
+
+    def shape_of(self, i: int) -> tuple[int, ...]:
+        return self.graph.nodes[i].shape
+
+    # ------------------------------------------------------------------------------------------- levels
+
+    def forward(self) -> None:
+        graph = self.graph
+        for i in range(len(graph.nodes)):
+            kind = self.kind(i)
+            if kind == "source":
+                continue
+            if kind == "create":
+                if i in graph.kept:
+                    self.stored.add(i)
+                continue
+            level = 0
+            same: list[int] = []
+            loops = self._loops(i)
+            for position, o in enumerate(graph.operands[i]):
+                if o is None:
+                    continue
+                if self._register_edge(i, kind, position, o, loops):
+                    same.append(o)
+                    level = max(level, self.level[o])
+                elif kind != "get" and self._lens_edge(kind, o, loops):
+                    level = max(level, self.level[self._below(o)])
+                elif kind == "get":
+                    level = max(level, self._reach(o) if self.kind(o) != "map" else self.level[o])
+                else:
+                    level = max(level, self._barrier(o, base=kind in ("put", "take_put") and position == 0))
+            self.level[i] = level
+            self.available[i] = level + 1
+            self.same[i] = tuple(same)
+            self._can_lens[i] = kind == "map" and self._is_private(i)
+            if kind != "map" and kind != "get":
+                self.stored.add(i)
+            if i in graph.kept:
+                self.stored.add(i)
+                if kind == "get":
+                    self.level[i] = self._barrier(i)
+                    self.available[i] = self.level[i] + 1
+
+    def _loops(self, i: int) -> tuple[int, ...] | None:
+        node = self.graph.nodes[i]
+        kind = node.op.kind
+        if kind == "map":
+            return node.shape
+        if kind == "put":
+            lens_shape: tuple[int, ...] = node.runtime.shape
+            return lens_shape
+        if kind == "reduce":
+            first = node.operands[0]
+            assert type(first) is Expr
+            return first.shape
+        return None
+
+    def _register_edge(self, i: int, kind: str, position: int, o: int, loops: tuple[int, ...] | None) -> bool:
+        if kind not in _PROGRAM or self.kind(o) != "map" or self.shape_of(o) != loops:
+            return False
+        if kind == "put" and position == 0:
+            return False
+        # A group has at most one write: its cut follows the base that is written.
+        mine, other = self._parts.find(i), self._parts.find(o)
+        put = kind == "put" or self._has_put[mine]
+        if put and self._has_put[other] and mine != other:
+            return False
+        if kind == "put" and self._has_put[other]:
+            return False
+        root = self._parts.union(other, mine)
+        self._has_put[root] = put or self._has_put[other]
+        return True
+
+    def _is_private(self, i: int) -> bool:
+        """Whether `i` may be computed inside its only reader."""
+        if i in self.graph.kept or len(self.users[i]) != 1:
+            return False
+        return all(
+            o is None or self.kind(o) != "map" or (self._can_lens[o] and o in self.same[i])
+            for o in self.graph.operands[i]
+        )
+
+    def _lens_edge(self, kind: str, o: int, loops: tuple[int, ...] | None) -> bool:
+        """A slice of an elementwise result that nobody else needs is pushed through: get(f(a)) -> f(get(a))."""
+        if kind not in _PROGRAM or self.kind(o) != "get":
+            return False
+        inner = self.graph.operands[o][0]
+        assert inner is not None
+        if not (self._can_lens[inner] and len(self.users[o]) == 1 and o not in self.graph.kept):
+            return False
+        if loops != self.shape_of(o) or self.graph.nodes[o].size > self.graph.nodes[inner].size:
+            return False
+        for i in self._private_tree(inner):
+            self.lensed[i] = True
+        return True
+
+    def _private_tree(self, i: int) -> Iterable[int]:
+        stack = [i]
+        while stack:
+            j = stack.pop()
+            yield j
+            stack.extend(self.same[j])
+
+    def _below(self, o: int) -> int:
+        inner = self.graph.operands[o][0]
+        assert inner is not None
+        return inner
+
+    def _reach(self, o: int) -> int:
+        return 0 if self.kind(o) in ("source", "create") else self.available[o]
+
+    def _barrier(self, o: int, *, base: bool = False) -> int:
+        """Mark what must be stored so that `o` can be read from outside its group; the level of the reader."""
+        while self.kind(o) == "get":
+            inner = self.graph.operands[o][0]
+            assert inner is not None
+            o = inner
+        kind = self.kind(o)
+        if kind == "source":
+            return 0
+        if kind == "create":
+            if not base:
+                return 0
+            self.available[o] = 1
+        self.stored.add(o)
+        return self.available[o]
+
+    # ---------------------------------------------------------------------------------------- sink and join
+
+    def sink(self) -> None:
+        """Compute as late as its readers allow what only registers read: less is stored between levels."""
+        for i in reversed(range(len(self.graph.nodes))):
+            if self.kind(i) != "map" or i in self.stored or self.lensed[i]:
+                continue
+            readers = [u for u in self.users[i] if i in self.same[u]]
+            if readers and len(readers) == len(self.users[i]):
+                self.level[i] = min(self.level[u] for u in readers)
+                self.available[i] = self.level[i] + 1
+        for i in range(len(self.graph.nodes)):
+            if self.kind(i) in _PROGRAM:
+                for o in self.same[i]:
+                    if self.level[o] != self.level[i] and not self.lensed[o]:
+                        self.stored.add(o)
+
+    def join(self) -> None:
+        has_put = [self.kind(i) == "put" for i in range(len(self.graph.nodes))]
+
+        def unite(i: int, j: int) -> None:
+            i, j = self.groups.find(i), self.groups.find(j)
+            if i != j and not (has_put[i] and has_put[j]):
+                either = has_put[i] or has_put[j]
+                has_put[self.groups.union(i, j)] = either
+
+        for i in range(len(self.graph.nodes)):
+            for o in self.same[i]:
+                if self.level[o] == self.level[i]:
+                    unite(o, i)
+        # Two passes over one array become one: readers of the same operand in the same way, at the same level.
+        seen: dict[tuple[int, int], int] = {}
+        for i in range(len(self.graph.nodes)):
+            if self.kind(i) not in ("map", "reduce") or self.lensed[i]:
+                continue
+            for o in self.graph.operands[i]:
+                if o is None or self.kind(o) in ("map", "create") or self.shape_of(o) != self._loops(i):
+                    continue
+                first = seen.setdefault((o, self.level[i]), i)
+                unite(first, i)
+
+    # ------------------------------------------------------------------------------------------- result
+
+    def stages(self) -> list[Stage]:
+        members: dict[int, list[int]] = {}
+        single: list[tuple[int, int]] = []
+        for i in range(len(self.graph.nodes)):
+            kind = self.kind(i)
+            if kind in _PROGRAM:
+                if not self.lensed[i]:
+                    members.setdefault(self.groups.find(i), []).append(i)
+            elif kind in _OWN_STAGE or i in self.stored:
+                single.append((self.level[i], i))
+        drafts: list[tuple[int, int, Stage]] = []
+        for group in members.values():
+            drafts.append((self.level[group[0]], group[0], _Program(self, group).stage()))
+        for level, i in single:
+            kind = self.kind(i)
+            if kind in ("get", "create"):
+                stage = _Program(self, [i]).stage()
+            else:
+                stage = self._own(i)
+            drafts.append((level, i, stage))
+        drafts.sort(key=lambda d: (d[0], d[1]))
+        return [d[2] for d in drafts]
+
+    def _own(self, i: int) -> Stage:
+        reads = []
+        for o in self.graph.operands[i]:
+            assert o is not None
+            node, path = self.resolve(o)
+            reads.append(Access(node, path))
+        return Stage(_OWN_STAGE[self.kind(i)], (i,), ("labels", i), tuple(reads))
+
+    def resolve(self, o: int, path: tuple[int, ...] = ()) -> tuple[int, tuple[int, ...]]:
+        """The stored or created node behind reads, and the path from it."""
+        while self.kind(o) == "get":
+            path = (o, *path)
+            inner = self.graph.operands[o][0]
+            assert inner is not None
+            o = inner
+        return o, path
+
+
+class _Program:
+    """Writes the register program of one group."""
+
+    def __init__(self, grouping: _Grouping, group: list[int]) -> None:
+        self._g = grouping
+        self._group = set(group)
+        self._members = group
+        self._reads: list[Access] = []
+        self._read_number: dict[Access, int] = {}
+        self._code: list[tuple[str, tuple[int | str, ...], object, tuple[object, ...]]] = []
+        self._scalars: list[tuple[int, int]] = []
+        self._known: dict[tuple[int, tuple[int, ...]], int | str] = {}
+        self._instructions: list[Instruction] = []
+
+    # Registers are named "r<k>" for read k and i >= 0 for instruction i until all reads are known.
+
+    def _read(self, node: int, path: tuple[int, ...]) -> str:
+        access = Access(node, path)
+        number = self._read_number.get(access)
+        if number is None:
+            number = self._read_number[access] = len(self._reads)
+            self._reads.append(access)
+        return f"r{number}"
+
+    def _value(self, node: int, path: tuple[int, ...] = ()) -> int | str:
+        """The register of `node` seen through `path`; an explicit stack, since chains may be thousands deep."""
+        g = self._g
+        node, path = g.resolve(node, path)
+        stack = [(node, path)]
+        while stack:
+            at = stack[-1]
+            if at in self._known:
+                stack.pop()
+                continue
+            i, p = at
+            inlined = g.kind(i) == "map" and (i in self._group or g.lensed[i])
+            if not inlined:
+                self._known[at] = self._read(i, p)
+                stack.pop()
+                continue
+            shape = g.shape_of(i)
+            wanted: list[tuple[int, tuple[int, ...]] | None] = []
+            for o in g.graph.operands[i]:
+                if o is None:
+                    wanted.append(None)
+                else:
+                    # an operand that broadcasts below a lens must be spread before the lens picks from it
+                    through = (i, *p) if p and g.shape_of(o) != shape else p
+                    wanted.append(g.resolve(o, through))
+            missing = [w for w in wanted if w is not None and w not in self._known]
+            if missing:
+                stack.extend(missing)
+                continue
+            inputs: list[int | str] = []
+            for position, w in enumerate(wanted):
+                if w is None:
+                    inputs.append(f"s{len(self._scalars)}")
+                    self._scalars.append((i, position))
+                else:
+                    inputs.append(self._known[w])
+            expr = g.graph.nodes[i]
+            self._known[at] = len(self._code)
+            self._code.append((expr.op.name, tuple(inputs), expr.dtype, expr.params))
+            stack.pop()
+        return self._known[(node, path)]
+
+    def _number(self, register: int | str) -> int:
+        if isinstance(register, int):
+            return len(self._reads) + register
+        if register[0] == "r":
+            return int(register[1:])
+        return -1 - int(register[1:])
+
+    def stage(self) -> Stage:
+        g = self._g
+        stores: list[tuple[int | str, int]] = []
+        combines: list[tuple[int | str, int]] = []
+        write: tuple[int | str, int] | None = None
+        shape_of: tuple[Literal["shape", "operand", "lens", "labels"], int] | None = None
+        for i in self._members:
+            kind = g.kind(i)
+            if kind == "reduce":
+                operand = g.graph.operands[i][0]
+                assert operand is not None
+                combines.append((self._value(operand), i))
+                shape_of = shape_of or ("operand", i)
+            elif kind == "put":
+                write = (self._put_value(i), i)
+                shape_of = ("lens", i)
+            elif i in g.stored:
+                if kind == "map":
+                    stores.append((self._value(i), i))
+                else:
+                    node, path = (i, ()) if kind == "create" else g.resolve(i)
+                    stores.append((self._read(node, path), i))
+                shape_of = shape_of or ("shape", i)
+            else:
+                shape_of = shape_of or ("shape", i)
+        assert shape_of is not None
+        return Stage(
+            "program",
+            tuple(self._members),
+            shape_of,
+            tuple(self._reads),
+            tuple(
+                Instruction(name, tuple(self._number(r) for r in inputs), dtype, params)  # type: ignore[arg-type]  # from Expr, whose dtype is a dtype here
+                for name, inputs, dtype, params in self._code
+            ),
+            tuple(self._scalars),
+            tuple((self._number(r), i) for r, i in stores),
+            tuple(self._combine(self._number(r), i) for r, i in combines),
+            None if write is None else (self._number(write[0]), write[1]),
+        )
+
+    def _combine(self, register: int, i: int) -> Combine:
+        expr = self._g.graph.nodes[i]
+        axes: tuple[int, ...] = expr.params[0]  # type: ignore[assignment]  # set by bind_reduce
+        return Combine(i, register, expr.op.monoid, axes, accumulator_dtype(expr))
+
+    def _put_value(self, i: int) -> int | str:
+        """The register of the written value, cast to the base's dtype."""
+        g = self._g
+        expr = g.graph.nodes[i]
+        value = g.graph.operands[i][1]
+        if value is None:
+            self._scalars.append((i, 1))
+            return f"s{len(self._scalars) - 1}"
+        register = self._value(value)
+        if g.graph.nodes[value].dtype != expr.dtype:
+            self._code.append(("astype", (register,), expr.dtype, (expr.dtype.str,)))
+            return len(self._code) - 1
+        return register
+
+
+def group_stages(graph: Graph) -> list[Stage]:
+    """The stages of a graph in an order in which they can run, not yet cut.
+
+    Parameters
+    ----------
+    graph
+        Canonical nodes; the grouping depends on nothing that is not in its key, but for sizes used as hints.
+    """
+    grouping = _Grouping(graph)
+    grouping.forward()
+    grouping.sink()
+    grouping.join()
+    return grouping.stages()

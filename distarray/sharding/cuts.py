@@ -1,0 +1,99 @@
+"""The cut rule: where the parts of an axis begin and end.
+
+``n`` elements in ``k`` parts have the boundaries ``floor(i * n / k)``, ``i = 0..k``, everywhere in distarray. Sizes
+differ by at most one, parts may be empty, and the rule *nests*: the boundaries for ``k`` parts are among those for
+``k * m``. numpy's ``array_split`` and ceil-division do not nest, so splitting by 2 and then by 3 would not equal
+splitting by 6. The price: a finer cut is always computed from ``n``, never by cutting a part again.
+
+Explicit boundaries (slices, concatenations, chunked stores) are plain tuples of the same form.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from operator import index
+
+from distarray.errors import ShardingError
+
+__all__ = ["boundaries", "check_boundaries", "largest_part", "owner", "part_of", "parts_of"]
+
+
+@lru_cache(maxsize=8192)
+def boundaries(n: int, k: int) -> tuple[int, ...]:
+    """Boundaries of `n` elements in `k` parts: ``k + 1`` numbers from 0 to `n`.
+
+    >>> boundaries(8, 3), boundaries(3, 4)
+    ((0, 2, 5, 8), (0, 0, 1, 2, 3))
+    """
+    if n < 0 or k < 1:
+        raise ShardingError(f"cannot cut {n} elements into {k} parts; need n >= 0 and k >= 1")
+    return tuple(i * n // k for i in range(k + 1))
+
+
+def owner(n: int, k: int, r: int) -> int:
+    """The part that holds index `r` when `n` elements are cut into `k` parts; ``0 <= r < n``.
+
+    The last ``i`` with ``floor(i * n / k) <= r`` is the largest ``i`` with ``i * n < (r + 1) * k``.
+
+    >>> [owner(8, 3, r) for r in range(8)]
+    [0, 0, 1, 1, 1, 2, 2, 2]
+    """
+    return ((r + 1) * k - 1) // n
+
+
+def part_of(bounds: Sequence[int], r: int) -> int:
+    """The part that holds index `r` under explicit boundaries; empty parts hold nothing.
+
+    >>> part_of((0, 3, 3, 7), 3)
+    2
+    """
+    # bisect_right steps over every boundary equal to r, hence over all empty parts that begin at r.
+    return bisect_right(bounds, r) - 1
+
+
+def parts_of(bounds: Sequence[int], start: int, stop: int) -> range:
+    """The parts that hold the indices ``start <= r < stop``, as one range; empty if there are none.
+
+    Empty parts strictly inside the range are included: callers see them as empty overlaps.
+
+    >>> parts_of((0, 3, 3, 7, 10), 2, 7), parts_of((0, 3, 3, 7, 10), 3, 3)
+    (range(0, 3), range(0, 0))
+    """
+    if start >= stop:
+        return range(0)
+    # The part of stop - 1 ends at the first boundary >= stop.
+    return range(bisect_right(bounds, start) - 1, bisect_left(bounds, stop))
+
+
+def largest_part(bounds: Sequence[int]) -> int:
+    """Size of the largest part; for a regular cut this is ``ceil(n / k)``.
+
+    >>> largest_part((0, 3, 3, 7, 10))
+    4
+    """
+    return max(b - a for a, b in pairwise(bounds))
+
+
+def check_boundaries(bounds: Sequence[int], n: int | None = None) -> tuple[int, ...]:
+    """`bounds` as a tuple of ints, once it is known to cut `n` elements (any number if None).
+
+    Raises
+    ------
+    ShardingError
+        If there is no part, an entry is not an integer, the first is not 0, the last is not `n`, or they decrease.
+    """
+    try:
+        result = tuple(index(b) for b in bounds)
+    except TypeError:
+        raise ShardingError(f"boundaries must be integers, got {bounds!r}") from None
+    if len(result) < 2 or result[0] != 0:
+        raise ShardingError(f"boundaries {list(result)} must begin with 0 and name at least one part")
+    for i, (a, b) in enumerate(pairwise(result)):
+        if b < a:
+            raise ShardingError(f"boundaries {list(result)} decrease from {a} to {b} at part {i}")
+    if n is not None and result[-1] != n:
+        raise ShardingError(f"boundaries {list(result)} end at {result[-1]}, but the axis has {n} elements")
+    return result

@@ -1,0 +1,195 @@
+"""Mesh: named axes with sizes, a logical grid of places that knows no hardware.
+
+A *place* is numbered row-major over the axes as listed, the first axis slowest, as
+``np.arange(mesh.size).reshape(mesh.sizes)``. Ordinary axes say which member of a team a place belongs to. *Wave
+axes*, named ``%1``, ``%2``, ..., number the tiles that follow each other on one member; so a mesh may have many more
+places than a team has members. Which tiles share a member is the order of the axes in a cut: ``{%1,x}`` (minor first)
+puts adjacent tiles on one member (blocked), ``{x,%1}`` deals them out in turn (cyclic, for factorisations).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+from operator import index
+from typing import Any
+
+from distarray.errors import ShardingError
+from distarray.sharding.cuts import owner
+
+__all__ = ["Mesh", "is_wave"]
+
+_NAME = re.compile(r"%[1-9][0-9]*|[^\W\d]\w*")
+
+
+def is_wave(name: str) -> bool:
+    """Whether a mesh axis is a wave axis: one that varies within a member.
+
+    >>> is_wave("%1"), is_wave("x")
+    (True, False)
+    """
+    return name.startswith("%")
+
+
+def _row_major(sizes: Iterable[int]) -> tuple[int, ...]:
+    strides = []
+    step = 1
+    for size in reversed(tuple(sizes)):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Mesh:
+    """Named axes with sizes. ``Mesh()`` has no axes and one place.
+
+    Parameters
+    ----------
+    names
+        One name per axis: an identifier, or ``%1``, ``%2``, ... for a wave axis.
+    sizes
+        One size >= 1 per axis.
+
+    Raises
+    ------
+    ShardingError
+        If a name repeats or is not a name, a size is not positive, or the two differ in length.
+
+    Examples
+    --------
+    >>> mesh = Mesh(("R", "C"), (2, 4))
+    >>> mesh, mesh.size, mesh.coordinates(6), mesh.place((1, 2))
+    (Mesh(R=2, C=4), 8, (1, 2), 6)
+    """
+
+    names: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    #: Number of places.
+    size: int = field(init=False, compare=False)
+    #: Distance in places between neighbours along each axis.
+    strides: tuple[int, ...] = field(init=False, compare=False)
+    #: Number of places when the wave axes are left out: the members that the mesh spans.
+    n_members: int = field(init=False, compare=False)
+    # (stride in places, size, stride in members) of the axes that are not waves.
+    _member_digits: tuple[tuple[int, int, int], ...] = field(init=False, compare=False)
+    _index: dict[str, int] = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names = tuple(self.names)
+        sizes = tuple(index(size) for size in self.sizes)
+        if len(names) != len(sizes):
+            raise ShardingError(f"mesh has {len(names)} axis names {names} but {len(sizes)} sizes {sizes}")
+        for name, size in zip(names, sizes, strict=True):
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise ShardingError(f"{name!r} is no name for a mesh axis; use an identifier, or %1, %2, .. for waves")
+            if names.count(name) > 1:
+                raise ShardingError(f"mesh axis {name!r} is named {names.count(name)} times in {names}")
+            if size < 1:
+                raise ShardingError(f"mesh axis {name!r} has size {size}; sizes are at least 1")
+        put = object.__setattr__
+        put(self, "names", names)
+        put(self, "sizes", sizes)
+        put(self, "size", prod(sizes))
+        strides = _row_major(sizes)
+        put(self, "strides", strides)
+        plain = [i for i, name in enumerate(names) if not is_wave(name)]
+        member_sizes = [sizes[i] for i in plain]
+        member_strides = _row_major(member_sizes)
+        put(self, "n_members", prod(member_sizes))
+        put(
+            self,
+            "_member_digits",
+            tuple((strides[i], sizes[i], step) for i, step in zip(plain, member_strides, strict=True)),
+        )
+        put(self, "_index", {name: i for i, name in enumerate(names)})
+        put(self, "_hash", hash((names, sizes)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    # Slots would pickle the cached hash, but hashes of strings differ between processes.
+    def __reduce__(self) -> tuple[Any, ...]:  # Any: the return type of object.__reduce__
+        return Mesh, (self.names, self.sizes)
+
+    def __repr__(self) -> str:
+        return f"Mesh({', '.join(f'{n}={s}' for n, s in zip(self.names, self.sizes, strict=True))})"
+
+    def __str__(self) -> str:
+        """The form of the command line: ``x=4,y=6``; parsed by `distarray.sharding.spec.parse_mesh`."""
+        return ",".join(f"{n}={s}" for n, s in zip(self.names, self.sizes, strict=True))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def axis_size(self, name: str) -> int:
+        """Size of the axis called `name`."""
+        return self.sizes[self.axis_position(name)]
+
+    def axis_position(self, name: str) -> int:
+        """Position of the axis called `name` among the axes.
+
+        Raises
+        ------
+        ShardingError
+            If the mesh has no such axis.
+        """
+        try:
+            return self._index[name]
+        except KeyError:
+            have = ", ".join(self.names) or "none"
+            raise ShardingError(f"mesh axis {name!r} does not exist; the mesh has the axes {have}") from None
+
+    def coordinates(self, place: int) -> tuple[int, ...]:
+        """Coordinates of a place along each axis; the inverse of `place`."""
+        self._check(place)
+        return tuple((place // stride) % size for stride, size in zip(self.strides, self.sizes, strict=True))
+
+    def place(self, coordinates: Iterable[int]) -> int:
+        """Number of the place with these coordinates."""
+        coordinates = tuple(coordinates)
+        if len(coordinates) != len(self.sizes) or not all(
+            0 <= c < size for c, size in zip(coordinates, self.sizes, strict=True)
+        ):
+            raise ShardingError(f"coordinates {coordinates} are not in {self!r}")
+        return sum(c * stride for c, stride in zip(coordinates, self.strides, strict=True))
+
+    def member(self, place: int, team_size: int | None = None) -> int:
+        """Rank of the team member that a place belongs to: its index over the axes that are not waves.
+
+        Parameters
+        ----------
+        place
+            Number of the place.
+        team_size
+            Members of the team, if fewer than `n_members`: then neighbouring ranks share a member, by the cut rule.
+        """
+        self._check(place)
+        rank = sum((place // stride) % size * step for stride, size, step in self._member_digits)
+        if team_size is not None and team_size < self.n_members:
+            return owner(self.n_members, team_size, rank)
+        return rank
+
+    def with_waves(self, *sizes: int) -> Mesh:
+        """This mesh with further wave axes of these sizes, appended as the fastest axes.
+
+        >>> Mesh(("x",), (4,)).with_waves(3, 2)
+        Mesh(x=4, %1=3, %2=2)
+        """
+        last = max((int(name[1:]) for name in self.names if is_wave(name)), default=0)
+        names = tuple(f"%{last + 1 + i}" for i in range(len(sizes)))
+        return Mesh(self.names + names, self.sizes + tuple(sizes))
+
+    def without_waves(self) -> Mesh:
+        """The axes that span the members."""
+        if self.n_members == self.size and not any(map(is_wave, self.names)):
+            return self
+        kept = [i for i, name in enumerate(self.names) if not is_wave(name)]
+        return Mesh(tuple(self.names[i] for i in kept), tuple(self.sizes[i] for i in kept))
+
+    def _check(self, place: int) -> None:
+        if not 0 <= place < self.size:
+            raise ShardingError(f"place {place} is not in {self!r}, which has the places 0 to {self.size - 1}")

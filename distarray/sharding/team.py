@@ -1,0 +1,168 @@
+"""Team: a mesh placed on distinct members, the part of an array's environment that says *where*.
+
+A member is a Dask worker, or a thread of this process when there is no cluster. Who the members are is asked of
+`resolve_members`, a hook that the execution layer replaces, so that this file knows neither Dask nor threads.
+Which worker serves a rank may change while the program runs (lost and joining workers); that is the executor's state
+and changes no type. A team therefore keeps an id, taken from the members it was made with, and compares by id, shape
+and axes only: the same members in the same shape are the same team, in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from operator import index
+from typing import Any, TypeAlias
+
+from distarray.errors import ShardingError
+from distarray.sharding.mesh import Mesh, is_wave
+
+__all__ = ["Resolver", "Team"]
+
+#: From (the client the user named or None, members wanted) to (the client to use or None, members in rank order).
+#: A client is whatever the execution layer submits to; it is opaque here, hence Any.
+Resolver: TypeAlias = Callable[[Any, int], tuple[Any, tuple[Hashable, ...]]]
+
+
+def _process_threads(client: Any, size: int) -> tuple[Any, tuple[Hashable, ...]]:
+    if client is not None:
+        raise ShardingError(f"no execution layer is loaded that could use client={client!r}; import distarray first")
+    return None, tuple(range(size))
+
+
+#: Says who the members of a new team are. Assign to this name in this module to replace it.
+resolve_members: Resolver = _process_threads
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, init=False, repr=False, eq=False)
+class Team:
+    """A mesh placed on members; together with a device it is the environment of an array.
+
+    Parameters
+    ----------
+    shape
+        Members along each axis; an int is one axis.
+    axes
+        One name per axis; a string is one name.
+    client
+        Dask client whose workers are meant. None: the active one, else the threads of this process. Takes no part
+        in equality and does not travel in a pickle.
+    members
+        The members in rank order (row-major over the axes), distinct. None: the first ones available.
+
+    Raises
+    ------
+    ShardingError
+        A ValueError: too few (or too many) members, a member twice, a repeated axis name, or a `shape` and `axes` of
+        different length.
+
+    Examples
+    --------
+    >>> team = Team(shape=(2, 4), axes=("R", "C"))
+    >>> team, team.size, team.members
+    (Team(R=2, C=4), 8, (0, 1, 2, 3, 4, 5, 6, 7))
+    >>> team.split("R")[1], team.split("R")[1].members
+    (Team(C=4), (4, 5, 6, 7))
+    """
+
+    #: Names the members that the team was made with; equal members give equal ids.
+    id: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    mesh: Mesh
+    members: tuple[Hashable, ...]
+    client: Any  # Any: opaque in this layer
+    _hash: int
+
+    def __init__(
+        self,
+        shape: int | Sequence[int],
+        axes: str | Sequence[str],
+        client: Any = None,
+        members: Sequence[Hashable] | None = None,
+    ) -> None:
+        sizes = tuple(index(n) for n in shape) if isinstance(shape, Sequence) else (index(shape),)
+        names = (axes,) if isinstance(axes, str) else tuple(axes)
+        if len(sizes) != len(names):
+            raise ShardingError(f"team has a shape {sizes} of {len(sizes)} axes, but {len(names)} axis names {names}")
+        mesh = Mesh(names, sizes)
+        if any(map(is_wave, names)):
+            raise ShardingError(f"team axes {names} include a wave axis; waves belong to a Sharding's mesh")
+        if members is None:
+            client, found = resolve_members(client, mesh.size)
+            ranked = tuple(found)[: mesh.size]
+        else:
+            ranked = tuple(members)
+        if len(ranked) != mesh.size:
+            few = "few" if len(ranked) < mesh.size else "many"
+            raise ShardingError(f"a team of shape {sizes} has {mesh.size} members; {len(ranked)} are too {few}")
+        if len(set(ranked)) != len(ranked):
+            twice = next(member for member in ranked if ranked.count(member) > 1)
+            raise ShardingError(
+                f"member {twice!r} is listed twice; members are distinct (to cut finer than the team, use wave axes)"
+            )
+        digest = blake2b(repr(ranked).encode(), digest_size=8).hexdigest()
+        self._set(digest, mesh, client, ranked)
+
+    def _set(self, id: str, mesh: Mesh, client: Any, members: tuple[Hashable, ...]) -> None:
+        put = object.__setattr__
+        put(self, "id", id)
+        put(self, "shape", mesh.sizes)
+        put(self, "axes", mesh.names)
+        put(self, "mesh", mesh)
+        put(self, "client", client)
+        put(self, "members", members)
+        put(self, "_hash", hash((id, mesh)))
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return self.mesh.size
+
+    def split(self, axis: str) -> tuple[Team, ...]:
+        """The sub-teams along an axis, in the order of its index: real teams, over the other axes.
+
+        Raises
+        ------
+        ShardingError
+            If the team has no such axis.
+        """
+        position = self.mesh.axis_position(axis)
+        sizes = self.shape[:position] + self.shape[position + 1 :]
+        names = self.axes[:position] + self.axes[position + 1 :]
+        groups: list[list[Hashable]] = [[] for _ in range(self.shape[position])]
+        for rank, member in enumerate(self.members):
+            groups[self.mesh.coordinates(rank)[position]].append(member)
+        return tuple(Team(sizes, names, self.client, group) for group in groups)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Team):
+            return NotImplemented
+        return self._hash == other._hash and self.id == other.id and self.mesh == other.mesh
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Team({', '.join(f'{n}={s}' for n, s in zip(self.axes, self.shape, strict=True))})"
+
+    # The client stays behind: the executor of the process that unpickles finds its own. The id travels as it is,
+    # because members with equal reprs here need not have equal reprs there.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (self.id, self.mesh, self.members)
+
+    # Without these two, copies would go through __reduce__ and lose the client.
+    def __copy__(self) -> Team:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Team:
+        return self
+
+
+def _unpickle(id: str, mesh: Mesh, members: tuple[Hashable, ...]) -> Team:
+    team = object.__new__(Team)
+    team._set(id, mesh, None, members)
+    return team

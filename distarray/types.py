@@ -1,0 +1,68 @@
+"""Names for the types that the public functions share.
+
+``*Like`` is raw input, parsed once where it enters; the rest is what functions return. Types that name a concept of a
+layer (``ShardingLike``, ``TeamLike``) live with that layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Axes",
+    "AxesLike",
+    "BasicIndex",
+    "Casting",
+    "DType",
+    "DTypeLike",
+    "HostArray",
+    "Layout",
+    "LayoutLike",
+    "MemoryOrder",
+    "NBytesLike",
+    "Scalar",
+    "Shape",
+    "ShapeLike",
+    "SupportsDLPack",
+]
+
+Shape: TypeAlias = tuple[int, ...]
+ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+
+Axes: TypeAlias = tuple[int, ...]
+#: One axis, several, or None for all.
+AxesLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
+
+#: dtypes are values here: which one an array has is not known to the type checker.
+DType: TypeAlias = np.dtype[Any]
+DTypeLike: TypeAlias = npt.DTypeLike
+HostArray: TypeAlias = npt.NDArray[Any]
+
+#: What has a value but no environment: it adopts that of the array beside it.
+Scalar: TypeAlias = bool | int | float | complex | np.generic
+
+#: Order of the axes in memory, outermost first.
+Layout: TypeAlias = tuple[int, ...]
+LayoutLike: TypeAlias = Literal["C", "F"] | Sequence[int]
+MemoryOrder: TypeAlias = Literal["C", "F", "A", "K"]
+
+BasicIndex: TypeAlias = SupportsIndex | slice | EllipsisType | None
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
+
+#: ``1048576``, ``"1 MiB"``.
+NBytesLike: TypeAlias = int | str
+
+
+class SupportsDLPack(Protocol):
+    """An array of another library that hands out its memory by DLPack."""
+
+    def __dlpack__(self, *, stream: Any = ...) -> Any:
+        """A capsule; the standard leaves its type and the stream's to the device."""
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        """Device kind (an int or an enum of ints) and number."""

@@ -1,0 +1,46 @@
+"""Sphinx settings: MyST pages, NumPy docstrings, one page of options made from the schema."""
+
+from pathlib import Path
+
+import yaml
+
+import distarray
+
+HERE = Path(__file__).parent
+
+project = "distarray"
+author = "the distarray developers"
+copyright = f"2026, {author}"
+version = release = distarray.__version__
+
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx_design"]
+exclude_patterns = ["_build", "jupyter_execute", "examples/data"]
+html_theme = "pydata_sphinx_theme"
+html_title = "distarray"
+
+suppress_warnings = ["toc.empty_glob"]  # a section may have no pages beside its index
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # the examples on the pages are doctests; CI runs them
+numpydoc_show_class_members = False
+autodoc_typehints = "none"  # signatures say it, and the pages stay readable
+autodoc_member_order = "bysource"
+
+
+def write_options(app: object) -> None:
+    """Make ``reference/generated/options.md`` from the schema and the defaults."""
+    package = Path(distarray.__file__).parent
+    defaults = yaml.safe_load((package / "distarray.yaml").read_text())["distarray"]
+    schema = yaml.safe_load((package / "distarray-schema.yaml").read_text())["properties"]["distarray"]["properties"]
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    for name, default in defaults.items():
+        shown = {None: "null", True: "true", False: "false"}.get(default, default)
+        rows.append(f"| `{name}` | {shown} | {' '.join(schema[name]['description'].split())} |")
+    target = HERE / "reference" / "generated" / "options.md"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text("\n".join(rows) + "\n")
+
+
+def setup(app: object) -> None:
+    app.connect("builder-inited", write_options)  # type: ignore[attr-defined]  # Sphinx's application

@@ -1,0 +1,83 @@
+"""What every test has: property tests that repeat, and marks that skip where the thing they need is missing."""
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# The same examples in every run, and no deadline: a shared machine may stall any one of them.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
+
+def _missing_for_gpu() -> str:
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed"
+    import cupy
+
+    try:
+        return "" if cupy.cuda.runtime.getDeviceCount() else "no CUDA device"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return str(error)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if on_gpu and (reason := _missing_for_gpu()):
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _local_cluster(n_workers: int, *, processes: bool) -> Any:
+    distributed = pytest.importorskip("distributed")
+    # The port of the dashboard is left to the system: 8787 may be taken, and nobody looks at it.
+    return distributed.LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=processes,
+        host="127.0.0.1" if processes else None,
+        dashboard_address=None,
+        memory_limit="512MiB",
+        silence_logs="CRITICAL",
+    )
+
+
+def _client_of(cluster: Any) -> Iterator[Any]:
+    # A client per test, not per session: while one is open it is the default of every test.
+    from distributed import Client
+
+    with Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def _threads4() -> Iterator[Any]:
+    with _local_cluster(4, processes=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _processes3() -> Iterator[Any]:
+    with _local_cluster(3, processes=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster4(_threads4: Any) -> Iterator[Any]:
+    """Client of four workers in this process."""
+    yield from _client_of(_threads4)
+
+
+@pytest.fixture
+def process_cluster(_processes3: Any) -> Iterator[Any]:
+    """Client of three workers, each a process. Tests leave them alive."""
+    yield from _client_of(_processes3)
+
+
+@pytest.fixture
+def mortal_cluster() -> Iterator[Any]:
+    """Client of three worker processes of the test's own, which it may kill; their nannies restart them."""
+    with _local_cluster(3, processes=True) as cluster:
+        yield from _client_of(cluster)

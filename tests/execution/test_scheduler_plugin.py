@@ -1,0 +1,137 @@
+"""What the cluster side needs of dask's private modules and of the scheduler's records; and how homes are served."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed")
+
+from dask._task_spec import Task, TaskRef, convert_legacy_graph
+from distributed.client import Client
+from distributed.scheduler import Scheduler, TaskState
+
+from distarray.execution.scheduler_plugin import HOME, Graph, PlacementPlugin
+
+
+def test_tasks_say_what_they_depend_on_and_run_with_the_values():
+    inner = Task(None, np.multiply, TaskRef(("b", 0)), 2)
+    task = Task(("a", 0), np.add, TaskRef(("b", 1)), inner)
+    assert task.dependencies == {("b", 0), ("b", 1)}
+    assert pickle.loads(pickle.dumps(task))({("b", 0): 3, ("b", 1): 4}) == 10
+    assert convert_legacy_graph({("a", 0): task}) == {("a", 0): task}
+
+
+def test_array_literals_in_tasks_are_passed_as_they_are():
+    block = np.arange(3.0)
+    task = Task("t", np.asarray, block)
+    assert task.dependencies == frozenset()
+    assert task({}) is block
+
+
+def test_graph_answers_what_the_scheduler_asks_of_an_expression():
+    tasks = {("dx-a", i): Task(("dx-a", i), np.ones, i) for i in range(3)}
+    graph = pickle.loads(pickle.dumps(Graph(tasks, {("dx-a", 0): 1, ("dx-a", 1): 0}, ["w0", "w1"])))
+    assert graph.__dask_graph__() == tasks
+    assert graph.__dask_annotations__() == {HOME: {("dx-a", 0): "w1", ("dx-a", 1): "w0"}}
+
+
+def test_scheduler_has_the_records_that_the_plugin_changes():
+    slots = set(TaskState.__slots__)
+    assert slots >= {
+        "annotations", "dependencies", "dependents", "exception_blame", "has_lost_dependencies", "host_restrictions",
+        "loose_restrictions", "priority", "run_spec", "waiters", "who_has", "who_wants", "worker_restrictions",
+    }  # fmt: skip
+    for name in ("transitions", "request_remove_replicas", "log_event"):
+        assert callable(getattr(Scheduler, name))
+    assert callable(Client._graph_to_futures)
+
+
+class _Worker:
+    def __init__(self, name):
+        self.name = name
+
+
+class _Scheduler:
+    """As much of a scheduler as placement looks at."""
+
+    def __init__(self, n):
+        self.workers = {f"w{i}": _Worker(i) for i in range(n)}
+        self.tasks = {}
+        self.events = []
+
+    def log_event(self, topic, event):
+        self.events.append(event)
+
+    def transitions(self, recommendations, stimulus_id):
+        assert not recommendations
+
+
+def _plugin(n):
+    plugin = PlacementPlugin()
+    plugin.scheduler = scheduler = _Scheduler(n)
+    plugin.names = {address: worker.name for address, worker in scheduler.workers.items()}
+
+    def lose(address):
+        del scheduler.workers[address]
+        plugin.remove_worker(scheduler, address, stimulus_id="test")
+
+    def join(address, name):
+        scheduler.workers[address] = _Worker(name)
+        plugin.add_worker(scheduler, address)
+
+    return plugin, lose, join
+
+
+def test_lost_homes_are_spread_over_the_survivors():
+    """B-13: which worker serves a rank is state; every home is served."""
+    plugin, lose, _ = _plugin(6)
+    for address in ("w0", "w1", "w2"):
+        lose(address)
+    assert sorted(plugin.address(f"w{i}") for i in range(6)) == ["w3", "w3", "w4", "w4", "w5", "w5"]
+
+
+def test_restarted_worker_takes_its_home_back_under_its_new_address():
+    plugin, lose, join = _plugin(3)
+    lose("w1")
+    lose("w2")
+    join("v2", 2)
+    assert [plugin.address(f"w{i}") for i in range(3)] == ["w0", "w0", "v2"]
+    join("v1", 1)
+    assert [plugin.address(f"w{i}") for i in range(3)] == ["w0", "v1", "v2"]
+    lose("v2")
+    join("u2", 2)
+    assert plugin.address("w2") == plugin.address("v2") == "u2"
+
+
+def test_stranger_relieves_the_busiest_survivor():
+    plugin, lose, join = _plugin(3)
+    lose("w1")
+    lose("w2")
+    join("new", "stranger")
+    assert sorted(plugin.address(f"w{i}") for i in range(3)) == ["new", "w0", "w0"]
+
+
+def test_last_worker_lost_and_first_to_come_serves_all():
+    plugin, lose, join = _plugin(2)
+    lose("w0")
+    lose("w1")
+    assert plugin.address("w0") == "w0"
+    join("new", "stranger")
+    assert {plugin.address("w0"), plugin.address("w1")} == {"new"}
+
+
+def test_clients_are_told_of_every_change_in_order():
+    plugin, lose, join = _plugin(2)
+    lose("w1")
+    join("v1", 1)
+    first, second = plugin.scheduler.events
+    assert (first["version"], second["version"]) == (1, 2)
+    assert first["serves"] == {"w1": "w0"}
+    assert second["serves"] == {"w1": "v1"}
+    assert second["workers"] == ["w0", "v1"]
+
+
+def test_home_that_the_plugin_never_saw_is_served():
+    plugin, _, _ = _plugin(2)
+    assert plugin.address("gone-before") in ("w0", "w1")

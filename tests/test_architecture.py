@@ -1,0 +1,242 @@
+"""The layers hold: who may import whom, read from the source of every module, imports inside functions included."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LEAVES = {"dtypes", "types", "errors", "config", "version"}
+PURE = {"sharding", "expr", "ops", "planner"}
+
+#: Layer -> layers it may import, besides itself. "root" is distarray/*.py that is no leaf: the public namespaces.
+ALLOWED: dict[str, set[str]] = dict.fromkeys(LEAVES, LEAVES)
+ALLOWED["sharding"] = LEAVES
+ALLOWED["expr"] = ALLOWED["sharding"] | {"sharding"}
+ALLOWED["ops"] = ALLOWED["expr"] | {"expr"}
+ALLOWED["planner"] = ALLOWED["expr"] | {"expr"}
+ALLOWED["execution"] = ALLOWED["planner"] | {"planner"}
+ALLOWED["diagnostics"] = ALLOWED["execution"] | {"execution"}
+ALLOWED["array"] = ALLOWED["diagnostics"] | {"diagnostics", "ops"}
+ALLOWED["io"] = ALLOWED["array"] | {"array"}
+ALLOWED["testing"] = ALLOWED["array"] | {"array"}
+ALLOWED["root"] = ALLOWED["array"] | {"array", "io", "testing"}
+
+#: What runs tasks and what computes on GPUs: known to execution, and to the adapters of io.
+ENGINES = {"dask", "distributed", "cupy", "cupyx"}
+ENGINE_LAYERS = {"execution", "io"}
+#: Modules elsewhere that may, each for one reason.
+ENGINE_EXCEPTIONS = {
+    "distarray.config": {"dask"},  # options live in dask.config
+    "distarray.array.dask_protocol": {"dask", "distributed"},  # a DistArray is a Dask collection
+}
+
+BANNED_NAMES = {"core", "utils", "util", "common", "helpers", "helper", "misc"}
+PUBLIC_NAMESPACES = {"distarray", "distarray.linalg", "distarray.fft", "distarray.random", "distarray.testing"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the package as text: nothing here is imported."""
+
+    name: str
+    source: str
+    is_package: bool = False
+
+    @property
+    def layer(self) -> str:
+        return layer_of(self.name)
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, self.name)
+
+
+def layer_of(name: str) -> str:
+    """Layer of a dotted module name below ``distarray``."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ALLOWED and parts[1] != "root" else "root"
+
+
+def read_package() -> list[Module]:
+    # find_spec of a top-level name does not run it
+    spec = importlib.util.find_spec("distarray")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    root = Path(spec.submodule_search_locations[0])
+    modules = []
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        modules.append(Module(name, path.read_text(encoding="utf-8"), is_package))
+    return modules
+
+
+def imports(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that `module` imports anywhere in its text.
+
+    ``from a import b`` gives ``a.b``: whether b is a module does not matter, its layer is told by the prefix.
+    """
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.name.split(".")
+                above = node.level - module.is_package
+                base = ".".join([*package[: len(package) - above], *([base] if base else [])])
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            target = node.args[0].value
+            if called in {"import_module", "__import__"} and isinstance(target, str):
+                yield node.lineno, target
+
+
+def layer_violations(module: Module) -> list[str]:
+    found = []
+    for line, target in imports(module):
+        where = f"{module.name}:{line}"
+        top = target.split(".")[0]
+        if top == "distarray":
+            other = layer_of(target)
+            if other != module.layer and other not in ALLOWED[module.layer]:
+                found.append(f"{where} imports {target}: {module.layer} must not know {other}")
+        elif (
+            top in ENGINES
+            and module.layer not in ENGINE_LAYERS
+            and top not in ENGINE_EXCEPTIONS.get(module.name, set())
+        ):
+            found.append(f"{where} imports {target}: {module.layer} must not know {top}")
+    return found
+
+
+def name_violations(module: Module) -> list[str]:
+    return [
+        f"{module.name}: {part!r} says nothing; name the file after its subject"
+        for part in module.name.split(".")
+        if part.strip("_") in BANNED_NAMES
+    ]
+
+
+def docstring_violations(module: Module) -> list[str]:
+    return [] if ast.get_docstring(module.tree) else [f"{module.name} has no docstring"]
+
+
+def dunder_all_violations(module: Module) -> list[str]:
+    if module.name not in PUBLIC_NAMESPACES:
+        return []
+    for node in module.tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            return []
+    return [f"{module.name} is public and has no __all__"]
+
+
+CHECKS = [layer_violations, name_violations, docstring_violations, dunder_all_violations]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_package_has_no_violations(check):
+    found = [violation for module in read_package() for violation in check(module)]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_module_belongs_to_a_layer():
+    strays = {
+        module.name
+        for module in read_package()
+        if module.layer == "root" and (module.name.count(".") > 1 or (module.is_package and module.name != "distarray"))
+    }
+    assert not strays
+
+
+def test_public_namespaces_exist():
+    assert {module.name for module in read_package()} >= PUBLIC_NAMESPACES
+
+
+def test_layers_have_no_cycle_and_ops_and_planner_are_strangers():
+    for upper, lowers in ALLOWED.items():
+        for lower in lowers - LEAVES:
+            assert upper not in ALLOWED[lower]
+    for stranger in ("planner", "execution", "diagnostics"):
+        assert stranger not in ALLOWED["ops"]
+        assert "ops" not in ALLOWED[stranger]
+    assert not PURE & ENGINE_LAYERS
+
+
+VIOLATIONS = [
+    ("distarray.planner.plan", "import distarray.ops.families", "planner must not know ops"),
+    ("distarray.ops.fft", "from distarray.planner import plan", "ops must not know planner"),
+    ("distarray.ops.fft", "from distarray import planner", "ops must not know planner"),
+    ("distarray.ops.fft", "from ..execution.lower import lower", "ops must not know execution"),
+    ("distarray.ops.fft", "def f():\n    from .. import array", "ops must not know array"),
+    ("distarray.expr.expr", "import distarray as dx", "expr must not know root"),
+    ("distarray.expr.expr", "from distarray import zeros", "expr must not know root"),
+    (
+        "distarray.sharding.mesh",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from distarray.expr import Expr",
+        "sharding must not know expr",
+    ),
+    ("distarray.execution.lower", "from distarray.diagnostics import trace", "execution must not know diagnostics"),
+    ("distarray.io.npy", "from distarray.testing import counting", "io must not know testing"),
+    ("distarray.errors", "from distarray.sharding.mesh import Mesh", "errors must not know sharding"),
+    ("distarray.planner.cost", "import dask", "planner must not know dask"),
+    ("distarray.ops.sorting", "def f():\n    import cupy as cp", "ops must not know cupy"),
+    ("distarray.array.array", "from distributed import Client", "array must not know distributed"),
+    ("distarray.array.array", "import importlib\nimportlib.import_module('dask.array')", "array must not know dask"),
+    ("distarray.config", "import distributed", "config must not know distributed"),
+]
+
+
+@pytest.mark.parametrize(("name", "source", "reason"), VIOLATIONS)
+def test_violation_of_the_layers_is_found(name, source, reason):
+    found = layer_violations(Module(name, source))
+    assert len(found) == 1
+    assert found[0].startswith(f"{name}:{source.count(chr(10)) + 1} imports")
+    assert found[0].endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("distarray.array.array", "from distarray.ops import fft\nfrom ..diagnostics import explain"),
+        ("distarray.execution.executors", "import dask.threaded\nfrom distarray.planner.plan import Plan"),
+        ("distarray.config", "import dask.config"),
+        ("distarray.array.dask_protocol", "from dask.highlevelgraph import HighLevelGraph"),
+        ("distarray.io.dask", "import dask.array as da"),
+        ("distarray.linalg", "from distarray.array.namespace import svd"),
+        ("distarray.expr.rewrite", "from distarray import config, errors\nfrom .expr import Expr\nimport numpy as np"),
+    ],
+)
+def test_import_that_the_layers_allow_is_passed(name, source):
+    assert layer_violations(Module(name, source)) == []
+
+
+def test_relative_import_in_a_package_counts_from_the_package():
+    assert list(imports(Module("distarray.expr", "from .op import Op", is_package=True))) == [
+        (1, "distarray.expr.op.Op")
+    ]
+    assert list(imports(Module("distarray.expr.op", "from .expr import Expr"))) == [(1, "distarray.expr.expr.Expr")]
+
+
+@pytest.mark.parametrize(
+    ("check", "module"),
+    [
+        (name_violations, Module("distarray.planner.utils", '"""Doc."""')),
+        (name_violations, Module("distarray.array._core", '"""Doc."""')),
+        (docstring_violations, Module("distarray.planner.cost", "x = 1")),
+        (dunder_all_violations, Module("distarray.linalg", '"""Doc."""\nx = 1')),
+    ],
+)
+def test_violation_of_the_house_rules_is_found(check, module):
+    assert len(check(module)) == 1
+    assert module.name in check(module)[0]
