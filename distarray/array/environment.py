@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
 from distarray import config
+from distarray.execution.memory import n_threads
 from distarray.execution.placement import active_client, resolve_members, team_for_client
 from distarray.expr.expr import Environment
 from distarray.sharding import team as _team
@@ -37,13 +37,6 @@ _lock = threading.Lock()
 _process_environments: dict[str, Environment] = {}
 
 
-def _n_threads() -> int:
-    """Threads of this process that can run at once."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _process_team() -> Team:
     return _process_environment("cpu").team  # type: ignore[return-value]  # it has one
 
@@ -54,7 +47,7 @@ def _process_environment(device: str) -> Environment:
     if env is None:
         with _lock:
             known = next(iter(_process_environments.values()), None)
-            n = _n_threads()
+            n = n_threads()
             team = Team((n,), ("T",), members=tuple(range(n))) if known is None else known.team
             env = _process_environments.setdefault(device, Environment(team, device))
     return env

@@ -119,7 +119,7 @@ def _waiting(window: _Window) -> list[Expr]:
 def flush() -> None:
     """Run what is pending in this thread; on a cluster without waiting, but for the window before the last."""
     window = _local.window
-    nodes = [n for n in _waiting(window) if not n.op.repeatable]
+    nodes = [n for n in _waiting(window) if not evaluation.streams(n)]
     window.nodes.clear()
     window.places.clear()
     if not nodes:

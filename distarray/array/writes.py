@@ -14,12 +14,13 @@ import numpy as np
 
 from distarray.array.base import cast, put, read
 from distarray.array.window import enter
-from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.bind import bind_map, bind_reshape, literal
+from distarray.expr.bind import literal
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Lens, compose
+from distarray.ops import elementwise
+from distarray.ops.indexing import Mode
 from distarray.types import DType, Shape
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
     _check_writable(x)
     parsed = parse_index(index, x.shape)
     if type(parsed) is Basic:
-        lens = compose(base.shape, x._lens, parsed.affine)
+        lens = compose(version.shape, x._lens, parsed.affine)
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
@@ -61,12 +62,12 @@ def _check_writable(x: DistArray) -> None:
         raise ValueError("assignment destination is read-only")
 
 
-def _scatter(version: Expr, lens: Lens, index: Advanced, value: Any, combine: str = "set") -> Expr:
+def _scatter(version: Expr, lens: Lens, index: Advanced, value: Any, mode: Mode = "set") -> Expr:
     """The version after a write at integer arrays or a mask."""
     from distarray.array.indexing import written
 
     seen = read(version, lens)
-    return put(version, lens, written(seen, index, value, combine))
+    return put(version, lens, written(seen, index, value, mode))
 
 
 def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
@@ -74,7 +75,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
 
     Casts as numpy's assignment does: anything goes, with a warning where imaginary parts get lost.
     """
-    if type(value) in _SCALARS:
+    if type(value) in _SCALARS and dtype.kind in "biufc":
         return _scalar(value, dtype)
     enter_node = getattr(type(value), "__dx_node__", None)
     if enter_node is None:
@@ -95,21 +96,19 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
     return node
 
 
-def _scalar(value: Scalar, dtype: DType) -> Any:
-    """`value` cast by numpy's own assignment, with its errors; a number, or a host array for dates."""
+def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what numpy makes a number of
+    """`value` cast to a number of `dtype` by numpy's own assignment, with its errors and warnings."""
     holder = np.zeros((), dtype)
     holder[()] = value
-    return holder.item() if dtype.kind in "biufc" else holder
+    number: Scalar = holder.item()
+    return number
 
 
 def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
     host = np.asarray(value)
     _check_broadcast(host.shape, shape)
     if host.ndim == 0 and dtype.kind in "biufc":
-        holder = np.zeros((), dtype)
-        holder[()] = host[()] if host.dtype.kind != "O" else host.item()
-        number: Scalar = holder.item()
-        return number
+        return _scalar(host[()], dtype)
     if host.dtype != dtype:
         # numpy casts as in the assignment: with its errors and its warnings
         target = np.empty(host.shape, dtype)
@@ -236,33 +235,30 @@ class Updates:
 
     def min(self, value: Any, /) -> DistArray:
         """The smaller of the elements and `value` at the index."""
-        return self._combined("minimum", value)
+        return self._combined("min", value)
 
     def max(self, value: Any, /) -> DistArray:
         """The larger of the elements and `value` at the index."""
-        return self._combined("maximum", value)
+        return self._combined("max", value)
 
-    def _combined(self, how: str, value: Any) -> DistArray:
-        from distarray.expr.op import CATALOGUE
-        from distarray.ops.elementwise import pow as power
-
+    def _combined(self, mode: Mode, value: Any) -> DistArray:
         x = self._array
         node = x.__dx_node__()
         parsed = parse_index(self._index, node.shape)
         if type(parsed) is not Basic:
-            return x._boxed(_scatter(node, (), x._advanced(parsed), value, how))
+            return x._boxed(_scatter(node, (), x._advanced(parsed), value, mode))
         lens = compose(node.shape, (), parsed.affine)
-        if how != "set":
-            seen = read(node, lens)
-            enter_node = getattr(type(value), "__dx_node__", None)
-            other = value if enter_node is None else enter_node(value)
-            # Never through the operators: they write.
-            new: Expr = power(seen, other) if how == "power" else bind_map(CATALOGUE[how], (seen, other))
-            if not np.can_cast(new.dtype, node.dtype, "same_kind"):
-                _refuse("true_divide" if how == "divide" else how, seen, value, new)
-            if new.shape != seen.shape:
-                raise ValueError(
-                    f"could not broadcast input array from shape {_text(new.shape)} into shape {_text(seen.shape)}"
-                )
-            return x._boxed(put(node, lens, new))
-        return x._boxed(put(node, lens, _value(value, parsed.affine.shape, node.dtype, node.env, "at.set")))
+        if mode != "set":
+            value = _joined(read(node, lens), mode, value)
+        return x._boxed(put(node, lens, _value(value, parsed.affine.shape, node.dtype, node.env, f"at.{mode}")))
+
+
+def _joined(seen: Expr, mode: str, value: Any) -> Expr:
+    """What stands at a basic index, joined with `value`; casts back as in-place operators do."""
+    name = {"min": "minimum", "max": "maximum"}.get(mode, mode)
+    function: Callable[[Any, Any], Any] = getattr(elementwise, name)
+    enter_node = getattr(type(value), "__dx_node__", None)
+    result: Expr = function(seen, value if enter_node is None else enter_node(value))
+    if result.shape != seen.shape or not np.can_cast(result.dtype, seen.dtype, "same_kind"):
+        _refuse(name, seen, value, result)
+    return result

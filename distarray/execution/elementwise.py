@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Elementwise", "elementwise", "is_exact", "numpy_name", "whole_vectors"]
+__all__ = ["Elementwise", "elementwise", "is_exact", "loop_dtypes", "numpy_name", "whole_vectors"]
 
 DType = np.dtype[Any]
 Call = Callable[..., Any]  # call(*operands, out=None): operands are arrays and scalars
@@ -128,6 +128,36 @@ def is_exact(name: str, dtypes: tuple[DType, ...]) -> bool:
     if name == "astype":  # the result comes first. Of what does not fit an integer, any bits may come
         return dtypes[0].kind not in "iu"
     return name in (_EXACT_ON_COMPLEX if "c" in kinds else _EXACT_ON_REALS)
+
+
+@lru_cache(maxsize=1024)
+def loop_dtypes(
+    name: str, operands: tuple[DType | type, ...], dtype: DType
+) -> tuple[DType | None, ...]:
+    """The dtypes to which numpy casts the operands; None where a function takes any.
+
+    Parameters
+    ----------
+    operands
+        Dtypes; the types of Python scalars, which are weak.
+    dtype
+        Of the result.
+
+    Examples
+    --------
+    >>> loop_dtypes("less", (np.dtype("i4"), float), np.dtype(bool))
+    (dtype('float64'), dtype('float64'))
+    """
+    if name == "where":
+        return (np.dtype(bool), dtype, dtype)
+    if name == "clip":
+        return (dtype,) * len(operands)
+    if name in _OWN:
+        return (None,) * len(operands)
+    ufunc = _ufunc(name)
+    known = [np.dtype(bool) if d is bool else d for d in operands]  # bool is not weak
+    resolved = ufunc.resolve_dtypes((*known, *[None] * ufunc.nout))  # type: ignore[arg-type]  # types are weak
+    return tuple(resolved[: ufunc.nin])
 
 
 def whole_vectors(call: Call, dtype: DType) -> Call:

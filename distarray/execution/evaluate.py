@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -132,10 +135,7 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tup
 def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> None:
     order = postorder(targets)
     aimed = {id(t) for t in targets}
-    wanted = {
-        id(n) for n in order
-        if n.memo is None and (id(n) in aimed or (n.is_live and not n.op.repeatable and n.op.kind != "get"))
-    }
+    wanted = aimed | _retained([n for n in order if n.memo is None and id(n) not in aimed], env)
     for c in counters.active:
         c.evaluations += 1
     if is_small(order, env):
@@ -145,10 +145,10 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
         for node in order:
             value = values.get(id(node))
             if value is not None and node.memo is None:
-                if isinstance(value, tuple):
-                    node.settle(Stored(Sharding.whole(mesh, 0), value, on_client=True))
-                else:
-                    node.settle(Stored(Sharding.whole(mesh, node.ndim), (value,), on_client=True))
+                several = isinstance(value, tuple)
+                node.settle(
+                    Stored(_whole(mesh, 0 if several else len(node.shape)), value if several else (value,), on_client=True)
+                )
         for c in counters.active:
             c.inline += 1
         return
@@ -159,7 +159,7 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
     graph = canonical(order, wanted, _context(env))
     plan = _PLANS.get(graph.key, lambda: _plan(graph, env), config.get("plan-cache-size"))
     cluster = is_cluster(env)
-    inplace: Collection[int] = () if cluster else _inplace(plan, graph, order, others)
+    inplace = {} if cluster else _inplace(plan, graph, order, others)
     lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
     _count(lowered)
     keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
@@ -173,6 +173,37 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
             node.settle(Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs]))
 
 
+def _retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
+    """Pending nodes whose results are kept although nobody asked for them: a live handle still refers to them.
+
+    Never kept: lenses and constants. Always kept: written bases. The rest as long as it fits the memory limit; what a
+    kernel makes from nothing goes first, then what is largest: a handle on an array larger than memory streams.
+    """
+    live = [n for n in nodes if n.is_live and not n.op.repeatable and n.op.kind != "get"]
+    if not live or config.get("retain") == "none":
+        return {id(n) for n in live if n.op.kind in ("put", "take_put")}
+    room = memory_limit(env) * env.size // 2
+    kept = set()
+    for n in sorted(live, key=lambda n: (n.op.kind not in ("put", "take_put"), n.op.kind == "create", _nbytes(n))):
+        room -= _nbytes(n)
+        if room >= 0 or n.op.kind in ("put", "take_put"):
+            kept.add(id(n))
+    return kept
+
+
+def _nbytes(node: Expr) -> int:
+    if type(node.dtype) is tuple:
+        return sum(prod(s) * d.itemsize for s, d in zip(node.shape, node.dtype, strict=True))  # type: ignore[arg-type]  # several results
+    return node.nbytes
+
+
+def streams(node: Expr) -> bool:
+    """Whether a pending result is computed anew wherever it is read rather than kept: it would not fit in memory."""
+    if node.op.kind in ("put", "take_put"):
+        return False
+    return node.op.kind == "create" or _nbytes(node) > memory_limit(node.env) * node.env.size // 2
+
+
 def _context(env: Environment) -> tuple[Any, ...]:
     limits = limits_of(env)
     return (limits, config.get("planner"), config.get("overlap"))
@@ -182,6 +213,11 @@ def _plan(graph: Graph, env: Environment) -> Plan:
     for c in counters.active:
         c.planner_calls += 1
     return propagate(graph, env, limits_of(env))
+
+
+@lru_cache(maxsize=256)
+def _whole(mesh: Mesh, ndim: int) -> Sharding:
+    return Sharding.whole(mesh, ndim)
 
 
 def _mesh(env: Environment) -> Mesh:
@@ -206,7 +242,7 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
         elif node.pin is not None and (node.pin.n_tiles > 1 or not in_process):
             return False
         if type(node.dtype) is tuple:
-            if sum(prod(s) * d.itemsize for s, d in zip(node.shape, node.dtype, strict=True)) > limit:  # type: ignore[arg-type]  # several results
+            if _nbytes(node) > limit:
                 return False
         else:
             n = node.dtype.itemsize
@@ -218,20 +254,30 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
 
 
 def _donated(order: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> set[int]:
-    """Memoised nodes that nobody needs after this evaluation."""
-    pending_here = [n for n in order if n.memo is None]
-    if not any(n.op.kind == "put" for n in pending_here) or not all(_is_safe(n) for n in pending_here):
+    """Memoised nodes whose blocks may be overwritten: nobody needs them after this evaluation, and nobody else has them."""
+    if not all(_is_safe(n) for n in order if n.memo is None):
         return set()
-    free = {
-        id(n) for n in order
-        if n.memo is not None and not n.is_live and not n.memo.exported
-    }
+    free = {id(n) for n in order if n.memo is not None and not n.is_live and _is_unshared(n.memo)}
     if free:
         here = {id(n) for n in order}
         pending = [n for n in others() if id(n) not in here and n.memo is None]
         if pending:
             free -= {id(n) for n in postorder(pending)}
     return free
+
+
+def _is_unshared(memo: Stored) -> bool:
+    """Whether the memo alone refers to its blocks: no view, no DLPack capsule, no piece of user code has them."""
+    if memo.exported:
+        return False
+    for block in memo.blocks:
+        # References: the sequence, the loop's name, the argument. A view of a block refers to the block, unless the
+        # block is a view itself: then to its base, which is why such blocks count as shared.
+        if type(block) is not np.ndarray or isinstance(block.base, np.ndarray) or sys.getrefcount(block) > 3:
+            return False
+        if not block.flags.writeable:
+            return False
+    return True
 
 
 #: Families whose kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
@@ -249,36 +295,56 @@ def _is_safe(node: Expr) -> bool:
 
 def _inplace(
     plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr]]
-) -> set[int]:
-    """Writes whose base nobody reads afterwards."""
-    writes = {}
+) -> dict[int, int]:
+    """Results that may take over the blocks of a node that nobody reads afterwards: result -> that node.
+
+    Writes take over their base, wherever it was made; other results the block of a donated operand.
+    """
+    donated = _donated(order, others)
+    writes: dict[int, tuple[int, int]] = {}
     last: dict[int, int] = {}
     for number, stage in enumerate(plan.stages):
         for access in stage.reads:
             last[access.node] = number
-        base = None
+        put = -1
         if stage.write is not None:
-            base = graph.operands[stage.write[1]][0]
             put = stage.write[1]
         elif stage.kind == "take_put":
             put = stage.nodes[0]
+        if put >= 0:
             base = graph.operands[put][0]
-        if base is not None:
+            assert base is not None
             last[base] = max(last.get(base, -1), number)
             writes[put] = (base, number)
-    if not writes:
-        return set()
-    donated = _donated(order, others)
-    result = set()
+    result: dict[int, int] = {}
+    bases = Counter(base for base, _ in writes.values())
     for put, (base, number) in writes.items():
-        if last[base] > number or base in graph.kept:
-            continue
         node = graph.nodes[base]
-        if sum(1 for b, _ in writes.values() if b == base) > 1:
+        if last[base] > number or base in graph.kept or bases[base] > 1:
             continue
-        if node.memo is not None and id(node) not in donated:
+        if node.memo is None or id(node) in donated:
+            result[put] = base
+    taken = set(result.values())
+    for number, stage in enumerate(plan.stages):
+        if stage.kind != "program" or not stage.stores:
             continue
-        result.add(put)
+        readers = Counter(a.node for a in stage.reads)
+        for _, i in stage.stores:
+            for access in stage.reads:
+                node = graph.nodes[access.node]
+                if (
+                    id(node) in donated
+                    and node.memo is not None
+                    and last[access.node] == number
+                    and access.node not in taken
+                    and readers[access.node] == 1
+                    and not access.path
+                    and node.shape == graph.nodes[i].shape
+                    and node.dtype == graph.nodes[i].dtype
+                ):
+                    result[i] = access.node
+                    taken.add(access.node)
+                    break
     return result
 
 
@@ -388,6 +454,6 @@ def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
 def tasks_of(node: Expr) -> tuple[Lowered, Sharding, list[Any]]:
     """Tasks that compute one node and change no handle: what the Dask collection protocol shows."""
     plan, graph, env = plan_of([node])
-    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", ())
+    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}")
     (sharding, refs), = [lowered.outputs[i] for i in plan.outputs]
     return lowered, sharding, refs

@@ -104,7 +104,10 @@ def _lower_take(low: _Lowering, draft: _Draft) -> None:
             if len(sources) == 1:
                 key = low._emit("tile", "take", tasks.run_take, (spec, record, *args.given), where, tile.number)
             else:
-                start = tuple([r.start for r in view])
+                loops = draft.readings[0].loops
+                start = tuple([
+                    r.start - (0 if k is None else tile.box[k].start) for r, k in zip(view, loops, strict=True)
+                ])
                 key = low._emit(
                     "piece", "take-part", tasks.take_part, (spec, record, start, *args.given), where, tile.number
                 )
@@ -230,9 +233,7 @@ def _lower_put(low: _Lowering, draft: _Draft) -> None:
             "tile", "take_put", tasks.put_join, (spec, member, draft.inplace, below.refs[number], *parts), member, number
         )
         if draft.inplace:
-            waits = {k for k in low.routes.readers.get((draft.base, number), ()) if k != key}
-            if waits:
-                low.out.after[key] = waits
+            low._wait_for_readers(key, draft.base, number)
         at.refs[number] = key
 
 

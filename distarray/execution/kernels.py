@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -477,17 +476,152 @@ def put_apply(xp: Namespace, new: Block, part: tuple[Any, ...], params: Params) 
 # ---------------------------------------------------------------------------------------------------- whole blocks
 
 
-def _along_last(name: str) -> Callable[..., Block]:
-    """A function of the namespace along the last axis, with the dtype of the result as its parameter."""
-
+def _cumulative(name: str) -> Callable[..., Block]:
     def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
         return getattr(xp, name)(x, axis=-1, dtype=_dtype(xp, np.dtype(params[0])))
 
     return kernel
 
 
+def _linalg(name: str, *keywords: str) -> Callable[..., Any]:
+    """A function of ``xp.linalg``; params become the named keywords."""
+
+    def kernel(xp: Namespace, *blocks: Block, params: Params) -> Any:
+        result = getattr(xp.linalg, name)(*blocks, **dict(zip(keywords, params)))
+        # numpy gives named tuples, and scalars where no axis is left
+        return tuple(map(xp.asarray, result)) if isinstance(result, tuple) else xp.asarray(result)
+
+    return kernel
+
+
+def _sort(xp: Namespace, x: Block, *, params: Params) -> Block:
+    descending, stable = params
+    if _is_strict(xp):
+        return xp.sort(x, axis=-1, descending=descending, stable=stable)
+    ordered = xp.sort(x, axis=-1, **_stability(xp, stable))
+    return ordered[..., ::-1] if descending else ordered
+
+
+def _argsort(xp: Namespace, x: Block, *, params: Params) -> Block:
+    descending, stable = params
+    if _is_strict(xp):
+        return xp.argsort(x, axis=-1, descending=descending, stable=stable)
+    if not descending:
+        return xp.argsort(x, axis=-1, **_stability(xp, stable))
+    # of the mirrored row and mirrored back, so that equal elements keep their order
+    return (x.shape[-1] - 1 - xp.argsort(x[..., ::-1], axis=-1, **_stability(xp, stable)))[..., ::-1]
+
+
+def _stability(xp: Namespace, stable: bool) -> dict[str, Any]:
+    return {"stable": stable} if xp is np else {"kind": "stable"}  # CuPy has the old keyword, and this value only
+
+
+def _searchsorted(xp: Namespace, row: Block, sought: Block, *, params: Params) -> Block:
+    return xp.asarray(xp.searchsorted(row, sought, side=params[0]))
+
+
+def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, params: Params) -> Block:
+    return xp.asarray(xp.searchsorted(xp.take(row, order, axis=0), sought, side=params[0]))
+
+
+def _median(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.asarray(xp.median(x, axis=-1))
+
+
+def _quantile(xp: Namespace, x: Block, q: Block, *, params: Params) -> Block:
+    return xp.moveaxis(xp.quantile(x, q, axis=-1, method=params[0]), 0, -1)
+
+
+def _take_along_axis(xp: Namespace, x: Block, index: Block, *, params: Params) -> Block:
+    return xp.take_along_axis(x, _checked(xp, index, x.shape[-1], -1), axis=-1)
+
+
+def _eig(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Block]:
+    values, vectors = xp.linalg.eig(x)
+    dtype = _complex_of(xp, x)
+    return xp.astype(values, dtype), xp.astype(vectors, dtype)
+
+
+def _eigvals(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.astype(xp.linalg.eigvals(x), _complex_of(xp, x))
+
+
+def _complex_of(xp: Namespace, x: Block) -> Any:
+    return xp.result_type(x.dtype, xp.complex64)
+
+
+def _svd(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
+    (full_matrices,) = params
+    return tuple(xp.linalg.svd(x, full_matrices=full_matrices))
+
+
+def _qr_r(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.linalg.qr(x)[1] if _is_strict(xp) else xp.linalg.qr(x, mode="r")
+
+
+def _cholesky(xp: Namespace, x: Block, *, params: Params) -> Block:
+    (upper,) = params
+    if xp is np or _is_strict(xp):
+        return xp.linalg.cholesky(x, upper=upper)
+    if not upper:
+        return xp.linalg.cholesky(x)
+    # x = U^H U with U = L^H, of the triangle above the diagonal
+    return xp.conj(xp.swapaxes(xp.linalg.cholesky(xp.conj(xp.swapaxes(x, -1, -2))), -1, -2))
+
+
+def _eigh(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
+    if _is_strict(xp):
+        return tuple(xp.linalg.eigh(_mirrored(xp, x, params[0])))
+    return tuple(xp.linalg.eigh(x, UPLO=params[0]))
+
+
+def _eigvalsh(xp: Namespace, x: Block, *, params: Params) -> Block:
+    if _is_strict(xp):
+        return xp.linalg.eigvalsh(_mirrored(xp, x, params[0]))
+    return xp.linalg.eigvalsh(x, UPLO=params[0])
+
+
+def _mirrored(xp: Namespace, x: Block, triangle: str) -> Block:
+    """The standard leaves open which triangle is read: the matrix that both give."""
+    if triangle == "L":
+        return x
+    return xp.conj(xp.matrix_transpose(x))
+
+
+def _svdvals(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.linalg.svdvals(x) if hasattr(xp.linalg, "svdvals") else xp.linalg.svd(x, compute_uv=False)
+
+
+def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) -> tuple[Block, ...]:
+    x, residuals, rank, s = xp.linalg.lstsq(a, b, rcond=float(cutoff))
+    if residuals.shape[0] != b.shape[1]:  # numpy has none where the rank is too low
+        residuals = xp.full(b.shape[1], math.nan, dtype=s.dtype)
+    return x, residuals, xp.asarray(rank, dtype=np.intp), s
+
+
 #: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks for an operation with several results.
 BLOCK: dict[str, Callable[..., Any]] = {
-    "cumulative_sum": _along_last("cumulative_sum"),
-    "cumulative_prod": _along_last("cumulative_prod"),
+    "argsort": _argsort,
+    "cholesky": _cholesky,
+    "cumulative_prod": _cumulative("cumulative_prod"),
+    "cumulative_sum": _cumulative("cumulative_sum"),
+    "det": _linalg("det"),
+    "eig": _eig,
+    "eigh": _eigh,
+    "eigvals": _eigvals,
+    "eigvalsh": _eigvalsh,
+    "inv": _linalg("inv"),
+    "lstsq": _lstsq,
+    "median": _median,
+    "qr": _linalg("qr", "mode"),
+    "qr_r": _qr_r,
+    "quantile": _quantile,
+    "searchsorted": _searchsorted,
+    "searchsorted_by": _searchsorted_by,
+    "slogdet": _linalg("slogdet"),
+    "solve": _linalg("solve"),
+    "sort": _sort,
+    "svd": _svd,
+    "svdvals": _svdvals,
+    "take_along_axis": _take_along_axis,
 }

@@ -8,15 +8,17 @@ are unique per evaluation: a key that named other work before would return the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from dask._task_spec import Task, TaskRef
 
+from distarray import config
 from distarray.execution import program as programs
 from distarray.execution import tasks
 from distarray.execution.backends import backend_for
@@ -65,6 +67,8 @@ class Lowered:
         Messages between members.
     counts
         Tasks by class: tiles, projections, pieces, combines.
+    drafts
+        Per stage of the plan how its loops were cut and what its tiles read: what `explain` adds up.
     """
 
     tasks: dict[Key, Task] = field(default_factory=dict)
@@ -76,6 +80,7 @@ class Lowered:
     kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
     packed_bytes: int = 0
     allocated_bytes: int = 0
+    drafts: list[_Draft] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -127,13 +132,14 @@ def _program(
 
 class _Lowering:
     def __init__(
-        self, plan: Plan, graph: Graph, env: Environment, run: str, inplace: Collection[int]
+        self, plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int]
     ) -> None:
         self.plan = plan
         self.graph = graph
         self.env = env
         self.run = run
         self.inplace = inplace
+        self.has_overlap = config.get("overlap") == "always"
         self.mesh = env.team.mesh if env.team is not None else Mesh((), ())
         self.out = Lowered(counts={"tile": 0, "project": 0, "piece": 0, "combine": 0})
         self.located: dict[int, Located] = {}
@@ -210,6 +216,8 @@ class _Lowering:
         draft = _Draft(stage, loops, sharding, readings, [], below)
         self._place_results(draft)
         draft.inplace = stage.write is not None and stage.write[1] in self.inplace
+        if self.has_overlap and any(r.node == draft.base for r in readings):
+            draft.inplace = False  # the border reads what the core would have overwritten
         if stage.kind == "reshape":
             self._reshape_tiles(draft)
         elif stage.kind in ("take", "take_put"):
@@ -351,7 +359,7 @@ class _Lowering:
 
     def second_pass(self, drafts: Sequence[_Draft]) -> None:
         for step, draft in enumerate(drafts):
-            self._step = step
+            self._step = self.routes.stage = step
             kind = draft.stage.kind
             if kind == "program":
                 self._lower_program(draft)
@@ -442,6 +450,7 @@ class _Lowering:
             hazard = False
             if stage.write is not None:
                 write, hazard = self._write(draft, t, tile, args)
+            reuse = self._reuse(draft, tile, args)
             regions, assembled = self._regions(draft, tile, args)
             finish: tuple[tuple[int, ...] | None, ...] = tuple(
                 self._combined_shape(c, tile) if alone else None
@@ -449,10 +458,13 @@ class _Lowering:
             )
             record = TileSpec(
                 tile.member, tuple(map(len, tile.box)), regions, assembled, tuple(args.generated), finish, write,
-                hazard, tuple([r.start for r in tile.box]),
+                hazard, tuple([r.start for r in tile.box]), (), reuse,
             )
-            key = self._emit("tile", name, tasks.run_program, (spec, record, *args.given), tile.member, tile.number)
+            key = self._emit_program(draft, spec, name, record, args, tile)
             self._readers(key, args, draft, t)
+            for (_, i), arg in zip(stage.stores, reuse, strict=True):
+                if arg >= 0:
+                    self._wait_for_readers(key, self.inplace[i], tile.number)
             n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
             keys = self._results(key, n_results, tile.member, tile.number)
             for k, (_, i) in enumerate(stage.stores):
@@ -466,6 +478,34 @@ class _Lowering:
             self._combine(c.node, spec.finishes[k], partials[k], finished=in_one_tile[k])
         for _, i in stage.stores:
             self._fill_empty(i)
+
+    def _emit_program(
+        self, draft: _Draft, spec: StageSpec, name: str, record: TileSpec, args: Arguments, tile: _Tile
+    ) -> Key:
+        """The task of a tile; two of them where its core is to run before what it needs from others has come."""
+        local = [r for r in record.regions if not any(p.arg in args.remote for p in r.operands)]
+        if (
+            not self.has_overlap or spec.finishes or record.assembled or not args.remote
+            or not local or len(local) == len(record.regions)
+        ):
+            return self._emit("tile", name, tasks.run_program, (spec, record, *args.given), tile.member, tile.number)
+        # The core: regions whose operands are all here. It is given None for what is still on its way.
+        core = [None if k in args.remote else a for k, a in enumerate(args.given)]
+        first = self._emit(
+            "tile", f"{name}-core", tasks.run_program,
+            (spec, replace(record, regions=tuple(local)), *core), tile.member, tile.number,
+        )
+        self._readers(first, args, draft, -1)
+        rest = tuple([r for r in record.regions if r not in local])
+        # generated operands are numbered after the given ones, to which the core's results are now added
+        n = len(args.given)
+        shifted = tuple([
+            r._replace(operands=tuple([p._replace(arg=p.arg + 1) if p.arg >= n else p for p in r.operands])) for r in rest
+        ])
+        border = replace(record, regions=shifted, into=n)
+        return self._emit(
+            "tile", f"{name}-border", tasks.run_program, (spec, border, *args.given, first), tile.member, tile.number
+        )
 
     def _name(self, stage: Stage) -> str:
         nodes = self.graph.nodes
@@ -572,10 +612,25 @@ class _Lowering:
         for at in args.direct:
             self.routes.readers.setdefault(at, []).append(key)
         if draft.inplace and t >= 0:
-            number = draft.base_tiles[t][1]
-            waits = {k for k in self.routes.readers.get((draft.base, number), ()) if k != key}
-            if waits:
-                self.out.after[key] = waits
+            self._wait_for_readers(key, draft.base, draft.base_tiles[t][1])
+
+    def _wait_for_readers(self, key: Key, node: int, number: int) -> None:
+        waits = {k for k in self.routes.readers.get((node, number), ()) if k != key}
+        if waits:
+            self.out.after.setdefault(key, set()).update(waits)
+
+    def _reuse(self, draft: _Draft, tile: _Tile, args: Arguments) -> tuple[int, ...]:
+        """For each stored result the argument whose block it takes over, or -1."""
+        out = []
+        for _, i in draft.stage.stores:
+            arg = -1
+            node = self.inplace.get(i)
+            if node is not None:
+                at = self.located[node]
+                if at.sharding == draft.sharding and not at.on_client and at.create is None:
+                    arg = args.ref(at.refs[tile.number])
+            out.append(arg)
+        return tuple(out)
 
     def _combined_index(self, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
         keepdims = bool(self.graph.nodes[c.node].params[1])
@@ -793,7 +848,7 @@ def _runs(lo: int, hi: int, shape: tuple[int, ...]) -> list[tuple[int, int, Box]
     return out
 
 
-def lower(plan: Plan, graph: Graph, env: Environment, run: str, inplace: Collection[int] = ()) -> Lowered:
+def lower(plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int] = MappingProxyType({})) -> Lowered:
     """Make the tasks of a plan for the nodes at hand.
 
     Parameters
@@ -805,9 +860,10 @@ def lower(plan: Plan, graph: Graph, env: Environment, run: str, inplace: Collect
     run
         Names this evaluation: unique in the scheduler's lifetime.
     inplace
-        Numbers of the writes whose base nobody needs afterwards: they may change its blocks. Never on a cluster.
+        Results that may take over the blocks of a node that nobody needs afterwards. Empty on a cluster, where tasks
+        are retried.
     """
     state = _Lowering(plan, graph, env, run, inplace)
-    drafts = state.first_pass()
+    drafts = state.out.drafts = state.first_pass()
     state.second_pass(drafts)
     return state.out

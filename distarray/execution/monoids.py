@@ -116,12 +116,18 @@ def _kept(total: Any, ndim: int) -> Array:
 
 
 def _namespace(block: Any) -> Any:
-    return np if isinstance(block, (np.ndarray, np.generic)) else block.__array_namespace__()
+    if isinstance(block, np.ndarray | np.generic):
+        return np
+    if type(block).__module__.partition(".")[0] == "cupy":
+        import array_api_compat.cupy as xp  # CuPy itself has the standard's names in its latest versions only
+
+        return xp
+    return block.__array_namespace__()
 
 
 def _dtype_of(xp: Any, dtype: DType) -> Any:
     """`dtype` as the namespace spells it: some accept their own objects only."""
-    return dtype if xp is np or not hasattr(xp, "__array_api_strict_version__") else getattr(xp, dtype.name)
+    return getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
 
 
 def _same_dtype(x: Any, dtype: DType) -> bool:
@@ -296,7 +302,7 @@ class _ArgExtremum(Monoid):
             local = (xp.argmax if self.is_max else xp.argmin)(rows, axis=-1, keepdims=True)
             value = xp.reshape(xp.take_along_axis(rows, local, axis=-1), shape)
             local = xp.reshape(local, shape)
-        if origin is None and extents is None:
+        if not axes or (origin is None and extents is None):
             return value, local
         start = [origin[a] if origin is not None else 0 for a in axes]
         whole = [extents[a] if extents is not None else block.shape[a] for a in axes]
@@ -324,7 +330,9 @@ class _ArgExtremum(Monoid):
 
 
 def _has_nan(x: Any) -> bool:
-    return x.dtype.kind in "fcMm" if isinstance(x, np.ndarray) else bool(_namespace(x).isdtype(x.dtype, ("real floating", "complex floating")))
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "fcMm"
+    return bool(_namespace(x).isdtype(x.dtype, ("real floating", "complex floating")))
 
 
 @dataclass(frozen=True)
@@ -341,8 +349,8 @@ class _Moments(Monoid):
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
         state = self.state(dtype)
         where = {} if xp is np else {"device": device}
-        zeros = [xp.zeros(tuple(shape), dtype=_dtype_of(xp, d), **where) for d in (np.dtype(np.int64), state, _real(state))]
-        return tuple(zeros)
+        dtypes = (np.dtype(np.int64), state, _real(state))
+        return tuple([xp.zeros(tuple(shape), dtype=_dtype_of(xp, d), **where) for d in dtypes])
 
     def partial(
         self,
@@ -370,7 +378,8 @@ class _Moments(Monoid):
         share = xp.astype(k, real) / xp.astype(xp.where(total == 0, xp.ones_like(total), total), real)
         delta = other_mean - mean
         distance = xp.real(delta) ** 2 + xp.imag(delta) ** 2 if _is_complex(xp, delta) else delta * delta
-        return total, mean + delta * xp.astype(share, mean.dtype), m2 + other_m2 + distance * (xp.astype(n, real) * share)
+        m2 = m2 + other_m2 + distance * (xp.astype(n, real) * share)
+        return total, mean + delta * xp.astype(share, mean.dtype), m2
 
     def finish(
         self, partial: Partial, dtype: DType | None = None, *, of: str = "var", correction: float = 0.0, **params: Any

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from distarray.execution.buffers import ALIGNMENT, POOL
-from distarray.execution.elementwise import Elementwise, elementwise
+from distarray.execution.elementwise import elementwise
 from distarray.execution.monoids import MONOIDS, Monoid, Partial
 from distarray.execution.schedule import Call, Schedule, State, Step, schedule
 from distarray.execution.slices import axes_by_stride, boxes, narrowed, slice_extents
@@ -50,7 +50,7 @@ NARROW = 4
 #: One call of a program that runs whole: name, function, first and second operand (-1: none), all operands if they are
 #: more, and the registers that die with it: their memory serves the next results while it is in cache.
 _WholeCall = tuple[str, Callable[..., Any], int, int, tuple[int, ...] | None, tuple[int, ...]]
-#: Where the inner axis is shorter than this, broadcast operands are written out once instead of being broadcast by each call.
+#: Where the inner axis is shorter than this, a broadcast operand is written out once, not broadcast by each call.
 SHORT_RUN = 64
 #: Schedules kept per program. They differ by dtypes, by which inputs are contiguous and which are broadcast.
 MAX_SCHEDULES = 64
@@ -229,8 +229,11 @@ class Program:
         extents: Sequence[int] | None,
     ) -> Outcome:
         if backend is not None and backend.name != "numpy":
-            outputs, registers = backend.run(self, inputs, scalars, shape, outs)
-            return Outcome(outputs, [_partial(r, registers[r.register], shape, origin, extents) for r in self.reductions])
+
+            def partial(reduction: Reduction, block: Block) -> Partial | None:
+                return _partial(reduction, block, shape, origin, extents)
+
+            return Outcome(*backend.run(self, inputs, scalars, shape, outs, partial))
         if outs is None:
             outs = [None] * len(self.outputs)
         if not self.outputs and not self.reductions:
@@ -428,7 +431,8 @@ class _SlicedRun:
         used |= {*program.outputs, *(r.register for r in program.reductions)}
         self.values = {x: v for x, v in self.values.items() if x in used}
         streamed = [x for x, v in self.values.items() if v.ndim]
-        arrays = [v if v.shape == self.shape else np.broadcast_to(v, self.shape) for v in self.values.values() if v.ndim]
+        arrays = [self.values[x] for x in streamed]
+        arrays = [v if v.shape == self.shape else np.broadcast_to(v, self.shape) for v in arrays]
         arrays += self.outputs
         fast: tuple[int, ...] = ()
         if program.reductions:

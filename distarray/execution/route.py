@@ -27,12 +27,13 @@ Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One message: elements that one member sends to another in one go."""
+    """One message: elements that one member sends to another in one go, for the stage of that number first."""
 
     source: int
     destination: int
     rows: int
     nbytes: int
+    stage: int = -1
 
 
 @dataclass(slots=True)
@@ -114,6 +115,8 @@ class Routes:
         self._device = device
         self._pieces: dict[tuple[int, int, int], _Piece] = {}
         self.transfers: list[Transfer] = []
+        #: Number of the stage that is being lowered, in the second pass.
+        self.stage = -1
         self.packed_bytes = 0
         self._moved: set[tuple[Any, int]] = set()
         #: Keys of the tasks that read a block directly: (node, tile number) -> keys.
@@ -168,6 +171,7 @@ class Routes:
                 continue
             piece = self._piece(want.node, number, want.member, tile)
             arg = args.ref(piece.ref)
+            args.remote.add(arg)
             if piece.whole:
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
@@ -217,14 +221,14 @@ class Routes:
         if source != member:
             first = union([(b[0],) for b in piece.union]) if frame else []
             rows = sum(len(b[0]) for b in first)
-            self.transfers.append(Transfer(source, member, rows, n * at.dtype.itemsize))
+            self.transfers.append(Transfer(source, member, rows, n * at.dtype.itemsize, self.stage))
         return piece
 
     def carry(self, ref: Any, source: int, member: int, shape: tuple[int, ...], nbytes: int) -> None:
         """Count the message that brings a partial result or a whole block to another member."""
         if source != member and (key_of(ref), member) not in self._moved:
             self._moved.add((key_of(ref), member))
-            self.transfers.append(Transfer(source, member, shape[0] if shape else 1, nbytes))
+            self.transfers.append(Transfer(source, member, shape[0] if shape else 1, nbytes, self.stage))
 
 
 def key_of(ref: Any) -> Any:
@@ -245,6 +249,7 @@ class Arguments:
         self.given: list[Any] = []
         self.generated: list[Generate] = []
         self.direct: list[tuple[int, int]] = []
+        self.remote: set[int] = set()
         self._number: dict[Any, int] = {}
         self._generated: dict[Any, int] = {}
 

@@ -256,6 +256,15 @@ class TileSpec:
         (argument, lens from the base's tile to the written box, in place, whole tile): of a tile that writes.
     hazard
         Whether the program reads the tile that it writes in place, elsewhere than it writes.
+    offset
+        Where the tile begins.
+    reads
+        Operands of a kernel.
+    reuse
+        Per stored result the argument whose block it takes over, or -1.
+    into
+        The argument that holds the results of the task that computed the rest of this tile, or -1. The regions of the
+        two are disjoint, so filling in the rest again, after a retry, changes nothing.
     """
 
     member: int
@@ -268,10 +277,14 @@ class TileSpec:
     hazard: bool = False
     offset: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()
+    reuse: tuple[int, ...] = ()
+    into: int = -1
 
 
 def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
-    values = [backend.adopt(a) for a in args]
+    values = [
+        a if a is None else tuple(map(backend.adopt, a)) if type(a) is tuple else backend.adopt(a) for a in args
+    ]
     values += [generate(g, backend) for g in tile.generated]
     values += [r.assemble(values, backend) for r in tile.assembled]
     return values
@@ -294,7 +307,14 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     values = _arguments(tile, args, backend)
     program = stage.program
     assert program is not None
-    results: list[Any] = [backend.empty(tile.shape, d, stage.layout) for d in stage.stores]
+    started = None
+    if tile.into >= 0:
+        started = values[tile.into]
+        started = list(started) if isinstance(started, tuple) else [started]
+    results: list[Any] = started[: len(stage.stores)] if started is not None else [
+        values[arg] if arg >= 0 else backend.empty(tile.shape, d, stage.layout)
+        for d, arg in zip(stage.stores, tile.reuse or (-1,) * len(stage.stores), strict=True)
+    ]
     outs = list(results)
     new_base = None
     copy_back = None
@@ -302,7 +322,9 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         assert tile.write is not None
         arg, lens, inplace, whole = tile.write
         base = values[arg]
-        if inplace:
+        if started is not None:
+            new_base = started[-1]
+        elif inplace:
             new_base = base
         elif whole:
             new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))

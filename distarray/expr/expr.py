@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 
 from distarray.expr.op import Op, declare
+from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
@@ -33,6 +34,7 @@ RESHAPE = declare("reshape", "reshape")
 ITEM = declare("item", "item")
 
 _sequence = itertools.count()
+_NO_MESH = Mesh()
 
 
 @dataclass(frozen=True, slots=True)

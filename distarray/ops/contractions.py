@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.dtypes import as_dtype
+from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     DType,
     bind,
@@ -27,7 +28,6 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.expr import Expr
-from distarray.expr.lens import Affine
 from distarray.expr.op import declare
 from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array
@@ -268,7 +268,7 @@ def vdot(a: Array, b: Array, /) -> Array:
     x, y, box = _pair("vdot", a, b)
     x, y = (n if type(n) is Expr else _scalar_node(n, one_array("vdot", a)[0].env) for n in (x, y))
     if x.size != y.size:
-        raise ValueError("cannot reshape array of size {} into shape ({},)".format(x.size, y.size))
+        raise ValueError(f"cannot reshape array of size {x.size} into shape ({y.size},)")
     return box(tensordot(bind_reshape(x, (x.size,)), bind_reshape(y, (y.size,)), axes=1))
 
 
@@ -291,7 +291,7 @@ def kron(a: Array, b: Array) -> Array:
     return operands.box(bind_reshape(multiply(wide, fine), tuple(n * m for n, m in zip(left, right))))
 
 
-def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None) -> Array:
+def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Array:
     """The sum over the diagonal of two axes (the first two, as in numpy)."""
     node, box = one_array("trace", x)
     return box(_sum(bind_get(node, diagonal_lens(node.shape, offset, axis1, axis2)), axis=-1, dtype=dtype))
@@ -300,7 +300,7 @@ def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype
 # --------------------------------------------------------------------------------------------------------- einsum
 
 
-def einsum(*operands: Any, optimize: Any = "auto", dtype: DTypeLike = None) -> Array:
+def einsum(*operands: Any, optimize: Any = "auto", dtype: DTypeLike | None = None) -> Array:
     """The sum of products that a subscript text describes, for example ``"ij,jk->ik"``.
 
     Parameters

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.dtypes import as_dtype
+from distarray.expr.affine import Affine
 from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr
-from distarray.expr.lens import Affine
 from distarray.expr.op import Op, declare
 from distarray.ops.families import Array, one_array
 from distarray.sharding.sharding import Sharding
@@ -225,22 +225,22 @@ def tri(
 # ---------------------------------------------------------------------------------------------- like another array
 
 
-def empty_like(x: Array, /, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+def empty_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
     """An array of the shape, dtype and environment of `x`, with arbitrary elements."""
     return _like(EMPTY, x, dtype, shape, None)
 
 
-def full_like(x: Array, /, fill_value: Any, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+def full_like(x: Array, /, fill_value: Any, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
     """An array of the shape, dtype and environment of `x`, with one value."""
     return _like(FULL, x, dtype, shape, fill_value)
 
 
-def zeros_like(x: Array, /, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+def zeros_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
     """An array of the shape, dtype and environment of `x`, filled with zeros."""
     return _like(FULL, x, dtype, shape, 0)
 
 
-def ones_like(x: Array, /, *, dtype: DTypeLike = None, shape: Any = None) -> Array:
+def ones_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
     """An array of the shape, dtype and environment of `x`, filled with ones."""
     return _like(FULL, x, dtype, shape, 1)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from distarray.expr.affine import Affine
 from distarray.expr.bind import Box, bind_get, bind_map, unbox
 from distarray.expr.expr import Expr
-from distarray.expr.lens import Affine
 from distarray.expr.op import Op, declare
 
 __all__ = ["Array", "binary", "one_array", "unary", "view"]

@@ -16,6 +16,7 @@ import numpy as np
 
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
+from distarray.expr.affine import Affine, Term
 from distarray.expr.bind import (
     Box,
     DType,
@@ -29,7 +30,6 @@ from distarray.expr.bind import (
 )
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Environment, Expr, Scalar
-from distarray.expr.affine import Affine, Term
 from distarray.ops.creation import EMPTY, FULL, TRI, fill_value_of
 from distarray.ops.elementwise import not_equal, subtract, where
 from distarray.ops.families import Array, one_array, view
@@ -392,7 +392,7 @@ def _full(shape: Shape, value: Any, dtype: DType, env: Environment) -> Expr:
     return bind_create(FULL, shape, dtype, env, (), fill_value_of(value, dtype))
 
 
-def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike = None, casting: Any = "same_kind") -> DType:
+def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None = None, casting: Any = "same_kind") -> DType:
     dtypes = [n.dtype for n in nodes]
     if dtype is None:
         return as_dtype(np.result_type(*dtypes))
@@ -404,7 +404,7 @@ def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike = None, casting: Any =
 
 
 def concat(
-    arrays: Sequence[Array], /, axis: int | None = 0, *, dtype: DTypeLike = None, casting: str = "same_kind"
+    arrays: Sequence[Array], /, axis: int | None = 0, *, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Array:
     """Arrays one after the other along `axis`; flattened first if `axis` is None."""
     nodes, env, box = _unboxed("concatenate", arrays)
@@ -436,7 +436,7 @@ concatenate = concat
 
 
 def stack(
-    arrays: Sequence[Array], /, *, axis: int = 0, dtype: DTypeLike = None, casting: str = "same_kind"
+    arrays: Sequence[Array], /, *, axis: int = 0, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Array:
     """Arrays of one shape along a new axis."""
     nodes, env, box = _unboxed("stack", arrays)
@@ -461,12 +461,12 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     )
 
 
-def vstack(tup: Sequence[Array], *, dtype: DTypeLike = None, casting: str = "same_kind") -> Array:
+def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
     """Rows on top of each other."""
     return concat([atleast_2d(x) for x in _as_arrays("vstack", tup)], axis=0, dtype=dtype, casting=casting)
 
 
-def hstack(tup: Sequence[Array], *, dtype: DTypeLike = None, casting: str = "same_kind") -> Array:
+def hstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
     """Arrays side by side: along the second axis, vectors along the first."""
     arrays = [atleast_1d(x) for x in _as_arrays("hstack", tup)]
     axis = 0 if one_array("hstack", arrays[0])[0].ndim == 1 else 1

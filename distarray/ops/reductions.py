@@ -68,7 +68,7 @@ def _result_dtype(name: str, dtype: DType) -> DType:
     return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
 
 
-def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike, *extra: Hashable) -> Array:
+def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike | None, *extra: Hashable) -> Array:
     """`op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     node, _ = one_array(op.name, x)
     axes = normalize_axes(axis, node.ndim)
@@ -79,12 +79,12 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike, 
 # -------------------------------------------------------------------------------------------- with an identity
 
 
-def sum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+def sum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """The sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     return _reduce(SUM, x, axis, keepdims, dtype)
 
 
-def prod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+def prod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """The product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     return _reduce(PROD, x, axis, keepdims, dtype)
 
@@ -166,7 +166,7 @@ def _count(x: Array, axis: AxesLike, name: str) -> int:
     return math.prod(node.shape[a] for a in normalize_axes(axis, node.ndim))
 
 
-def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """The mean over `axis`; of integers in double."""
     if _count(x, axis, "mean") == 0:
         warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
@@ -180,7 +180,7 @@ def var(
     *,
     correction: float | None = None,
     keepdims: bool = False,
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     ddof: float | None = None,
 ) -> Array:
     """The variance over `axis`: squared distances from the mean over ``count - correction`` (numpy's `ddof`)."""
@@ -194,7 +194,7 @@ def std(
     *,
     correction: float | None = None,
     keepdims: bool = False,
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     ddof: float | None = None,
 ) -> Array:
     """The standard deviation over `axis`: the root of `var`."""
@@ -222,25 +222,25 @@ def _moments(
 
 
 def cumulative_sum(
-    x: Array, /, *, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+    x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
     """Partial sums along `axis`, which only a one-dimensional array may leave out; after a 0 if `include_initial`."""
     return _cumulative(CUMULATIVE_SUM, SUM, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
-    x: Array, /, *, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+    x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
     """Partial products along `axis`, which only a one-dimensional array may leave out; after a 1 if asked."""
     return _cumulative(CUMULATIVE_PROD, PROD, x, axis, dtype, include_initial)
 
 
-def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike = None) -> Array:
+def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Partial sums along `axis`, or of the flattened array."""
     return _cumulative(CUMULATIVE_SUM, SUM, _flat(a) if axis is None else a, axis, dtype, False)
 
 
-def cumprod(a: Array, axis: int | None = None, dtype: DTypeLike = None) -> Array:
+def cumprod(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Partial products along `axis`, or of the flattened array."""
     return _cumulative(CUMULATIVE_PROD, PROD, _flat(a) if axis is None else a, axis, dtype, False)
 
@@ -318,12 +318,12 @@ def _replaced(name: str, x: Array, by: float) -> Array:
     return where(isnan(x), by, x) if node.dtype.kind in "fc" else x
 
 
-def nansum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+def nansum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """`sum` with nan as 0."""
     return sum(_replaced("nansum", x, 0.0), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
-def nanprod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+def nanprod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """`prod` with nan as 1."""
     return prod(_replaced("nanprod", x, 1.0), axis=axis, dtype=dtype, keepdims=keepdims)
 
@@ -347,7 +347,7 @@ def _nan_extremum(reduce: Any, x: Array, neutral: float, axis: AxesLike, keepdim
     return where(all(nans, axis=axis, keepdims=keepdims), math.nan, best)
 
 
-def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keepdims: bool = False) -> Array:
+def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """`mean` of what is not nan."""
     node, _ = one_array("nanmean", x)
     if node.dtype.kind not in "fc":
@@ -357,7 +357,7 @@ def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, keep
 
 
 def nanvar(
-    x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, ddof: float = 0, keepdims: bool = False
+    x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Array:
     """`var` of what is not nan."""
     node, _ = one_array("nanvar", x)
@@ -373,7 +373,7 @@ def nanvar(
 
 
 def nanstd(
-    x: Array, /, axis: AxesLike = None, dtype: DTypeLike = None, *, ddof: float = 0, keepdims: bool = False
+    x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Array:
     """`std` of what is not nan."""
     return sqrt(nanvar(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))

@@ -111,8 +111,7 @@ class _Grouping:
             if i in graph.kept:
                 self.stored.add(i)
                 if kind == "get":
-                    self.level[i] = self._barrier(i)
-                    self.available[i] = self.level[i] + 1
+                    self._store_read(i)
 
     def _loops(self, i: int) -> tuple[int, ...] | None:
         node = self.graph.nodes[i]
@@ -184,6 +183,8 @@ class _Grouping:
 
     def _barrier(self, o: int, *, base: bool = False) -> int:
         """Mark what must be stored so that `o` can be read from outside its group; the level of the reader."""
+        if base and self.kind(o) == "get":
+            return self._store_read(o)
         while self.kind(o) == "get":
             inner = self.graph.operands[o][0]
             assert inner is not None
@@ -196,6 +197,13 @@ class _Grouping:
                 return 0
             self.available[o] = 1
         self.stored.add(o)
+        return self.available[o]
+
+    def _store_read(self, o: int) -> int:
+        """Store what a lens shows: it is kept, or a version to be written."""
+        self.stored.add(o)
+        self.level[o] = self._barrier(o)
+        self.available[o] = self.level[o] + 1
         return self.available[o]
 
     # ---------------------------------------------------------------------------------------- sink and join

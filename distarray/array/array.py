@@ -1,0 +1,532 @@
+"""DistArray: what the user holds, a handle on a base seen through a lens.
+
+Operations on handles only build expressions (`distarray.expr.bind`); here is what gives them numpy's meaning: which
+handles alias, what an index does, when work happens. Making a handle costs about a microsecond.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+
+from distarray import config
+from distarray.array import elements, window, writes
+from distarray.array.base import Base, read
+from distarray.array.methods import Methods
+from distarray.array.operators import Operators
+from distarray.expr.bind import bind_get, bind_reshape
+from distarray.expr.expr import ITEM, Environment, Expr
+from distarray.expr.indexing import Advanced, Basic, Index, parse_index
+from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
+from distarray.ops.indexing import TAKE, TAKE_PUT
+from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
+from distarray.sharding.layout import c_layout, layout_name, layout_of
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import Team
+from distarray.types import DType, HostArray, Shape
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["DistArray"]
+
+_new = object.__new__
+
+
+class DistArray(Operators, Methods):
+    """An array that lives on a team; numpy's ndarray, deferred and distributed.
+
+    Made by the creation functions (``dx.zeros``, ``dx.asarray`` ...), never by its constructor. Operations build
+    expressions and run nothing; values are computed when something looks at them: ``float(x)``, ``print(x)``,
+    ``np.asarray(x)``, ``x.compute()``.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> x = dx.arange(6.0)
+    >>> v = x[::2]          # a view
+    >>> v += 10             # seen through x too
+    >>> print(x)
+    [10.  1. 12.  3. 14.  5.]
+    """
+
+    __slots__ = ("__weakref__", "_base", "_lens", "_read", "_readonly")
+
+    _base: Base
+    _lens: Lens
+    #: (version of the base, the node that reads it through the lens), so that two reads make one node.
+    _read: tuple[int, ref[Expr]] | None
+    _readonly: bool
+
+    def __init__(self) -> None:
+        raise TypeError("DistArray has no constructor; use dx.asarray, dx.zeros, dx.arange and their like")
+
+    # ------------------------------------------------------------------------------------- handles and nodes
+
+    @classmethod
+    def _on(cls, node: Expr) -> DistArray:
+        """A new handle on `node`, which nothing else aliases; runs it at once if it may fail."""
+        self = _new(cls)
+        self._base = Base(node)
+        self._lens = ()
+        self._read = None
+        self._readonly = False
+        if node.memo is None:
+            _defer(node)
+        return self
+
+    _boxed = _on
+    __dx_box__ = _on
+
+    def __dx_node__(self) -> Expr:
+        """The node of the current value; called on entry of every operation."""
+        window.enter()
+        return self._node()
+
+    def _node(self) -> Expr:
+        base = self._base
+        version = base.expr
+        if version is None:
+            version = base.current  # which raises
+        if not self._lens:
+            return version
+        if self._read is not None and self._read[0] == base.version:
+            known = self._read[1]()
+            if known is not None:
+                return known
+        node = read(version, self._lens)
+        if node is not version:
+            # Weakly: what a handle read once must not keep the old version of its base.
+            self._read = (base.version, ref(node))
+        return node
+
+    def _view(self, link: Link, *, readonly: bool = False) -> DistArray:
+        """A handle on the same base that sees this one through `link`; no task, no bytes."""
+        base = self._base
+        view = _new(type(self))
+        view._base = base
+        view._lens = compose(base.current.shape, self._lens, link)
+        view._read = None
+        view._readonly = readonly or self._readonly
+        return view
+
+    def _alias(self) -> DistArray:
+        """Another handle on the same elements."""
+        return self._view(Affine.identity(self.shape))
+
+    def _reshaped(self, shape: Shape, copy: bool | None = None) -> DistArray:
+        """The elements in C order with another shape: a view exactly where numpy makes one (B-35)."""
+        base = self._base
+        if copy is not True:
+            if reshape_is_view(base.current.shape, self._lens, shape):
+                return self._view(Reshape(shape))
+            if copy is False:
+                raise ValueError(
+                    f"Unable to avoid creating a copy while reshaping: a view of shape {self.shape} "
+                    f"cannot be seen as {shape}; leave copy=False out"
+                )
+        return self._on(bind_reshape(self.__dx_node__(), shape))
+
+    def _advance(self, version: Expr) -> None:
+        """Let `version` be the next one of the base; if it may fail it is computed first, and a failure changes nothing."""
+        if version.memo is None and _runs_at_once(version):
+            window.observe((version,))
+        self._base.advance(version)
+        if version.memo is None:
+            _defer(version)
+
+    def _write(self, value: Expr) -> None:
+        """Write a node of this view's shape that was made for it."""
+        base = self._base
+        version = base.current
+        if not self._lens and value.pin is None and value.memo is None:
+            value.pin = version.pin
+        if value.memo is None and _runs_at_once(value):
+            window.observe((value,))
+        self._advance(writes.put(version, self._lens, value))
+
+    # ------------------------------------------------------------------------------------------- attributes
+
+    @property
+    def shape(self) -> Shape:
+        """Global shape."""
+        lens = self._lens
+        own = self._base.current.shape
+        return lens_shape(own, lens) if lens else own
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        from distarray.ops.manipulation import resolve_shape
+
+        view = self._reshaped(resolve_shape(self.shape, shape), copy=False)
+        self._lens, self._read = view._lens, None
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        dtype: DType = self._base.current.dtype
+        if self._lens and type(self._lens[0]) is Component:
+            return dtype.type(0).real.dtype
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, each counted once for every place where it appears."""
+        return self.size * self.itemsize
+
+    @property
+    def team(self) -> Team | None:
+        """The team that the array lives on; None if it is not distributed."""
+        return self._base.current.env.team
+
+    @property
+    def device(self) -> str:
+        """Where the members keep their blocks: ``"cpu"``, ``"cuda"`` ..."""
+        return self._base.current.env.device
+
+    @property
+    def _env(self) -> Environment:
+        return self._base.current.env
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The device of each member, in rank order."""
+        env = self._env
+        if env.device == "cpu":
+            return ("cpu",) * env.size
+        from distarray.execution.backends import backend_for
+
+        return tuple(str(backend_for(env.device, rank).device) for rank in range(env.size))
+
+    @property
+    def sharding(self) -> Sharding:
+        """How the array lies, or will lie: asking plans what is pending, and runs nothing."""
+        known = self._known_sharding()
+        if known is not None:
+            return known
+        from distarray.execution.evaluate import plan_of
+
+        plan, graph, _ = plan_of([self._node()])
+        (number,) = plan.outputs
+        return plan.shardings[number]
+
+    def _known_sharding(self) -> Sharding | None:
+        """How the array lies if that can be told without planning."""
+        version = self._base.current
+        whole = version.pin if version.memo is None else version.memo.sharding
+        if not self._lens or whole is None:
+            return whole
+        node = self._node()
+        return node.pin if node.memo is None else node.memo.sharding
+
+    @property
+    def layout(self) -> str | tuple[int, ...]:
+        """Order of the axes of a block in memory, outermost first: "C", "F" or a permutation."""
+        version = self._base.current
+        known = version.pin if version.memo is None else version.memo.sharding
+        layout = c_layout(version.ndim) if known is None else known.layout
+        for link in self._lens:
+            layout = _layout_through(link, layout)
+        return layout_name(layout)
+
+    @property
+    def T(self) -> DistArray:
+        """The axes in reverse order. A view."""
+        return self._view(permute_lens(self.shape))
+
+    @property
+    def mT(self) -> DistArray:
+        """The last two axes exchanged. A view."""
+        if self.ndim < 2:
+            raise ValueError("matrix transpose with ndim < 2 is undefined")
+        return self._view(matrix_transpose_lens(self.shape))
+
+    @property
+    def real(self) -> DistArray:
+        """The real part; a view."""
+        return self._view(Component("real")) if self.dtype.kind == "c" else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
+    @property
+    def imag(self) -> DistArray:
+        """The imaginary part; a view, and read-only zeros for real arrays."""
+        if self.dtype.kind == "c":
+            return self._view(Component("imag"))
+        from distarray.ops.creation import zeros_like
+
+        zeros: DistArray = zeros_like(self)
+        zeros._readonly = True
+        return zeros
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        self.imag[...] = value
+
+    @property
+    def flat(self) -> DistArray:
+        """The elements in one axis: a view where a reshape is one."""
+        return self._reshaped((self.size,))
+
+    @property
+    def at(self) -> writes.At:
+        """``x.at[index].set(value)``, ``.add(value)`` ...: updates that return a new array."""
+        return writes.At(self)
+
+    # --------------------------------------------------------------------------------------------- indexing
+
+    def __getitem__(self, index: Index) -> DistArray:
+        parsed = parse_index(index, self.shape)
+        if type(parsed) is Basic:
+            if parsed.is_view:
+                return self._view(parsed.affine)
+            return self._on(bind_get(self.__dx_node__(), parsed.affine))
+        from distarray.array.indexing import picked
+
+        return picked(self, self._advanced(parsed))
+
+    def __setitem__(self, index: Index, value: Any) -> None:
+        writes.assign(self, index, value)
+
+    def _advanced(self, index: Any) -> Advanced:
+        """An index whose arrays are nodes or host arrays, in this array's environment."""
+        from distarray.array.indexing import resolved
+
+        assert type(index) is Advanced
+        return resolved(self, index)
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("len() of unsized object")
+        return shape[0]
+
+    def __iter__(self) -> Iterator[DistArray]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    # ----------------------------------------------------------------------------------------- observations
+
+    def _host(self) -> HostArray:
+        """The value as a host array that the caller owns."""
+        return elements.fetch(self.__dx_node__())
+
+    def _scalar(self, function: Callable[[Any], Any]) -> Any:
+        """`function` of the only element; of several, numpy's error."""
+        shape = self.shape
+        for n in shape:
+            if n != 1:
+                # What numpy says depends on the shape alone.
+                return function(np.broadcast_to(np.zeros((), self.dtype), shape))
+        return function(elements.item(self.__dx_node__()).reshape(shape))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar(bool))
+
+    def __int__(self) -> int:
+        return int(self._scalar(int))
+
+    def __float__(self) -> float:
+        return float(self._scalar(float))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar(complex))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu" or self.shape:
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return int(self._scalar(int))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
+        if copy is False:
+            raise ValueError(
+                "a DistArray cannot be seen as a numpy array without a copy; use x.local(member) for the block of one "
+                "member of this process"
+            )
+        _check_gather(self)
+        host = self._host()
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def compute(self, **options: Any) -> HostArray:
+        """The value as a numpy array.
+
+        Parameters
+        ----------
+        **options
+            Options of `distarray.config` for this evaluation, such as ``memory_limit=``.
+        """
+        if options:
+            with config.set(options):
+                return self._host()
+        return self._host()
+
+    def persist(self, **options: Any) -> DistArray:
+        """Compute and keep the value where it lies; returns the array itself."""
+        with config.set(options):
+            window.observe((self.__dx_node__(),))
+        return self
+
+    # ------------------------------------------------------------------------------------------ end of life
+
+    def delete(self) -> None:
+        """Free the blocks on all members now; later use of the array or of a view of it raises.
+
+        Pending operations that read it are computed first.
+        """
+        from distarray.array.lifetime import delete
+
+        delete(self._base)
+
+    # ------------------------------------------------------------------------------------------ protocols
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """The functions for this array: the module ``distarray``."""
+        from distarray.array.capabilities import namespace
+
+        return namespace(api_version)
+
+    #: numpy's arrays leave operators to us, and so do dask's.
+    __array_priority__ = 1000
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
+        from distarray.array.numpy_protocol import array_ufunc
+
+        return array_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        from distarray.array.numpy_protocol import array_function
+
+        return array_function(func, types, args, kwargs)
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        from distarray.array.conversion import dlpack
+
+        return dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from distarray.array.conversion import dlpack_device
+
+        return dlpack_device(self)
+
+    def __copy__(self) -> DistArray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistArray:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from distarray.array.pickling import reduce_handle
+
+        return reduce_handle(self)
+
+    def __repr__(self) -> str:
+        from distarray.array.repr import describe
+
+        return describe(self)
+
+    def __str__(self) -> str:
+        from distarray.array.repr import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from distarray.array.repr import html
+
+        return html(self)
+
+    def __format__(self, spec: str) -> str:
+        if not self.shape:
+            return format(elements.item(self.__dx_node__())[()], spec)
+        if spec:
+            raise TypeError("unsupported format string passed to DistArray.__format__")
+        return str(self)
+
+
+def _defer(node: Expr) -> None:
+    """List a new node as pending, or compute it now where that is asked for."""
+    window.register(node)
+    if config.get("window") == 0:
+        window.flush()
+    elif _runs_at_once(node):
+        window.observe((node,))
+
+
+def _runs_at_once(node: Expr) -> bool:
+    """Whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
+    op = node.op
+    if op is ITEM:
+        first = node.operands[0]
+        op = first.op if type(first) is Expr else op
+    elif op is TAKE or op is TAKE_PUT:
+        # Positions that came with the call were checked then.
+        at = 1 if op is TAKE else 2
+        if all(o.memo is not None for o in node.operands[at:] if type(o) is Expr):
+            return False
+    if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
+        return False
+    return bool(config.get("errors") == "call")
+
+
+def _layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of axes of a layout seen through a link of a lens."""
+    if type(link) is Component:
+        return layout
+    if type(link) is not Affine:
+        return c_layout(len(link.shape))  # type: ignore[union-attr]  # a Reshape
+    # Outer axes have larger strides; a dummy of a few elements per axis shows the order through the view.
+    strides = [0] * len(layout)
+    for place, axis in enumerate(reversed(layout)):
+        strides[axis] = 2**place
+    seen = [0] * len(link.shape)
+    for (axis, _, _), stride in zip(link.terms, strides):
+        if axis is not None:
+            seen[axis] += stride
+    return layout_of(link.shape, seen)
+
+
+def _check_gather(x: DistArray) -> None:
+    """Warn or refuse where a host copy of the whole array is large."""
+    n = x.nbytes
+    limit = config.get("gather-max-bytes")
+    if limit is not None and n > limit:
+        raise MemoryError(
+            f"np.asarray would gather {n} bytes into this process, above gather-max-bytes = {limit}; slice it, or use "
+            "x.compute()"
+        )
+    warn = config.get("gather-warn-bytes")
+    if warn is not None and n > warn:
+        warnings.warn(f"gathering {n} bytes into this process (gather-warn-bytes = {warn})", stacklevel=3)

@@ -1,0 +1,503 @@
+"""Arrays from other places and to other places: host data, other teams and devices, other cuts, DLPack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray.array import window
+from distarray.array.array import DistArray
+from distarray.array.base import cast
+from distarray.array.environment import TeamLike, check_device, environment, parse_pin
+from distarray.dtypes import as_dtype
+from distarray.execution import evaluate as evaluation
+from distarray.expr.bind import bind_create, bind_put
+from distarray.expr.expr import Environment, Expr, Stored, source
+from distarray.expr.lens import Affine, get
+from distarray.ops import elementwise
+from distarray.ops.creation import EMPTY
+from distarray.sharding.layout import LayoutLike
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.spec import ShardingLike
+from distarray.sharding.team import Team
+from distarray.types import DTypeLike, HostArray
+
+__all__ = [
+    "Block", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "astype", "copy", "dlpack",
+    "dlpack_device", "from_blocks", "from_dlpack", "frombuffer", "fromiter", "gather", "iter_blocks", "local",
+    "reshard", "scatter", "to_device", "to_team", "with_layout",
+]  # fmt: skip
+
+def asarray(
+    obj: Any,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    copy: bool | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+    order: Any = None,
+) -> DistArray:
+    """An array of `obj`: a DistArray itself, or of host data.
+
+    Parameters
+    ----------
+    obj
+        A DistArray, a NumPy array, a memory map, numbers in nested sequences, or anything with ``__dlpack__`` or
+        ``__array__``.
+    dtype
+        Cast to this one.
+    device, team, sharding, layout
+        Where the array is to live. A DistArray that lives elsewhere is refused: ``to_team`` and ``to_device`` move.
+    copy
+        None: host data are read at the call, so later changes by their owner do not show. False: not copied; the
+        caller promises not to write to them, except through ``asarray(x, copy=False)`` of a DistArray, which aliases
+        it. True: copied in any case.
+    order
+        numpy's; use `layout`.
+
+    Raises
+    ------
+    ValueError
+        If ``copy=False`` and a copy cannot be avoided.
+    """
+    if isinstance(obj, DistArray):
+        return _again(obj, dtype, device, copy, team, sharding, layout)
+    env = environment(team, device)
+    host = _host(obj, dtype, copy)
+    return _from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env))
+
+
+def _again(
+    x: DistArray,
+    dtype: DTypeLike,
+    device: str | None,
+    copy: bool | None,
+    team: TeamLike,
+    sharding: ShardingLike,
+    layout: LayoutLike | None,
+) -> DistArray:
+    from distarray.errors import EnvironmentMismatchError
+
+    if device is not None and check_device(device) != x.device:
+        raise EnvironmentMismatchError(f"asarray: the array is on {x.device!r}, not {device!r}; use x.to_device(...)")
+    if team != "current" and team != x.team:
+        raise EnvironmentMismatchError(f"asarray: the array is on {x.team!r}, not {team!r}; use x.to_team(...)")
+    result = x
+    if dtype is not None and as_dtype(dtype) != x.dtype:
+        if copy is False:
+            raise ValueError(f"Unable to avoid copy while creating an array as requested: {x.dtype} is not {dtype}")
+        result = x.astype(dtype)
+    elif copy:
+        result = x.copy()
+    if sharding is not None or layout is not None:
+        pin = parse_pin(sharding, layout, x.shape, x.dtype, x._env)
+        assert pin is not None
+        if pin != x._known_sharding():
+            result = reshard(result, pin)
+    return result
+
+
+def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
+    """Host data as an array that nobody else writes to."""
+    if isinstance(obj, list | tuple):
+        obj = _with_hosts(obj)
+    wanted = None if dtype is None else as_dtype(dtype)
+    if copy is not False:
+        # A memory map is read by the tasks, page by page: a copy would defeat it.
+        is_mapped = isinstance(obj, np.memmap) and copy is None and wanted in (None, obj.dtype)
+        host = np.asarray(obj) if is_mapped else np.array(obj, dtype=wanted, copy=True, order="C")
+    else:
+        host = np.array(obj, dtype=wanted, copy=False)
+    if host.dtype.kind == "O":
+        raise TypeError(f"asarray: {type(obj).__name__} is not an array of numbers, and objects are not supported")
+    supported = as_dtype(host.dtype)
+    return host if host.dtype == supported and host.dtype.isnative else host.astype(supported)
+
+
+def _with_hosts(items: Sequence[Any]) -> list[Any]:
+    """Nested sequences with their DistArrays as host arrays: numpy would ask each of their elements."""
+    return [
+        x._host() if isinstance(x, DistArray) else _with_hosts(x) if isinstance(x, list | tuple) else x for x in items
+    ]
+
+
+def _from_host(host: HostArray, env: Environment, pin: Sharding | None) -> DistArray:
+    node = source(host, env)
+    assert node.memo is not None
+    # What the user may still refer to is never written in place.
+    node.memo.exported = host.base is not None or not host.flags.owndata
+    node.pin = pin
+    return DistArray._on(node)
+
+
+def array(
+    obj: Any, dtype: DTypeLike = None, *, copy: bool | None = True, ndmin: int = 0, order: Any = "K", **where: Any
+) -> DistArray:
+    """numpy's ``array``: a new array of `obj`, with at least `ndmin` axes."""
+    made = asarray(obj, dtype, copy=copy, **where)
+    if made.ndim < ndmin:
+        made = made.reshape((1,) * (ndmin - made.ndim) + made.shape)
+    return made
+
+
+def asanyarray(obj: Any, dtype: DTypeLike = None, order: Any = None, **where: Any) -> DistArray:
+    """The same as `asarray`."""
+    return asarray(obj, dtype, **where)
+
+
+def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
+    """`obj` as an array of at least one axis; blocks are contiguous anyway."""
+    made = asarray(obj, dtype, **where)
+    return made if made.ndim else made.reshape((1,))
+
+
+def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
+    """`obj` as an array with blocks of layout F."""
+    made = asarray(obj, dtype, **where)
+    return made.with_layout("F") if made.ndim > 1 else made
+
+
+def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0, **where: Any) -> DistArray:
+    """An array of the elements that a buffer holds now."""
+    return asarray(np.frombuffer(buffer, dtype, count, offset), **where)
+
+
+def fromiter(iterable: Any, dtype: DTypeLike, count: int = -1, **where: Any) -> DistArray:
+    """An array of the elements of an iterable."""
+    return asarray(np.fromiter(iterable, dtype, count), copy=False, **where)
+
+
+def copy(x: Any, /, order: Any = "K") -> DistArray:
+    """A new array of the elements of `x` that aliases nothing."""
+    return asarray(x, copy=True)
+
+
+def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> DistArray:
+    """The elements of `x` as `dtype`; `x` itself if `copy` is false and nothing changes."""
+    x = asarray(x)
+    made: DistArray = elementwise.astype(x, dtype, copy=copy)
+    return made if device is None else to_device(made, device)
+
+
+# -------------------------------------------------------------------------------------------- environments
+
+
+def to_team(x: DistArray, team: Team | None, sharding: ShardingLike = None) -> DistArray:
+    """The array on another team; with None collected into this process. Values are the same bits.
+
+    Parameters
+    ----------
+    team
+        To the team that it lives on already: the same array, and nothing moves.
+    sharding
+        The cut there; the planner's choice if None.
+    """
+    if team is not None and not isinstance(team, Team):
+        raise TypeError(f"team={team!r} is no Team; use dx.Team(shape, axes), or None for this process")
+    if team == x.team:
+        return x if sharding is None else reshard(x, sharding)
+    return _moved(x, Environment(team, x.device) if team is not None else environment(None, x.device), sharding)
+
+
+def to_device(x: DistArray, device: str, /, *, stream: Any = None) -> DistArray:
+    """The array on another device of its team; the same array if it is there already.
+
+    Raises
+    ------
+    ValueError
+        If `device` is no device string, or a `stream` is given: moves are ordered by the expressions.
+    """
+    if stream is not None:
+        raise ValueError("to_device: stream must be None; moves are ordered by what reads them")
+    check_device(device)
+    return x if device == x.device else _moved(x, Environment(x.team, device), None)
+
+
+def _moved(x: DistArray, env: Environment, sharding: ShardingLike) -> DistArray:
+    # Through this process: an expression has one environment.
+    pin = parse_pin(sharding, None, x.shape, x.dtype, env)
+    host = x._host()
+    node = source(host, env)
+    node.pin = pin
+    return x._on(node)
+
+
+def reshard(x: DistArray, sharding: ShardingLike) -> DistArray:
+    """The array cut in another way, in the same environment."""
+    pin = parse_pin(sharding, None, x.shape, x.dtype, x._env)
+    return _pinned(x, pin) if pin is not None else x
+
+
+def with_layout(x: DistArray, layout: LayoutLike) -> DistArray:
+    """The array with blocks in another memory order; the cut stays."""
+    return _pinned(x, x.sharding.with_layout(layout))
+
+
+def _pinned(x: DistArray, pin: Sharding) -> DistArray:
+    node = cast(x.__dx_node__(), x.dtype)
+    node.pin = pin
+    return x._on(node)
+
+
+# ------------------------------------------------------------------------------------------ blocks
+
+
+class Block(NamedTuple):
+    """A block of an array: who holds it, where it lies in the whole, and its elements."""
+
+    member: int
+    global_slices: tuple[slice, ...]
+    values: Any  # an array of the backend
+
+
+def _stored(x: DistArray) -> tuple[Expr, Stored]:
+    node = x.__dx_node__()
+    window.observe((node,))
+    assert node.memo is not None
+    return node, node.memo
+
+
+def iter_blocks(x: DistArray, visit: Sequence[str] | None = None) -> Iterator[Block]:
+    """The blocks one after the other, computed and brought here where they are elsewhere.
+
+    Parameters
+    ----------
+    visit
+        Mesh axes, the slowest first: the order of visits. Row-major over tiles by default.
+    """
+    node, memo = _stored(x)
+    sharding = memo.sharding
+    tiles = list(enumerate(sharding.tiles()))
+    if visit is not None:
+        rank = [sharding.mesh.axis_position(name) for name in visit]
+        tiles.sort(key=lambda item: [sharding.mesh.coordinates(sharding.place(item[1]))[p] for p in rank])
+    for number, tile in tiles:
+        (block,) = evaluation.fetch_blocks(node, (number,))
+        yield Block(sharding.member(tile), sharding.tile_slices(node.shape, tile), block)
+
+
+def local(x: DistArray, member: int = 0) -> Any:
+    """The block that a member holds, with its `global_slices`.
+
+    In this process it shares memory with the array: what is pending is computed first, and writing to it changes `x`
+    and every alias. From another process it is a read-only copy.
+
+    Raises
+    ------
+    IndexError
+        If there is no such member.
+    ValueError
+        If the member holds several tiles; use `iter_blocks`.
+    """
+    from distarray.array.lifetime import own_storage
+
+    size = x._env.size
+    if not 0 <= member < size:
+        raise IndexError(f"member {member} is not one of the {size} of {x.team!r}")
+    window.flush()
+    version = own_storage(x._base)
+    memo = version.memo
+    assert memo is not None
+    sharding = memo.sharding
+    numbers = [
+        i for i, tile in enumerate(sharding.tiles()) if memo.on_client or member in sharding.members(tile, size)
+    ]
+    if len(numbers) > 1:
+        raise ValueError(f"member {member} holds {len(numbers)} tiles of {sharding!r}; use x.iter_blocks()")
+    if not numbers:
+        tile_slices = tuple(slice(0, 0) for _ in version.shape)
+        return LocalBlock(np.empty((0,) * version.ndim, version.dtype), tile_slices)
+    tile = list(sharding.tiles())[numbers[0]]
+    frame = tuple(range(*s.indices(n)) for s, n in zip(sharding.tile_slices(version.shape, tile), version.shape))
+    is_here = not evaluation.is_cluster(version.env) or memo.on_client
+    block = memo.blocks[numbers[0]] if is_here else evaluation.fetch_blocks(version, numbers)[0]
+    memo.exported = True
+    values, slices = _through(x, block, frame)
+    if not is_here:
+        values.flags.writeable = False
+    elif x._readonly and isinstance(values, np.ndarray):
+        values = values.view()
+        values.flags.writeable = False
+    return LocalBlock(values, slices)
+
+
+def _through(x: DistArray, block: Any, frame: tuple[range, ...]) -> tuple[Any, tuple[slice, ...]]:
+    """What the lens of a view sees of a block."""
+    if not x._lens:
+        return block, tuple(slice(r.start, r.stop) for r in frame)
+    if len(x._lens) == 1 and type(x._lens[0]) is Affine:
+        lens = x._lens[0]
+        box = lens.view_box(frame)
+        if box is None:
+            return block[tuple(slice(0, 0) for _ in frame)], tuple(slice(0, 0) for _ in lens.shape)
+        return lens.restricted(box, frame).read(block), tuple(slice(r.start, r.stop, r.step) for r in box)
+    if all(r.start == 0 and r.stop == n for r, n in zip(frame, x._base.current.shape)):
+        return get(x._lens, block), tuple(slice(0, n) for n in x.shape)
+    raise ValueError("local: a block of a reshaped view of a cut array has no place in it; use the base's blocks")
+
+
+class LocalBlock(np.ndarray[Any, Any]):
+    """A numpy view of a block that knows its place in the whole array."""
+
+    global_slices: tuple[slice, ...]
+
+    def __new__(cls, values: Any, global_slices: tuple[slice, ...]) -> Any:  # arrays of other backends as they are
+        if not isinstance(values, np.ndarray):
+            return values
+        block = values.view(cls)
+        block.global_slices = global_slices
+        return block
+
+    def __array_finalize__(self, obj: Any) -> None:
+        self.global_slices = getattr(obj, "global_slices", ())
+
+
+def from_blocks(
+    blocks: Any,
+    shape: Sequence[int] | None = None,
+    *,
+    team: TeamLike = "current",
+    device: str | None = None,
+    sharding: Sharding | None = None,
+) -> DistArray:
+    """An array of blocks that exist in this process.
+
+    Parameters
+    ----------
+    blocks
+        Nested lists of arrays as ``numpy.block`` takes them; or, with `sharding`, a list of the blocks in row-major
+        order of their tiles, which are then used as they are.
+    shape
+        With `sharding`: the global shape.
+    """
+    env = environment(team, device)
+    if sharding is None:
+        return _from_host(np.block(blocks), env, None)
+    if shape is None:
+        raise ValueError("from_blocks: with sharding= the global shape is needed")
+    whole = tuple(shape)
+    pin = parse_pin(sharding, None, whole, np.asarray(blocks[0]).dtype, env)
+    assert pin is not None
+    tiles = list(pin.tiles())
+    if len(blocks) != len(tiles):
+        raise ValueError(f"from_blocks: {len(blocks)} blocks for the {len(tiles)} tiles of {pin!r}")
+    dtype = as_dtype(np.asarray(blocks[0]).dtype)
+    node: Expr = bind_create(EMPTY, whole, dtype, env, pin=pin)
+    for tile, block in zip(tiles, blocks):
+        box = pin.tile_box(whole, tile)
+        host = np.asarray(block, dtype=dtype)
+        expected = tuple(stop - start for start, stop in box)
+        if host.shape != expected:
+            raise ValueError(f"from_blocks: the block of tile {tile} has shape {host.shape}, but the tile has {expected}")
+        if host.size:
+            terms = tuple((axis, start, 1) for axis, (start, _) in enumerate(box))
+            node = bind_put(node, Affine(host.shape, terms), source(host, env))
+    return DistArray._on(node)
+
+
+def scatter(
+    host: Any,
+    *,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike = "C",
+    root: int = 0,
+    device: str | None = None,
+) -> DistArray:
+    """A host array, cut over a team. The source may have any strides.
+
+    Raises
+    ------
+    ShardingError, ValueError
+        If the cut does not fit the array, or there is no member `root`.
+    """
+    env = environment(team, device)
+    _check_root(root, env)
+    values = np.asarray(host)
+    return asarray(values, team=env.team, device=env.device, sharding=sharding, layout=layout)
+
+
+def gather(x: DistArray, *, order: Any = "C", out: Any = None, root: int = 0) -> HostArray:
+    """The whole array as a host array, in memory order `order`, or written into `out`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `out` has another shape or dtype or is read-only.
+    """
+    _check_root(root, x._env)
+    if out is None:
+        return np.asarray(x._host(), order=order)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"gather: out must be a numpy array, not {type(out).__name__}")
+    if out.shape != x.shape:
+        raise ValueError(f"gather: out has shape {out.shape}, but the array has {x.shape}")
+    if out.dtype != x.dtype:
+        raise TypeError(f"gather: out has dtype {out.dtype}, but the array has {x.dtype}")
+    if not out.flags.writeable:
+        raise ValueError("gather: out is read-only")
+    for block in iter_blocks(x):
+        out[block.global_slices] = block.values
+    return out
+
+
+def _check_root(root: int, env: Environment) -> None:
+    if not 0 <= root < env.size:
+        raise ValueError(f"root={root} is no member of {env.team!r}, which has {env.size}")
+
+
+# ------------------------------------------------------------------------------------------------ DLPack
+
+
+def from_dlpack(
+    x: Any, /, *, device: str | None = None, copy: bool | None = None, team: TeamLike = "current"
+) -> DistArray:
+    """An array of another library, by DLPack; without a copy where it lies in this process's memory."""
+    if isinstance(x, DistArray):
+        return asarray(x, device=device, copy=copy)
+    host = np.from_dlpack(x, copy=copy) if copy is not None else np.from_dlpack(x)
+    supported = as_dtype(host.dtype)
+    env = environment(team, device)
+    return _from_host(host if copy is not True and supported == host.dtype else host.astype(supported), env, None)
+
+
+def _single_block(x: DistArray) -> Any:
+    node, memo = _stored(x)
+    if len(memo.blocks) != 1 or (evaluation.is_cluster(node.env) and not memo.on_client):
+        raise BufferError(
+            f"an array of {len(memo.blocks)} blocks cannot be exported as one: export x.local(member), or "
+            "x.compute() for a copy in this process"
+        )
+    memo.exported = True
+    return memo.blocks[0]
+
+
+def dlpack(
+    x: DistArray, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
+    """The capsule of an array of one block in this process.
+
+    Raises
+    ------
+    BufferError
+        If it has several blocks, or lives in another process.
+    """
+    block = _single_block(x)
+    options = {"stream": stream, "dl_device": dl_device, "copy": copy}
+    given = {key: value for key, value in options.items() if value is not None}
+    if max_version is not None:
+        given["max_version"] = max_version
+    return block.__dlpack__(**given)
+
+
+def dlpack_device(x: DistArray) -> tuple[int, int]:
+    """DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
+    if x.device.startswith("cuda"):
+        kind, number = _single_block(x).__dlpack_device__()
+        return int(kind), int(number)
+    return 1, 0

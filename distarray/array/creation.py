@@ -1,0 +1,357 @@
+"""Creation functions: numpy's and the standard's, with ``team=``, ``device=``, ``sharding=`` and ``layout=``.
+
+Which elements an array has is decided in `distarray.ops.creation`; here it is decided where it lives. ``team=`` is the
+current team unless given, ``device=`` the current device. ``sharding=`` pins the cut, which the planner chooses
+otherwise; ``layout=`` is the memory order of blocks. The functions named ``*_like`` keep the team, device, cut and
+layout of their argument. Nothing is computed, and nothing is stored until it is written or needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.array.array import DistArray
+from distarray.array.conversion import asarray
+from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.array.views import as_distarray
+from distarray.expr.expr import Environment, Expr
+from distarray.ops import creation, elementwise
+from distarray.sharding.layout import LayoutLike
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.spec import ShardingLike
+from distarray.types import DTypeLike, ShapeLike
+
+__all__ = [
+    "arange", "empty", "empty_like", "eye", "fromfunction", "full", "full_like", "geomspace", "identity", "indices",
+    "linspace", "logspace", "ones", "ones_like", "tri", "vander", "zeros", "zeros_like",
+]  # fmt: skip
+
+
+def _made(
+    make: Callable[[Environment, Sharding | None], Expr],
+    team: TeamLike,
+    device: str | None,
+    sharding: ShardingLike,
+    layout: LayoutLike | None,
+) -> DistArray:
+    env = environment(team, device)
+    node = make(env, None)
+    if sharding is not None or layout is not None:
+        node.pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
+    return DistArray._on(node)
+
+
+def empty(
+    shape: ShapeLike,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array of `shape` with arbitrary elements, double by default."""
+    wanted = np.float64 if dtype is None else dtype
+    return _made(lambda env, pin: creation.empty(shape, wanted, env, pin), team, device, sharding, layout)
+
+
+def zeros(
+    shape: ShapeLike,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array of `shape` filled with zeros, double by default."""
+    return _made(lambda env, pin: creation.zeros(shape, dtype, env, pin), team, device, sharding, layout)
+
+
+def ones(
+    shape: ShapeLike,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array of `shape` filled with ones, double by default."""
+    return _made(lambda env, pin: creation.ones(shape, dtype, env, pin), team, device, sharding, layout)
+
+
+def full(
+    shape: ShapeLike,
+    fill_value: Any,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array of `shape` with one value, of its dtype by default; an array value broadcasts."""
+    if np.ndim(fill_value):
+        made = empty(
+            shape, asarray(fill_value).dtype if dtype is None else dtype, device=device, team=team, sharding=sharding,
+            layout=layout,
+        )  # fmt: skip
+        made[...] = fill_value
+        return made
+    value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
+    wanted = fill_value.dtype if dtype is None and isinstance(fill_value, DistArray) else dtype
+    return _made(lambda env, pin: creation.full(shape, value, wanted, env, pin), team, device, sharding, layout)
+
+
+def arange(
+    start: Any,
+    /,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
+    return _made(
+        lambda env, pin: creation.arange(start, stop, step, dtype, env, pin), team, device, sharding, layout
+    )
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int = 50,
+    *,
+    dtype: DTypeLike = None,
+    endpoint: bool = True,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """`num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`."""
+    return _made(
+        lambda env, pin: creation.linspace(start, stop, num, dtype, endpoint, env, pin),
+        team, device, sharding, layout,
+    )  # fmt: skip
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: float = 10.0,
+    dtype: DTypeLike = None,
+    **where: Any,  # team, device, sharding, layout
+) -> DistArray:
+    """`num` values from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale."""
+    powers = elementwise.pow(base, linspace(start, stop, num, endpoint=endpoint, **where))
+    return powers if dtype is None else powers.astype(dtype)  # type: ignore[no-any-return]  # boxed as linspace is
+
+
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None, **where: Any
+) -> DistArray:
+    """`num` values from `start` to `stop` in geometric progression; both positive."""
+    if not (start > 0 and stop > 0):
+        raise ValueError(f"geomspace needs positive start and stop here, not {start} and {stop}")
+    made = logspace(np.log10(start), np.log10(stop), num, endpoint, **where)
+    if num > 0:
+        made[0] = start
+        if num > 1 and endpoint:
+            made[-1] = stop
+    return made if dtype is None else made.astype(dtype)  # type: ignore[no-any-return]
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """A matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
+    return _made(lambda env, pin: creation.eye(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
+
+
+def identity(n: int, dtype: DTypeLike = None, **where: Any) -> DistArray:
+    """A square matrix with ones on its diagonal and zeros elsewhere, double by default."""
+    return eye(n, dtype=dtype, **where)
+
+
+def tri(
+    n_rows: int,
+    n_cols: int | None = None,
+    k: int = 0,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """A matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
+    return _made(lambda env, pin: creation.tri(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
+
+
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False, **where: Any
+) -> Any:  # as numpy: an array, or a tuple of arrays if sparse
+    """The index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
+    kept = {key: where[key] for key in ("team", "device") if key in where}
+    env = environment(**kept)
+    grids = [DistArray._on(node) for node in creation.indices(dimensions, dtype, env)]
+    if sparse:
+        return tuple(
+            g[tuple(slice(None) if a == axis else slice(0, 1) for a in range(g.ndim))] for axis, g in enumerate(grids)
+        )
+    from distarray.ops.manipulation import stack
+
+    if not grids:
+        return empty((0,), np.int64 if dtype is None else dtype, **kept)
+    return stack(grids)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
+    """The matrix of the powers of the elements of a vector, falling by default."""
+    x = as_distarray(x)
+    if x.ndim != 1:
+        raise ValueError("x must be a one-dimensional array or sequence.")
+    n = x.shape[0] if N is None else N
+    powers = np.arange(n) if increasing else np.arange(n)[::-1]
+    columns: DistArray = elementwise.pow(x.reshape(-1, 1), powers.copy())
+    return columns
+
+
+def fromfunction(
+    function: Callable[..., Any], shape: ShapeLike, *, dtype: DTypeLike = float, like: Any = None, **kwargs: Any
+) -> DistArray:
+    """The array whose elements `function` computes from their indices.
+
+    Parameters
+    ----------
+    function
+        Gets one array of indices for each axis, as in numpy, and computes with them elementwise.
+    shape
+        Shape of the result.
+    dtype
+        Of the index arrays.
+    **kwargs
+        ``team=``, ``device=``, ``sharding=``, ``layout=``; anything else is passed to `function`.
+    """
+    where = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
+    sizes = creation._shape(shape)
+    env = environment(where.get("team", "current"), where.get("device"))
+    made = function(*(DistArray._on(node) for node in creation.indices(sizes, dtype, env)), **kwargs)
+    if not isinstance(made, DistArray):
+        made = full(sizes, made, **where)
+    pin = parse_pin(where.get("sharding"), where.get("layout"), made.shape, made.dtype, env)
+    if pin is not None:
+        made = made.reshard(pin)
+    return made
+
+
+# ---------------------------------------------------------------------------------------------- like another array
+
+
+def _like(
+    function: Callable[..., Any], x: Any, args: tuple[Any, ...], dtype: DTypeLike, shape: Any, where: dict[str, Any]
+) -> DistArray:
+    x = as_distarray(x)
+    if not any(value not in (None, "current") for value in where.values()):
+        made: DistArray = function(x, *args, dtype=dtype, shape=shape)
+        return made
+    # Said otherwise: whatever is not said is that of `x`.
+    team = x.team if where["team"] == "current" else where["team"]
+    device = x.device if where["device"] is None else where["device"]
+    maker = {"empty_like": empty, "full_like": full, "ones_like": ones, "zeros_like": zeros}[function.__name__]
+    size = x.shape if shape is None else shape
+    wanted = x.dtype if dtype is None else dtype
+    return maker(  # type: ignore[no-any-return, operator]  # four signatures of one shape
+        size, *args, dtype=wanted, team=team, device=device, sharding=where["sharding"], layout=where["layout"]
+    )
+
+
+def empty_like(
+    x: Any,
+    /,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array with arbitrary elements, like `x` in all that is not said."""
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.empty_like, x, (), dtype, shape, where)
+
+
+def zeros_like(
+    x: Any,
+    /,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array filled with zeros, like `x` in all that is not said."""
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.zeros_like, x, (), dtype, shape, where)
+
+
+def ones_like(
+    x: Any,
+    /,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array filled with ones, like `x` in all that is not said."""
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.ones_like, x, (), dtype, shape, where)
+
+
+def full_like(
+    x: Any,
+    /,
+    fill_value: Any,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """An array with one value, like `x` in all that is not said."""
+    if np.ndim(fill_value):
+        made = empty_like(x, dtype=dtype, device=device, shape=shape, team=team, sharding=sharding, layout=layout)
+        made[...] = fill_value
+        return made
+    value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.full_like, x, (value,), dtype, shape, where)

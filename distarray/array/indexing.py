@@ -1,0 +1,173 @@
+"""Indices with arrays and masks: reading a copy, writing in place, and what depends on counts.
+
+`expr.indexing` says what an index means, `ops.indexing` makes the nodes. What is done here needs values: the positions
+where a mask is true are computed at the call, because shapes depend on their number (B-9).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distarray import config
+from distarray.array import elements
+from distarray.array.views import as_distarray
+from distarray.errors import EnvironmentMismatchError
+from distarray.expr.bind import bind_get, bind_put, normalize_axis, unbox
+from distarray.expr.expr import Expr, source
+from distarray.expr.indexing import Advanced, nonzero_indices
+from distarray.ops import elementwise
+from distarray.ops.indexing import Mode, get_item, put_item, put_mask
+from distarray.ops.indexing import take as _take
+from distarray.types import HostArray, Shape
+
+if TYPE_CHECKING:
+    from distarray.array.array import DistArray
+
+__all__ = ["argwhere", "compress", "extract", "flatnonzero", "nonzero", "picked", "positions", "resolved", "written"]
+
+
+def positions(name: str, mask: Expr) -> tuple[HostArray, ...]:
+    """Where a mask is true, one array of positions for each axis, in C order. Computes the mask.
+
+    Raises
+    ------
+    ValueError
+        If the option ``data-dependent`` says ``raise``.
+    """
+    if config.get("data-dependent") == "raise":
+        raise ValueError(
+            f"{name}: the shape of the result depends on data, and the option data-dependent is 'raise'; set it to "
+            "'counts', or use where(mask, x, other)"
+        )
+    return np.nonzero(elements.fetch(mask))
+
+
+def _is_mask(array: Any) -> bool:
+    return getattr(array.dtype, "kind", None) == "b"
+
+
+def resolved(x: DistArray, index: Advanced) -> Advanced:
+    """`index` with the nodes of its arrays, which live where `x` does; masks stay masks.
+
+    Raises
+    ------
+    EnvironmentMismatchError
+        If an index array lives elsewhere.
+    """
+    env = x._env
+    arrays: list[tuple[int, Any]] = []
+    for axis, array in index.arrays:
+        enter = getattr(type(array), "__dx_node__", None)
+        if enter is not None:
+            node: Expr = enter(array)
+            if node.env != env:
+                raise EnvironmentMismatchError(
+                    f"index: the array lives in {env}, an index array in {node.env}; move one with x.to_team(...) or "
+                    "x.to_device(...)"
+                )
+            array = node
+        elif not isinstance(array, np.ndarray):
+            array = np.asarray(array)
+        arrays.append((axis, array))
+    return index.with_arrays(arrays)
+
+
+def _without_masks(name: str, index: Advanced) -> Advanced:
+    """`index` with positions in the places of its masks."""
+    arrays: list[tuple[int, Any]] = []
+    for axis, array in nonzero_indices(index).arrays:
+        if _is_mask(array):
+            arrays += [(axis + i, where) for i, where in enumerate(positions(name, array))]
+        else:
+            arrays.append((axis, array))
+    return index.with_arrays(arrays)
+
+
+def picked(x: DistArray, index: Advanced) -> DistArray:
+    """``x[index]``: a copy."""
+    node = x.__dx_node__()
+    return x._on(get_item(node, _without_masks("getitem", index)))
+
+
+def written(node: Expr, index: Advanced, value: Any, mode: Mode) -> Expr:
+    """The version after a write at an index with arrays.
+
+    A mask and a value that broadcasts over its true elements need no count; everything else is positions.
+    """
+    masks = [(axis, array) for axis, array in index.arrays if _is_mask(array)]
+    if mode == "set" and len(index.arrays) == len(masks) == 1:
+        ((axis, mask),) = masks
+        seen = index.affine.shape
+        whole = index.affine.is_identity(node.shape)
+        rest = seen[axis + len(mask.shape) :]
+        if axis == 0 and mask.shape and _needs_no_count(value, rest):
+            view = node if whole else bind_get(node, index.affine)
+            new = put_mask(view, mask, value)
+            return new if whole else bind_put(node, index.affine, new)
+    return put_item(node, _without_masks("setitem", index), value, mode)
+
+
+def _needs_no_count(value: Any, rest: Shape) -> bool:
+    shape: Shape = value.shape if hasattr(value, "shape") else np.shape(value)
+    while len(shape) > len(rest) and shape[0] == 1:
+        shape = shape[1:]
+    return len(shape) <= len(rest)
+
+
+# ------------------------------------------------------------------------------------- functions with counts
+
+
+def _true(name: str, x: Any) -> tuple[DistArray, Expr]:
+    x = as_distarray(x)
+    node = x.__dx_node__()
+    return x, node if node.dtype == bool else unbox(name, (elementwise.not_equal(node, 0),)).nodes[0]  # type: ignore[return-value]  # a node
+
+
+def _boxed(x: DistArray, host: HostArray) -> DistArray:
+    return x._on(source(host, x._env))
+
+
+def nonzero(x: Any, /) -> tuple[DistArray, ...]:
+    """Positions of the elements that are not zero, one array per axis. Computes their number."""
+    x, mask = _true("nonzero", x)
+    if not mask.shape:
+        raise ValueError(
+            "Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead. "
+            "If the context of this error is of the form `arr[nonzero(cond)]`, just use `arr[cond]`."
+        )
+    return tuple(_boxed(x, where) for where in positions("nonzero", mask))
+
+
+def argwhere(a: Any, /) -> DistArray:
+    """Positions of the elements that are not zero, one per row."""
+    x, mask = _true("argwhere", a)
+    return _boxed(x, np.stack(positions("argwhere", mask), axis=-1) if mask.shape else _rows_of_nothing(mask))
+
+
+def _rows_of_nothing(mask: Expr) -> HostArray:
+    return np.argwhere(elements.fetch(mask))
+
+
+def flatnonzero(a: Any, /) -> DistArray:
+    """Positions in the flattened array of the elements that are not zero."""
+    return nonzero(as_distarray(a).ravel())[0]
+
+
+def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
+    """The elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
+    x = as_distarray(a)
+    if axis is None:
+        x, axis = x.ravel(), 0
+    axis = normalize_axis(axis, x.ndim)
+    mask = as_distarray(condition)
+    if mask.ndim != 1:
+        raise ValueError("condition must be a 1-d array")
+    (at,) = positions("compress", _true("compress", mask)[1])
+    return _take(x, at, axis=axis)  # type: ignore[no-any-return]  # boxed as x is
+
+
+def extract(condition: Any, arr: Any, /) -> DistArray:
+    """The elements of `arr` where `condition` is true, flattened."""
+    return compress(as_distarray(condition).ravel(), arr)

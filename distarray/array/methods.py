@@ -1,0 +1,336 @@
+"""The methods of numpy's ndarray, each one line to the function of the same name.
+
+``out=`` of a method writes into an array as a ufunc does. Methods that change the array in place (``fill``, ``sort``,
+``partition``) write a new version of its base.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.ops import elementwise, manipulation, reductions
+from distarray.types import AxesLike, DTypeLike
+
+if TYPE_CHECKING:
+    from distarray.array.array import DistArray
+
+__all__ = ["Methods", "into"]
+
+
+def into(out: Any, result: Any) -> Any:
+    """`result`, written into `out` if there is one: what ``out=`` means. Returns what the caller returns."""
+    if out is None:
+        return result
+    from distarray.array.array import DistArray
+
+    if not isinstance(out, DistArray):
+        raise TypeError(f"out must be a DistArray, not {type(out).__name__}")
+    if out.shape != result.shape:
+        raise ValueError(
+            f"output parameter has shape {out.shape}, but the result has {result.shape}; they must be the same"
+        )
+    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+        raise np._core._exceptions._UFuncOutputCastingError(np.add, "same_kind", result.dtype, out.dtype, 0)
+    out[...] = result
+    return out
+
+
+class Methods:
+    """ndarray's methods for `DistArray`."""
+
+    __slots__ = ()
+
+    # --------------------------------------------------------------------------------------------- reductions
+
+    def sum(self: Any, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False) -> Any:
+        """The sum over `axis`."""
+        return into(out, reductions.sum(self, axis, dtype, keepdims=keepdims))
+
+    def prod(self: Any, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False) -> Any:
+        """The product over `axis`."""
+        return into(out, reductions.prod(self, axis, dtype, keepdims=keepdims))
+
+    def mean(self: Any, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False) -> Any:
+        """The mean over `axis`."""
+        return into(out, reductions.mean(self, axis, dtype, keepdims=keepdims))
+
+    def std(
+        self: Any,
+        axis: AxesLike = None,
+        dtype: DTypeLike = None,
+        out: Any = None,
+        ddof: float | None = None,
+        keepdims: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> Any:
+        """The standard deviation over `axis`."""
+        return into(out, reductions.std(self, axis, dtype=dtype, ddof=ddof, correction=correction, keepdims=keepdims))
+
+    def var(
+        self: Any,
+        axis: AxesLike = None,
+        dtype: DTypeLike = None,
+        out: Any = None,
+        ddof: float | None = None,
+        keepdims: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> Any:
+        """The variance over `axis`."""
+        return into(out, reductions.var(self, axis, dtype=dtype, ddof=ddof, correction=correction, keepdims=keepdims))
+
+    def max(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+        """The largest element along `axis`."""
+        return into(out, reductions.max(self, axis, keepdims=keepdims))
+
+    def min(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+        """The smallest element along `axis`."""
+        return into(out, reductions.min(self, axis, keepdims=keepdims))
+
+    def any(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Whether any element along `axis` is true."""
+        return into(out, reductions.any(self, axis, keepdims=keepdims))
+
+    def all(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Whether all elements along `axis` are true."""
+        return into(out, reductions.all(self, axis, keepdims=keepdims))
+
+    def argmax(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """The index of the first largest element along `axis`."""
+        return into(out, reductions.argmax(self, axis, keepdims=keepdims))
+
+    def argmin(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """The index of the first smallest element along `axis`."""
+        return into(out, reductions.argmin(self, axis, keepdims=keepdims))
+
+    def cumsum(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
+        """Partial sums along `axis`."""
+        return into(out, reductions.cumsum(self, axis, dtype))
+
+    def cumprod(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
+        """Partial products along `axis`."""
+        return into(out, reductions.cumprod(self, axis, dtype))
+
+    def trace(
+        self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
+    ) -> Any:
+        """The sum of a diagonal."""
+        return into(out, reductions.sum(self.diagonal(offset, axis1, axis2), -1, dtype))
+
+    # -------------------------------------------------------------------------------------------- elementwise
+
+    def round(self: Any, decimals: int = 0, out: Any = None) -> Any:
+        """Rounded to `decimals` places."""
+        return into(out, elementwise.round(self, decimals))
+
+    def clip(self: Any, min: Any = None, max: Any = None, out: Any = None) -> Any:
+        """Limited to an interval."""
+        return into(out, elementwise.clip(self, min, max))
+
+    def conj(self: Any) -> Any:
+        """The complex conjugate."""
+        return elementwise.conj(self)
+
+    conjugate = conj
+
+    def astype(
+        self: Any,
+        dtype: DTypeLike,
+        order: str = "K",
+        casting: Any = "unsafe",
+        subok: bool = True,
+        copy: bool = True,
+    ) -> Any:
+        """The elements as `dtype`; the array itself if `copy` is false and it has that dtype.
+
+        `order` and `subok` are numpy's; blocks have the layout of their sharding.
+        """
+        wanted = as_dtype(dtype)
+        if not np.can_cast(self.dtype, wanted, casting):
+            raise TypeError(
+                f"Cannot cast array data from {self.dtype!r} to {wanted!r} according to the rule {casting!r}"
+            )
+        return elementwise.astype(self, wanted, copy=copy)
+
+    def copy(self: Any, order: str = "C") -> Any:
+        """An array of the same elements that aliases nothing; nothing is copied until one of the two is written."""
+        return self._on(self.__dx_node__())
+
+    # -------------------------------------------------------------------------------------------------- shape
+
+    def reshape(self: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+        """The same elements with another shape: a view exactly where numpy makes one."""
+        from distarray.array.views import reshape
+
+        return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
+
+    def ravel(self: Any, order: str = "C") -> Any:
+        """The elements in one axis: a view where numpy makes one."""
+        from distarray.array.views import ravel
+
+        return ravel(self, order)
+
+    def flatten(self: Any, order: str = "C") -> Any:
+        """The elements in one axis: a copy."""
+        return self.ravel(order).copy()
+
+    def transpose(self: Any, *axes: Any) -> Any:
+        """The axes in the order `axes`, reversed by default. A view."""
+        if len(axes) == 1 and not hasattr(axes[0], "__index__"):
+            axes = axes[0]
+        return self._view(manipulation.permute_lens(self.shape, axes or None))
+
+    def swapaxes(self: Any, axis1: int, axis2: int) -> Any:
+        """Two axes exchanged. A view."""
+        return self._view(manipulation.permute_lens(self.shape, manipulation.swapaxes_order(self.ndim, axis1, axis2)))
+
+    def squeeze(self: Any, axis: AxesLike = None) -> Any:
+        """Without axes of extent 1. A view."""
+        return self._view(manipulation.squeeze_lens(self.shape, axis))
+
+    def diagonal(self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """A diagonal; a view, read-only as numpy's."""
+        return self._view(manipulation.diagonal_lens(self.shape, offset, axis1, axis2), readonly=True)
+
+    def repeat(self: Any, repeats: Any, axis: int | None = None) -> Any:
+        """Each element `repeats` times."""
+        return manipulation.repeat(self, repeats, axis=axis)
+
+    def resize(self: Any, *shape: Any, refcheck: bool = True) -> None:
+        """Refused: an array here has one size for life."""
+        from distarray.errors import NotSupportedError
+
+        raise NotSupportedError("a DistArray cannot be resized in place; use dx.resize(x, shape), a new array")
+
+    # ---------------------------------------------------------------------------------- order, search, choice
+
+    def take(self: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+        """Elements at integer positions along `axis`."""
+        from distarray.ops.indexing import take
+
+        if mode != "raise":
+            raise ValueError(f"take: mode={mode!r} is not supported; wrap or clip the indices")
+        return into(out, take(self.ravel() if axis is None else self, indices, axis=0 if axis is None else axis))
+
+    def nonzero(self: Any) -> tuple[Any, ...]:
+        """Positions of the elements that are not zero, one array per axis."""
+        from distarray.array.indexing import nonzero
+
+        return nonzero(self)
+
+    def compress(self: Any, condition: Any, axis: int | None = None, out: Any = None) -> Any:
+        """The elements along `axis` where `condition` is true."""
+        from distarray.array.indexing import compress
+
+        return into(out, compress(condition, self, axis))
+
+    def sort(self: Any, axis: int = -1, kind: Any = None, order: None = None, *, stable: bool | None = None) -> None:
+        """Sort along `axis`, in place."""
+        from distarray.ops.sorting import sort
+
+        self[...] = sort(self, axis=axis)
+
+    def argsort(self: Any, axis: int | None = -1, kind: Any = None, order: None = None, **options: Any) -> Any:
+        """The positions that sort along `axis`."""
+        from distarray.ops.sorting import argsort
+
+        return argsort(self.ravel(), axis=0) if axis is None else argsort(self, axis=axis)
+
+    def searchsorted(self: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+        """Where `v` would have to be inserted to keep the order."""
+        from distarray.ops.searching import searchsorted
+
+        return searchsorted(self, v, side=side, sorter=sorter)
+
+    def dot(self: Any, b: Any, out: Any = None) -> Any:
+        """The dot product."""
+        from distarray.ops.contractions import dot
+
+        return into(out, dot(self, b))
+
+    # ------------------------------------------------------------------------------------------------- values
+
+    def fill(self: Any, value: Any) -> None:
+        """Set all elements to one value."""
+        if np.ndim(value):
+            raise ValueError("setting an array element with a sequence.")
+        self[...] = value
+
+    def item(self: Any, *args: Any) -> Any:
+        """An element as a Python number: the only one, or the one at a flat or full index."""
+        if not args:
+            if self.size != 1:
+                raise ValueError("can only convert an array of size 1 to a Python scalar")
+            return self._scalar(lambda host: host.item())
+        index = args[0] if len(args) == 1 else args
+        if isinstance(index, tuple):
+            return self[index].item()
+        at: SupportsIndex = index
+        return self[np.unravel_index(range(self.size)[at], self.shape)].item()
+
+    def tolist(self: Any) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self._host().tolist()
+
+    def tobytes(self: Any, order: Any = "C") -> bytes:
+        """The bytes of the elements in C order."""
+        return bytes(self._host().tobytes(order))
+
+    def tofile(self: Any, fid: str | os.PathLike[str], sep: str = "", format: str = "%s") -> None:
+        """Write the elements to a file, as numpy does."""
+        self._host().tofile(fid, sep, format)
+
+    # ------------------------------------------------------------------------------------------- environments
+
+    def to_team(self: Any, team: Any, sharding: Any = None) -> DistArray:
+        """The array on another team; with None in this process alone. The same array if it lives there."""
+        from distarray.array.conversion import to_team
+
+        return to_team(self, team, sharding)
+
+    def to_device(self: Any, device: str, /, *, stream: Any = None) -> DistArray:
+        """The array on another device of its team. The same array if it lives there."""
+        from distarray.array.conversion import to_device
+
+        return to_device(self, device, stream=stream)
+
+    def reshard(self: Any, sharding: Any) -> DistArray:
+        """The array cut in another way."""
+        from distarray.array.conversion import reshard
+
+        return reshard(self, sharding)
+
+    def with_layout(self: Any, layout: str | Sequence[int]) -> DistArray:
+        """The array with blocks in another memory order; local to each member."""
+        from distarray.array.conversion import with_layout
+
+        return with_layout(self, layout)
+
+    def gather(self: Any, order: Any = "C", out: Any = None, root: int = 0) -> Any:
+        """The whole array as a host array, written into `out` if given."""
+        from distarray.array.conversion import gather
+
+        return gather(self, order=order, out=out, root=root)
+
+    def local(self: Any, member: int = 0) -> Any:
+        """The block that a member holds; in this process it shares memory with the array."""
+        from distarray.array.conversion import local
+
+        return local(self, member)
+
+    def iter_blocks(self: Any, visit: Sequence[str] | None = None) -> Any:
+        """The blocks one after the other: member, global slices, values."""
+        from distarray.array.conversion import iter_blocks
+
+        return iter_blocks(self, visit)
+
+    @property
+    def blocks(self: Any) -> list[Any]:
+        """All blocks, row-major: computed, and brought here where they are elsewhere."""
+        return list(self.iter_blocks())

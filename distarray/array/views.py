@@ -1,0 +1,286 @@
+"""The functions whose results alias their argument, as numpy's do: handles on the same base.
+
+The lenses come from `distarray.ops.manipulation`, which checks what the user wrote; here they become views. The first
+argument may be anything that makes an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from distarray.array.array import DistArray
+from distarray.expr.bind import broadcast_shapes as _common_shape
+from distarray.expr.expr import GET, Environment, Expr
+from distarray.expr.lens import Affine
+from distarray.expr.lens import shares_memory as _lenses_share
+from distarray.ops import creation, manipulation
+from distarray.types import AxesLike, Shape
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "array_split", "broadcast_arrays", "broadcast_to", "diagonal", "dsplit",
+    "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "matrix_transpose", "may_share_memory", "meshgrid",
+    "moveaxis", "permute_dims", "ravel", "real", "reshape", "rollaxis", "rot90", "shares_memory", "split", "squeeze",
+    "swapaxes", "transpose", "unstack", "vsplit",
+]  # fmt: skip
+
+
+def as_distarray(x: Any) -> DistArray:
+    """`x`, or the array that ``asarray`` makes of it."""
+    if isinstance(x, DistArray):
+        return x
+    from distarray.array.conversion import asarray
+
+    return asarray(x)
+
+
+# ---------------------------------------------------------------------------------------------------- axes
+
+
+def permute_dims(x: Any, /, axes: Sequence[SupportsIndex]) -> DistArray:
+    """The axes of `x` in the order `axes`. A view."""
+    x = as_distarray(x)
+    return x._view(manipulation.permute_lens(x.shape, axes))
+
+
+def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> DistArray:
+    """The axes of `a` in the order `axes`, reversed by default. A view."""
+    a = as_distarray(a)
+    return a._view(manipulation.permute_lens(a.shape, axes))
+
+
+def matrix_transpose(x: Any, /) -> DistArray:
+    """The last two axes exchanged. A view."""
+    x = as_distarray(x)
+    return x._view(manipulation.matrix_transpose_lens(x.shape))
+
+
+def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
+    """Axes `source` moved to the places `destination`. A view."""
+    x = as_distarray(x)
+    return x._view(manipulation.permute_lens(x.shape, manipulation.moveaxis_order(x.ndim, source, destination)))
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
+    """`axis` moved to stand before the axis that is now at `start`. A view."""
+    a = as_distarray(a)
+    return a._view(_lens_of(manipulation.rollaxis, a.shape, axis, start))
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
+    """Two axes exchanged. A view."""
+    return as_distarray(a).swapaxes(axis1, axis2)  # type: ignore[no-any-return]  # a method of a DistArray
+
+
+def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
+    """The elements in reverse order along `axis`, all axes by default. A view."""
+    x = as_distarray(x)
+    return x._view(manipulation.flip_lens(x.shape, axis))
+
+
+def flipud(m: Any) -> DistArray:
+    """Reversed along the first axis. A view."""
+    m = as_distarray(m)
+    return m._view(_lens_of(manipulation.flipud, m.shape))
+
+
+def fliplr(m: Any) -> DistArray:
+    """Reversed along the second axis. A view."""
+    m = as_distarray(m)
+    return m._view(_lens_of(manipulation.fliplr, m.shape))
+
+
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:
+    """`k` quarter turns in the plane of `axes`. A view."""
+    m = as_distarray(m)
+    return m._view(manipulation.rot90_lens(m.shape, k, axes))
+
+
+def expand_dims(x: Any, /, axis: AxesLike = 0) -> DistArray:
+    """New axes of extent 1 at the positions `axis` of the result. A view."""
+    x = as_distarray(x)
+    return x._view(manipulation.expand_lens(x.shape, axis))
+
+
+def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
+    """Without the axes `axis`, which must have extent 1; all such axes by default. A view."""
+    x = as_distarray(x)
+    return x._view(manipulation.squeeze_lens(x.shape, axis))
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:
+    """A diagonal of two axes as the new last axis; a view, read-only as numpy's."""
+    return as_distarray(a).diagonal(offset, axis1, axis2)  # type: ignore[no-any-return]
+
+
+# --------------------------------------------------------------------------------------------- broadcasting
+
+
+def broadcast_to(x: Any, /, shape: Sequence[int] | int) -> DistArray:
+    """`x` seen as an array of `shape`; a read-only view, of which only the elements of `x` exist and travel."""
+    x = as_distarray(x)
+    return x._view(manipulation.broadcast_lens(x.shape, manipulation.parse_shape(shape)), readonly=True)
+
+
+def broadcast_arrays(*arrays: Any) -> list[DistArray]:
+    """All arrays as views of their common shape."""
+    views = [as_distarray(x) for x in arrays]
+    shape = _common_shape(*(x.shape for x in views)) if views else ()
+    return [x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views]
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[DistArray]:
+    """Coordinates of a grid from those along its axes: broadcast views.
+
+    ``indexing="xy"`` exchanges the first two axes, as plots want it. `copy` is numpy's; no memory is shared that could
+    be written.
+    """
+    grids: list[DistArray] = creation.meshgrid(*map(as_distarray, arrays), indexing=indexing, sparse=sparse)
+    return grids
+
+
+def _atleast(ndim: int, arrays: Sequence[Any]) -> Any:  # one array or a tuple of them, as numpy
+    function = getattr(manipulation, f"atleast_{ndim}d")
+    results = []
+    for x in map(as_distarray, arrays):
+        results.append(x if x.ndim >= ndim else x._view(_lens_of(function, x.shape)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Each array with at least one axis. Views."""
+    return _atleast(1, arys)
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Each array with at least two axes, new ones first. Views."""
+    return _atleast(2, arys)
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Each array with at least three axes. Views."""
+    return _atleast(3, arys)
+
+
+# -------------------------------------------------------------------------------------------------- reshape
+
+
+def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> DistArray:
+    """The elements of `x` in the same order with another shape; one extent may be -1.
+
+    A view exactly where numpy makes one of a C-ordered array; elsewhere the result is a copy, pinned to the values
+    that `x` has now.
+
+    Parameters
+    ----------
+    order
+        ``"C"``: the last axis runs fastest; ``"F"``: the first one. ``"A"`` means C: values have no memory order.
+    copy
+        True: always a copy. False: a view, or an error.
+
+    Raises
+    ------
+    ValueError
+        If the sizes differ, or with ``copy=False`` if there is no such view.
+    """
+    x = as_distarray(x)
+    new = manipulation.resolve_shape(x.shape, shape)
+    if order in ("C", "A", "K"):
+        return x._reshaped(new, copy)
+    if order != "F":
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    # reshape(x, s, F) = reshape(x.T, s[::-1], C).T
+    return x.T._reshaped(new[::-1], copy).T
+
+
+def ravel(a: Any, order: str = "C") -> DistArray:
+    """The elements of `a` in one axis: a view where numpy makes one."""
+    a = as_distarray(a)
+    return reshape(a, (a.size,), order)
+
+
+# -------------------------------------------------------------------------------------------------- parts
+
+
+def real(x: Any, /) -> DistArray:
+    """The real part; a view."""
+    return as_distarray(x).real
+
+
+def imag(x: Any, /) -> DistArray:
+    """The imaginary part; a view, and zeros for real arrays."""
+    return as_distarray(x).imag
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
+    """The slices along `axis`. Views."""
+    x = as_distarray(x)
+    if not x.ndim:
+        raise ValueError("Input array must be at least 1-d.")
+    first = moveaxis(x, axis, 0)
+    return tuple(first[i, ...] for i in range(first.shape[0]))
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
+    """Parts of `ary` along `axis`, of which the first ones may have one element more. Views."""
+    return _split(manipulation.array_split, ary, indices_or_sections, axis)
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
+    """Equal parts of `ary` along `axis`. Views."""
+    return _split(manipulation.split, ary, indices_or_sections, axis)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
+    """Parts along the second axis, of a vector along the first. Views."""
+    return _split(manipulation.hsplit, ary, indices_or_sections)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
+    """Parts along the first axis. Views."""
+    return _split(manipulation.vsplit, ary, indices_or_sections)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
+    """Parts along the third axis. Views."""
+    return _split(manipulation.dsplit, ary, indices_or_sections)
+
+
+def _split(function: Any, ary: Any, *args: Any) -> list[DistArray]:
+    x = as_distarray(ary)
+    return [x._view(_lens(part)) for part in function(_dummy(x.shape), *args)]
+
+
+def _dummy(shape: Shape) -> Expr:
+    return creation.empty(shape, np.bool_, _NOWHERE)
+
+
+_NOWHERE = Environment(None)
+
+
+def _lens(node: Expr) -> Affine:
+    lens: Affine = node.runtime if node.op is GET else Affine.identity(node.shape)
+    return lens
+
+
+def _lens_of(function: Any, shape: Shape, *args: Any) -> Affine:
+    """The lens through which a function of `distarray.ops.manipulation` reads an array of `shape`."""
+    return _lens(function(_dummy(shape), *args))
+
+
+# ---------------------------------------------------------------------------------------------- shared memory
+
+
+def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """Whether two arrays have an element in common: views of one base that overlap. Computes nothing."""
+    if not isinstance(a, DistArray) or not isinstance(b, DistArray) or a._base is not b._base:
+        return False
+    shape = a._base.current.shape
+    return _lenses_share(shape, a._lens, b._lens)
+
+
+def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """`shares_memory`, which is exact here."""
+    return shares_memory(a, b)

@@ -1,0 +1,1 @@
+"""How it is computed, for people to read: plans explained, shardings drawn. Nothing here runs unless asked to."""

@@ -1,0 +1,295 @@
+"""Reading and writing at integer positions, and through masks where no shape depends on them.
+
+Indices are parsed by `expr.indexing.parse_index`; what is left here is to make nodes. Index arrays of the host are
+checked where they enter; others by the kernel that reads them. What needs the number of true elements of a mask first
+(reading ``x[mask]``, ``nonzero``) is not here: whoever can evaluate does it and calls `Advanced.with_arrays`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from distarray.expr.affine import Affine
+from distarray.expr.bind import (
+    bind,
+    bind_create,
+    bind_get,
+    bind_map,
+    bind_put,
+    bind_reshape,
+    broadcast_shapes,
+    literal,
+    normalize_axis,
+    unbox,
+)
+from distarray.expr.expr import Environment, Expr
+from distarray.expr.indexing import Advanced, Basic, check_indices
+from distarray.expr.op import CATALOGUE, Op, declare
+from distarray.ops.creation import FULL, fill_value_of
+from distarray.ops.elementwise import add, astype, less, where
+from distarray.ops.families import Array, one_array
+from distarray.types import Shape
+
+__all__ = ["Mode", "get_item", "put_item", "put_mask", "take", "take_along_axis"]
+
+#: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
+TAKE = declare("take", "take", may_raise=True)
+#: params: those of `TAKE`, and the mode. operands: (base, value, an index per axis)
+TAKE_PUT = declare("take_put", "take_put", may_raise=True)
+TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... j | i: whole", may_raise=True)
+
+#: What a written value does to what stands there. Of repeated indices all add, and the last one is set.
+Mode: TypeAlias = Literal["set", "add", "subtract", "multiply", "divide", "power", "min", "max"]
+
+_UFUNC = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "power": np.power,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def _index_node(array: Any, n: int, axis: int, env: Environment) -> Expr:
+    """An index array as a node of i64 positions that count from the front.
+
+    Raises
+    ------
+    IndexError
+        If a position is outside of the axis, where it can be seen without computing.
+    """
+    if not isinstance(array, Expr):
+        enter = getattr(type(array), "__dx_node__", None)
+        if enter is None:
+            return literal(check_indices(np.asarray(array), n, axis).astype(np.int64, copy=False), env, "index")
+        array = enter(array)
+    node = unbox("index", (array,), env).nodes[0]
+    assert type(node) is Expr
+    if node.memo is not None and node.memo.on_client and isinstance(node.memo.blocks[0], np.ndarray):
+        return literal(check_indices(node.memo.blocks[0], n, axis).astype(np.int64, copy=False), env, "index")
+    if node.dtype.kind == "u":
+        return astype(node, np.int64)  # type: ignore[no-any-return]  # a node gives a node
+    node = astype(node, np.int64, copy=False)
+    return where(less(node, 0), add(node, n), node)  # type: ignore[no-any-return]  # a node gives a node
+
+
+def _parts(node: Expr, parsed: Advanced) -> tuple[Expr, tuple[int, ...], list[Expr], int]:
+    """The basic view, the axes that arrays run over, the arrays as nodes, and their number of broadcast axes."""
+    assert parsed.index_shape is not None, "masks are replaced by their positions first"
+    view = bind_get(node, parsed.affine)
+    axes = parsed.axes
+    arrays = [_index_node(array, view.shape[axis], axis, node.env) for axis, array in parsed.arrays]
+    return view, axes, arrays, len(parsed.index_shape)
+
+
+def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
+    """``x[index]`` for a parsed index whose masks have been replaced by positions."""
+    if isinstance(parsed, Basic):
+        return bind_get(node, parsed.affine)
+    view, axes, arrays, n_index = _parts(node, parsed)
+    assert parsed.shape is not None
+    found = bind(TAKE, (view, *arrays), parsed.shape, node.dtype, (axes, parsed.position, n_index))
+    assert type(found) is Expr
+    return found
+
+
+def put_item(node: Expr, parsed: Basic | Advanced, value: Array, mode: Mode = "set") -> Expr:
+    """A new version of `node` with `value` written at a parsed index whose masks have been replaced by positions.
+
+    Parameters
+    ----------
+    value
+        Array, scalar or host data; broadcasts to the shape that reading would have, and is cast as numpy casts.
+    mode
+        What is done with it; see `Mode`.
+
+    Raises
+    ------
+    ValueError
+        If the value does not broadcast; numpy's text.
+    TypeError
+        If an update gives a dtype that does not fit into `node`'s, as in numpy's in-place operators.
+    """
+    shape = parsed.shape
+    assert shape is not None
+    written = _value(node, value, shape, mode)
+    if isinstance(parsed, Basic):
+        if 0 in shape:
+            return node
+        if mode != "set":
+            current = bind_get(node, parsed.affine)
+            written = astype(bind_map(_map_of(mode), (current, written)), node.dtype, copy=False)
+        return bind_put(node, parsed.affine, written)
+    view, axes, arrays, n_index = _parts(node, parsed)
+    if 0 in shape:
+        return node
+    params = (axes, parsed.position, n_index, mode)
+    new = bind(TAKE_PUT, (view, written, *arrays), view.shape, node.dtype, params)
+    assert type(new) is Expr
+    return new if view is node else bind_put(node, parsed.affine, new)
+
+
+def _map_of(mode: Mode) -> Op:
+    return CATALOGUE[{"min": "minimum", "max": "maximum", "power": "pow"}.get(mode, mode)]
+
+
+def _updated(old: np.dtype[Any], value: np.dtype[Any], mode: Mode) -> np.dtype[Any]:
+    dtype = _UFUNC[mode](np.ones((0,), old), np.ones((0,), value)).dtype
+    if not np.can_cast(dtype, old, "same_kind"):
+        raise TypeError(
+            f"Cannot cast ufunc '{_UFUNC[mode].__name__}' output from {dtype!r} to {old!r} with casting rule 'same_kind'"
+        )
+    return dtype
+
+
+def _value(node: Expr, value: Array, shape: Shape, mode: Mode) -> Expr:
+    """A written value as a node that broadcasts to `shape`; of `node`'s dtype, unless an update promotes it."""
+    (held,) = unbox("setitem", (value,), node.env).nodes
+    if type(held) is not Expr:
+        # a Python scalar takes the array's dtype, and must fit
+        kind = node.dtype if mode == "set" else _UFUNC[mode](np.ones((0,), node.dtype), held).dtype
+        scalar = fill_value_of(held, kind)
+        held = bind_create(FULL, (), scalar.dtype, node.env, (), scalar)
+    own = held.shape
+    while len(own) > len(shape) and own[0] == 1:
+        own = own[1:]  # numpy drops leading axes of extent 1
+    if len(own) > len(shape) or any(n not in (1, m) for n, m in zip(own[::-1], shape[::-1])):
+        raise ValueError(
+            f"shape mismatch: value array of shape {held.shape} could not be broadcast to indexing result of shape {shape}"
+        )
+    held = bind_reshape(held, own)
+    if mode == "set":
+        cast = astype(held, node.dtype, copy=False)
+        assert type(cast) is Expr
+        return cast
+    _updated(node.dtype, held.dtype, mode)
+    return held
+
+
+def put_mask(node: Expr, mask: Array, value: Array) -> Expr:
+    """A new version of `node` with `value` where `mask` is true.
+
+    The count of true elements is not needed: `value` is a scalar or has one element, or broadcasts over the axes of
+    `node` that the mask does not have.
+
+    Parameters
+    ----------
+    mask
+        Boolean, of the shape of the first axes of `node`.
+    """
+    (held,) = unbox("setitem", (mask,), node.env).nodes
+    assert type(held) is Expr
+    m = held.ndim
+    if held.shape != node.shape[:m]:
+        axis = next((a for a in range(min(m, node.ndim)) if held.shape[a] != node.shape[a]), None)
+        if axis is None:
+            raise IndexError(f"too many indices for array: array is {node.ndim}-dimensional, but {m} were indexed")
+        raise IndexError(
+            f"boolean index did not match indexed array along axis {axis}; size of axis is {node.shape[axis]} but size "
+            f"of corresponding boolean axis is {held.shape[axis]}"
+        )
+    rest = node.shape[m:]
+    written = _value(node, value, (1, *rest), "set")
+    if written.ndim > len(rest):
+        written = bind_reshape(written, written.shape[1:])
+    lens = Affine.identity(held.shape)
+    for axis in range(m, node.ndim):
+        lens = lens.expanded(axis)
+    chosen = where(bind_get(held, lens), written, node)
+    assert type(chosen) is Expr
+    return chosen
+
+
+def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "raise") -> Array:
+    """Elements of `x` at `indices` along `axis`, whose axes take its place; of the flattened array by default.
+
+    Parameters
+    ----------
+    mode
+        For indices outside of the axis: ``raise``, ``wrap`` or ``clip``.
+    """
+    node, box = one_array("take", x) if not _is_host(x) else _adopt(x, indices)
+    if axis is None:
+        node = bind_reshape(node, (node.size,))
+        axis = 0
+    axis = normalize_axis(axis, node.ndim)
+    n = node.shape[axis]
+    if type(indices) in (bool, int):
+        indices = np.asarray(indices)
+    if mode != "raise":
+        indices = _confined(indices, n, mode)
+    index = _integers(indices)
+    shape = tuple(np.shape(index)) if not hasattr(index, "shape") else tuple(index.shape)
+    if n == 0 and math.prod(shape) and math.prod(node.shape[:axis] + node.shape[axis + 1 :]):
+        raise IndexError("cannot do a non-empty take from an empty axes.")
+    positions = _index_node(index, n, axis, node.env)
+    result = (*node.shape[:axis], *shape, *node.shape[axis + 1 :])
+    return box(bind(TAKE, (node, positions), result, node.dtype, ((axis,), axis, len(shape))))
+
+
+def _is_host(x: Array) -> bool:
+    return type(x) is not Expr and not hasattr(type(x), "__dx_node__")
+
+
+def _adopt(x: Array, indices: Array) -> tuple[Expr, Any]:
+    operands = unbox("take", (np.asarray(x), indices))
+    node = operands.nodes[0]
+    assert type(node) is Expr
+    return node, operands.box
+
+
+def _integers(indices: Array) -> Array:
+    """Index arrays as they are, host data as an array of integers."""
+    array = indices if hasattr(indices, "dtype") else np.asarray(indices)
+    if getattr(array, "size", 1) == 0 and not hasattr(indices, "dtype"):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iub":
+        raise TypeError(f"Cannot cast array data from {array.dtype!r} to dtype('int64') according to the rule 'safe'")
+    if array.dtype.kind == "b":
+        return array.astype(np.int64) if isinstance(array, np.ndarray) else astype(array, np.int64)
+    return array
+
+
+def _confined(indices: Array, n: int, mode: str) -> Array:
+    from distarray.ops.elementwise import clip, remainder
+
+    if mode not in ("wrap", "clip"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    if _is_host(indices):
+        array = np.asarray(indices)
+        return array % n if mode == "wrap" else np.clip(array, 0, n - 1)
+    return remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
+
+
+def take_along_axis(x: Array, indices: Array, /, *, axis: int | None = -1) -> Array:
+    """For each position of the other axes, the elements of `x` along `axis` that `indices` name there.
+
+    The other axes broadcast. Without an axis both are flattened.
+    """
+    from distarray.ops.manipulation import moveaxis
+
+    operands = unbox("take_along_axis", (x, indices))
+    node, index = operands.nodes
+    if type(node) is not Expr or type(index) is not Expr or index.dtype.kind not in "iu":
+        raise IndexError("`indices` must be an integer array")
+    if axis is None:
+        if index.ndim != 1:
+            raise ValueError("when axis=None, `indices` must have a single dimension.")
+        node = bind_reshape(node, (node.size,))
+        axis = 0
+    if index.ndim != node.ndim:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    axis = normalize_axis(axis, node.ndim)
+    node = moveaxis(node, axis, -1)
+    index = moveaxis(_index_node(index, node.shape[-1], axis, node.env), axis, -1)
+    try:
+        lead = broadcast_shapes(node.shape[:-1], index.shape[:-1])
+    except ValueError as error:
+        raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together: {error}") from None
+    found = bind(TAKE_ALONG_AXIS, (node, index), (*lead, index.shape[-1]), node.dtype)
+    return operands.box(moveaxis(found, -1, axis))
