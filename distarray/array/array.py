@@ -18,6 +18,7 @@ from distarray.array import elements, window, writes
 from distarray.array.base import Base, read
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
+from distarray.expr import bind
 from distarray.expr.bind import bind_get, bind_reshape
 from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
@@ -530,3 +531,13 @@ def _check_gather(x: DistArray) -> None:
     warn = config.get("gather-warn-bytes")
     if warn is not None and n > warn:
         warnings.warn(f"gathering {n} bytes into this process (gather-warn-bytes = {warn})", stacklevel=3)
+
+
+def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:
+    """Operations on numbers and lists alone take place in the current environment."""
+    from distarray.array.environment import environment
+
+    return environment(), DistArray._on
+
+
+bind.adopt = _adopted

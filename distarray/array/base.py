@@ -7,6 +7,8 @@ functional: that a new version may take over the buffers of the old one is found
 
 from __future__ import annotations
 
+from typing import Any
+
 from distarray.errors import DeletedArrayError
 from distarray.expr.bind import bind_create, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Expr, Scalar
@@ -64,6 +66,11 @@ class Base:
         self.expr = None
         self.slot = None
         self.version += 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from distarray.array.pickling import reduce_base
+
+        return reduce_base(self)
 
 
 def read(expr: Expr, lens: Lens) -> Expr:

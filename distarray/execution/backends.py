@@ -15,8 +15,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -28,7 +29,17 @@ from distarray.execution.elementwise import loop_dtypes, numpy_name
 if TYPE_CHECKING:
     from distarray.execution.program import Program, Reduction
 
-__all__ = ["NUMPY", "Backend", "Device", "Layout", "axes_by_stride", "backend_for", "no_host_copies", "parse_device", "transport"]
+__all__ = [
+    "NUMPY",
+    "Backend",
+    "Device",
+    "Layout",
+    "axes_by_stride",
+    "backend_for",
+    "no_host_copies",
+    "parse_device",
+    "transport",
+]
 
 DType = np.dtype[Any]
 Block = Any  # an array of a backend: they share no base class
@@ -37,7 +48,8 @@ Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermos
 _DEVICE = re.compile(r"(cpu)|(cuda)(?::(\d+))?|(strict)(?::([12]))?")
 
 
-class Device(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Device:
     """A parsed device string.
 
     Attributes
@@ -152,8 +164,9 @@ def backend_for(device: str, member: int = 0, local_rank: int | None = None) -> 
     """
     if device == "cpu":
         return NUMPY
-    kind, index = parse_device(device)
-    if kind == "strict":
+    parsed = parse_device(device)
+    index = parsed.index
+    if parsed.kind == "strict":
         return _strict(member % 2 + 1 if index is None else index)
     return _cupy((member if local_rank is None else local_rank) if index is None else index, index is None)
 

@@ -62,19 +62,21 @@ class BufferPool:
         shape, dtype
             Of the array.
         layout
-            ``"C"``, ``"F"``, or the axes from outermost to innermost.
+            ``"C"``, ``"F"``, or the axes from outermost to innermost; ``()`` is ``"C"`` too.
         """
-        shape, dtype = tuple(shape), np.dtype(dtype)
-        nbytes = math.prod(shape) * dtype.itemsize
-        axes = range(len(shape)) if layout == "C" else range(len(shape))[::-1] if layout == "F" else tuple(layout)
+        dtype = np.dtype(dtype)
+        extents = tuple(shape)
+        nbytes = math.prod(extents) * dtype.itemsize
+        natural = tuple(range(len(extents)))
+        axes = natural if layout in ("C", ()) else natural[::-1] if layout == "F" else tuple(int(a) for a in layout)
         if nbytes < SMALLEST:
-            if layout == "C" or layout == "F":
-                return np.empty(shape, dtype, order=layout)
-            return np.empty([shape[a] for a in axes], dtype).transpose(np.argsort(axes))
-        strides, step = [0] * len(shape), dtype.itemsize
+            if axes == natural:
+                return np.empty(extents, dtype)
+            return np.empty([extents[a] for a in axes], dtype).transpose([axes.index(a) for a in natural])
+        strides, step = [0] * len(extents), dtype.itemsize
         for axis in reversed(axes):
-            strides[axis], step = step, step * shape[axis]
-        return np.asarray(_Lease(self, self._memory(_size_class(nbytes)), shape, dtype, tuple(strides)))
+            strides[axis], step = step, step * extents[axis]
+        return np.asarray(_Lease(self, self._memory(_size_class(nbytes)), extents, dtype, tuple(strides)))
 
     def trim(self, nbytes: int = 0) -> None:
         """Free idle memory, the longest unused first, until at most `nbytes` lie idle."""

@@ -237,6 +237,8 @@ class ClusterExecutor:
                         del todo[key]
                     else:
                         error = future._state.exception
+                        # Futures of one key share a state: the next attempt would find it failed already.
+                        future.release()
                 await self.client.scheduler.distarray_adopt(pairs=[(key, names[key]) for key in here])
                 futures |= here
             if not todo:

@@ -182,8 +182,8 @@ class CupyBackend:
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
         shape = tuple(shape)
         with self.device:  # CuPy recycles memory by itself
-            if layout in ("C", "F"):
-                return self.cupy.empty(shape, dtype, order=layout)
+            if layout in ("C", "F", ()):
+                return self.cupy.empty(shape, dtype, order=layout or "C")
             axes = [int(a) for a in layout]
             return self.cupy.empty([shape[a] for a in axes], dtype).transpose([axes.index(a) for a in range(len(axes))])
 
@@ -269,10 +269,9 @@ class CupyBackend:
             r: self.cupy.broadcast_to(registers[r], shape)
             for r in (*program.outputs, *(r.register for r in program.reductions))
         }
-        if len(outputs) > 1:
-            whole |= {r: whole[r].copy() for r in set(program.outputs) if r < program.n_inputs}
+        if outputs:
+            whole = {r: x.copy() if r < program.n_inputs else x for r, x in whole.items()}
         reduced = [whole[r.register] for r in program.reductions]
-        reduced = [x.copy() if r.register < program.n_inputs and outputs else x for r, x in zip(program.reductions, reduced)]
         for r, out in zip(program.outputs, outputs, strict=True):
             out[...] = whole[r]
         return reduced

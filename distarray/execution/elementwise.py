@@ -131,9 +131,7 @@ def is_exact(name: str, dtypes: tuple[DType, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def loop_dtypes(
-    name: str, operands: tuple[DType | type, ...], dtype: DType
-) -> tuple[DType | None, ...]:
+def loop_dtypes(name: str, operands: tuple[DType | type, ...], dtype: DType) -> tuple[DType | None, ...]:
     """The dtypes to which numpy casts the operands; None where a function takes any.
 
     Parameters
@@ -156,7 +154,7 @@ def loop_dtypes(
         return (None,) * len(operands)
     ufunc = _ufunc(name)
     known = [np.dtype(bool) if d is bool else d for d in operands]  # bool is not weak
-    resolved = ufunc.resolve_dtypes((*known, *[None] * ufunc.nout))  # type: ignore[arg-type]  # types are weak
+    resolved = ufunc.resolve_dtypes((*known, *[None] * ufunc.nout))
     return tuple(resolved[: ufunc.nin])
 
 

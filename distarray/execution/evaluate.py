@@ -21,6 +21,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from dask._task_spec import Alias, DataNode
 
 from distarray import config
 from distarray.execution import counters
@@ -41,10 +42,10 @@ __all__ = [
     "blocks_of",
     "evaluate",
     "fetch",
+    "graph_of",
     "plan_cache_clear",
     "plan_cache_info",
     "plan_of",
-    "tasks_of",
 ]
 
 LOCK = threading.RLock()
@@ -366,7 +367,7 @@ def _place(node: Expr, env: Environment, executor: Any) -> None:
     limits = limits_of(env)
     pin = node.pin
     if pin is None:
-        if node.nbytes <= limits.block or env.size == 1 and env.device == "cpu":
+        if node.nbytes <= limits.block or node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
             return
         axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
         mesh = _mesh(env)
@@ -451,9 +452,38 @@ def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
     return plan, graph, env
 
 
-def tasks_of(node: Expr) -> tuple[Lowered, Sharding, list[Any]]:
-    """Tasks that compute one node and change no handle: what the Dask collection protocol shows."""
-    plan, graph, env = plan_of([node])
-    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}")
-    (sharding, refs), = [lowered.outputs[i] for i in plan.outputs]
-    return lowered, sharding, refs
+def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
+    """A Dask graph that computes one node and changes no handle: versions are pinned, nothing is donated or kept.
+
+    Returns
+    -------
+    name
+        The results have the keys ``(name, *tile)``.
+    graph
+        Nodes of ``dask._task_spec`` by key, and Futures under their own keys.
+    sharding
+        How the results tile the array.
+    """
+    run = f"{_process}-{next(_runs)}"
+    name = f"dx-{node.op.name}-{run}"
+    graph: dict[Any, Any] = {}
+    if node.memo is not None:
+        sharding, refs = node.memo.sharding, list(node.memo.blocks)
+    else:
+        plan, nodes, env = plan_of([node])
+        lowered = lower(plan, nodes, env, run)
+        graph.update(lowered.tasks)
+        for leaf in nodes.nodes:
+            if leaf.memo is not None and is_cluster(env) and not leaf.memo.on_client:
+                graph.update({b.key: b for b in leaf.memo.blocks if not isinstance(b, np.ndarray)})
+        ((sharding, refs),) = lowered.outputs.values()
+    for tile, ref in zip(sharding.tiles(), refs, strict=True):
+        key = (name, *tile)
+        if isinstance(ref, tuple):
+            graph[key] = Alias(key, target=ref)
+        elif hasattr(ref, "key"):
+            graph[ref.key] = ref
+            graph[key] = Alias(key, target=ref.key)
+        else:
+            graph[key] = DataNode(key, ref)
+    return name, graph, sharding

@@ -209,7 +209,7 @@ def _lower_put(low: _Lowering, draft: _Draft) -> None:
     node = low.graph.nodes[i]
     below = low.located[draft.base]
     at = low.located[i]
-    at.refs, at.on_client, at.members = list(below.refs), below.on_client, below.members
+    low._inherit(at, below, {number for number, *_, sources in draft.extra if sources}, draft.inplace)
     spec = StageSpec(
         None, (), (node.dtype,), device=low.env.device, where=low._where(stage), name="take_put", params=node.params
     )
@@ -229,11 +229,12 @@ def _lower_put(low: _Lowering, draft: _Draft) -> None:
     for (number, _, _, member, sources), parts in zip(draft.extra, parts_of, strict=True):
         if not sources:
             continue
+        inplace = draft.inplace and number not in below.shared
         key = low._emit(
-            "tile", "take_put", tasks.put_join, (spec, member, draft.inplace, below.refs[number], *parts), member, number
+            "tile", "take_put", tasks.put_join, (spec, member, inplace, below.refs[number], *parts), member, number
         )
-        if draft.inplace:
-            low._wait_for_readers(key, draft.base, number)
+        if inplace:
+            low._wait_for_readers(key, below.refs[number])
         at.refs[number] = key
 
 

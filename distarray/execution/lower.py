@@ -22,7 +22,7 @@ from distarray import config
 from distarray.execution import program as programs
 from distarray.execution import tasks
 from distarray.execution.backends import backend_for
-from distarray.execution.route import Arguments, Key, Located, Routes, Transfer, Want
+from distarray.execution.route import Arguments, Key, Located, Routes, Transfer, Want, key_of
 from distarray.execution.tasks import Finish, Part, Read, Region, StageSpec, TileSpec
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.lens import Affine
@@ -431,8 +431,7 @@ class _Lowering:
         partials: list[dict[tuple[int, ...], list[tuple[Any, int]]]] = [{} for _ in stage.combines]
         if stage.write is not None:
             at, below = self.located[stage.write[1]], self.located[draft.base]
-            at.refs = list(below.refs)
-            at.on_client, at.members = below.on_client, below.members
+            self._inherit(at, below, {number for _, number in draft.base_tiles}, draft.inplace)
         if draft.inplace:
             for tile in draft.tiles:
                 for want in tile.wants:
@@ -464,7 +463,7 @@ class _Lowering:
             self._readers(key, args, draft, t)
             for (_, i), arg in zip(stage.stores, reuse, strict=True):
                 if arg >= 0:
-                    self._wait_for_readers(key, self.inplace[i], tile.number)
+                    self._wait_for_readers(key, self.located[self.inplace[i]].refs[tile.number])
             n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
             keys = self._results(key, n_results, tile.member, tile.number)
             for k, (_, i) in enumerate(stage.stores):
@@ -506,6 +505,13 @@ class _Lowering:
         return self._emit(
             "tile", f"{name}-border", tasks.run_program, (spec, border, *args.given, first), tile.member, tile.number
         )
+
+    def _inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
+        """A new version begins as the old one; tiles that it does not touch stay shared, unless the old one ends here."""
+        at.refs = list(below.refs)
+        at.on_client, at.members = below.on_client, below.members
+        at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
+        at.shared -= touched
 
     def _name(self, stage: Stage) -> str:
         nodes = self.graph.nodes
@@ -606,16 +612,17 @@ class _Lowering:
             r.node == draft.base and not (r.lens.terms == lens.terms and r.lens.shape == lens.shape)
             for r in draft.readings
         )
-        return (arg, here, draft.inplace, whole), hazard
+        inplace = draft.inplace and number not in below.shared
+        return (arg, here, inplace, whole), hazard
 
     def _readers(self, key: Key, args: Arguments, draft: _Draft, t: int) -> None:
         for at in args.direct:
             self.routes.readers.setdefault(at, []).append(key)
-        if draft.inplace and t >= 0:
-            self._wait_for_readers(key, draft.base, draft.base_tiles[t][1])
+        if draft.inplace and t >= 0 and draft.base_tiles[t][1] not in self.located[draft.base].shared:
+            self._wait_for_readers(key, self.located[draft.base].refs[draft.base_tiles[t][1]])
 
-    def _wait_for_readers(self, key: Key, node: int, number: int) -> None:
-        waits = {k for k in self.routes.readers.get((node, number), ()) if k != key}
+    def _wait_for_readers(self, key: Key, ref: Any) -> None:
+        waits = {k for k in self.routes.readers.get(key_of(ref), ()) if k != key}
         if waits:
             self.out.after.setdefault(key, set()).update(waits)
 

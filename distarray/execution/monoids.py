@@ -169,7 +169,7 @@ class _Fold(Monoid):
             state = self.state(dtype)
             if len(axes) == block.ndim:
                 return _kept(self.total(block, state), block.ndim)
-            return self.ufunc.reduce(block, axis=axes, dtype=state, keepdims=True)
+            return self.ufunc.reduce(block, axis=axes, dtype=_loop_dtype(state), keepdims=True)
         xp = _namespace(block)
         if self.function in ("any", "all"):
             return getattr(xp, self.function)(block, axis=axes, keepdims=True)
@@ -182,13 +182,18 @@ class _Fold(Monoid):
 
     def total(self, block: Array, dtype: DType) -> Any:
         # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
-        return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=dtype)
+        return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=_loop_dtype(dtype))
 
     def fold(self, totals: Array) -> Any:
         return self.ufunc.reduce(totals)
 
     def _copied(self, partial: Partial) -> Partial:
         return partial.copy() if type(partial) is np.ndarray else partial
+
+
+def _loop_dtype(dtype: DType) -> DType | None:
+    """What chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
+    return None if dtype.kind in "mM" else dtype
 
 
 @dataclass(frozen=True)

@@ -320,7 +320,7 @@ class Program:
                 entries = tuple(len(of) + x.index if isinstance(x, Scalar) else x for x in i.inputs)
                 found.append(Call(self.n_inputs + k, function, entries, i.dtype))
             self._remember(("calls", dtypes), found)
-        return found  # type: ignore[no-any-return]
+        return found
 
     @cached_property
     def is_rooted(self) -> bool:
@@ -518,7 +518,8 @@ class _SlicedRun:
             and all(a.flags.c_contiguous for _, a in self.streams)
             and all(r.is_total(self.shape) for r in self.program.reductions)
         ):
-            cut = next((axis for axis, (e, n) in enumerate(zip(self.slice, self.box, strict=True)) if e < n), 0)
+            # Axes before the last one that is cut are walked step by step.
+            cut = max((axis for axis, (e, n) in enumerate(zip(self.slice, self.box, strict=True)) if e < n), default=0)
             if math.prod(self.box[:cut]) == 1 or self.box[cut] % self.slice[cut] == 0:
                 self.streams = [(entry, a.reshape(-1)) for entry, a in self.streams]
                 self.box, self.slice = (math.prod(self.box),), (math.prod(self.slice),)
@@ -609,6 +610,7 @@ class _TotalAccumulator:
         self.n += 1
 
     def result(self) -> Partial:
+        assert self.n == len(self.parts)
         return np.asarray(self.monoid.fold(self.parts)).reshape(self.shape)
 
 

@@ -50,6 +50,9 @@ class Located:
         Whether the one block is an array of this process: it travels with the tasks that read it.
     create
         The node, if it is made on the spot wherever it is read.
+    shared
+        Numbers of the tiles whose block is that of an older version too: a write leaves tiles that it does not touch as
+        they are.
     """
 
     sharding: Sharding
@@ -60,6 +63,7 @@ class Located:
     create: Expr | None = None
     boundaries: tuple[tuple[int, ...], ...] = ()
     members: list[int] = field(default_factory=list)
+    shared: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.boundaries = self.sharding.boundaries(self.shape)
@@ -119,8 +123,8 @@ class Routes:
         self.stage = -1
         self.packed_bytes = 0
         self._moved: set[tuple[Any, int]] = set()
-        #: Keys of the tasks that read a block directly: (node, tile number) -> keys.
-        self.readers: dict[tuple[int, int], list[Key]] = {}
+        #: Keys of the tasks that read a block directly, by the block: versions share the tiles that no write touched.
+        self.readers: dict[Any, list[Key]] = {}
 
     # ------------------------------------------------------------------------------------------ first pass
 
@@ -166,7 +170,7 @@ class Routes:
             frame = at.box(tile)
             if number not in want.private:
                 arg = args.ref(at.refs[number])
-                args.direct.append((want.node, number))
+                args.direct.append(key_of(at.refs[number]))
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
             piece = self._piece(want.node, number, want.member, tile)
@@ -216,7 +220,7 @@ class Routes:
         else:
             slices = tuple(relative(b, frame) for b in piece.union)
             piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source)
-            self.readers.setdefault((node, number), []).append(piece.ref)
+            self.readers.setdefault(key_of(ref), []).append(piece.ref)
             self.packed_bytes += n * at.dtype.itemsize
         if source != member:
             first = union([(b[0],) for b in piece.union]) if frame else []
@@ -248,7 +252,7 @@ class Arguments:
     def __init__(self) -> None:
         self.given: list[Any] = []
         self.generated: list[Generate] = []
-        self.direct: list[tuple[int, int]] = []
+        self.direct: list[Any] = []
         self.remote: set[int] = set()
         self._number: dict[Any, int] = {}
         self._generated: dict[Any, int] = {}

@@ -62,6 +62,10 @@ def _identity(node: Expr) -> Any:
     return node
 
 
+#: Where operations on host data alone take place and how their results are boxed; the array layer assigns it.
+adopt: Callable[[], tuple[Environment, Box]] | None = None
+
+
 class Operands:
     """The unboxed operands of one operation.
 
@@ -119,7 +123,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
     EnvironmentMismatchError
         If two operands live in different environments; names every operand.
     TypeError
-        If nothing among `args` is an array.
+        If nothing among `args` is an array, and no array layer is there to adopt host data (`adopt`).
     """
     nodes: list[Any] = []
     box: Box | None = None
@@ -155,7 +159,12 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
             "x.to_device(...)"
         )
     if env is None:
-        raise TypeError(f"{name}: none of the operands is a DistArray")
+        if adopt is None or not args:
+            raise TypeError(f"{name}: none of the operands is a DistArray")
+        # numpy scripts call functions on numbers and lists too
+        env, box = adopt()
+        nodes = [literal(n, env, f"{name}, operand {i}") for i, n in enumerate(nodes)]
+        return Operands(nodes, env, box)
     if plain:
         for i, n in enumerate(nodes):
             if type(n) is not Expr and type(n) not in _SCALARS:

@@ -413,7 +413,7 @@ def concat(
         nodes = [bind_reshape(n, (n.size,)) for n in nodes]
         axis = 0
     ndim = nodes[0].ndim
-    if any(n.ndim == 0 for n in nodes):
+    if ndim == 0:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
     axis = normalize_axis(axis, ndim)
     for i, n in enumerate(nodes):
@@ -794,7 +794,7 @@ def triu(x: Array, /, *, k: int = 0) -> Array:
 def _triangle(name: str, x: Array, k: int) -> Array:
     node, box = one_array(name, x)
     if node.ndim == 0:
-        raise ValueError(f"{name}: the array needs at least one axis, as in numpy")
+        raise TypeError(f"{name}: the array needs at least one axis")
     if node.ndim == 1:
         # numpy: a vector is every row of a square matrix
         node = bind_get(node, broadcast_lens(node.shape, (node.shape[0], node.shape[0])))

@@ -214,7 +214,9 @@ def _moments(
         # var(x) = var(real x) + var(imag x): moments are of real numbers
         x = _astype(x, wanted, copy=False)
         parts = [_reduce(VAR, part(x), axis, keepdims, None, float(less)) for part in (real, imag)]
-        return add(*parts) if op is VAR else sqrt(add(*parts))
+        total = add(*parts) if op is VAR else sqrt(add(*parts))
+        # numpy: a complex dtype is that of the result too, if asked for
+        return total if dtype is None else _astype(total, dtype)
     return _reduce(op, x, axis, keepdims, dtype, float(less))
 
 

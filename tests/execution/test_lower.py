@@ -35,14 +35,6 @@ def value_of(node: Expr) -> np.ndarray:
 
 
 @st.composite
-def slices(draw: st.DrawFn, n: int) -> slice:
-    step = draw(st.sampled_from([1, 1, 1, 2, 3, -1, -2]))
-    start = draw(st.one_of(st.none(), st.integers(-n - 1, n + 1)))
-    stop = draw(st.one_of(st.none(), st.integers(-n - 1, n + 1)))
-    return slice(start, stop, step)
-
-
-@st.composite
 def programs(draw: st.DrawFn):
     """A team, a sharding and a list of steps; steps pick operands by number."""
     sizes = draw(st.sampled_from([(1,), (2,), (3,), (4,), (2, 2), (1, 3), (3, 2)]))
@@ -52,7 +44,7 @@ def programs(draw: st.DrawFn):
     steps = draw(st.lists(st.tuples(
         st.sampled_from(["add", "where", "sqrt", "slice", "slice2", "put", "putself", "sum", "max", "argmin", "var", "mean",
                          "matmul", "reshape", "transpose", "flip", "roll", "concat", "row"]),
-        st.integers(0, 99), st.integers(0, 99), st.data() if False else st.integers(0, 2**16),
+        st.integers(0, 99), st.integers(0, 99), st.integers(0, 2**16),
     ), min_size=1, max_size=8))
     return sizes, axes, (n, m), sharding, steps
 
@@ -122,24 +114,27 @@ def run_step(name: str, pairs: list, i: int, j: int, seed: int) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(programs(), st.integers(0, 3))
-def test_random_expressions_equal_numpy_on_any_mesh(program, n_live: int) -> None:
+@given(programs(), st.booleans())
+def test_random_expressions_equal_numpy_on_any_mesh(program, only_last: bool) -> None:
     """B-30 among others: parts without rows, arrays shorter than the team, slices that miss members."""
     sizes, axes, shape, sharding, steps = program
     team = Team(sizes, axes)
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal(shape), rng.standard_normal(shape)
     (x, hx), (y, hy) = cut_array(a, team, sharding), cut_array(b, team, sharding)
+    if only_last:
+        del hx, hy
     pairs = [(x, a), (y, b)]
     with config.set(block_bytes=0):
         for name, i, j, seed in steps:
             run_step(name, pairs, i, j, seed)
-        held = [node.hold() for node, _ in pairs[-n_live:]] if n_live else []
-        for node, expected in reversed(pairs):
+        # With nothing held, all that the last one needs may be overwritten on the way to it.
+        held = [] if only_last else [node.hold() for node, _ in pairs]
+        for node, expected in pairs[-1:] if only_last else reversed(pairs):
             got = value_of(node)
             assert got.dtype == expected.dtype
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
-    del hx, hy, held
+    del held
 
 
 def halo(n: int, size: int, target: slice, sources: list[slice]):

@@ -129,7 +129,11 @@ def test_functions_of_scalars_alone_are_an_error():
 @pytest.mark.parametrize("alias", ALIASES)
 def test_alias_is_the_standards_function(alias):
     standard = getattr(elementwise, alias)
-    assert getattr(np, alias) is getattr(np, standard.__name__)
+    numpys, x = getattr(np, alias), np.ones(1)
+    if standard.__name__ in ("deg2rad", "rad2deg"):  # two ufuncs of numpy with the same loop
+        assert numpys(x) == getattr(np, standard.__name__)(x)
+    else:
+        assert numpys is getattr(np, standard.__name__)
 
 
 def test_integer_power_by_negative_scalar_raises_at_the_call(kit):
@@ -172,9 +176,13 @@ def test_round(kit, dtype, decimals):
 @pytest.mark.parametrize("new", DTYPES)
 @pytest.mark.parametrize("old", DTYPES)
 def test_astype(kit, old, new):
-    x = np.abs(sample(old))
+    x = sample(old)
     x[~np.isfinite(x)] = 3
-    x = x.astype(old) % 100 if x.dtype.kind in "iu" else x
+    if x.dtype.kind in "iu" and new == "e":
+        x = (x % 100).astype(old)  # what fits: numpy warns of the rest
+    x = abs(x) if np.dtype(new).kind in "bu" and x.dtype.kind == "f" else x
+    if x.dtype.kind == "c" and np.dtype(new).kind == "u":
+        x = (abs(x) + 1j).astype(old)
     if np.dtype(old).kind == "c" and np.dtype(new).kind not in "cb":
         with pytest.warns(np.exceptions.ComplexWarning):
             cast = elementwise.astype(kit.node(x), new)

@@ -1,0 +1,91 @@
+"""What the array API standard lets one ask of a namespace: versions, dtypes, devices."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from distarray.array.environment import current_device
+
+__all__ = ["API_VERSION", "ArrayNamespaceInfo", "namespace"]
+
+API_VERSION = "2025.12"
+_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", API_VERSION)
+
+
+def namespace(api_version: str | None = None) -> ModuleType:
+    """The module ``distarray``.
+
+    Raises
+    ------
+    ValueError
+        For a version of the standard that is not known.
+    """
+    if api_version is not None and api_version not in _VERSIONS:
+        raise ValueError(f"array API version {api_version!r} is not known; known are {', '.join(_VERSIONS)}")
+    return sys.modules["distarray"]
+
+
+_BY_KIND: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int8", "int16", "int32", "int64"),
+    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
+    "real floating": ("float32", "float64"),
+    "complex floating": ("complex64", "complex128"),
+}
+_BY_KIND["integral"] = _BY_KIND["signed integer"] + _BY_KIND["unsigned integer"]
+_BY_KIND["numeric"] = _BY_KIND["integral"] + _BY_KIND["real floating"] + _BY_KIND["complex floating"]
+
+
+class ArrayNamespaceInfo:
+    """``__array_namespace_info__()``: the standard's inspection."""
+
+    def capabilities(self) -> dict[str, bool | int]:
+        """Optional features of the standard, and the largest number of axes."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> str:
+        """The device of arrays that are made without saying where."""
+        return current_device()
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, Any]:
+        """The dtypes that functions choose by themselves."""
+        return {
+            "real floating": np.dtype(np.float64),
+            "complex floating": np.dtype(np.complex128),
+            "integral": np.dtype(np.intp),
+            "indexing": np.dtype(np.intp),
+        }
+
+    def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, Any]:
+        """The standard's dtypes of a kind, by name.
+
+        Raises
+        ------
+        ValueError
+            If there is no such kind.
+        """
+        kinds = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
+        names: list[str] = []
+        for each in kinds:
+            if each not in _BY_KIND:
+                raise ValueError(f"unsupported kind: {each!r}; the kinds are {', '.join(_BY_KIND)}")
+            names += _BY_KIND[each]
+        return {name: np.dtype(name) for name in names}
+
+    def devices(self) -> list[str]:
+        """The devices that can be had in this process."""
+        found = ["cpu"]
+        from importlib.util import find_spec
+
+        if find_spec("cupy") is not None:
+            from distarray.array.environment import check_device
+
+            try:
+                found.append(check_device("cuda"))
+            except (RuntimeError, ValueError, ImportError):
+                pass
+        return found

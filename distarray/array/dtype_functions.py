@@ -1,0 +1,86 @@
+"""Questions about dtypes: the standard's functions, answered by numpy; arrays count as their dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distarray.array.array import DistArray
+from distarray.dtypes import as_dtype
+from distarray.types import DType
+
+__all__ = ["FInfo", "IInfo", "can_cast", "finfo", "iinfo", "isdtype", "promote_types", "result_type"]
+
+
+@dataclass(frozen=True, slots=True)
+class FInfo:
+    """Limits of a floating dtype, as Python floats."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    tiny: float
+    resolution: float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IInfo:
+    """Limits of an integer dtype, as Python ints."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def _dtype_of(x: Any) -> Any:
+    return x.dtype if hasattr(x, "dtype") and not isinstance(x, type) else x
+
+
+def finfo(type: Any, /) -> FInfo:
+    """Limits of a floating dtype; of a complex one those of its parts."""
+    info = np.finfo(_dtype_of(type))
+    return FInfo(
+        int(info.bits),
+        float(info.eps),
+        float(info.max),
+        float(info.min),
+        float(info.smallest_normal),
+        float(info.tiny),
+        float(info.resolution),
+        np.dtype(info.dtype),
+    )
+
+
+def iinfo(type: Any, /) -> IInfo:
+    """Limits of an integer dtype."""
+    info = np.iinfo(_dtype_of(type))
+    return IInfo(int(info.bits), int(info.max), int(info.min), np.dtype(info.dtype))
+
+
+def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
+    """Whether numpy's rule `casting` lets one dtype become another."""
+    return bool(np.can_cast(_dtype_of(from_), as_dtype(to), casting))
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind of the standard, or one of several."""
+    return bool(np.isdtype(np.dtype(dtype), kind))
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype to which arrays, dtypes and Python scalars promote together."""
+    if not arrays_and_dtypes:
+        raise ValueError("at least one array or dtype is required")
+    given = [np.empty(0, x.dtype) if isinstance(x, DistArray) else x for x in arrays_and_dtypes]
+    return as_dtype(np.result_type(*given))
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
+    """The smallest dtype that both cast to safely."""
+    return as_dtype(np.promote_types(type1, type2))

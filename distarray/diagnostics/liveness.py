@@ -1,0 +1,254 @@
+"""How much memory the tasks of an evaluation need on each member: a walk that makes and frees what they make.
+
+The walk takes the tasks in the order in which `lower` lists them, one at a time on each member, and frees a result after
+its last reader, as executors do. What is computed with the blocks that were there before stays resident. Writes count as
+new blocks, though in this process many happen in place, and sizes that depend on data count with their bound: the
+result is meant to be an upper bound. No task runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray.execution import tasks
+from distarray.execution.lower import Lowered
+from distarray.execution.monoids import MONOIDS
+from distarray.execution.route import Key
+from distarray.execution.tasks import Finish, StageSpec, TileSpec
+from distarray.planner.graph import Graph
+
+__all__ = ["Liveness", "liveness"]
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Bytes of blocks over one evaluation.
+
+    Parameters
+    ----------
+    resident
+        By member: blocks that are there before and stay.
+    peak
+        By member: the most at any time, `resident` included.
+    stage_peak
+        By number of the stage: the most on any member while tasks of the stage run.
+    """
+
+    resident: Mapping[int, int]
+    peak: Mapping[int, int]
+    stage_peak: Mapping[int, int]
+
+
+class _Block(NamedTuple):
+    """An array that a task makes."""
+
+    nbytes: int
+    itemsize: int
+
+
+def _array(shape: Sequence[int], dtype: np.dtype[Any]) -> _Block:
+    return _Block(prod(shape) * dtype.itemsize, dtype.itemsize)
+
+
+def _partial(finish: Finish, shape: Sequence[int]) -> _Block:
+    """A partial result over a tile of this shape, all arrays of its state as one."""
+    kept = tuple(1 if axis in finish.axes else n for axis, n in enumerate(shape))
+    one = _array(kept, finish.accumulator)
+    return _Block(one.nbytes * MONOIDS[finish.monoid].n_arrays, one.itemsize)
+
+
+class _Walk:
+    def __init__(self, lowered: Lowered, graph: Graph, *, is_cluster: bool) -> None:
+        self._lowered = lowered
+        self._is_cluster = is_cluster
+        self._tiles: dict[int, dict[int, Any]] = {}
+        self._live: Counter[int] = Counter()
+        self._peak: dict[int, int] = {}
+        self._stage_peak: defaultdict[int, int] = defaultdict(int)
+        #: Blocks of nodes that are stored before, by their key: (member, size).
+        self._stored: dict[Any, tuple[int, _Block]] = {}
+        #: What each result refers to: numbers of blocks. A projection refers to blocks of its parent.
+        self._holds: dict[Key, tuple[int, ...]] = {}
+        self._blocks: list[_Block] = []
+        self._at: list[int] = []
+        self._references: list[int] = []
+        for node in graph.nodes:
+            memo = node.memo
+            if memo is None or memo.on_client or isinstance(node.dtype, tuple):
+                continue
+            for tile, ref in zip(memo.sharding.tiles(), memo.blocks, strict=True):
+                member = memo.sharding.member(tile)
+                block = _array(memo.sharding.shard_shape(node.shape, tile), node.dtype)
+                self._live[member] += block.nbytes
+                self._stored[_name(getattr(ref, "key", ref))] = member, block
+        self._resident = dict(self._live)
+
+    def run(self) -> Liveness:
+        lowered = self._lowered
+        kept = {ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)}
+        uses: Counter[Any] = Counter()
+        arrivals: Counter[tuple[Any, int]] = Counter()  # readers at a member of what lies at another
+        for key, task in lowered.tasks.items():
+            for d in task.dependencies:
+                uses[d] += 1
+                if self._is_cluster and self._member(d) != lowered.members[key]:
+                    arrivals[d, lowered.members[key]] += 1
+        arrived: dict[tuple[Any, int], int] = {}
+        for key, task in lowered.tasks.items():
+            member, stage = lowered.members[key], key[1]
+            for d in task.dependencies:
+                at = d, member
+                if at in arrivals and at not in arrived:
+                    arrived[at] = self._size(d)
+                    self._live[member] += arrived[at]
+            args = [getattr(a, "key", a) for a in task.args]
+            self._make(key, task.func, args, member)
+            self._note(member, stage, self._scratch(args))
+            for d in task.dependencies:
+                uses[d] -= 1
+                if not uses[d] and d not in kept:
+                    self._drop(d)
+                at = d, member
+                if at in arrivals:
+                    arrivals[at] -= 1
+                    if not arrivals[at]:
+                        self._live[member] -= arrived.pop(at)
+                        del arrivals[at]
+            if not uses[key] and key not in kept:
+                self._drop(key)
+        members = set(self._resident) | set(self._peak)
+        peak = {m: max(self._resident.get(m, 0), self._peak.get(m, 0)) for m in sorted(members)}
+        return Liveness(self._resident, peak, dict(self._stage_peak))
+
+    def _note(self, member: int, stage: int, scratch: int) -> None:
+        now = self._live[member] + scratch
+        self._peak[member] = max(self._peak.get(member, 0), now)
+        self._stage_peak[stage] = max(self._stage_peak[stage], now)
+
+    def _member(self, key: Any) -> int:
+        found = self._lowered.members.get(key)
+        return self._stored[key][0] if found is None and key in self._stored else -1 if found is None else found
+
+    def _blocks_of(self, ref: Any) -> list[_Block]:
+        """The arrays behind an argument: a result, a block that is stored, or data of this process."""
+        if isinstance(ref, tuple) and ref in self._holds:
+            return [self._blocks[n] for n in self._holds[ref]]
+        stored = self._stored.get(_name(ref))
+        if stored is not None:
+            return [stored[1]]
+        return [_Block(int(ref.nbytes), int(ref.dtype.itemsize))] if hasattr(ref, "nbytes") else []
+
+    def _size(self, ref: Any) -> int:
+        return sum(b.nbytes for b in self._blocks_of(ref))
+
+    def _make(self, key: Key, function: Callable[..., Any], args: Sequence[Any], member: int) -> None:
+        if function is tasks.project:
+            held = self._holds.get(args[1], ())
+            numbers = held[args[0] : args[0] + 1]
+        elif function is tasks.run_program and args[1].into >= 0:
+            numbers = self._holds[args[2 + args[1].into]]  # the rest of a tile, filled into the same blocks
+        else:
+            made = self._results(key, function, args)
+            numbers = tuple(range(len(self._blocks), len(self._blocks) + len(made)))
+            self._blocks += made
+            self._at += [member] * len(made)
+            self._references += [0] * len(made)
+            self._live[member] += sum(b.nbytes for b in made)
+        for n in numbers:
+            self._references[n] += 1
+        self._holds[key] = numbers
+
+    def _drop(self, key: Any) -> None:
+        for n in self._holds.get(key, ()):
+            self._references[n] -= 1
+            if not self._references[n]:
+                self._live[self._at[n]] -= self._blocks[n].nbytes
+
+    def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> list[_Block]:
+        """The arrays that a task makes, from its records."""
+        if function is tasks.run_program:
+            return self._of_program(args[0], args[1], args[2:])
+        if function is tasks.extract:
+            boxes, _, _, ref = args
+            itemsize = max([b.itemsize for b in self._blocks_of(ref)], default=0)
+            n = sum(prod(len(range(s.start, s.stop, s.step or 1)) for s in box) for box in boxes)
+            return [_Block(n * itemsize, itemsize)]
+        if function is tasks.combine_partials:
+            finish, shape, _, _, first, *_ = args
+            return [_array(shape, finish.dtype)] if shape is not None else self._blocks_of(first)
+        if function in (tasks.run_contract, tasks.run_block, tasks.run_compress):
+            return self._of_kernel(key, args[0])
+        if function in (tasks.run_reshape, tasks.run_take, tasks.take_join):
+            return [_array(args[1].shape, args[0].stores[0])]
+        if function is tasks.take_part:  # positions and values: at most all of the tile
+            block = _array(args[1].shape, args[0].stores[0])
+            return [_Block(block.nbytes + prod(args[1].shape) * 8, block.itemsize)]
+        if function is tasks.put_part:
+            spec, record = args[0], args[1]
+            n_index = len(record.reads) - 1
+            return [_Block(prod(record.shape) * (spec.stores[0].itemsize + 8 * n_index), spec.stores[0].itemsize)]
+        if function is tasks.put_join:
+            return [] if args[2] else self._blocks_of(args[3])
+        # A task of a kind that this file does not know makes about as much as it reads.
+        return [b for a in args for b in self._blocks_of(a)]
+
+    def _of_program(self, spec: StageSpec, tile: TileSpec, given: Sequence[Any]) -> list[_Block]:
+        made = [
+            _Block(0, dtype.itemsize) if arg >= 0 else _array(tile.shape, dtype)  # or the block of an operand
+            for dtype, arg in zip(spec.stores, tile.reuse or (-1,) * len(spec.stores), strict=True)
+        ]
+        for finish, shape in zip(spec.finishes, tile.finish, strict=True):
+            made.append(_partial(finish, tile.shape) if shape is None else _array(shape, finish.dtype))
+        if tile.write is not None:
+            arg, _, inplace, _ = tile.write
+            base = self._blocks_of(given[arg])
+            made.append(_Block(0, base[0].itemsize) if inplace else base[0])
+        return made
+
+    def _of_kernel(self, key: Key, spec: StageSpec) -> list[_Block]:
+        draft = self._lowered.drafts[key[1]]
+        tiles = self._tiles.get(key[1])
+        if tiles is None:
+            tiles = self._tiles[key[1]] = {t.number: t for t in draft.tiles}
+        box = tiles[key[2]].box
+        return [
+            _array([len(box[a]) for a in axes], dtype)
+            for axes, dtype in zip(draft.loops.results, spec.stores, strict=True)
+        ]
+
+    def _scratch(self, args: Sequence[Any]) -> int:
+        """What a task makes for itself alone: generated and assembled operands, and what was sent along with it."""
+        nbytes = 0
+        for a in args:
+            if isinstance(a, TileSpec):
+                nbytes += sum(prod(stop - start for start, stop in g.box) * g.dtype.itemsize for g in a.generated)
+                nbytes += sum(
+                    prod(r.shape) * r.dtype.itemsize for r in (*a.assembled, *a.reads) if len(r.parts) > 1
+                )
+            elif self._is_cluster and isinstance(a, np.ndarray):
+                nbytes += a.nbytes
+        return nbytes
+
+
+def _name(ref: Any) -> Any:
+    """Arrays by identity, keys by value."""
+    return ref if isinstance(ref, (tuple, str)) else id(ref)
+
+
+def liveness(lowered: Lowered, graph: Graph, *, is_cluster: bool) -> Liveness:
+    """The bytes that the tasks of an evaluation need on each member.
+
+    Parameters
+    ----------
+    lowered, graph
+        What would run, and the nodes that it computes.
+    is_cluster
+        Whether members are processes of their own: what one sends to another is then there twice.
+    """
+    return _Walk(lowered, graph, is_cluster=is_cluster).run()

@@ -1,0 +1,265 @@
+"""What an evaluation would do, counted stage by stage without doing it.
+
+`rehearse` goes the way of `execution.evaluate` up to the tasks: same results kept, same plan (from the same cache), same
+lowering. It changes no node, sends nothing and runs nothing. Bytes and messages are therefore not estimates: they are
+those of the tasks that would be handed to the executor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from distarray.diagnostics.liveness import Liveness, liveness
+from distarray.execution import evaluate
+from distarray.execution.lower import Lowered, _Draft, lower
+from distarray.execution.route import Want
+from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.planner.graph import Graph
+from distarray.planner.plan import Plan, Stage
+from distarray.planner.propagation import combined_sharding, result_sharding
+from distarray.sharding.boxes import Box, size, union
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Rehearsal", "Traffic", "rehearse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of one stage, summed over members.
+
+    Parameters
+    ----------
+    read
+        Elements of stored arrays that its tiles read, each once per tile.
+    moved, messages
+        What is sent for it. A piece that a later stage needs too is sent, and counted, once: with the first.
+    lower_bound
+        What must be sent at least: per member, what it needs, less what it holds or has received before; and for each
+        tile of a reduction one partial result from each member but one.
+    written
+        Results that it stores.
+    """
+
+    read: int
+    moved: int
+    messages: int
+    lower_bound: int
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A plan lowered for the nodes at hand, and what it amounts to.
+
+    Parameters
+    ----------
+    plan, graph, lowered
+        Of `evaluate`.
+    from_cache
+        Whether the plan was there before.
+    traffic
+        By number of the stage.
+    memory
+        See `Liveness`.
+    host_bytes
+        Data of this process that travel to the members of a cluster.
+    """
+
+    plan: Plan
+    graph: Graph
+    lowered: Lowered
+    from_cache: bool
+    traffic: tuple[Traffic, ...]
+    memory: Liveness
+    host_bytes: int
+
+
+def rehearse(targets: Sequence[Expr], env: Environment) -> Rehearsal | None:
+    """Plan and lower `targets` without running anything; None if there is nothing to plan because all is small.
+
+    Parameters
+    ----------
+    targets
+        Pending nodes of one environment.
+    env
+        Their environment.
+    """
+    with evaluate.LOCK:
+        order = postorder(targets)
+        if evaluate.is_small(order, env):
+            return None
+        aimed = {id(t) for t in targets}
+        retained = evaluate._retained([n for n in order if n.memo is None and id(n) not in aimed], env)
+        kept = [*targets, *(n for n in order if id(n) in retained)]
+        memos = [(n, n.memo) for n in order if n.memo is not None and n.memo.on_client]
+        host_bytes = 0
+        try:
+            # Host arrays would be cut into tiles first. Here keys stand for the tiles, and the memos are put back.
+            for number, (node, memo) in enumerate(memos):
+                sharding = _placement(node, env)
+                if sharding is None:
+                    continue
+                keys = [("dx-rehearsal", number, t) for t in range(sharding.n_tiles)]
+                node.memo = Stored(sharding, keys, exported=memo.exported)
+                host_bytes += node.nbytes
+            misses = evaluate.plan_cache_info().misses
+            plan, graph, _ = evaluate.plan_of(kept)
+            from_cache = evaluate.plan_cache_info().misses == misses
+            lowered = lower(plan, graph, env, "rehearsal")
+            cluster = evaluate.is_cluster(env)
+            memory = liveness(lowered, graph, is_cluster=cluster)
+        finally:
+            for node, memo in memos:
+                node.memo = memo
+        if cluster:
+            host_bytes += sum(
+                a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray)
+            )
+        return Rehearsal(plan, graph, lowered, from_cache, _traffic(lowered, graph), memory, host_bytes * cluster)
+
+
+def _placement(node: Expr, env: Environment) -> Sharding | None:
+    """How `evaluate` would cut a host array; None where it leaves it whole."""
+    if node.pin is not None:
+        return node.pin
+    if node.nbytes <= evaluate.limits_of(env).block or env.team is None or (env.size == 1 and env.device == "cpu"):
+        return None
+    axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
+    mesh = env.team.mesh
+    return Sharding(mesh, tuple(tuple(reversed(mesh.names)) if a == axis else () for a in range(node.ndim)))
+
+
+# -- bytes ------------------------------------------------------------------------------------------------------
+
+
+def _traffic(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
+    moved: Counter[int] = Counter()
+    messages: Counter[int] = Counter()
+    for t in lowered.transfers:
+        moved[t.stage] += t.nbytes
+        messages[t.stage] += 1
+    arrived: dict[tuple[int, int, int], list[Box]] = {}
+    return tuple(
+        Traffic(
+            _read(draft, graph),
+            moved[number],
+            messages[number],
+            _new_bytes(draft, graph, arrived) + _combined_bytes(draft, graph),
+            _written(draft, graph),
+        )
+        for number, draft in enumerate(lowered.drafts)
+    )
+
+
+def _task_wants(draft: _Draft) -> Iterator[list[Want]]:
+    """What each task of a stage reads."""
+    kind = draft.stage.kind
+    if kind == "take":
+        for sources in draft.extra:
+            for _, _, wants in sources:
+                yield wants
+    elif kind == "take_put":
+        for *_, sources in draft.extra:
+            for _, _, wants in sources:
+                yield wants
+    else:
+        for tile in draft.tiles:
+            yield tile.wants
+
+
+def _itemsize(graph: Graph, i: int) -> int:
+    itemsize: int = graph.nodes[i].dtype.itemsize
+    return itemsize
+
+
+def _n_elements(boxes: Iterable[Box]) -> int:
+    return sum(map(size, union(boxes)))
+
+
+def _read(draft: _Draft, graph: Graph) -> int:
+    total = 0
+    for wants in _task_wants(draft):
+        boxes: dict[tuple[int, int], list[Box]] = {}
+        for want in wants:
+            if want.node < 0:
+                continue  # created where it is read
+            if not want.fragments and all(want.box):
+                boxes.setdefault((want.node, -1), []).append(want.lens.source_box(want.box))
+            for _, number, source, _ in want.fragments:
+                boxes.setdefault((want.node, number), []).append(source)
+        total += sum(_n_elements(b) * _itemsize(graph, node) for (node, _), b in boxes.items())
+    return total
+
+
+def _new_bytes(draft: _Draft, graph: Graph, arrived: dict[tuple[int, int, int], list[Box]]) -> int:
+    """Bytes that members need of others' tiles and have not received for an earlier stage; extends `arrived`."""
+    needed: dict[tuple[int, int, int], list[Box]] = {}
+    for wants in _task_wants(draft):
+        for want in wants:
+            for _, number, source, _ in want.fragments:
+                if number in want.private:
+                    needed.setdefault((want.node, number, want.member), []).append(source)
+    total = 0
+    for at, boxes in needed.items():
+        before = arrived.get(at, [])
+        after = union([*before, *boxes])
+        total += (sum(map(size, after)) - sum(map(size, before))) * _itemsize(graph, at[0])
+        arrived[at] = after
+    return total
+
+
+def _combined_bytes(draft: _Draft, graph: Graph) -> int:
+    """Bytes of the partial results that must travel to be combined."""
+    stage, loops = draft.stage, draft.loops
+    total = 0
+    for c in stage.combines:
+        keepdims = bool(graph.nodes[c.node].params[1])
+        kept = [a for a in range(len(loops.extents)) if a not in c.axes]
+        result = combined_sharding(draft.sharding, c.axes, keepdims=keepdims)
+        total += _gathered(draft, graph, c.node, kept, result, c.axes if keepdims else ())
+    if stage.kind == "contract" and loops.reduced:
+        kept = list(loops.results[0])
+        total += _gathered(draft, graph, stage.nodes[0], kept, result_sharding(draft.sharding, kept), ())
+    return total
+
+
+def _gathered(
+    draft: _Draft, graph: Graph, i: int, kept: Sequence[int], result: Sharding, ones: Sequence[int]
+) -> int:
+    members: dict[tuple[int, ...], set[int]] = {}
+    sizes: dict[tuple[int, ...], int] = {}
+    for tile in draft.tiles:
+        if not all(tile.box):
+            continue
+        index = tuple(0 if a in ones else tile.index[a] for a in (sorted([*kept, *ones]) if ones else kept))
+        members.setdefault(index, {result.member(index)}).add(tile.member)
+        sizes[index] = prod(len(tile.box[a]) for a in kept)
+    return sum((len(m) - 1) * sizes[index] for index, m in members.items()) * _itemsize(graph, i)
+
+
+def _nbytes(node: Expr) -> int:
+    if isinstance(node.dtype, tuple):
+        return sum(prod(s) * d.itemsize for s, d in zip(node.shape, node.dtype, strict=True))  # type: ignore[arg-type]  # several results: shapes
+    return node.nbytes
+
+
+def _written(draft: _Draft, graph: Graph) -> int:
+    stage: Stage = draft.stage
+    if stage.kind == "item":
+        return 0
+    if stage.kind == "take_put":
+        n: Any = sum(size(box) for *_, sources in draft.extra for _, box, _ in sources)
+        return int(n) * _itemsize(graph, stage.nodes[0])
+    if stage.kind != "program":
+        return _nbytes(graph.nodes[stage.nodes[0]])
+    total = sum(graph.nodes[i].nbytes for _, i in stage.stores)
+    total += sum(graph.nodes[c.node].nbytes for c in stage.combines)
+    if stage.write is not None:
+        total += prod(draft.loops.extents) * _itemsize(graph, stage.write[1])
+    return total
