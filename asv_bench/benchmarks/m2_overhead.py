@@ -40,7 +40,7 @@ PROGRAMS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "sum": lambda xp, x, y: x.sum(),
     "x @ y": lambda xp, x, y: x @ y,
     "slice": lambda xp, x, y: x[1:, ::2] if x.ndim == 2 else x[1::2],
-    "reshape": lambda xp, x, y: xp.reshape(x, (2, -1)),
+    "reshape": lambda xp, x, y: xp.reshape(x, (-1,)),
     "x[0] = 1": written,
     "100 additions": additions,
 }

@@ -10,15 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from distarray.errors import DeletedArrayError
-from distarray.expr.bind import bind_create, bind_get, bind_map, bind_put, bind_reshape
+from distarray.expr.bind import bind, bind_create, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Expr, Scalar
 from distarray.expr.lens import Affine, Lens, Reshape
+from distarray.expr.op import declare
 from distarray.ops.creation import FULL, fill_value_of
 from distarray.ops.elementwise import ASTYPE, imag, real
 from distarray.ops.manipulation import broadcast_lens
 from distarray.types import DType, Shape
 
 __all__ = ["Base", "cast", "put", "read"]
+
+#: A complex array of its real and its imaginary part: what a write to ``x.real`` or ``x.imag`` makes.
+COMPLEX = declare("complex", "map")
 
 
 class Base:
@@ -108,7 +112,7 @@ def put(expr: Expr, lens: Lens, value: Expr | Scalar) -> Expr:
 def _put_component(expr: Expr, part: str, rest: Lens, value: Expr | Scalar) -> Expr:
     parts = {"real": real(expr), "imag": imag(expr)}
     parts[part] = put(parts[part], rest, value)
-    combined: Expr = bind_map(COMPLEX, (parts["real"], parts["imag"]))
+    combined: Expr = bind(COMPLEX, (parts["real"], parts["imag"]), expr.shape, expr.dtype)
     return combined
 
 

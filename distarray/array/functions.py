@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import builtins
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from distarray.array.array import DistArray
 from distarray.array.conversion import asarray
+from distarray.array.creation import empty_like, zeros
 from distarray.array.indexing import flatnonzero
 from distarray.array.views import as_distarray, moveaxis
 from distarray.errors import NotSupportedError
@@ -204,44 +205,21 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
     """A copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""
     x, axis = _along(arr, axis)
     n = x.shape[axis]
-    marks = np.arange(n)
-    at = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj)
-    if at.ndim > 1:
-        raise ValueError("index array argument obj to insert must be one dimensional or scalar")
-    single = at.ndim == 0 or at.size == 1
-    given = asarray(values, x.dtype, team=x.team) if not isinstance(values, DistArray) else values.astype(x.dtype)
-    wanted = at.reshape(-1)
-    if ((wanted < -n) | (wanted > n)).any():
-        raise IndexError(f"index {wanted[(wanted < -n) | (wanted > n)][0]} is out of bounds for axis {axis} with size {n}")
-    wanted = np.where(wanted < 0, wanted + n, wanted)
-    if single:
-        if at.ndim == 0:
-            given = moveaxis(given, 0, axis) if given.ndim == x.ndim else given
-        full_shape = list(x.shape)
-        if at.ndim == 0 and given.ndim < x.ndim:
-            given = given.reshape((1,) * (x.ndim - given.ndim) + given.shape)
-            given = moveaxis(given, -1, axis) if False else given
-        full_shape[axis] = given.shape[axis] if given.ndim == x.ndim else 1
-        block = manipulation.broadcast_to(given, tuple(full_shape))
-        low = (slice(None),) * axis
-        first = int(wanted[0])
-        return manipulation.concat(  # type: ignore[no-any-return]  # boxed as x is
-            [x[(*low, slice(None, first))], block, x[(*low, slice(first, None))]], axis=axis
-        )
-    order = np.argsort(wanted, kind="stable")
-    places = wanted.copy()
-    places[order] += np.arange(len(wanted))
-    total = n + len(wanted)
-    old = np.ones(total, bool)
-    old[places] = False
-    new_shape = (*x.shape[:axis], total, *x.shape[axis + 1 :])
-    from distarray.array.creation import empty
-
-    result = empty(new_shape, x.dtype, team=x.team, device=x.device)
+    given = as_distarray(values).astype(x.dtype, copy=False)
+    given = given.reshape((1,) * (x.ndim - given.ndim) + given.shape)
+    count = len(range(n)[obj]) if isinstance(obj, slice) else int(np.size(obj))
+    if not isinstance(obj, slice) and count == 1:
+        if np.ndim(obj) == 0:
+            # numpy: for one position, the first axis of the values is the axis of insertion
+            given = moveaxis(given, 0, axis)
+        count = given.shape[axis]
+    # numpy finds the order, on positions: the k-th value is marked -1 - k
+    marks = np.insert(np.arange(n), obj, -1 - np.arange(count))
     low = (slice(None),) * axis
-    result[(*low, np.flatnonzero(old))] = x
-    result[(*low, places)] = given
-    assert marks is not None
+    result = empty_like(x, shape=(*x.shape[:axis], len(marks), *x.shape[axis + 1 :]))
+    result[(*low, np.flatnonzero(marks >= 0))] = x
+    places = np.argsort(-1 - marks[marks < 0])
+    result[(*low, np.flatnonzero(marks < 0)[places])] = given
     return result
 
 
@@ -258,8 +236,6 @@ def resize(a: Any, new_shape: Any) -> DistArray:
     new = manipulation.parse_shape(new_shape)
     n = int(np.prod(new, dtype=object))
     if not x.size or not n:
-        from distarray.array.creation import zeros
-
         return zeros(new, x.dtype, team=x.team, device=x.device)
     repeated = x if n <= x.size else manipulation.tile(x, -(-n // x.size))
     return repeated[:n].reshape(new)  # type: ignore[no-any-return]  # boxed as x is
@@ -307,8 +283,6 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
         if int(x.min()) < 0:
             raise ValueError("'list' argument must have no negative elements")
         n = builtins.max(n, int(x.max()) + 1)
-    from distarray.array.creation import zeros
-
     counts = zeros((n,), np.intp if weights is None else np.float64, team=x.team, device=x.device)
     if not x.size:
         return counts
@@ -506,8 +480,3 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     return elementwise.clip(c / deviation[:, None] / deviation[None, :], -1, 1) if c.dtype.kind == "f" else (
         c / deviation[:, None] / deviation[None, :]
     )
-
-
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> DistArray:
-    """Refused: a Python function for every row runs nowhere well."""
-    raise NotSupportedError("apply_along_axis is not implemented for DistArray; write func1d over whole arrays")

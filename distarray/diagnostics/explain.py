@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
 
@@ -140,8 +140,8 @@ class Explanation:
     peak_bytes
         Most bytes of blocks on a member, what lies there already included.
     growth_bytes
-        Most bytes of blocks that a process is predicted to need beside those that lie there already; all members are one
-        process where there is no cluster.
+        Most bytes of blocks that a process is predicted to need beside those that lie there already. Without a cluster
+        all members are one process.
     host_bytes
         Data of this process that travel to the members.
     measured
@@ -220,8 +220,9 @@ class Explanation:
 
     def _table(self) -> tuple[list[str], list[list[str]], list[int]]:
         """Header, rows and the columns of numbers."""
-        header = ["stage", "operations", "cut", "tiles", "tasks", "read", "moved", "messages", "bound", "written", "peak"]
-        right = [0, 4, 5, 6, 7, 8, 9, 10]
+        header = ["stage", "operations", "cut", "tiles", "tasks", "read"]
+        header += ["moved", "messages", "bound", "written", "peak"]
+        right = [0, *range(4, 11)]
         rows = [
             [
                 str(number), _named(s.operations), _shortened(s.cut), _tiles(s), str(s.tasks),
@@ -238,7 +239,7 @@ class Explanation:
         lines = [s.line or "" for s in self.stages]
         if self.measured is not None:
             right += range(11, 14)
-            header += ["tasks run", "sent", "in messages"]
+            header += ["tasks run", "bytes sent", "messages sent"]
             for row, s in zip(rows, self.stages, strict=True):
                 row += [str(s.measured_tasks), format_nbytes(s.measured_moved_bytes or 0), str(s.measured_messages)]
             m = self.measured
@@ -313,9 +314,10 @@ def _line(node: Expr) -> str | None:
     return f"{file}:{number}"
 
 
-def _notation(node: Expr, which: int = -1) -> str:
+def _notation(node: Expr) -> str:
     if isinstance(node.dtype, tuple):
-        return ", ".join(format_type(s, d) for s, d in zip(node.shape, node.dtype, strict=True))  # type: ignore[arg-type]  # several results: shapes
+        shapes: Any = node.shape  # of several results: a tuple of shapes
+        return ", ".join(format_type(s, d) for s, d in zip(shapes, node.dtype, strict=True))
     return format_type(node.shape, node.dtype, None if node.memo is None else node.memo.sharding)
 
 
@@ -362,7 +364,10 @@ def explain(
     rehearsal = rehearse(targets, env) if pending else None
     operations = [n.op.name for n in pending]
     # Taken before anything runs: an evaluated node has forgotten what it was made of.
-    explanation = _plain(targets, operations, env) if rehearsal is None else _planned(targets, operations, env, rehearsal)
+    if rehearsal is None:
+        explanation = _plain(targets, operations, env)
+    else:
+        explanation = _planned(targets, operations, env, rehearsal)
     if not analyze:
         return explanation
     start = time.perf_counter()
@@ -457,8 +462,6 @@ def _cut(draft: Any, graph: Graph) -> str:  # Any: what lowering keeps between i
 def _with_measured(
     explanation: Explanation, targets: Sequence[Expr], counters: Counters, seconds: float, peak: int | None
 ) -> Explanation:
-    from dataclasses import replace
-
     # Keys and messages carry the number of their stage.
     tasks = Counter(key[1] for key in counters.members)
     moved: Counter[int] = Counter()

@@ -1,9 +1,8 @@
 """How much memory the tasks of an evaluation need on each member: a walk that makes and frees what they make.
 
-The walk takes the tasks in the order in which `lower` lists them, one at a time on each member, and frees a result after
-its last reader, as executors do. What is computed with the blocks that were there before stays resident. Writes count as
-new blocks, though in this process many happen in place, and sizes that depend on data count with their bound: the
-result is meant to be an upper bound. No task runs.
+The walk takes the tasks in the order in which `lower` lists them, one at a time on each member, and frees a result
+after its last reader, as executors do. Blocks that were there before stay. Writes count as new blocks, though in this
+process many happen in place, and sizes that depend on data count with their bound. No task runs.
 """
 
 from __future__ import annotations

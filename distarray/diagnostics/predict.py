@@ -1,8 +1,8 @@
 """What an evaluation would do, counted stage by stage without doing it.
 
-`rehearse` goes the way of `execution.evaluate` up to the tasks: same results kept, same plan (from the same cache), same
-lowering. It changes no node, sends nothing and runs nothing. Bytes and messages are therefore not estimates: they are
-those of the tasks that would be handed to the executor.
+`rehearse` goes the way of `execution.evaluate` up to the tasks: the same results kept, the same plan (from the same
+cache), the same lowering. It changes no node, sends nothing and runs nothing. Bytes and messages are therefore not
+estimates: they are those of the tasks that would be handed to the executor.
 """
 
 from __future__ import annotations
@@ -245,7 +245,8 @@ def _gathered(
 
 def _nbytes(node: Expr) -> int:
     if isinstance(node.dtype, tuple):
-        return sum(prod(s) * d.itemsize for s, d in zip(node.shape, node.dtype, strict=True))  # type: ignore[arg-type]  # several results: shapes
+        shapes: Any = node.shape  # of several results: a tuple of shapes
+        return sum(prod(s) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True))
     return node.nbytes
 
 

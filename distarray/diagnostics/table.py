@@ -36,10 +36,9 @@ def format_seconds(seconds: float) -> str:
     >>> format_seconds(0.0000321), format_seconds(0.25), format_seconds(90)
     ('32.1 us', '250 ms', '90 s')
     """
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            break
-    return f"{seconds * scale:.3g} {unit}"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:

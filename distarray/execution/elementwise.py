@@ -2,7 +2,7 @@
 
 `program` looks up each instruction here once, when it compiles a schedule. A name is one of numpy's ufuncs (the
 standard's spellings, which numpy has too), ``special.<ufunc>`` of SciPy, or one of the few functions of this file that
-numpy has no ufunc for: ``astype``, ``clip``, ``copy``, ``imag``, ``real``, ``round``, ``where``.
+numpy has no ufunc for: ``astype``, ``clip``, ``complex``, ``copy``, ``imag``, ``real``, ``round``, ``where``.
 
 An element of a result may depend on nothing but the elements that it is computed from, else the cut of an array would
 show in its bits. For most of numpy's float kernels that is not so: contiguous operands take a vector kernel, strided
@@ -41,7 +41,7 @@ _EXACT_ON_COMPLEX = frozenset(
     """
     add subtract negative positive conjugate rint round
     equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not
-    where copy real imag astype
+    where copy real imag astype complex
     """.split()
 )
 #: Results that depend on the place in a contiguous array: see the module's docstring.
@@ -240,6 +240,18 @@ def _clip(params: tuple[Any, ...], _dtype: DType) -> Call:
     return clip
 
 
+def _complex(_params: tuple[Any, ...], dtype: DType) -> Call:
+    """Real and imaginary part put together: no arithmetic, which would lose infinities and signs of zero."""
+
+    def call(x: Any, y: Any, out: Any = None) -> Any:
+        if out is None:
+            out = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), dtype)
+        out.real, out.imag = x, y
+        return out
+
+    return call
+
+
 def _copying(of: Callable[[Any], Any]) -> Callable[[tuple[Any, ...], DType], Call]:
     """A kernel that copies what `of` sees in its operand."""
 
@@ -279,6 +291,7 @@ def _where(_params: tuple[Any, ...], _dtype: DType) -> Call:
 _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {
     "astype": _astype,
     "clip": _clip,
+    "complex": _complex,
     "copy": _copying(lambda x: x),
     "imag": _copying(np.imag),
     "real": _copying(np.real),

@@ -13,6 +13,7 @@ cluster of one worker there is no place for a copy: lineage is cut all the same,
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import uuid
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 #: A cut is tried again when a worker is lost meanwhile.
 _ATTEMPTS = 5
+#: Between looks at blocks that are being made again after a loss.
+_PATIENCE_SECONDS = 0.2
 
 
 def send(client: Any, graph: Graph, keys: Collection[Key], priority: int = 0) -> dict[Key, Future]:
@@ -197,28 +200,29 @@ class Lineage:
         try:
             while True:
                 self._mend_again = False
-                for _ in range(_ATTEMPTS):
-                    bare = await self._without_second_place()
-                    if not bare:
-                        break
-                    await self.cut(self.held(bare))
-                if not self._mend_again:
+                bare, is_complete = await self._without_second_place()
+                await self.cut(self.held(bare))
+                if is_complete and not bare and not self._mend_again:
                     return
+                await asyncio.sleep(_PATIENCE_SECONDS)
         finally:
             self._mending = False
 
-    async def _without_second_place(self) -> Sequence[BlockRecord]:
-        """Records whose block and copy are not on two workers; blocks that are being fetched are waited for."""
+    async def _without_second_place(self) -> tuple[Sequence[BlockRecord], bool]:
+        """Records whose block and copy are not on two workers; and whether all could be judged.
+
+        Those cannot whose block is being fetched or made again.
+        """
         pairs = [(record, *record.held) for record in list(self._by_key.values()) if record.held]
-        for _, block, _ in pairs:
-            await block._state.wait()
+        is_complete = all(block.status not in ("pending", "lost") for _, block, _ in pairs)
         keys = [future.key for _, *both in pairs for future in both if future is not None]
         if not keys or len(self._placement.workers) < 2:
-            return ()
+            return (), is_complete
         where = await self._placement.client.scheduler.who_has(keys=keys)
 
         def is_safe(block: Future, copy: Future | None) -> bool:
             first, second = where.get(block.key), where.get(copy.key) if copy is not None else ()
             return bool(first and second) and len({*first, *second}) > 1
 
-        return [record for record, block, copy in pairs if block.status == "finished" and not is_safe(block, copy)]
+        bare = [record for record, block, copy in pairs if block.status == "finished" and not is_safe(block, copy)]
+        return bare, is_complete

@@ -111,6 +111,32 @@ class Monoid:
         return partial
 
 
+#: numpy's inner loop runs along the last axis; where that is shorter, half of the time goes into starting it.
+_SHORT = 32
+
+
+def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
+    """``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is short."""
+    last = block.shape[-1]
+    if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
+        return np.asarray(ufunc.reduce(block, axis=axes, dtype=dtype, keepdims=True))
+    if axes == (block.ndim - 1,) and last < 8:
+        # Column by column; numpy too adds fewer than 8 elements one after the other.
+        total = block[..., :1].copy()
+        for i in range(1, last):
+            ufunc(total, block[..., i : i + 1], out=total)
+        return total
+    if axes == tuple(range(block.ndim - 1)):
+        # Several rows side by side as one long row, then these rows.
+        rows = block.reshape(-1, last)
+        n_beside = 2 * _SHORT // last
+        whole = len(rows) - len(rows) % n_beside
+        total = ufunc.reduce(rows[:whole].reshape(-1, n_beside * last), axis=0).reshape(n_beside, last)
+        total = ufunc.reduce(np.concatenate([total, rows[whole:]]), axis=0)
+        return total.reshape((1,) * (block.ndim - 1) + (last,))
+    return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True))
+
+
 def _kept(total: Any, ndim: int) -> Array:
     return np.asarray(total).reshape((1,) * ndim)
 
@@ -246,7 +272,7 @@ class _Extremum(Monoid):
             return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
         if len(axes) == block.ndim:
             return _kept(self.total(block, dtype), block.ndim)
-        best = self._ufunc.reduce(block, axis=axes, keepdims=True)
+        best = _reduce(self._ufunc, block, axes, block.dtype)
         if block.dtype.kind == "f" and axes and (zero := best == 0).any():
             # A maximum of zeros is -0 only if all of them are; a minimum is +0 only if all of them are.
             sought = np.logical_and(block == 0, np.signbit(block) != self.is_max)
@@ -299,7 +325,11 @@ class _ArgExtremum(Monoid):
         kept = tuple(a for a in range(block.ndim) if a not in axes)
         shape = tuple(1 if a in axes else n for a, n in enumerate(block.shape))
         inner = tuple(block.shape[a] for a in axes)
-        if len(axes) == 1:
+        if len(axes) == block.ndim and xp is np:
+            rows = block.reshape(-1)
+            local = _kept(np.intp(rows.argmax() if self.is_max else rows.argmin()), block.ndim)
+            value = _kept(rows[local.item()], block.ndim)
+        elif len(axes) == 1:
             local = (xp.argmax if self.is_max else xp.argmin)(block, axis=axes[0], keepdims=True)
             value = xp.take_along_axis(block, local, axis=axes[0])
         else:

@@ -176,14 +176,15 @@ def finish_reduction(
     params
         The operation's own static parameters: the correction of var and std.
     """
-    if name == "mean":
-        with np.errstate(all="ignore"):
+    parameters: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        if name == "mean":
             partial = partial / n if n else partial * np.nan
-    elif monoid == "moments":
-        correction = params[0] if params else 0.0
-        with np.errstate(all="ignore"):
-            return MONOIDS[monoid].finish(partial, dtype, of=name, correction=correction)
-    return MONOIDS[monoid].finish(partial, dtype)
+        elif monoid == "moments":
+            parameters = {"of": name, "correction": params[0] if params else 0.0}
+        result = MONOIDS[monoid].finish(partial, dtype, **parameters)
+    # numpy's functions turn arrays without axes into scalars, which cannot be written
+    return np.asarray(result) if isinstance(result, np.generic) else result
 
 
 def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -514,7 +515,7 @@ def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int 
         each, extra = divmod(n, sections)
         points = [i * each + min(i, extra) for i in range(sections + 1)]
     parts = []
-    for start, stop in zip(points, points[1:]):
+    for start, stop in pairwise(points):
         low, high, _ = slice(start, stop).indices(n)
         parts.append(box(bind_get(node, slice_lens(node.shape, axis, low, max(high - low, 0)))))
     return parts
@@ -618,36 +619,27 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
         axis = normalize_axis(axis, 1)
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
-    if hasattr(repeats, "__index__") and getattr(repeats, "ndim", 0) == 0:
-        counts = operator.index(repeats)
-    else:
-        many = np.asarray(repeats)
-        if many.dtype.kind not in "biu":
-            raise TypeError(f"Cannot cast array data from {many.dtype!r} to dtype('int64') according to the rule 'safe'")
-        if many.ndim > 1:
-            raise ValueError("object too deep for desired array")
-        if many.shape not in ((), (1,)):
-            return box(_repeated_unevenly(node, many, axis))
-        counts = int(many.reshape(())) if many.shape == () else int(many[0])
-    if counts < 0:
+    many = np.asarray(repeats)
+    many = many.astype(np.intp) if many.size == 0 else many  # an empty list is one of floats
+    if many.dtype.kind not in "biu":
+        raise TypeError(
+            f"Cannot cast array data from {many.dtype!r} to {np.dtype(np.intp)!r} according to the rule 'safe'"
+        )
+    if many.ndim > 1:
+        raise ValueError("object too deep for desired array")
+    if many.shape not in ((), (1,)) and len(many) != n:
+        raise ValueError(f"operands could not be broadcast together with shape ({n},) ({len(many)},)")
+    if n and (many < 0).any():
         raise ValueError("repeats may not contain negative values.")
+    if many.size != 1:
+        from distarray.ops.indexing import take
+
+        return box(take(node, np.repeat(np.arange(n), many), axis=axis))
+    counts = max(int(many.reshape(())), 0)
     # repeat(x, r) = reshape(broadcast(x[..., :, None], r))
     lens = Affine.identity(node.shape).expanded(axis + 1)
     lens = lens.broadcast((*node.shape[: axis + 1], counts, *node.shape[axis + 1 :]))
     return box(bind_reshape(bind_get(node, lens), (*node.shape[:axis], n * counts, *node.shape[axis + 1 :])))
-
-
-def _repeated_unevenly(node: Expr, repeats: np.ndarray[Any, Any], axis: int) -> Expr:
-    from distarray.ops.indexing import take
-
-    n = node.shape[axis]
-    if len(repeats) != n:
-        raise ValueError(f"operands could not be broadcast together with shape ({n},) ({len(repeats)},)")
-    if (repeats < 0).any():
-        raise ValueError("repeats may not contain negative values.")
-    result = take(node, np.repeat(np.arange(n), repeats), axis=axis)
-    assert type(result) is Expr
-    return result
 
 
 def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:

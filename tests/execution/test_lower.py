@@ -81,7 +81,7 @@ def run_step(name: str, pairs: list, i: int, j: int, seed: int) -> None:
     elif name in ("put", "putself"):
         index = tuple(_random_slice(rng, n) for n in a.shape)
         value = np.flip(a[index], axis=0) * 2 if name == "putself" and a.ndim else rng.random(a[index].shape)
-        new = a.copy()
+        new = np.array(a)
         new[index] = value
         if name == "putself" and a.ndim:
             v = elementwise.multiply(bind_get(x, lens(a.shape, index).flipped((0,))), 2)

@@ -437,6 +437,15 @@ def test_sum_has_the_same_bits_whatever_is_fused(shape: tuple[int, ...]) -> None
         assert_same_bits(more.partials[2], more.outputs[0])
 
 
+@pytest.mark.parametrize("monoid", ["sum", "max", "min", "prod", "any"])
+@pytest.mark.parametrize("shape", [(5001, 3), (301, 7, 5), (40, 50, 31), (2000, 1), (1001, 9)])
+def test_short_last_axes_reduce_as_others(monoid: str, shape: tuple[int, ...]) -> None:
+    x = values("f8", shape, special=False) * 0.01 + 1
+    for axes in ((0,), (len(shape) - 1,), tuple(range(len(shape) - 1)), tuple(range(1, len(shape)))):
+        actual = reduce_with(axes, monoid, x, RESULT.get(monoid, "f8"))
+        np.testing.assert_allclose(actual, REFERENCE[monoid](x, axis=axes, keepdims=True), rtol=1e-12)
+
+
 def test_sums_are_as_accurate_as_numpy_s() -> None:
     x = np.full(3_000_000, 0.1, np.float32)
     assert abs(reduce_with((0,), "sum", x, "f4").item() / 3e5 - 1) <= 3e-7  # naive summation: 0.05
