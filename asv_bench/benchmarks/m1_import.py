@@ -23,13 +23,22 @@ IMPORTS = {"nothing": "pass", "reference": "import numpy, dask", "distarray": "i
 CONFIGS = ("no config files", "config files")
 
 
-def _environment(config: Path) -> dict[str, str]:
-    """The environment of a fresh process that finds the distarray of this one and reads `config`."""
+def _environment(folder: Path) -> dict[str, str]:
+    """The environment of a fresh process that finds the distarray of this one and reads the config in `folder`.
+
+    Byte code is kept in `folder`, for all packages alike: a working copy may have none, which an installed one has.
+    """
     spec = importlib.util.find_spec("distarray")
     assert spec is not None
     assert spec.origin is not None
     path = os.pathsep.join(filter(None, (str(Path(spec.origin).parents[1]), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "DASK_CONFIG": str(config)}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {
+        **inherited,
+        "PYTHONPATH": path,
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+        "DASK_CONFIG": str(folder),
+    }
 
 
 def _write_config(folder: Path, config: str) -> None:
@@ -44,7 +53,7 @@ def seconds(config: str = CONFIGS[0], rounds: int = 10) -> dict[str, float]:
         _write_config(Path(folder), config)
         environment = _environment(Path(folder))
         best = dict.fromkeys(IMPORTS, float("inf"))
-        for counted in range(-1, rounds):  # the first round writes byte code and warms the file cache
+        for counted in range(-1, rounds):  # the first round writes the byte code
             for name, statement in IMPORTS.items():
                 start = time.perf_counter()
                 subprocess.run([sys.executable, "-c", statement], env=environment, check=True)

@@ -14,7 +14,7 @@ import numpy as np
 from distarray.array.array import DistArray
 from distarray.expr.bind import broadcast_shapes as _common_shape
 from distarray.expr.expr import GET, Environment, Expr
-from distarray.expr.lens import Affine
+from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
 from distarray.ops import creation, manipulation
 from distarray.types import AxesLike, Shape
@@ -176,7 +176,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     Parameters
     ----------
     order
-        ``"C"``: the last axis runs fastest; ``"F"``: the first one. ``"A"`` means C: values have no memory order.
+        ``"C"``: the last axis runs fastest; ``"F"``: the first one; ``"A"``: F for a view that lies in that order.
     copy
         True: always a copy. False: a view, or an error.
 
@@ -187,18 +187,36 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     """
     x = as_distarray(x)
     new = manipulation.resolve_shape(x.shape, shape)
-    if order in ("C", "A", "K"):
+    if order == "A":
+        order = "F" if strided_dummy(x._base.current.shape, x._lens).flags.fnc else "C"
+    if order == "C":
         return x._reshaped(new, copy)
     if order != "F":
-        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+        raise ValueError(f"order must be one of 'C', 'F', or 'A' (got {order!r})")
     # reshape(x, s, F) = reshape(x.T, s[::-1], C).T
     return x.T._reshaped(new[::-1], copy).T
 
 
 def ravel(a: Any, order: str = "C") -> DistArray:
-    """The elements of `a` in one axis: a view where numpy makes one."""
+    """The elements of `a` in one axis: a view where the array is contiguous in that order, as in numpy.
+
+    `order` is ``"C"``, ``"F"``, ``"A"`` (F for what is contiguous in that order only) or ``"K"``: as they lie in a
+    C-ordered base.
+    """
     a = as_distarray(a)
-    return reshape(a, (a.size,), order)
+    if order in ("A", "K"):
+        dummy = strided_dummy(a._base.current.shape, a._lens)
+        if order == "A":
+            return ravel(a, "F" if dummy.flags.fnc else "C")
+        axes = sorted(range(a.ndim), key=lambda axis: -abs(dummy.strides[axis]))
+        return ravel(a._view(manipulation.permute_lens(a.shape, axes)))
+    if order == "F":
+        a = a.T
+    elif order != "C":
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    # Not every reshape(-1) that can be a view: numpy's ravel is always contiguous.
+    is_view = strided_dummy(a._base.current.shape, a._lens).flags.c_contiguous
+    return a._reshaped((a.size,), None if is_view else True)
 
 
 # -------------------------------------------------------------------------------------------------- parts

@@ -165,7 +165,7 @@ def member_colour(member: int) -> str:
     """A light colour for a member; neighbouring ranks are far apart on the colour circle.
 
     >>> member_colour(0), member_colour(1)
-    ('#abccec', '#ecabb8')
+    ('#abcced', '#edabb9')
     """
     # The golden angle never repeats a hue and spreads any number of members.
     rgb = hls_to_rgb((210 + member * 137.508) % 360 / 360, 0.8, 0.65)
@@ -225,10 +225,11 @@ def sharding_svg(shape: Sequence[int], sharding: Sharding, dtype: np.dtype[Any] 
     # Sheets go back to the upper right, so each hides a part of the next one only.
     depth = along[-3] if len(along) > 2 else [(0.0, 0.0, 0, 1)]
     slant = 0.5
-    back = sum(length for _, length, _, _ in depth) * slant if len(along) > 2 else 0.0
+    back = depth[-1][0] * slant
     width = sum(length for _, length, _, _ in x) or SHORTEST
     height = sum(length for _, length, _, _ in y) or SHORTEST
-    left, top = (44.0, 8.0) if len(along) > 1 else (8.0, 8.0)
+    left = 44.0 if len(along) > 1 else 8.0
+    top = 16.0 if len(along) > 2 else 8.0
     body = []
     for start, _, d0, d1 in reversed(depth):
         dx, dy = left + start * slant, top + back - start * slant

@@ -41,7 +41,8 @@ class Traffic:
         What is sent for it. A piece that a later stage needs too is sent, and counted, once: with the first.
     lower_bound
         What must be sent at least: per member, what it needs, less what it holds or has received before; and for each
-        tile of a reduction one partial result from each member but one.
+        tile of a reduction one partial result from each member but one. Which elements integer positions name is not
+        known before, so it has nothing for these.
     written
         Results that it stores.
     """

@@ -55,6 +55,8 @@ _process = uuid.uuid4().hex[:8]
 _executors: dict[int, ThreadExecutor] = {}
 _cluster_executors: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
+#: Bytes of results per task below which tasks run one after the other in the calling thread.
+INLINE_NBYTES = 32 << 10
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
 TILES_PER_LIMIT = 16
 
@@ -167,7 +169,10 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
     if cluster:
         found = executor.submit(lowered.tasks, lowered.members, keep)
     else:
-        found = executor.submit(lowered.tasks, lowered.members, keep, lowered.after)
+        nbytes = sum(_nbytes(n) for n in order if n.memo is None)
+        found = executor.submit(
+            lowered.tasks, lowered.members, keep, lowered.after, nbytes < INLINE_NBYTES * len(lowered.tasks)
+        )
     for i, (sharding, refs) in lowered.outputs.items():
         node = graph.nodes[i]
         if node.memo is None:

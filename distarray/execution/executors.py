@@ -59,6 +59,7 @@ class ThreadExecutor:
         members: Mapping[Key, int],
         keep: Collection[Key],
         after: Mapping[Key, Collection[Key]] | None = None,
+        inline: bool = False,
     ) -> dict[Key, Any]:
         """Run tasks and return when all are done.
 
@@ -68,13 +69,15 @@ class ThreadExecutor:
             In an order in which they can run.
         after
             Further keys that a task waits for, although it reads nothing of them.
+        inline
+            Run the tasks here, one after the other: they are so small that handing them out costs more.
         """
         kept = set(keep)
         uses: dict[Key, int] = {}
         for task in tasks.values():
             for key in task.dependencies:
                 uses[key] = uses.get(key, 0) + 1
-        if self._size == 1 or len(tasks) == 1:
+        if inline or self._size == 1 or len(tasks) == 1:
             return self._inline(tasks, kept, uses)
         return self._threaded(tasks, kept, uses, after or {})
 

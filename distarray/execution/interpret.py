@@ -14,6 +14,7 @@ import numpy as np
 
 from distarray.execution import kernels
 from distarray.execution.backends import backend_for
+from distarray.execution.buffers import POOL
 from distarray.execution.elementwise import elementwise
 from distarray.execution.tasks import finish_reduction, report
 from distarray.execution.monoids import MONOIDS
@@ -24,6 +25,9 @@ __all__ = ["interpret"]
 
 #: Families whose result is a view of operand 0.
 _ALIASES = frozenset({"get", "reshape"})
+
+#: Bytes from which a result's block is recycled.
+RECYCLED = 1 << 16
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -107,7 +111,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
                         del values[r]
     if events:
         report([(kind, node.op.name) for kind, node in events], [
-            (node.op.name, *node.origin.line) for _, node in events if node.origin is not None
+            (node.op.name, node.origin) for _, node in events if node.origin is not None
         ])
     result = {}
     for node in order:
@@ -138,7 +142,7 @@ def _step(
     backend: Any,
 ) -> Any:
     if kind == "map":
-        return _map(node, values)
+        return _map(node, values, uses, root, fresh)
     if kind == "get":
         return node.runtime.read(values[id(node.operands[0])])
     if kind == "put":
@@ -166,7 +170,9 @@ def _step(
     return kernels.BLOCK[node.op.name](np, *blocks, params=params)
 
 
-def _map(node: Expr, values: dict[int, Any]) -> Array:
+def _map(
+    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]
+) -> Array:
     args: list[Any] = []
     dtypes: list[Any] = []
     for o in node.operands:
@@ -178,15 +184,28 @@ def _map(node: Expr, values: dict[int, Any]) -> Array:
             args.append(o)
             dtypes.append(None)
     function = elementwise(node.op.name, node.params, node.dtype, tuple(dtypes))
+    shape = node.shape
     if not function.is_exact:
-        shape = node.shape
         for i, a in enumerate(args):
             if dtypes[i] is not None and a.ndim and not (a.flags.c_contiguous and a.shape == shape):
                 args[i] = np.array(np.broadcast_to(a, shape), order="C")
-    value = function.call(*args)
-    if type(value) is not np.ndarray:
-        return np.asarray(value)
-    return value
+    n = node.dtype.itemsize
+    for extent in shape:
+        n *= extent
+    if n < RECYCLED or not shape:
+        value = function.call(*args)
+        return value if type(value) is np.ndarray else np.asarray(value)
+    # Fresh pages cost more than the arithmetic: the block of an operand that ends here is taken over, as numpy does it
+    # with temporaries; else one from the pool.
+    if function.has_inplace:
+        for o in node.operands:
+            if type(o) is Expr and o.shape == shape and o.dtype == node.dtype:
+                i = id(o)
+                if uses[i] == 1 and i in fresh and i not in root:
+                    array = values[i]
+                    if array.flags.c_contiguous and array.flags.writeable and not isinstance(array.base, np.ndarray):
+                        return function.call(*args, out=array)  # type: ignore[no-any-return]
+    return function.call(*args, out=POOL.take(shape, node.dtype))  # type: ignore[no-any-return]
 
 
 def _may_overwrite(

@@ -69,7 +69,7 @@ def _arange(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, par
     xp = backend.xp
     first, second = runtime
     index = _index(backend, lo, hi, np.dtype(np.int64))
-    # numpy's fill: x[i] = first + i * (second - first), in the dtype of the result; x[1] is given, not computed.
+    # numpy's fill: x[i] = first + i * (second - first), in the dtype of the result; x[0] and x[1] are given.
     if dtype.kind in "biumM":
         bits = np.dtype(np.int64 if dtype.kind in "mMbi" else np.uint64)
         start, after = (int(v.astype(np.int64)) if dtype.kind in "mM" else int(v) for v in (first, second))
@@ -86,8 +86,9 @@ def _arange(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, par
         values = xp.astype(parts[0], _dtype(xp, dtype)) + xp.astype(parts[1], _dtype(xp, dtype)) * 1j
     else:
         values = xp.astype(_floats(backend, index, first, second), _dtype(xp, dtype))
-    if lo <= 1 < hi:
-        values[1 - lo] = second.item()
+    for i, given in enumerate(runtime):
+        if lo <= i < hi:
+            values[i - lo] = given.item()
     return values
 
 

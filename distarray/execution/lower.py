@@ -384,13 +384,10 @@ class _Lowering:
                     for i in draft.stage.nodes:
                         self.out.kernels[self.graph.nodes[i].op.name, tile.index] += 1
 
-    def _where(self, stage: Stage) -> tuple[tuple[str, str, int], ...]:
-        found = []
-        for i in stage.nodes:
-            node = self.graph.nodes[i]
-            if node.origin is not None:
-                found.append((node.op.name, *node.origin.line))
-        return tuple(found)
+    def _where(self, stage: Stage) -> tuple[tuple[str, Any], ...]:
+        """The operations of a stage and where the user called them."""
+        nodes = self.graph.nodes
+        return tuple([(nodes[i].op.name, nodes[i].origin) for i in stage.nodes if nodes[i].origin is not None])
 
     def _errstate(self, stage: Stage) -> tuple[str, ...] | None:
         for i in stage.nodes:

@@ -117,9 +117,9 @@ _SHORT = 32
 
 def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
     """``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is short."""
-    last = block.shape[-1]
+    last = block.shape[-1] if block.ndim else 1
     if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
-        return np.asarray(ufunc.reduce(block, axis=axes, dtype=dtype, keepdims=True))
+        return np.asarray(ufunc.reduce(block, axis=axes, dtype=_loop_dtype(dtype), keepdims=True))
     if axes == (block.ndim - 1,) and last < 8:
         # Column by column; numpy too adds fewer than 8 elements one after the other.
         total = block[..., :1].copy()
@@ -195,7 +195,7 @@ class _Fold(Monoid):
             state = self.state(dtype)
             if len(axes) == block.ndim:
                 return _kept(self.total(block, state), block.ndim)
-            return self.ufunc.reduce(block, axis=axes, dtype=_loop_dtype(state), keepdims=True)
+            return _reduce(self.ufunc, block, axes, state)
         xp = _namespace(block)
         if self.function in ("any", "all"):
             return getattr(xp, self.function)(block, axis=axes, keepdims=True)
@@ -283,7 +283,7 @@ class _Extremum(Monoid):
     def total(self, block: Array, dtype: DType) -> Any:
         flat = block if block.ndim == 1 else block.reshape(-1)
         best = self._ufunc.reduce(flat)
-        if best == 0 and flat.dtype.kind == "f":
+        if flat.dtype.kind == "f" and best == 0:
             has_other = bool(((flat == 0) & (np.signbit(flat) != self.is_max)).any())
             return flat.dtype.type(0.0 if has_other == self.is_max else -0.0)
         return best

@@ -434,14 +434,13 @@ class _SlicedRun:
         arrays = [self.values[x] for x in streamed]
         arrays = [v if v.shape == self.shape else np.broadcast_to(v, self.shape) for v in arrays]
         arrays += self.outputs
-        fast: tuple[int, ...] = ()
         if program.reductions:
             # The slices are part of the meaning of a sum: nothing but the shape decides.
             box, budget = self.shape, REDUCED_SLICE
         else:
-            arrays, box, fast = axes_by_stride(arrays, self.shape)
+            arrays, box = axes_by_stride(arrays, self.shape)
             budget = self._budget(arrays)
-        self.box, self.slice = box, slice_extents(box, budget, fast)
+        self.box, self.slice = box, slice_extents(box, budget)
         first = tuple(slice(e) for e in self.slice)
         cut = [axis for axis, (e, n) in enumerate(zip(self.slice, box, strict=True)) if e < n]
         states = []

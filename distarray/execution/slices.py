@@ -17,8 +17,6 @@ Box = tuple[slice, ...]
 
 #: A slice whose inner axis is cut is cut at whole vectors.
 GRAIN = 64
-#: Extent along each axis that is the fastest of some array, where arrays disagree: 64 float64 are 8 cache lines.
-TILE = 64
 
 
 def narrowed(x: Array) -> Array:
@@ -33,7 +31,7 @@ def narrowed(x: Array) -> Array:
     return x.reshape(x.shape[lead:]) if lead > 0 else x
 
 
-def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array], Extents, tuple[int, ...]]:
+def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array], Extents]:
     """The arrays with their axes from slowest to fastest, neighbours joined where all arrays allow it.
 
     Parameters
@@ -45,13 +43,11 @@ def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array]
     -------
     arrays, shape
         Views of one other shape with the same elements in one other order.
-    fast
-        Axes of the new shape that are the fastest of some array: more than one if the arrays disagree.
     """
     if all(a.flags.c_contiguous for a in arrays):
-        return [a.reshape(-1) for a in arrays], (math.prod(shape),), (0,)
+        return [a.reshape(-1) for a in arrays], (math.prod(shape),)
     if all(a.flags.f_contiguous for a in arrays):
-        return [a.T.reshape(-1) for a in arrays], (math.prod(shape),), (0,)
+        return [a.T.reshape(-1) for a in arrays], (math.prod(shape),)
     weight = [sum(abs(a.strides[axis]) for a in arrays) for axis in range(len(shape))]
     order = sorted((axis for axis, n in enumerate(shape) if n > 1), key=lambda axis: -weight[axis])
     order = [axis for axis, n in enumerate(shape) if n == 1] + order
@@ -68,39 +64,27 @@ def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array]
     if len(joined) < len(shape):
         shape = tuple(joined)
         arrays = [a.reshape(shape) for a in arrays]
-    fastest = set()
-    for a in arrays:
-        steps = [(abs(stride), -axis) for axis, stride in enumerate(a.strides) if stride and shape[axis] > 1]
-        if steps:
-            fastest.add(-min(steps)[1])
-    return arrays, shape, tuple(sorted(fastest)) or (len(shape) - 1,)
+    return arrays, shape
 
 
-def slice_extents(shape: Extents, budget: int, fast: Sequence[int] = ()) -> Extents:
+def slice_extents(shape: Extents, budget: int) -> Extents:
     """Extents of a slice of at most about `budget` elements.
 
-    Whole inner axes, then a range of one axis, then single steps; where several axes are `fast`, a tile that is at
-    least `TILE` long along each of them. Ranges are balanced: the last slice is not a sliver.
+    Whole inner axes, then a range of one axis, then single steps. Ranges are balanced: the last slice is not a
+    sliver. Arrays of unlike order get no square tiles: rows of one are as fast, for all the strides of the other.
 
     >>> slice_extents((4000, 4000), 16384), slice_extents((100, 16385), 16384)
     ((4, 4000), (1, 8256))
     """
     extents = [1] * len(shape)
-    if len(fast) > 1:
-        for axis in fast:
-            extents[axis] = min(shape[axis], TILE)
     for axis in reversed(range(len(shape))):
         room = budget // math.prod(extents)
         if room < 2:
             break
-        n, most = shape[axis], extents[axis] * room
-        if n > most:
-            parts = -(-n // most)
-            extents[axis] = -(-n // parts)
-            if most >= GRAIN and math.prod(extents[axis + 1 :]) == 1:
-                extents[axis] = min(-(-extents[axis] // GRAIN) * GRAIN, most)
-        else:
-            extents[axis] = n
+        n = shape[axis]
+        extents[axis] = -(-n // -(-n // room)) if n > room else n
+        if n > room >= GRAIN and axis == len(shape) - 1:
+            extents[axis] = min(-(-extents[axis] // GRAIN) * GRAIN, room)
     return tuple(extents)
 
 

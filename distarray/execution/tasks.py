@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -128,7 +129,7 @@ class StageSpec:
     layout: tuple[int, ...] = ()
     device: str = "cpu"
     errstate: tuple[str, ...] | None = None
-    where: tuple[tuple[str, str, int], ...] = ()
+    where: tuple[tuple[str, Any], ...] = ()
     name: str = ""
     params: tuple[Any, ...] = ()
     extents: tuple[int, ...] = ()
@@ -195,7 +196,7 @@ def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
     return finish(partial, shape, backend)
 
 
-def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, str, int]]) -> None:
+def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]]) -> None:
     """Warn of floating point events as numpy does, naming the user's line.
 
     Parameters
@@ -203,7 +204,7 @@ def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, str, in
     events
         (kind, function) pairs.
     where
-        (operation, file, line) of the operations that may have caused them.
+        (operation, `Origin`) of the operations that may have caused them.
     """
     for kind, function in dict.fromkeys(events):
         here = next((w for w in where if w[0] == function or _same_function(w[0], function)), where[-1] if where else None)
@@ -211,7 +212,7 @@ def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, str, in
         if here is None:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         else:
-            warn(text, here[1], here[2])
+            warn(text, *here[1].line)
 
 
 def _same_function(name: str, function: str) -> bool:
@@ -282,6 +283,24 @@ class TileSpec:
     into: int = -1
 
 
+Run = TypeVar("Run", bound=Callable[..., Any])
+
+
+def _explained(run: Run) -> Run:
+    """Errors of a stage's task name the operations and the user's lines; their class stays."""
+
+    @wraps(run)
+    def explained(stage: StageSpec, *args: Any) -> Any:
+        try:
+            return run(stage, *args)
+        except Exception as error:
+            for name, origin in dict.fromkeys(stage.where[-3:]):
+                error.add_note(f"{name}, called at {origin}")
+            raise
+
+    return explained  # type: ignore[return-value]  # the same signature
+
+
 def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
     values = [
         a if a is None else tuple(map(backend.adopt, a)) if type(a) is tuple else backend.adopt(a) for a in args
@@ -296,6 +315,7 @@ def generate(g: Generate, backend: Any) -> Array:
     return kernels.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
 
 
+@_explained
 def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """One tile of a program stage: its stored results, then partial or finished reductions, then the written tile.
 
@@ -421,6 +441,7 @@ def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str,
     return partial if shape is None else finish(partial, shape, backend)
 
 
+@_explained
 def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """One tile of a product: summed over what the tile holds of the reduced loops."""
     backend = backend_for(stage.device, tile.member)
@@ -431,6 +452,7 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     return out if tile.finish[0] is None else backend.xp.reshape(out, tile.finish[0])
 
 
+@_explained
 def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """One tile of a whole-block kernel; a tuple where the operation has several results."""
     backend = backend_for(stage.device, tile.member)
@@ -448,6 +470,7 @@ def errstate(stage: StageSpec) -> np.errstate:
     return np.errstate(divide=divide, over=over, under=under, invalid=invalid)  # type: ignore[arg-type]  # literals
 
 
+@_explained
 def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """One tile of a reshape: runs of elements in each group of axes, put end to end.
 
@@ -464,6 +487,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     return backend.xp.reshape(out, tile.shape)
 
 
+@_explained
 def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """One tile of an integer-array read whose source is all here."""
     backend = backend_for(stage.device, tile.member)
@@ -472,6 +496,7 @@ def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     return kernels.take(backend.xp, x, index, stage.params)
 
 
+@_explained
 def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: Any) -> Any:
     """What one source tile has of a result tile: (flat positions among the index tuples, values)."""
     backend = backend_for(stage.device, tile.member)
@@ -480,12 +505,14 @@ def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: A
     return kernels.take_part(backend.xp, x, index, start, stage.params)
 
 
+@_explained
 def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
     """A result tile from what each source tile had of it."""
     backend = backend_for(stage.device, tile.member)
     return kernels.take_join(backend, tile.shape, stage.stores[0], [tuple(map(backend.adopt, p)) for p in parts], stage.params)
 
 
+@_explained
 def put_part(stage: StageSpec, tile: TileSpec, box: Box, *args: Any) -> Any:
     """What one tile of values writes into one tile of the base: (index arrays in the tile, values), in order."""
     backend = backend_for(stage.device, tile.member)
@@ -494,6 +521,7 @@ def put_part(stage: StageSpec, tile: TileSpec, box: Box, *args: Any) -> Any:
     return kernels.put_part(backend.xp, value, index, box, stage.params)
 
 
+@_explained
 def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: Any) -> Array:
     """A new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
@@ -503,6 +531,7 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
     return new
 
 
+@_explained
 def run_compress(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     """One tile of a mask read, or of the positions where a mask is true."""
     backend = backend_for(stage.device, tile.member)

@@ -202,26 +202,20 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Seque
     else:
         left, right = axes  # type: ignore[misc]  # two sequences, or two ints as numpy allows
     left, right = ((v,) if hasattr(v, "__index__") else tuple(v) for v in (left, right))
-    if len(left) != len(right):
-        raise ValueError("shape-mismatch for sum")
-    left, right = _axes_of(left, a.ndim), _axes_of(right, b.ndim)
-    if any(a.shape[i] != b.shape[j] for i, j in zip(left, right)):
+    if any(len(set(v)) < len(v) for v in (left, right)):
+        raise ValueError("duplicate axes are not allowed in tensordot")
+    # In numpy's order: what it finds first is what it raises.
+    if len(left) != len(right) or any(a.shape[i] != b.shape[j] for i, j in zip(left, right)):
         raise ValueError(
             f"shape-mismatch for sum: axes {left} of shape {a.shape} against axes {right} of shape {b.shape}"
         )
+    left, right = normalize_axes(left, a.ndim, "axes"), normalize_axes(right, b.ndim, "axes")
     own = tuple(range(a.ndim))
     other: list[int] = [a.ndim + i for i in range(b.ndim)]
     for i, j in zip(left, right):
         other[j] = own[i]
     result = (*(i for i in own if i not in left), *(v for j, v in enumerate(other) if j not in right))
     return operands.box(_contract((a, b), (own, tuple(other)), result, _product_dtype(a.dtype, b.dtype)))
-
-
-def _axes_of(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
-    if len(axes) > ndim or any(not -ndim <= operator.index(a) < ndim for a in axes):
-        # numpy finds these by indexing the shape
-        raise IndexError(f"tuple index out of range: axes {tuple(axes)} of an array of rank {ndim}")
-    return normalize_axes(axes, ndim, "axes")
 
 
 def _scalar_node(value: Any, env: Any) -> Expr:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import distarray as dx
@@ -94,9 +94,11 @@ def run(draw: st.DrawFn, n_statements: int) -> list[Pair]:
     dtype = draw(st.sampled_from([np.int64, np.float64]))
     start = np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape)
     names = [Pair(start.copy(), dx.asarray(start))]
+    note(f"a0 = arange{shape} of {dtype.__name__}")
     for _ in range(n_statements):
         a = draw(st.sampled_from(names))
         kind = draw(st.sampled_from("view view arithmetic write write update observe copy mask take drop".split()))
+        note(f"{kind} of name {names.index(a)}: {a.host.shape}")
         if kind == "view":
             look = draw(view(a.host.shape))
             both = same_outcome(lambda: look(a.host), lambda: look(a.ours))

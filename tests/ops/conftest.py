@@ -29,24 +29,26 @@ def evaluate(expr):
     return result
 
 
-def assert_same(expr, expected, *, rtol=0.0, atol=0.0, dtype=True):
-    """The value of `expr` is `expected`: bit for bit but for the payload of nan, or within `rtol` and `atol`."""
+def assert_same(expr, expected, *, rtol=0.0, atol=0.0, signs=True):
+    """The value of `expr` is `expected`: bit for bit but for the payload of nan, or within `rtol` and `atol`.
+
+    Without `signs` zeros of either sign are equal: a sum of products need not say which one it is.
+    """
     if isinstance(expected, (tuple, list)):
         assert len(expr) == len(expected)
         for e, v in zip(expr, expected):
-            assert_same(e, v, rtol=rtol, atol=atol, dtype=dtype)
+            assert_same(e, v, rtol=rtol, atol=atol, signs=signs)
         return
     expected = np.asarray(expected)
     assert type(expr) is Expr, expr
     assert expr.shape == expected.shape
-    if dtype:
-        assert expr.dtype == expected.dtype
+    assert expr.dtype == expected.dtype
     value = evaluate(expr)
     if rtol or atol:
         np.testing.assert_allclose(value, expected, rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(value, expected)
-        if expected.dtype.kind == "f":
+        if signs and expected.dtype.kind == "f":
             finite = ~np.isnan(expected)
             np.testing.assert_array_equal(np.signbit(value)[finite], np.signbit(expected)[finite])
 

@@ -1,0 +1,372 @@
+"""`explain` says what evaluation then does, and does nothing itself."""
+
+import json
+import os
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from distarray import config
+from distarray.diagnostics.explain import explain
+from distarray.errors import EnvironmentMismatchError
+from distarray.execution import evaluate
+from distarray.execution.buffers import POOL
+from distarray.execution.counters import counting
+from distarray.expr.bind import bind_reshape
+from distarray.expr.expr import Environment, Stored, source
+from distarray.expr.indexing import parse_index
+from distarray.ops import contractions, elementwise, indexing, manipulation, reductions
+from distarray.sharding import Sharding, Team
+
+ENV = Environment(Team((4,), ("R",)))
+MESH = ENV.team.mesh
+ROWS = Sharding(MESH, (("R",), ()))
+COLUMNS = Sharding(MESH, ((), ("R",)))
+
+
+def lying(array, sharding=ROWS, env=ENV):
+    """A node of blocks that lie on the members."""
+    node = source(array, env)
+    blocks = [np.ascontiguousarray(array[sharding.tile_slices(array.shape, t)]) for t in sharding.tiles()]
+    node.memo = Stored(sharding, blocks)
+    return node
+
+
+def data(shape=(64, 48), seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def view(node, *index):
+    return indexing.get_item(node, parse_index(index, node.shape))
+
+
+def value(node):
+    return evaluate.fetch(node)
+
+
+def stencil():
+    x = lying(data())
+    return elementwise.add(view(x, slice(2, None)), view(x, slice(None, -2)))
+
+
+def standardised():
+    x = lying(data())
+    y = elementwise.subtract(x, reductions.mean(x, axis=0))
+    return elementwise.divide(y, reductions.std(y, axis=0))
+
+
+def product():
+    return contractions.matmul(lying(data()), lying(data((48, 64), 1)))
+
+
+def gram():
+    x = lying(data())
+    return contractions.matmul(manipulation.permute_dims(x, (1, 0)), x)
+
+
+def mixed_cuts():
+    return elementwise.add(lying(data()), lying(data(seed=1), COLUMNS))
+
+
+def written():
+    x = lying(data())
+    parsed = parse_index((slice(10, 40),), x.shape)
+    return indexing.put_item(x, parsed, elementwise.multiply(view(x, slice(20, 50)), 2.0))
+
+
+def flattened():
+    return bind_reshape(elementwise.exp(lying(data())), (48, 64))
+
+
+def joined():
+    return manipulation.concat([lying(data()), lying(data((10, 48), 1))])
+
+
+def rolled():
+    return manipulation.roll(lying(data()), 5, axis=0)
+
+
+def gathered():
+    x = lying(data())
+    return indexing.get_item(x, parse_index((np.array([3, 60, 17, 3]),), x.shape))
+
+
+def scattered():
+    x = lying(data())
+    return indexing.put_item(x, parse_index((np.array([3, 60, 17]),), x.shape), 7.0)
+
+
+def column_sums():
+    return reductions.sum(elementwise.exp(lying(data())), axis=0)
+
+
+PROGRAMS = [
+    stencil, standardised, product, gram, mixed_cuts, written, flattened, joined, rolled, gathered, scattered,
+    column_sums,
+]
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda p: p.__name__)
+def target(request):
+    return request.param()
+
+
+# -- it says what happens
+
+
+def test_explaining_runs_nothing(target):
+    with counting() as counters:
+        explain([target])
+    assert (counters.tasks, counters.evaluations, counters.messages) == (0, 0, 0)
+    assert target.memo is None
+    assert target.operands
+
+
+def test_the_plan_explained_is_the_plan_that_runs(target):
+    explain([target])
+    with counting() as counters:
+        evaluate.evaluate([target])
+    assert counters.planner_calls == 0
+
+
+def test_predicted_tasks_bytes_and_messages_are_those_counted_stage_by_stage(target):
+    before = explain([target])
+    after = explain([target], analyze=True)
+    assert [s.operations for s in before.stages] == [s.operations for s in after.stages]
+    for s in after.stages:
+        assert (s.tasks, s.moved_bytes, s.messages) == (s.measured_tasks, s.measured_moved_bytes, s.measured_messages)
+    assert (after.tasks, after.moved_bytes, after.messages) == (
+        after.measured.tasks, after.measured.moved_bytes, after.measured.messages,
+    )
+    assert target.memo is not None
+
+
+def test_no_plan_moves_less_than_the_lower_bound(target):
+    found = explain([target])
+    assert found.lower_bound_bytes <= found.moved_bytes
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_explaining_changes_no_value(program):
+    explained, fresh = program(), program()
+    explain([explained])
+    evaluate.evaluate([explained])
+    evaluate.evaluate([fresh])
+    np.testing.assert_array_equal(value(explained), value(fresh))
+
+
+# -- numbers that can be counted by hand
+
+
+def test_a_stencil_sends_just_its_borders():
+    stage, = explain([stencil()]).stages
+    # 62 rows follow the upper operand x[2:] or the lower x[:-2]; either way three borders of two rows are crossed
+    assert stage.moved_bytes == stage.lower_bound_bytes == 3 * 2 * 48 * 8
+    assert stage.messages == 3
+    assert stage.written_bytes == 62 * 48 * 8
+
+
+def test_a_reduction_sends_one_partial_result_of_each_other_member():
+    stage, = explain([column_sums()]).stages
+    assert stage.operations == ("exp", "sum")
+    assert stage.moved_bytes == stage.lower_bound_bytes == 3 * 48 * 8
+    assert stage.read_bytes == 64 * 48 * 8
+    assert stage.written_bytes == 48 * 8
+    assert (stage.tiles, stage.parts) == (4, (4, 1))
+
+
+def test_operands_cut_alike_send_nothing():
+    found = explain([elementwise.add(lying(data()), lying(data(seed=1)))])
+    assert (found.moved_bytes, found.messages, found.lower_bound_bytes) == (0, 0, 0)
+    assert found.read_bytes == 2 * 64 * 48 * 8
+
+
+def test_another_cut_sends_all_that_members_lack():
+    found = explain([mixed_cuts()])
+    assert found.moved_bytes == found.lower_bound_bytes == 64 * 48 * 8 * 3 // 4
+
+
+def test_a_block_read_twice_travels_and_counts_once():
+    x = lying(data())
+    z = elementwise.add(elementwise.add(view(x, slice(1, 63)), view(x, slice(2, None))), view(x, slice(None, -2)))
+    found = explain([z])
+    assert found.moved_bytes == found.lower_bound_bytes
+    assert found.read_bytes < 3 * 62 * 48 * 8
+
+
+def test_peak_of_an_elementwise_chain_is_operand_and_result():
+    nbytes = 64 * 48 * 8
+    found = explain([elementwise.exp(elementwise.multiply(lying(data()), 2.0))])
+    assert found.peak_bytes == nbytes // 4 * 2
+    assert found.growth_bytes == nbytes
+
+
+@pytest.mark.parametrize("program", ["chain", "standardised", "gram"])
+def test_predicted_memory_holds_and_is_not_far_above_what_is_allocated(program):
+    env = Environment(Team((1,), ("R",)))
+    x = lying(data((1024, 512)), Sharding(env.team.mesh, (("R",), ())), env)
+    # blocks of 4 MiB: large beside what planning allocates
+    with config.set(block_bytes=1 << 16):
+        if program == "gram":
+            target = contractions.matmul(manipulation.permute_dims(x, (1, 0)), x)
+        elif program == "standardised":
+            target = elementwise.subtract(x, reductions.mean(x, axis=1, keepdims=True))
+            target = contractions.matmul(target, manipulation.permute_dims(target, (1, 0)))
+        else:
+            target = elementwise.exp(elementwise.multiply(x, 2.0))
+        x.memo = Stored(x.memo.sharding, x.memo.blocks, on_client=False, exported=True)
+        predicted = explain([target])
+        if not predicted.stages:
+            pytest.skip("one member and one block: a plain call")
+        POOL.trim()
+        tracemalloc.start()
+        try:
+            evaluate.evaluate([target])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    # the pool rounds sizes up by a fourth at most, and programs have small registers
+    assert peak <= 1.25 * predicted.growth_bytes + (2 << 20)
+    assert peak >= 0.6 * predicted.growth_bytes
+
+
+# -- results that are kept, host data, small things
+
+
+def test_results_of_live_handles_are_listed_and_kept():
+    x = lying(data())
+    y = elementwise.exp(x)
+    slot = y.hold()
+    z = elementwise.multiply(reductions.sum(y, axis=0), 2.0)
+    found = explain([z])
+    assert [(r.operation, r.is_target) for r in found.results] == [("exp", False), ("multiply", True)]
+    assert "kept, a handle refers to it: f64[16{R}64, 48]  exp" in str(found)
+    with counting() as counters:
+        evaluate.evaluate([z])
+    assert counters.planner_calls == 0
+    assert y.memo is not None
+    del slot
+
+
+def test_host_arrays_are_explained_as_they_would_be_cut_and_left_alone():
+    array = data((512, 512))
+    x = source(array, ENV)
+    memo = x.memo
+    y = reductions.sum(x, axis=0)
+    found = explain([y])
+    assert x.memo is memo
+    assert found.stages[0].cut == "[128{R}512, 512]"
+    with counting() as counters:
+        evaluate.evaluate([y])
+    assert (counters.planner_calls, counters.tasks, counters.bytes_moved) == (0, found.tasks, found.moved_bytes)
+    np.testing.assert_allclose(value(y), array.sum(axis=0))
+
+
+def test_small_arrays_are_said_to_be_plain_calls():
+    y = elementwise.add(source(np.arange(4.0), ENV), 1.0)
+    found = explain([y])
+    assert found.stages == ()
+    assert str(found).startswith("1 operation: plain calls in this process, no plan; every array is one block of at ")
+    measured = explain([y], analyze=True).measured
+    assert measured.tasks == 0
+    assert measured.seconds > 0
+    np.testing.assert_array_equal(value(y), [1, 2, 3, 4])
+
+
+def test_what_is_there_already_needs_nothing():
+    x = lying(data())
+    found = explain([x])
+    assert found.n_operations == 0
+    assert "nothing would run" in str(found)
+    assert found.results[0].type == "f64[16{R}64, 48]"
+
+
+def test_targets_of_two_environments_are_refused():
+    other = Environment(Team((2,), ("x",)))
+    with pytest.raises(EnvironmentMismatchError, match=r"target 1 in \(team=Team\(x=2\)"):
+        explain([elementwise.exp(lying(data())), elementwise.exp(source(np.ones(3), other))])
+
+
+def test_the_cache_is_told():
+    evaluate.plan_cache_clear()
+    assert not explain([stencil()]).from_cache
+    found = explain([stencil()])
+    assert found.from_cache
+    assert "plan from the cache" in str(found)
+
+
+def test_a_peak_above_the_limit_is_told():
+    with config.set(memory_limit=1000):
+        assert "; above the limit" in str(explain([stencil()]))
+    assert "above the limit" not in str(explain([stencil()]))
+
+
+# -- how it reads
+
+
+def test_the_table_has_a_line_for_each_stage_and_the_users_line():
+    target = standardised()
+    found = explain([target])
+    lines = str(found).splitlines()
+    assert lines[0] == f"{found.n_operations} operations in {len(found.stages)} stages on Team(R=4), device 'cpu'"
+    table = lines[2 : 4 + len(found.stages)]
+    assert [line.split()[0] for line in table] == ["stage", *map(str, range(len(found.stages))), "total"]
+    line = os.path.join("diagnostics", "test_explain.py")
+    assert all(line + ":" in row for row in table[1:-1])
+    ends = [row.index(":", row.index(line)) for row in table[1:-1]]
+    assert len(set(ends)) == 1  # columns line up
+
+
+def test_repeated_operations_are_counted():
+    x = lying(data())
+    for _ in range(3):
+        x = elementwise.add(elementwise.multiply(x, 2.0), 1.0)
+    assert "multiply x3, add x3" in str(explain([x]))
+
+
+def test_many_operations_are_collapsed():
+    x = lying(data())
+    for name in ("exp", "sin", "cos", "tan", "abs", "floor"):
+        x = getattr(elementwise, name)(x)
+    assert "exp, sin, cos, ... 2 more, floor" in str(explain([x]))
+
+
+def test_json_has_all_numbers_and_totals():
+    found = explain([standardised()], analyze=True)
+    said = json.loads(found.to_json())
+    assert said["total"]["moved_bytes"] == sum(s["moved_bytes"] for s in said["stages"]) == found.moved_bytes
+    assert said["measured"]["tasks"] == said["total"]["tasks"]
+    assert said["planner"] == found.planner
+    assert said["stages"][0]["operations"] == list(found.stages[0].operations)
+
+
+def test_html_has_a_row_for_each_stage():
+    found = explain([standardised()], analyze=True)
+    html = found._repr_html_()
+    assert html.count("<tr>") == len(found.stages) + 2
+    assert "bytes sent" in html
+    assert "<li>measured: " in html
+
+
+def test_analyze_shows_measured_beside_predicted():
+    text = str(explain([standardised()], analyze=True))
+    assert "tasks run  bytes sent  messages sent" in text
+    assert "measured: " in text
+
+
+@pytest.mark.cluster
+def test_on_a_cluster_too_predictions_are_what_is_counted(cluster4):
+    from distarray.execution.placement import team_for_client
+
+    env = Environment(team_for_client(cluster4))
+    array = data((512, 512))
+    x = source(array, env)
+    y = elementwise.subtract(x, reductions.mean(x, axis=0))
+    before = explain([y])
+    assert x.memo.on_client
+    assert before.host_bytes >= array.nbytes
+    assert "host -> team: 2 MiB" in str(before)
+    after = explain([y], analyze=True)
+    assert (before.tasks, before.moved_bytes) == (after.measured.tasks, after.measured.moved_bytes)
+    np.testing.assert_allclose(value(y), array - array.mean(axis=0))
