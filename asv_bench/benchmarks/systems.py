@@ -83,11 +83,19 @@ class DistArray:
         return distarray
 
     def put(self, value: NDArray[Any], blocks: Sequence[int] | None = None) -> Any:
-        if blocks is None:
-            return self.xp.asarray(value).persist()
-        block_bytes = math.prod(_chunks(value.shape, blocks)) * value.dtype.itemsize
-        with self.xp.config.set(block_bytes=block_bytes):
-            return self.xp.asarray(value).persist()
+        dx = self.xp
+        if blocks is None or math.prod(blocks) == 1:
+            return dx.asarray(value).persist()
+        # Two members along every axis that is cut; what is finer are wave axes, tiles that follow each other on one.
+        cut = {axis: k for axis, k in enumerate(blocks) if k > 1}
+        if any(k % 2 for k in cut.values()):
+            raise ValueError(f"blocks={tuple(blocks)}: two members share an axis, so its blocks are 1 or even")
+        members = {axis: "ABCD"[axis] for axis in cut}
+        team = dx.Team((2,) * len(cut), tuple(members.values()))
+        waves = {axis: f"%{i + 1}" for i, axis in enumerate(cut)}
+        mesh = dx.Mesh((*members.values(), *waves.values()), (*team.shape, *(k // 2 for k in cut.values())))
+        axes = tuple((waves[axis], members[axis]) if axis in cut else () for axis in range(value.ndim))
+        return dx.asarray(value, team=team, sharding=dx.Sharding(mesh, axes)).persist()
 
     def force(self, x: Any) -> Any:
         return x.persist()

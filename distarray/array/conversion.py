@@ -316,7 +316,6 @@ def local(x: DistArray, member: int = 0) -> Any:
     frame = tuple(range(*s.indices(n)) for s, n in zip(sharding.tile_slices(version.shape, tile), version.shape))
     is_here = not evaluation.is_cluster(version.env) or memo.on_client
     block = memo.blocks[numbers[0]] if is_here else evaluation.fetch_blocks(version, numbers)[0]
-    memo.exported = True
     values, slices = _through(x, block, frame)
     if not is_here:
         values.flags.writeable = False
@@ -473,7 +472,6 @@ def _single_block(x: DistArray) -> Any:
             f"an array of {len(memo.blocks)} blocks cannot be exported as one: export x.local(member), or "
             "x.compute() for a copy in this process"
         )
-    memo.exported = True
     return memo.blocks[0]
 
 

@@ -75,16 +75,15 @@ def period_of(places: Sequence[Hashable]) -> int:
 def enter() -> None:
     """On entry of an operation, before its node exists: run what is pending if the window is full."""
     window = _local.window
-    if len(window.places) >= window.limit:
+    size = config.get("window")
+    if size != window.size:
+        window.size, window.limit = size, size
+    if len(window.places) >= window.limit and window.places:
         _full(window)
 
 
 def _full(window: _Window) -> None:
-    size = config.get("window")
-    if size != window.size:
-        window.size, window.limit = size, size
-    if len(window.places) < window.limit or not window.places:
-        return
+    size = window.size
     period = period_of(window.places)
     window.limit = size // period * period if 0 < period <= size else size
     flush()

@@ -337,7 +337,7 @@ def explain(
         Compute them, as `distarray.execution.evaluate.evaluate` does, and put what was counted and measured beside
         the predictions. It is a computation like any other: afterwards the nodes have their results.
     others
-        With `analyze`, as for `evaluate`: pending nodes of other live handles.
+        As for `evaluate`: pending nodes of other live handles, whose operands are not overwritten.
 
     Raises
     ------
@@ -361,8 +361,8 @@ def explain(
                 f"explain: target 0 lives in {env} and target {i} in {t.env}; explain those of one team and device"
             )
     pending = [n for n in postorder(targets) if n.memo is None]
-    rehearsal = rehearse(targets, env) if pending else None
     operations = [n.op.name for n in pending]
+    rehearsal = rehearse(targets, env, others) if pending else None
     # Taken before anything runs: an evaluated node has forgotten what it was made of.
     if rehearsal is None:
         explanation = _plain(targets, operations, env)
@@ -370,6 +370,8 @@ def explain(
         explanation = _planned(targets, operations, env, rehearsal)
     if not analyze:
         return explanation
+    # Its tasks refer to blocks, and what somebody refers to is not overwritten.
+    del rehearsal, pending
     start = time.perf_counter()
     with counting() as counters, watch_peak(env.team.client if env.team is not None else None) as peak:
         evaluate.evaluate(targets, others)

@@ -1,8 +1,8 @@
 """How much memory the tasks of an evaluation need on each member: a walk that makes and frees what they make.
 
 The walk takes the tasks in the order in which `lower` lists them, one at a time on each member, and frees a result
-after its last reader, as executors do. Blocks that were there before stay. Writes count as new blocks, though in this
-process many happen in place, and sizes that depend on data count with their bound. No task runs.
+after its last reader, as executors do. Blocks that were there before stay, and sizes that depend on data count with
+their bound. No task runs.
 """
 
 from __future__ import annotations
@@ -147,21 +147,25 @@ class _Walk:
         return sum(b.nbytes for b in self._blocks_of(ref))
 
     def _make(self, key: Key, function: Callable[..., Any], args: Sequence[Any], member: int) -> None:
+        numbers: list[int] = []
         if function is tasks.project:
             held = self._holds.get(args[1], ())
-            numbers = held[args[0] : args[0] + 1]
+            numbers += held[args[0] : args[0] + 1]
         elif function is tasks.run_program and args[1].into >= 0:
-            numbers = self._holds[args[2 + args[1].into]]  # the rest of a tile, filled into the same blocks
+            numbers += self._holds[args[2 + args[1].into]]  # the rest of a tile, filled into the same blocks
         else:
-            made = self._results(key, function, args)
-            numbers = tuple(range(len(self._blocks), len(self._blocks) + len(made)))
-            self._blocks += made
-            self._at += [member] * len(made)
-            self._references += [0] * len(made)
-            self._live[member] += sum(b.nbytes for b in made)
+            for made in self._results(key, function, args):
+                if isinstance(made, int):
+                    numbers.append(made)
+                    continue
+                numbers.append(len(self._blocks))
+                self._blocks.append(made)
+                self._at.append(member)
+                self._references.append(0)
+                self._live[member] += made.nbytes
         for n in numbers:
             self._references[n] += 1
-        self._holds[key] = numbers
+        self._holds[key] = tuple(numbers)
 
     def _drop(self, key: Any) -> None:
         for n in self._holds.get(key, ()):
@@ -169,8 +173,8 @@ class _Walk:
             if not self._references[n]:
                 self._live[self._at[n]] -= self._blocks[n].nbytes
 
-    def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> list[_Block]:
-        """The arrays that a task makes, from its records."""
+    def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[_Block | int]:
+        """The arrays that a task makes, from its records; numbers are blocks that it takes over."""
         if function is tasks.run_program:
             return self._of_program(args[0], args[1], args[2:])
         if function is tasks.extract:
@@ -193,21 +197,25 @@ class _Walk:
             n_index = len(record.reads) - 1
             return [_Block(prod(record.shape) * (spec.stores[0].itemsize + 8 * n_index), spec.stores[0].itemsize)]
         if function is tasks.put_join:
-            return [] if args[2] else self._blocks_of(args[3])
+            return [self._taken_over(args[3])] if args[2] else self._blocks_of(args[3])
         # A task of a kind that this file does not know makes about as much as it reads.
         return [b for a in args for b in self._blocks_of(a)]
 
-    def _of_program(self, spec: StageSpec, tile: TileSpec, given: Sequence[Any]) -> list[_Block]:
+    def _taken_over(self, ref: Any) -> _Block | int:
+        """The block of an argument, as the block of a result: nothing new, and resident if it was there before."""
+        held = self._holds.get(ref) if isinstance(ref, tuple) else None
+        return held[0] if held else _Block(0, max([b.itemsize for b in self._blocks_of(ref)], default=0))
+
+    def _of_program(self, spec: StageSpec, tile: TileSpec, given: Sequence[Any]) -> list[_Block | int]:
         made = [
-            _Block(0, dtype.itemsize) if arg >= 0 else _array(tile.shape, dtype)  # or the block of an operand
+            self._taken_over(given[arg]) if arg >= 0 else _array(tile.shape, dtype)
             for dtype, arg in zip(spec.stores, tile.reuse or (-1,) * len(spec.stores), strict=True)
         ]
         for finish, shape in zip(spec.finishes, tile.finish, strict=True):
             made.append(_partial(finish, tile.shape) if shape is None else _array(shape, finish.dtype))
         if tile.write is not None:
             arg, _, inplace, _ = tile.write
-            base = self._blocks_of(given[arg])
-            made.append(_Block(0, base[0].itemsize) if inplace else base[0])
+            made.append(self._taken_over(given[arg]) if inplace else self._blocks_of(given[arg])[0])
         return made
 
     def _of_kernel(self, key: Key, spec: StageSpec) -> list[_Block]:

@@ -1,14 +1,14 @@
 """What an evaluation would do, counted stage by stage without doing it.
 
 `rehearse` goes the way of `execution.evaluate` up to the tasks: the same results kept, the same plan (from the same
-cache), the same lowering. It changes no node, sends nothing and runs nothing. Bytes and messages are therefore not
-estimates: they are those of the tasks that would be handed to the executor.
+cache), the same writes in place, the same lowering. It changes no node, sends nothing and runs nothing. Bytes and
+messages are therefore not estimates: they are those of the tasks that would be handed to the executor.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -81,7 +81,9 @@ class Rehearsal:
     host_bytes: int
 
 
-def rehearse(targets: Sequence[Expr], env: Environment) -> Rehearsal | None:
+def rehearse(
+    targets: Sequence[Expr], env: Environment, others: Callable[[], Iterable[Expr]] = tuple
+) -> Rehearsal | None:
     """Plan and lower `targets` without running anything; None if there is nothing to plan because all is small.
 
     Parameters
@@ -90,6 +92,8 @@ def rehearse(targets: Sequence[Expr], env: Environment) -> Rehearsal | None:
         Pending nodes of one environment.
     env
         Their environment.
+    others
+        As for `evaluate`.
     """
     with evaluate.LOCK:
         order = postorder(targets)
@@ -112,8 +116,9 @@ def rehearse(targets: Sequence[Expr], env: Environment) -> Rehearsal | None:
             misses = evaluate.plan_cache_info().misses
             plan, graph, _ = evaluate.plan_of(kept)
             from_cache = evaluate.plan_cache_info().misses == misses
-            lowered = lower(plan, graph, env, "rehearsal")
             cluster = evaluate.is_cluster(env)
+            inplace = {} if cluster else evaluate._inplace(plan, graph, order, others)
+            lowered = lower(plan, graph, env, "rehearsal", inplace)
             memory = liveness(lowered, graph, is_cluster=cluster)
         finally:
             for node, memo in memos:

@@ -597,7 +597,7 @@ def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) 
     x, residuals, rank, s = xp.linalg.lstsq(a, b, rcond=float(cutoff))
     if residuals.shape[0] != b.shape[1]:  # numpy has none where the rank is too low
         residuals = xp.full(b.shape[1], math.nan, dtype=s.dtype)
-    return x, residuals, xp.asarray(rank, dtype=np.intp), s
+    return x, residuals, xp.asarray(rank, dtype=np.intc), s
 
 
 #: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks for an operation with several results.

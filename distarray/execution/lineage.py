@@ -158,10 +158,13 @@ class Lineage:
                     del todo[key]
             if not todo:
                 return
-            copies = self._copy({key: record for key, (record, _) in todo.items()})
+            # A block need not be where its home is served now: a worker may have come back since.
+            where = await self._placement.client.scheduler.who_has(keys=list(todo))
+            copies = self._copy({key: addresses[0] for key, addresses in where.items() if addresses})
             for copy in copies.values():
                 await copy._state.wait()
-            pairs = [(key, copies[key].key if key in copies else None) for key in todo]
+            spares = len(self._placement.workers) > 1
+            pairs = [(key, copies[key].key if key in copies else None) for key in todo if key in copies or not spares]
             for key in await self._placement.client.scheduler.distarray_cut(pairs=pairs):
                 record, block = todo.pop(key)
                 record.held = block, copies.get(key)
@@ -170,13 +173,13 @@ class Lineage:
         if todo:
             logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))
 
-    def _copy(self, records: Mapping[Key, BlockRecord]) -> dict[Key, Future]:
-        """Start a copy of each block on another worker than the one that serves it."""
+    def _copy(self, blocks: Mapping[Key, str]) -> dict[Key, Future]:
+        """Start a copy of each block on another worker than the one given."""
         places: dict[Key, str] = {}
         tasks: dict[Key, Task] = {}
         names: dict[Key, Key] = {}
-        for key, record in records.items():
-            spare = self._placement.spare(self._placement.address(record.home))
+        for key, address in blocks.items():
+            spare = self._placement.spare(address)
             if spare is not None:
                 name = names[key] = (self._copy_name, next(self._counter))
                 tasks[name] = Task(name, pack, TaskRef(key))

@@ -870,4 +870,6 @@ def lower(plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping
     state = _Lowering(plan, graph, env, run, inplace)
     drafts = state.out.drafts = state.first_pass()
     state.second_pass(drafts)
+    # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
+    del state.routes
     return state.out

@@ -133,7 +133,7 @@ def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
         whole = len(rows) - len(rows) % n_beside
         total = ufunc.reduce(rows[:whole].reshape(-1, n_beside * last), axis=0).reshape(n_beside, last)
         total = ufunc.reduce(np.concatenate([total, rows[whole:]]), axis=0)
-        return total.reshape((1,) * (block.ndim - 1) + (last,))
+        return np.asarray(total).reshape((1,) * (block.ndim - 1) + (last,))
     return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True))
 
 

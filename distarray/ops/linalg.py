@@ -362,7 +362,7 @@ def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array,
             full((), cutoff, np.float64, operands.env),
         ),
         ((n, k), (k,), (), (min(m, n),)),
-        (dtype, real, np.dtype(np.intp), real),
+        (dtype, real, np.dtype(np.intc), real),
     )
     residuals = residuals if m > n else bind_get(residuals, slice_lens((k,), 0, 0, 0))
     x = squeeze(x, axis=1) if vector else x
@@ -377,7 +377,7 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     node, box = _matrices("pinv", x)
     *lead, m, n = node.shape
     if 0 in (m, n):
-        return box(empty_like(node, shape=(*lead, n, m)))
+        return box(empty_like(one_array("pinv", x)[0], shape=(*lead, n, m)))
     if rtol is None:
         rtol = max(m, n) * float(np.finfo(node.dtype).eps)
     elif not isinstance(rtol, float | int):

@@ -12,8 +12,8 @@ from distarray.expr.bind import bind, bind_get, bind_reshape, normalize_axes, no
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.families import Array, one_array
-from distarray.ops.manipulation import moveaxis, permute_lens, squeeze
-from distarray.types import AxesLike
+from distarray.ops.manipulation import moveaxis, permute_lens
+from distarray.types import AxesLike, HostArray
 
 __all__ = ["argsort", "median", "percentile", "quantile", "searchsorted", "sort"]
 
@@ -108,12 +108,17 @@ def quantile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
     """The `q`-th quantiles along `axis`, 0 <= q <= 1; the axes of `q` come first."""
-    points = np.asarray(q)
-    if points.dtype.kind not in "fiub":
-        raise TypeError("q must be an array of real numbers")
+    node, box = one_array("quantile", a)
+    is_weak = type(q) in (int, float) and node.dtype.kind == "f"  # of a Python scalar, numpy keeps the precision
+    points = np.asarray(q, dtype=node.dtype if is_weak else None)
     if not ((points >= 0) & (points <= 1)).all():
         raise ValueError("Quantiles must be in the range [0, 1]")
-    node, box = one_array("quantile", a)
+    return box(_quantile(node, points, axis, method, keepdims))
+
+
+def _quantile(node: Expr, points: HostArray, axis: AxesLike, method: str, keepdims: bool) -> Expr:
+    if points.dtype.kind not in "fiub":
+        raise TypeError("q must be an array of real numbers")
     row, axes = _last(node, axis)
     dtype = as_dtype(np.quantile(np.ones(1, node.dtype), points.ravel()[:1], method=method).dtype)  # type: ignore[call-overload]  # checked by numpy
     if row.shape[-1] == 0:
@@ -121,17 +126,16 @@ def quantile(
     asked = unbox("quantile", (row, points.ravel())).nodes[1]
     result = moveaxis(bind(QUANTILE, (row, asked), (*row.shape[:-1], points.size), dtype, (method,)), -1, 0)
     rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
-    if points.ndim == 0:
-        result = squeeze(result, axis=0)
-        return box(bind_reshape(result, rest))
-    return box(bind_reshape(result, (*points.shape, *rest)))
+    return bind_reshape(result, (*points.shape, *rest))
 
 
 def percentile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
     """The `q`-th percentiles along `axis`, 0 <= q <= 100; the axes of `q` come first."""
-    points = np.true_divide(q, 100)
+    node, box = one_array("percentile", a)
+    hundred = node.dtype.type(100) if node.dtype.kind == "f" else 100
+    points = np.asarray(np.true_divide(q, hundred))
     if not ((points >= 0) & (points <= 1)).all():
         raise ValueError("Percentiles must be in the range [0, 100]")
-    return quantile(a, points, axis, method=method, keepdims=keepdims)  # type: ignore[arg-type]  # an array is a sequence
+    return box(_quantile(node, points, axis, method, keepdims))

@@ -224,7 +224,9 @@ def main(argv: list[str] | None = None) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--numpy", action="store_true", help="run the same text with numpy")
     where.add_argument("--cluster", type=int, metavar="N", help="on a local Dask cluster of N worker processes")
-    parser.add_argument("--block-bytes", type=int, default=64 * 1024, help="bytes per block (default %(default)s)")
+    parser.add_argument(
+        "--block-bytes", type=int, default=64 * 1024, help="arrays up to this size are one block (default %(default)s)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, with all digits")
     args = parser.parse_args(argv)
 
@@ -239,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
             if args.cluster:
                 from dask.distributed import Client, LocalCluster
 
-                cluster = LocalCluster(n_workers=args.cluster, threads_per_worker=1, dashboard_address=None)
+                cluster = LocalCluster(n_workers=args.cluster, threads_per_worker=1, dashboard_address=":0")
                 with cluster, Client(cluster):
                     figures = run(dx, pixels, digits, explain=True)
             else:

@@ -140,17 +140,19 @@ def run(draw: st.DrawFn, n_statements: int) -> list[Pair]:
 
 
 @pytest.mark.parametrize("window", [0, 1, 7, None])
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_random_program_equals_numpy(window, data):
     with dx.config.set({} if window is None else {"window": window}), np.errstate(all="ignore"):
         names = data.draw(programs())
         for pair in names:
             pair.check()
-        for a in names:
-            for b in names:
-                if a.host.size and b.host.size:
-                    assert dx.shares_memory(a.ours, b.ours) == np.shares_memory(a.host, b.host)
+        for a, b in zip(names, names[1:] + names[:1]):
+            try:
+                shared = np.shares_memory(a.host, b.host, max_work=1000)
+            except np.exceptions.TooHardError:
+                continue
+            assert dx.shares_memory(a.ours, b.ours) == shared
 
 
 @st.composite

@@ -46,10 +46,18 @@ def test_small_operations_equal_numpy(program, shape, blocks, name):
 @pytest.mark.parametrize("program", m3_graph.PROGRAMS)
 def test_graph_programs_equal_numpy(program, name):
     system = SYSTEMS[name]
-    result = m3_graph.PROGRAMS[program](system.xp, m3_graph.operand(system, 3))
-    assert_close(result, m3_graph.PROGRAMS[program](np, m3_graph.operand(SYSTEMS["numpy"], 3)))
+    result = m3_graph.PROGRAMS[program](system.xp, m3_graph.operand(system, 4))
+    assert_close(result, m3_graph.PROGRAMS[program](np, m3_graph.operand(SYSTEMS["numpy"], 4)))
 
 
-def test_an_operand_has_the_blocks_that_were_asked_for():
-    for name in ("dask.array", "distarray"):
-        assert m3_graph.operand(SYSTEMS[name], 3).numblocks == (3, 3)
+@pytest.mark.parametrize("blocks", [(4, 6), (1, 4), (2, 2)])
+def test_operands_have_the_blocks_that_were_asked_for(blocks):
+    value = np.arange(24.0 * 24).reshape(24, 24)
+    assert SYSTEMS["dask.array"].put(value, blocks).numblocks == blocks
+    cut = (SYSTEMS["distarray"].put(value, blocks) + 1).persist().sharding
+    assert tuple(len(bounds) - 1 for bounds in cut.boundaries(value.shape)) == blocks
+
+
+def test_blocks_that_two_members_cannot_share_are_refused():
+    with pytest.raises(ValueError, match="1 or even"):
+        SYSTEMS["distarray"].put(np.zeros((9, 9)), (3, 1))

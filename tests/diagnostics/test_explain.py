@@ -1,8 +1,10 @@
 """`explain` says what evaluation then does, and does nothing itself."""
 
+import gc
 import json
 import os
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -28,8 +30,8 @@ COLUMNS = Sharding(MESH, ((), ("R",)))
 def lying(array, sharding=ROWS, env=ENV):
     """A node of blocks that lie on the members."""
     node = source(array, env)
-    blocks = [np.ascontiguousarray(array[sharding.tile_slices(array.shape, t)]) for t in sharding.tiles()]
-    node.memo = Stored(sharding, blocks)
+    # copies, so that nobody else has them and they may be overwritten
+    node.memo = Stored(sharding, [array[sharding.tile_slices(array.shape, t)].copy() for t in sharding.tiles()])
     return node
 
 
@@ -197,9 +199,26 @@ def test_a_block_read_twice_travels_and_counts_once():
 
 def test_peak_of_an_elementwise_chain_is_operand_and_result():
     nbytes = 64 * 48 * 8
-    found = explain([elementwise.exp(elementwise.multiply(lying(data()), 2.0))])
+    x = lying(data())
+    slot = x.hold()
+    found = explain([elementwise.exp(elementwise.multiply(x, 2.0))])
     assert found.peak_bytes == nbytes // 4 * 2
     assert found.growth_bytes == nbytes
+    del slot  # without a handle the result takes over the blocks of the operand
+    found = explain([elementwise.exp(elementwise.multiply(x, 2.0))])
+    assert found.peak_bytes == nbytes // 4
+    assert found.growth_bytes == 0
+
+
+def test_a_write_in_place_needs_no_memory():
+    x = lying(data())
+    y = indexing.put_item(x, parse_index((slice(10, 40),), x.shape), 7.0)
+    found = explain([y])
+    assert found.growth_bytes <= 4 * 8  # the number that is written, made by each member
+    assert explain([y], others=lambda: [elementwise.exp(y.operands[0])]).growth_bytes > 0
+    blocks = {id(b) for b in y.operands[0].memo.blocks}
+    explain([y], analyze=True)
+    assert {id(b) for b in y.memo.blocks} == blocks
 
 
 @pytest.mark.parametrize("program", ["chain", "standardised", "gram"])
@@ -300,6 +319,21 @@ def test_a_peak_above_the_limit_is_told():
     with config.set(memory_limit=1000):
         assert "; above the limit" in str(explain([stencil()]))
     assert "above the limit" not in str(explain([stencil()]))
+
+
+@pytest.mark.parametrize("analyze", [False, True])
+def test_no_block_outlives_an_explanation(analyze):
+    gc.disable()
+    try:
+        x = lying(data())
+        blocks = [weakref.ref(b) for b in x.memo.blocks]
+        y = reductions.sum(x, axis=0)
+        found = explain([y], analyze=analyze)
+        del x, y
+        assert all(b() is None for b in blocks)
+        assert found.stages
+    finally:
+        gc.enable()
 
 
 # -- how it reads

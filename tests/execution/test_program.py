@@ -205,6 +205,7 @@ def _signatures(name: str) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", UFUNCS)
 def test_bits_do_not_depend_on_strides_and_place(name: str) -> None:
+    """B-20"""
     n = 203
     for signature in _signatures(name):
         operands = [values(c, n, seed=7 * i) for i, c in enumerate(signature)]

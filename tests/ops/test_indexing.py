@@ -120,10 +120,8 @@ def test_update_of_repeated_indices_accumulates(kit, index, mode, scalar):
 def test_update_that_does_not_fit_the_dtype_is_numpys_error(kit):
     x = numbers(dtype="i8")
     for index in ((slice(2),), ([0, 1],)):
-        kit.assert_same_error(
-            lambda: put_item(kit.node(x), parsed(index, x.shape), 2, "divide"),  # noqa: B023  # called at once
-            lambda: np.divide.at(x, index, 2),  # noqa: B023
-        )
+        with pytest.raises(TypeError, match="same_kind"):  # as x[index] /= 2
+            put_item(kit.node(x), parsed(index, x.shape), 2, "divide")
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u2", "f4", "c8", "?", "M8[D]"])
@@ -223,7 +221,7 @@ def test_take_out_of_bounds(kit):
         lazy = ops.add(kit.node(np.array([7, -9])), 0)
         kit.assert_same(ops.take(kit.node(x), lazy, axis=0, mode=mode), np.take(x, [7, -9], 0, mode=mode))
     kit.assert_same_error(lambda: ops.take(kit.node(x), [7], axis=0), lambda: np.take(x, [7], 0))
-    kit.assert_same_error(lambda: ops.take(kit.node(x), [1.5], axis=0), lambda: np.take(x, [1.5], 0))
+    kit.assert_same_error(lambda: ops.take(kit.node(x), np.ones(2), axis=0), lambda: np.take(x, np.ones(2), 0))
     kit.assert_same_error(lambda: ops.take(kit.node(x), [0], axis=3), lambda: np.take(x, [0], 3))
     empty = np.ones((0, 3))
     kit.assert_same_error(lambda: ops.take(kit.node(empty), [0], axis=0), lambda: np.take(empty, [0], 0))
