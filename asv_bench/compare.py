@@ -5,7 +5,7 @@
     python asv_bench/compare.py --size XS        # a quick pass: shows that the benchmarks work, not how fast
 
 A ratio is ours / theirs (below 1: distarray is faster), the median of interleaved rounds with the interval that holds
-90 % of them. With ``--check`` the exit status is 1 if a goal is missed.
+90 % of them; counts and bests have no interval. With ``--check`` the exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations

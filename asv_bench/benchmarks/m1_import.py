@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .ratios import Goal, Ratio
+from .ratios import Goal, Ratio, exactly
 from .sizes import SIZE, of_size
 
 ROUNDS = {"XS": 2, "S": 10}
@@ -65,8 +65,7 @@ def seconds(config: str = CONFIGS[0], rounds: int = 10) -> dict[str, float]:
 def import_ratio(config: str = CONFIGS[0], rounds: int = 10) -> Ratio:
     """Seconds of ``import distarray`` over those of ``import numpy, dask``; of bests, so without an interval."""
     taken = seconds(config, rounds)
-    quotient = taken["distarray"] / taken["reference"]
-    return Ratio(quotient, quotient, quotient)
+    return exactly(taken["distarray"] / taken["reference"])
 
 
 def forbidden() -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .ratios import Goal, Ratio, interleaved, ratio
+from .ratios import Goal, Ratio, exactly, interleaved, ratio
 from .sizes import SIZE, of_size
 from .systems import SYSTEMS, System
 
@@ -74,8 +74,7 @@ def growth(program: str, blocks: tuple[int, int], rounds: int = 5) -> Ratio:
 
 def task_ratio(program: str, blocks: int) -> Ratio:
     """Tasks of distarray over those of dask.array: a count, so without an interval."""
-    quotient = n_tasks(program, "distarray", blocks) / n_tasks(program, "dask.array", blocks)
-    return Ratio(quotient, quotient, quotient)
+    return exactly(n_tasks(program, "distarray", blocks) / n_tasks(program, "dask.array", blocks))
 
 
 def goals(size: str = SIZE) -> list[Goal]:

@@ -1,7 +1,8 @@
 """M4: displays. ``repr`` and ``_repr_html_`` compute nothing and cost the same whatever the array is; ``str`` reads
 the corners only.
 
-Goals: ``repr`` of many blocks and of many operations at most 1.5 x that of one (the same, within noise).
+Goals: ``repr`` of many blocks and of many operations at most 1.5 x that of one (the same, within noise) and without
+a task; ``str`` of many blocks by a few tasks at the corners.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .ratios import Goal, Ratio, interleaved, ratio
+from .ratios import Goal, Ratio, exactly, interleaved, ratio
 from .sizes import SIZE, of_size
 from .systems import SYSTEMS
 
@@ -59,6 +60,9 @@ def goals(size: str = SIZE) -> list[Goal]:
     return [
         Goal(f"M4 repr, {blocks**2} blocks / 1", lambda: growth("repr", blocks=blocks), 1.5),
         Goal(f"M4 repr, {operations} operations / 0", lambda: growth("repr", operations=operations), 1.5),
+        Goal(f"M4 tasks of repr, {blocks**2} blocks", lambda: exactly(n_tasks("repr", blocks)), 0.0),
+        # Four corners, each of which may lie in four blocks.
+        Goal(f"M4 tasks of str, {blocks**2} blocks", lambda: exactly(n_tasks("str", blocks)), 16.0),
     ]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Goal", "Ratio", "interleaved", "ratio"]
+__all__ = ["Goal", "Ratio", "exactly", "interleaved", "ratio"]
 
 Program = Callable[[], object]
 
@@ -28,12 +28,19 @@ class Ratio:
     high: float
 
     def __str__(self) -> str:
+        if self.low == self.high:
+            return f"{self.median:.3g}"
         return f"{self.median:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+def exactly(value: float) -> Ratio:
+    """What is counted, or measured once, and so has no interval."""
+    return Ratio(value, value, value)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A claim: the `measured` ratio is at most `at_most`."""
+    """A claim: what `measure` gives is at most `at_most`."""
 
     name: str
     measure: Callable[[], Ratio]
@@ -93,8 +100,8 @@ def interleaved(
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     """Round by round quotient of two rows of `interleaved`; below 1 means that ours is faster.
 
-    >>> print(ratio([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]))
-    0.5 [0.5, 0.5]
+    >>> print(ratio([1.0, 2.0, 4.0], [2.0, 2.0, 2.0]))
+    1 [0.55, 1.9]
     """
     quotients = np.asarray(ours) / np.asarray(theirs)
     low, median, high = np.quantile(quotients, (0.05, 0.5, 0.95))

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
 from distarray import config
+from distarray.execution.inside import is_inside_task
 from distarray.execution.memory import n_threads
 from distarray.execution.placement import active_client, resolve_members, team_for_client
 from distarray.expr.expr import Environment
@@ -53,11 +54,6 @@ def _process_environment(device: str) -> Environment:
     return env
 
 
-def _inside_task() -> bool:
-    """Whether this thread runs a task, of the in-process executor or of a Dask worker."""
-    return threading.current_thread().name.startswith(("distarray", "Dask-"))
-
-
 def current_team() -> Team | None:
     """The team of arrays that are made without saying where.
 
@@ -67,7 +63,7 @@ def current_team() -> Team | None:
     used = _used.get()[0]
     if used != "current":
         return used
-    if config.get("team") is None or _inside_task():
+    if config.get("team") is None or is_inside_task():
         return None
     client = active_client()
     return _process_team() if client is None else team_for_client(client)

@@ -18,6 +18,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from distarray import config
 from distarray.execution import evaluate as evaluation
+from distarray.execution.inside import is_inside_task
 from distarray.expr.expr import Expr
 
 __all__ = ["enter", "flush", "observe", "pending", "period_of", "register"]
@@ -41,9 +42,15 @@ class _Window:
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.window = _Window()
+        self.outer = _Window()
+        self.inner = _Window()
         with _lock:
-            _windows.append(weakref.ref(self.window))
+            _windows.append(weakref.ref(self.outer))
+
+    @property
+    def window(self) -> _Window:
+        """This thread's window; inside a task another one, since an evaluation is under way outside."""
+        return self.inner if is_inside_task() else self.outer
 
 
 _lock = threading.Lock()

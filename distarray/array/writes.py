@@ -51,6 +51,8 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
+        if not parsed.is_view and not parsed.shape and np.ndim(value):
+            raise ValueError("setting an array element with a sequence.")
         new = put(version, lens, _value(value, parsed.affine.shape, x.dtype, version.env, "setitem"))
     else:
         new = _scatter(version, x._lens, x._advanced(parsed), value)

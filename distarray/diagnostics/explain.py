@@ -258,6 +258,7 @@ class Explanation:
             facts.append(f"planner: {self.planner}, {'plan from the cache' if self.from_cache else 'planned now'}")
         facts += [f"also considered: {text}" for text in self.alternatives]
         if self.stages:
+            facts.append("read, moved, bound (must be moved at least) and written: summed over members")
             facts.append(
                 f"peak: {format_nbytes(self.peak_bytes)} per member, of {format_nbytes(self.limit_bytes)} allowed"
                 + ("" if self.peak_bytes <= self.limit_bytes else "; above the limit")

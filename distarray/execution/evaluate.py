@@ -16,6 +16,7 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -27,6 +28,7 @@ from distarray import config
 from distarray.execution import counters
 from distarray.execution.backends import backend_for
 from distarray.execution.executors import ThreadExecutor
+from distarray.execution.inside import is_inside_task
 from distarray.execution.interpret import interpret
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.memory import memory_limit, n_threads
@@ -86,15 +88,11 @@ def executor_for(env: Environment) -> Any:
 
             executor = _cluster_executors[env.team] = ClusterExecutor(env.team.client, env.team)
         return executor
-    size = 1 if env.team is None or _inside_task() else min(env.team.size, n_threads())
+    size = 1 if env.team is None or is_inside_task() else min(env.team.size, n_threads())
     executor = _executors.get(size)
     if executor is None:
         executor = _executors[size] = ThreadExecutor(size)
     return executor
-
-
-def _inside_task() -> bool:
-    return threading.current_thread().name.startswith(("distarray", "Dask-"))
 
 
 if hasattr(os, "register_at_fork"):  # pools of threads do not survive a fork
@@ -126,7 +124,8 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tup
         What a kernel raised, of its own class, with the operation and the user's line in its notes. Nothing is
         changed then.
     """
-    with LOCK:
+    # Inside a task everything is this task's own, and whoever waits for the task may hold the lock.
+    with nullcontext() if is_inside_task() else LOCK:
         by_env: dict[Environment, list[Expr]] = {}
         for t in targets:
             if t.memo is None:

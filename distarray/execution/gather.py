@@ -60,7 +60,7 @@ def _source_boxes(low: _Lowering, r: Reading, view: Box) -> list[Box]:
     at = low.located[low._source(r.node)]
     if at.on_client or at.create is not None:
         return [view]
-    return [seen for _, _, _, seen in r.lens.fragments(view, at.boundaries)]
+    return [seen for _, _, seen in r.lens.fragments(view, at.boundaries)]
 
 
 def _want_take(low: _Lowering, draft: _Draft) -> None:
@@ -77,7 +77,7 @@ def _want_take(low: _Lowering, draft: _Draft) -> None:
             for view in views:
                 where = member
                 if len(views) > 1 and at.members:
-                    where = at.members[x.lens.fragments(view, at.boundaries)[0][1]]
+                    where = at.members[at.number(x.lens.fragments(view, at.boundaries)[0][0])]
                 wants = [low.routes.want(low._source(x.node), x.lens, view, where)]
                 wants += [low.routes.want(low._source(r.node), r.lens, _operand_box(r, box), where) for r in index]
                 sources.append((where, view, wants))
@@ -196,7 +196,7 @@ def _want_put(low: _Lowering, draft: _Draft) -> None:
             where = member
             if len(chunks) > 1 and value.sharding is not None:
                 source = low.located[low._source(value.node)]
-                where = source.members[value.lens.fragments(tuple(box), source.boundaries)[0][1]]
+                where = source.members[source.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])]
             wants = [low.routes.want(low._source(r.node), r.lens, tuple(box), where) for r in readings]
             sources.append((where, tuple(box), wants))
         draft.extra.append((number, tile, frame, member, sources))

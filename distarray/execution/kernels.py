@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from distarray.errors import NotSupportedError
+from distarray.execution.inside import inside_task
 from distarray.sharding.boxes import Box
 
 __all__ = ["BLOCK", "CREATE", "contract", "put_apply", "put_part", "put_whole", "take", "take_join", "take_part"]
@@ -29,7 +31,7 @@ Params: TypeAlias = tuple[Any, ...]
 
 def _is_strict(xp: Namespace) -> bool:
     """Whether `xp` has the standard's functions and nothing else."""
-    return hasattr(xp, "__array_api_strict_version__")
+    return getattr(xp, "__name__", "") == "array_api_strict"
 
 
 def _dtype(xp: Namespace, dtype: DType) -> Any:
@@ -226,10 +228,12 @@ def _broadcast(xp: Namespace, index: Sequence[Block]) -> list[Block]:
 
 
 def _checked(xp: Namespace, index: Block, n: int, axis: int) -> Block:
-    """Positions from the front; numpy's IndexError for those outside."""
-    outside = (index < -n) | (index >= n)
-    if bool(xp.any(outside)):
-        bad = int(xp.reshape(index[outside], (-1,))[0])
+    """Positions from the front; numpy's IndexError for those outside.
+
+    On other devices than the host nothing is looked at: the answer would have to be waited for.
+    """
+    if xp is np and (outside := (index < -n) | (index >= n)).any():
+        bad = int(index[outside].flat[0])
         raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {n}")
     return xp.where(index < 0, index + n, index)
 
@@ -284,7 +288,7 @@ def _move_front(xp: Namespace, x: Block, n: int, to: int) -> Block:
 
 def take_part(
     xp: Namespace, x: Block, index: Sequence[Block], start: Sequence[int], params: Params
-) -> tuple[Block, Block, Block]:
+) -> tuple[Block, Block, tuple[int, ...]]:
     """What one tile of the source has of a tile of the result.
 
     Parameters
@@ -303,7 +307,7 @@ def take_part(
     start
         Where the values begin along the axes that are not indexed.
     """
-    axes, _, n_index = params[:3]
+    axes = params[0]
     arrays = [xp.reshape(i, (-1,)) for i in _broadcast(xp, index)]
     here = None
     for i, a in zip(arrays, axes):
@@ -312,12 +316,7 @@ def take_part(
     (positions,) = xp.nonzero(here)
     local = [xp.take(i, positions, axis=0) - start[a] for i, a in zip(arrays, axes)]
     values = _pick(xp, x, local, axes, 1)
-    rest = [s for a, s in enumerate(start) if a not in axes]
-    return positions, values, xp.asarray(rest, dtype=_dtype(xp, np.dtype(np.int64)), **_beside(xp, x))
-
-
-def _beside(xp: Namespace, x: Block) -> dict[str, Any]:
-    return {"device": x.device} if _is_strict(xp) else {}
+    return positions, values, tuple(s for a, s in enumerate(start) if a not in axes)
 
 
 def take_join(backend: Any, shape: tuple[int, ...], dtype: DType, parts: Sequence[Any], params: Params) -> Block:
@@ -334,13 +333,10 @@ def take_join(backend: Any, shape: tuple[int, ...], dtype: DType, parts: Sequenc
     rest = (*shape[:position], *shape[position + n_index :])
     out = backend.empty((math.prod(index_shape), *rest), dtype)
     for positions, values, start in parts:
-        begins = [int(s) for s in start]
-        places = tuple(slice(s, s + n) for s, n in zip(begins, values.shape[1:]))
-        if _is_strict(xp):  # which sets no elements at integer arrays
-            for k in range(positions.shape[0]):
-                out[(int(positions[k]), *places)] = values[k, ...]
-        else:
-            out[(positions, *places)] = values
+        places = tuple(slice(s, s + n) for s, n in zip(start, values.shape[1:]))
+        if _is_strict(xp):
+            raise NotSupportedError("reads at integer positions of a cut array are not on strict: they end in a write")
+        out[(positions, *places)] = values
     if sum(math.prod(values.shape) for _, values, _ in parts) != math.prod(out.shape):
         raise IndexError("an index is out of bounds of the axis that it runs over")
     return _move_front(xp, xp.reshape(out, (*index_shape, *rest)), n_index, position)
@@ -402,7 +398,7 @@ def _write(
     front = xp.permute_dims(new, (*axes, *rest))
     key = (*at, *places)
     if _is_strict(xp):
-        raise NotImplementedError("writes at integer positions are not on strict: the standard has none")
+        raise NotSupportedError("writes at integer positions are not on strict: the standard has none")
     if values.dtype != new.dtype and (mode == "set" or values.dtype.kind in "mM"):
         values = values.astype(new.dtype)
     if mode == "set":
@@ -600,6 +596,24 @@ def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) 
     return x, residuals, xp.asarray(rank, dtype=np.intc), s
 
 
+def _user_function(xp: Namespace, *blocks: Block, params: Params) -> Block:
+    """What the user's function returns; params are (rule, function).
+
+    The function sees its blocks read-only: they belong to arrays that others may hold.
+    """
+    seen = []
+    for block in blocks:
+        if isinstance(block, np.ndarray):
+            block = block.view()
+            block.flags.writeable = False
+        seen.append(block)
+    with inside_task():
+        result = params[1](*seen)
+    if any(result is block for block in seen):
+        result = xp.asarray(result, copy=True)
+    return xp.asarray(result)
+
+
 #: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks for an operation with several results.
 BLOCK: dict[str, Callable[..., Any]] = {
     "argsort": _argsort,
@@ -613,6 +627,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "eigvalsh": _eigvalsh,
     "inv": _linalg("inv"),
     "lstsq": _lstsq,
+    "map_blocks": _user_function,
     "median": _median,
     "qr": _linalg("qr", "mode"),
     "qr_r": _qr_r,

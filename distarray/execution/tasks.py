@@ -20,6 +20,7 @@ import numpy as np
 from distarray.execution import kernels
 from distarray.execution.backends import backend_for
 from distarray.execution.elementwise import numpy_name
+from distarray.execution.inside import inside_task
 from distarray.execution.monoids import MONOIDS
 from distarray.execution.program import Program
 from distarray.expr.lens import Affine
@@ -292,7 +293,8 @@ def _explained(run: Run) -> Run:
     @wraps(run)
     def explained(stage: StageSpec, *args: Any) -> Any:
         try:
-            return run(stage, *args)
+            with inside_task():
+                return run(stage, *args)
         except Exception as error:
             for name, origin in dict.fromkeys(stage.where[-3:]):
                 error.add_note(f"{name}, called at {origin}")

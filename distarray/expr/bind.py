@@ -20,6 +20,7 @@ from distarray.errors import EnvironmentMismatchError
 from distarray.expr.expr import GET, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
+from distarray.expr.rewrite import simplify
 from distarray.sharding.sharding import Sharding
 
 __all__ = [
@@ -331,7 +332,7 @@ def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
     assert shape is not None
     dtype = infer_map(op, params, kinds)
     return operands.box(
-        Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate())
+        simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
     )
 
 
@@ -349,9 +350,8 @@ def bind(
 ) -> Any:
     """A node of any family whose result shape and dtype the caller has inferred and whose input it has checked."""
     operands = operands or unbox(op.name, args)
-    return operands.box(
-        Expr(op, tuple(operands.nodes), shape, dtype, operands.env, params, runtime, None, user_frame(), errstate())  # type: ignore[arg-type]  # several results: tuples of shapes
-    )
+    node = Expr(op, tuple(operands.nodes), shape, dtype, operands.env, params, runtime, None, user_frame(), errstate())  # type: ignore[arg-type]  # several results: tuples of shapes
+    return operands.box(simplify(node))
 
 
 def bind_create(
@@ -397,27 +397,12 @@ def accumulator_dtype(node: Expr) -> DType:
 
 def bind_get(x: Expr, lens: Affine) -> Expr:
     """`x` read through an affine lens. Reads of reads compose: a chain of views is one node."""
-    while x.op is GET and x.memo is None:
-        # get(get(x, p), q) -> get(x, p . q)
-        lens = x.runtime.compose(lens)
-        inner = x.operands[0]
-        assert type(inner) is Expr
-        x = inner
-    if lens.is_identity(x.shape):
-        return x
-    return Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())
+    return simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame()))
 
 
 def bind_reshape(x: Expr, shape: tuple[int, ...]) -> Expr:
     """The elements of `x` in C order with another shape of the same size."""
-    while x.op is RESHAPE and x.memo is None:
-        # reshape(reshape(x, s), t) -> reshape(x, t)
-        inner = x.operands[0]
-        assert type(inner) is Expr
-        x = inner
-    if x.shape == shape:
-        return x
-    return Expr(RESHAPE, (x,), shape, x.dtype, x.env, (), None, None, user_frame())
+    return simplify(Expr(RESHAPE, (x,), shape, x.dtype, x.env, (), None, None, user_frame()))
 
 
 def bind_put(base: Expr, lens: Affine, value: Expr | Scalar) -> Expr:
@@ -426,6 +411,5 @@ def bind_put(base: Expr, lens: Affine, value: Expr | Scalar) -> Expr:
     `value` must broadcast to ``lens.shape`` (checked by the caller, as numpy does it, before any node exists).
     """
     assert lens.is_injective, "a broadcast view is read-only; the caller raises"
-    return Expr(
-        PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame()
-    )
+    node = Expr(PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame())
+    return simplify(node)

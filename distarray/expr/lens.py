@@ -23,12 +23,14 @@ __all__ = [
     "Reshape",
     "compose",
     "get",
+    "is_unit_axes",
     "lens_shape",
     "put",
     "reshape_is_view",
     "shares_memory",
     "strided_dummy",
     "touched",
+    "unit_axes",
 ]
 
 
@@ -60,7 +62,7 @@ def lens_shape(base_shape: tuple[int, ...], lens: Lens) -> tuple[int, ...]:
     return base_shape
 
 
-def _unit_axes(source_shape: tuple[int, ...], shape: tuple[int, ...]) -> Affine | None:
+def unit_axes(source_shape: tuple[int, ...], shape: tuple[int, ...]) -> Affine | None:
     """A reshape that only drops and adds axes of one element, as an Affine; else None."""
     if [n for n in source_shape if n != 1] != [n for n in shape if n != 1]:
         return None
@@ -68,9 +70,9 @@ def _unit_axes(source_shape: tuple[int, ...], shape: tuple[int, ...]) -> Affine 
     return Affine(shape, tuple([(next(places), 0, 1) if n != 1 else (None, 0, 0) for n in source_shape]))
 
 
-def _is_unit_axes(affine: Affine, source_shape: tuple[int, ...]) -> bool:
+def is_unit_axes(affine: Affine, source_shape: tuple[int, ...]) -> bool:
     """Whether the lens only drops and adds axes of one element."""
-    expected = _unit_axes(source_shape, affine.shape)
+    expected = unit_axes(source_shape, affine.shape)
     if expected is None:
         return False
     return all(n == 1 or a == b for n, a, b in zip(source_shape, affine.terms, expected.terms))
@@ -107,11 +109,11 @@ def compose(base_shape: tuple[int, ...], lens: Lens, link: Link) -> Lens:
         return _append(base_shape, lens, link)
     if isinstance(last, Reshape) or (
         # What only drops and adds axes of one element is undone by any reshape.
-        isinstance(last, Affine) and _is_unit_axes(last, lens_shape(base_shape, lens[:-1]))
+        isinstance(last, Affine) and is_unit_axes(last, lens_shape(base_shape, lens[:-1]))
     ):
         # reshape(t) . reshape(s) -> reshape(t)
         return compose(base_shape, lens[:-1], link)
-    affine = _unit_axes(lens_shape(base_shape, lens), link.shape)
+    affine = unit_axes(lens_shape(base_shape, lens), link.shape)
     return (*lens, link) if affine is None else compose(base_shape, lens, affine)
 
 
@@ -119,7 +121,7 @@ def _append(base_shape: tuple[int, ...], lens: Lens, affine: Affine) -> Lens:
     source_shape = lens_shape(base_shape, lens)
     if affine.is_identity(source_shape):
         return lens
-    if lens and isinstance(lens[-1], Reshape) and _is_unit_axes(affine, source_shape):
+    if lens and isinstance(lens[-1], Reshape) and is_unit_axes(affine, source_shape):
         # expand . reshape(s) -> reshape(expanded s)
         return compose(base_shape, lens[:-1], Reshape(affine.shape))
     return (*lens, affine)

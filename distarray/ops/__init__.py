@@ -1,7 +1,7 @@
 """The catalogue: every operation by family, as functions on whatever carries a node.
 
-Here are the functions under one roof; ``linalg`` is a namespace of its own. Lenses and makers of nodes are imported from
-their modules.
+Here are the functions under one roof; ``linalg`` is a namespace of its own. Lenses and makers of nodes are imported
+from their modules.
 """
 
 from distarray.ops import linalg

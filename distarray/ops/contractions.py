@@ -1,9 +1,9 @@
 """Sums of products over labelled loops: matmul and its kin, and einsum of any number of operands.
 
 Every contraction is one operation, ``einsum``, whose params are ``(labels of each operand, labels of the result)``;
-labels are small integers. All operands hold all of a label's extent: an axis of extent 1 that broadcasts is dropped by a
-lens first, and so is a label that stands twice in one operand (its diagonal is a view). A label of one operand alone is
-summed before. So a kernel sees batch loops, loops of one side, and summed loops, and nothing else.
+labels are small integers. An axis of extent 1 that broadcasts is dropped by a lens first, and so is a label that stands
+twice in one operand (its diagonal is a view). A label of one operand alone is summed before. So a kernel sees batch
+loops, loops of one side, and summed loops, and nothing else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from distarray.ops.manipulation import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
-__all__ = ["dot", "einsum", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat"]
+__all__ = [
+    "dot", "einsum", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat",
+]  # fmt: skip
 
 EINSUM = declare("einsum", "contract")
 
@@ -172,9 +174,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """The inner product along `axis`, the first operand conjugated; the other axes broadcast."""
     x1, x2 = _conjugate("vecdot", x1, x2)
     if axis != -1:
-        x1, x2 = (
-            bind_or_scalar(x, lambda node: _axis_last(node, axis)) for x in (x1, x2)
-        )
+        x1, x2 = (bind_or_scalar(x, lambda node: _axis_last(node, axis)) for x in (x1, x2))
     return _batched("vecdot", x1, x2, ("k", "k"), "", "(n),(n)->()")
 
 
@@ -195,12 +195,13 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Seque
     """The sum of products over `axes`: so many last and first axes, or these axes of each operand."""
     operands = unbox("tensordot", (x1, x2))
     a, b = (n if type(n) is Expr else _scalar_node(n, operands.env) for n in operands.nodes)
+    left: Any
+    right: Any
     if hasattr(axes, "__index__"):
         n = operator.index(axes)  # type: ignore[arg-type]  # a tuple has no __index__
-        left: Any = tuple(range(-n, 0))
-        right: Any = tuple(range(n))
+        left, right = range(-n, 0), range(n)
     else:
-        left, right = axes  # type: ignore[misc]  # two sequences, or two ints as numpy allows
+        left, right = axes  # two sequences, or two ints as numpy allows
     left, right = ((v,) if hasattr(v, "__index__") else tuple(v) for v in (left, right))
     if any(len(set(v)) < len(v) for v in (left, right)):
         raise ValueError("duplicate axes are not allowed in tensordot")
@@ -221,7 +222,7 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Seque
 def _scalar_node(value: Any, env: Any) -> Expr:
     from distarray.ops.creation import full
 
-    return full((), value, None, env)
+    return full((), value, np.asarray(value).dtype, env)
 
 
 def outer(x1: Array, x2: Array, /) -> Array:
@@ -251,7 +252,8 @@ def dot(a: Array, b: Array) -> Array:
     axis = max(y.ndim - 2, 0)
     if x.shape[-1] != y.shape[axis]:
         raise ValueError(
-            f"shapes {x.shape} and {y.shape} not aligned: {x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[axis]} (dim {axis})"
+            f"shapes {x.shape} and {y.shape} not aligned: "
+            f"{x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[axis]} (dim {axis})"
         )
     return box(tensordot(x, y, axes=((-1,), (axis,))))
 
@@ -362,8 +364,9 @@ def _path(pool: list[tuple[Expr, Labels]], goal: Labels, extents: list[int], opt
     # Extents as arrays have them: an axis of 1 that broadcasts costs nothing.
     shapes = [tuple(extents[v] for v in own) for _, own in pool]
     strategy = "auto" if optimize is True else optimize
+    path: list[tuple[int, ...]]
     path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=strategy)
-    return [tuple(step) for step in path]
+    return path
 
 
 _Term: TypeAlias = tuple[Any, ...]  # labels: letters or what the user listed; Ellipsis where it stood
@@ -372,7 +375,7 @@ _Term: TypeAlias = tuple[Any, ...]  # labels: letters or what the user listed; E
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[_Term], _Term | None, list[Any]]:
     """Labels of the operands, of the result if given, and the arrays."""
     if not operands:
-        raise ValueError("must specify the einstein sum subscripts string and at least one operand, or at least one operand and its corresponding subscripts list")
+        raise ValueError("einsum: give a subscripts string and its operands, or operands each followed by its labels")
     if isinstance(operands[0], str):
         text = operands[0].replace(" ", "")
         left, arrow, right = text.partition("->")
@@ -401,9 +404,7 @@ def _letters(term: str) -> _Term:
     return (*head, ..., *tail) if dots else tuple(head)
 
 
-def _resolve_ellipses(
-    terms: Sequence[_Term], result: _Term | None, nodes: Sequence[Expr]
-) -> tuple[list[_Term], _Term]:
+def _resolve_ellipses(terms: Sequence[_Term], result: _Term | None, nodes: Sequence[Expr]) -> tuple[list[_Term], _Term]:
     """Terms with labels ``(0,), (1,)`` .. for the axes of ``...``, and the result's term, implicit or not."""
     widths = []
     for i, (term, node) in enumerate(zip(terms, nodes)):
@@ -438,7 +439,9 @@ def _resolve_ellipses(
     target = resolved(result, wide)
     for label in target:
         if label not in found:
-            raise ValueError(f"einstein sum subscripts string included output subscript {label!r} which never appeared in an input")
+            raise ValueError(
+                f"einstein sum subscripts string included output subscript {label!r} which never appeared in an input"
+            )
         if target.count(label) > 1:
             raise ValueError(f"einstein sum subscripts string includes output subscript {label!r} multiple times")
     return resolved_terms, target

@@ -81,36 +81,36 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
     OverflowError
         If a Python integer does not fit.
     """
-    holder = np.empty((), dtype)
-    holder[...] = value
-    result: np.generic = holder[()]
+    holder = np.empty(1, dtype)
+    holder[0] = value
+    result: np.generic = holder[0]
     return result
 
 
-def empty(shape: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+def empty(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
     """An array of `shape` with arbitrary elements."""
     return bind_create(EMPTY, _shape(shape), as_dtype(dtype), env, pin=pin)
 
 
-def full(shape: Any, fill_value: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+def full(shape: Any, fill_value: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
     """An array of `shape` with one value; without a dtype the value's own."""
     made = np.asarray(fill_value).dtype if dtype is None else dtype
     wanted = as_dtype(made)
     return bind_create(FULL, _shape(shape), wanted, env, (), fill_value_of(fill_value, wanted), pin)
 
 
-def zeros(shape: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+def zeros(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
     """An array of `shape` filled with zeros, double by default."""
     return full(shape, 0, np.float64 if dtype is None else dtype, env, pin)
 
 
-def ones(shape: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+def ones(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
     """An array of `shape` filled with ones, double by default."""
     return full(shape, 1, np.float64 if dtype is None else dtype, env, pin)
 
 
 def arange(
-    start: Any, stop: Any, step: Any, dtype: DTypeLike, env: Environment, pin: Sharding | None = None
+    start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
 ) -> Expr:
     """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if `stop` is None.
 
@@ -122,19 +122,18 @@ def arange(
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
-    if dtype is None:
-        # numpy's rule: at least its default integer
-        dates = _is_date(start, stop)
-        promoted = np.result_type(np.intp, *map(_own_dtype, (start, stop, step))) if not dates else None
-        wanted = as_dtype(np.arange(start, start, step).dtype if promoted is None else promoted)
-    else:
+    if dtype is not None:
         wanted = as_dtype(dtype)
-    if wanted.kind in "mM" or _is_date(start, stop):
-        small = np.asarray(start, wanted), np.asarray(stop, wanted)
-        start, stop = small[0][()], small[1][()]
-        step = np.asarray(step, wanted if wanted.kind == "m" else f"m8[{np.datetime_data(wanted)[0]}]")[()]
-        distance, unit = int((stop - start).astype(np.int64)), int(step.astype(np.int64))
-        length = -(-distance // unit)
+    elif _is_date(start, stop):
+        wanted = as_dtype(np.arange(start, start, step).dtype)
+    else:
+        # numpy's rule: at least its default integer
+        wanted = as_dtype(np.result_type(np.intp, *(np.asarray(v).dtype for v in (start, stop, step))))
+    if wanted.kind in "mM":
+        spans = np.dtype(wanted.str.replace("M", "m"))
+        start, stop = (np.asarray(v, wanted)[()] for v in (start, stop))
+        step = np.asarray(step, spans)[()]
+        length = -(-int((stop - start).astype(np.int64)) // int(step.astype(np.int64)))
     else:
         # numpy's own count: Python arithmetic of what was given, rounded up
         ratio = (stop - start) / step
@@ -153,15 +152,11 @@ def _is_date(*values: Any) -> bool:
     return any(isinstance(v, np.generic) and v.dtype.kind in "mM" for v in values)
 
 
-def _own_dtype(value: object) -> DType:
-    return np.asarray(value).dtype
-
-
 def linspace(
     start: Any,
     stop: Any,
     num: int,
-    dtype: DTypeLike,
+    dtype: DTypeLike | None,
     endpoint: bool,
     env: Environment,
     pin: Sharding | None = None,
@@ -185,9 +180,9 @@ def linspace(
         step = delta / div if div > 0 else delta
     is_lost = div > 0 and bool(step == 0)
     values = LinspaceValues(
-        first[()],
-        last[()],
-        delta[()] if is_lost else step[()],
+        first.reshape(1)[0],
+        last.reshape(1)[0],
+        (delta if is_lost else step)[()],
         div if is_lost else 0,
         num,
         bool(endpoint) and num > 1,
@@ -200,26 +195,26 @@ def eye(
     n_rows: int,
     n_cols: int | None,
     k: int,
-    dtype: DTypeLike,
+    dtype: DTypeLike | None,
     env: Environment,
     pin: Sharding | None = None,
 ) -> Expr:
     """A matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    return bind_create(EYE, shape, np.float64 if dtype is None else as_dtype(dtype), env, (), operator.index(k), pin)
+    return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), operator.index(k), pin)
 
 
-def identity(n: int, dtype: DTypeLike, env: Environment, pin: Sharding | None = None) -> Expr:
+def identity(n: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
     """A square matrix with ones on its diagonal, double by default."""
     return eye(n, n, 0, dtype, env, pin)
 
 
 def tri(
-    n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike, env: Environment, pin: Sharding | None = None
+    n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
 ) -> Expr:
     """A matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    return bind_create(TRI, shape, np.float64 if dtype is None else as_dtype(dtype), env, (), operator.index(k), pin)
+    return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), operator.index(k), pin)
 
 
 # ---------------------------------------------------------------------------------------------- like another array
@@ -245,7 +240,7 @@ def ones_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None)
     return _like(FULL, x, dtype, shape, 1)
 
 
-def _like(op: Op, x: Array, dtype: DTypeLike, shape: Any, value: Any) -> Array:
+def _like(op: Op, x: Array, dtype: DTypeLike | None, shape: Any, value: Any) -> Array:
     node, box = one_array(f"{op.name}_like", x)
     wanted = node.dtype if dtype is None else as_dtype(dtype)
     size = node.shape if shape is None else _shape(shape)
@@ -264,7 +259,7 @@ def _sharding_of(node: Expr) -> Sharding | None:
 # ------------------------------------------------------------------------------------------------------- grids
 
 
-def indices(dimensions: Sequence[int], dtype: DTypeLike, env: Environment) -> list[Expr]:
+def indices(dimensions: Sequence[int], dtype: DTypeLike | None, env: Environment) -> list[Expr]:
     """For each axis of a grid the index along it, at every point: broadcast views of one ``arange`` each."""
     shape = _shape(dimensions)
     wanted = np.int64 if dtype is None else dtype

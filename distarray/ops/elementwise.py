@@ -267,7 +267,9 @@ def angle(z: Array, /, deg: bool = False) -> Array:
 def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_nan: bool = False) -> Array:
     """Where ``|a - b| <= atol + rtol * |b|``, infinities equal themselves and, with `equal_nan`, nan equals nan."""
     operands = unbox("isclose", (a, b, rtol, atol))
-    x, y, rel, tol = operands.nodes
+    x: Any
+    y: Any
+    x, y, rel, tol = operands.nodes  # nodes or scalars
     # An inexact y, else the difference of the smallest integer overflows; but tolerances of time spans are integers.
     if type(y) is Expr:
         y = multiply(y, 1.0) if y.dtype.kind in "biu" else y

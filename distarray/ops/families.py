@@ -26,7 +26,8 @@ def unary(name: str, doc: str = "") -> Callable[[Array], Array]:
     def function(x: Array, /) -> Array:
         return bind_map(op, (x,))
 
-    return _named(function, op, doc)
+    _name(function, op, doc)
+    return function
 
 
 def binary(name: str, doc: str = "") -> Callable[[Array, Array], Array]:
@@ -36,13 +37,13 @@ def binary(name: str, doc: str = "") -> Callable[[Array, Array], Array]:
     def function(x1: Array, x2: Array, /) -> Array:
         return bind_map(op, (x1, x2))
 
-    return _named(function, op, doc)
+    _name(function, op, doc)
+    return function
 
 
-def _named(function: Any, op: Op, doc: str) -> Any:  # a function, whose attributes are set
+def _name(function: Callable[..., Array], op: Op, doc: str) -> None:
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = doc or f"``{op.name}`` of each element, as in numpy; operands broadcast. Lazy."
-    return function
 
 
 def one_array(name: str, x: Array) -> tuple[Expr, Box]:

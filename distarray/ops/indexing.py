@@ -141,9 +141,8 @@ def _map_of(mode: Mode) -> Op:
 def _updated(old: np.dtype[Any], value: np.dtype[Any], mode: Mode) -> np.dtype[Any]:
     dtype = _UFUNC[mode](np.ones((0,), old), np.ones((0,), value)).dtype
     if not np.can_cast(dtype, old, "same_kind"):
-        raise TypeError(
-            f"Cannot cast ufunc '{_UFUNC[mode].__name__}' output from {dtype!r} to {old!r} with casting rule 'same_kind'"
-        )
+        name = _UFUNC[mode].__name__
+        raise TypeError(f"Cannot cast ufunc '{name}' output from {dtype!r} to {old!r} with casting rule 'same_kind'")
     return dtype
 
 
@@ -152,15 +151,16 @@ def _value(node: Expr, value: Array, shape: Shape, mode: Mode) -> Expr:
     (held,) = unbox("setitem", (value,), node.env).nodes
     if type(held) is not Expr:
         # a Python scalar takes the array's dtype, and must fit
-        kind = node.dtype if mode == "set" else _UFUNC[mode](np.ones((0,), node.dtype), held).dtype
-        scalar = fill_value_of(held, kind)
+        weak: Any = held  # what type a scalar has, numpy decides
+        scalar = fill_value_of(held, node.dtype if mode == "set" else _UFUNC[mode](np.ones(0, node.dtype), weak).dtype)
         held = bind_create(FULL, (), scalar.dtype, node.env, (), scalar)
     own = held.shape
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]  # numpy drops leading axes of extent 1
     if len(own) > len(shape) or any(n not in (1, m) for n, m in zip(own[::-1], shape[::-1])):
         raise ValueError(
-            f"shape mismatch: value array of shape {held.shape} could not be broadcast to indexing result of shape {shape}"
+            f"shape mismatch: value array of shape {held.shape} could not be broadcast to indexing result of shape "
+            f"{shape}"
         )
     held = bind_reshape(held, own)
     if mode == "set":

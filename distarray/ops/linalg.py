@@ -381,7 +381,7 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     if rtol is None:
         rtol = max(m, n) * float(np.finfo(node.dtype).eps)
     elif not isinstance(rtol, float | int):
-        rtol = expand_dims(unbox("pinv", (node, rtol)).nodes[1], axis=-1)
+        rtol = _per_matrix(node, rtol)
     u, s, vh = svd(conj(node), full_matrices=False)
     large = greater(s, multiply(rtol, _max(s, axis=-1, keepdims=True)))
     with np.errstate(divide="ignore"):
@@ -394,9 +394,7 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
 # --------------------------------------------------------------------------------------------- norms and ranks
 
 
-def vector_norm(
-    x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float = 2
-) -> Array:
+def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float | str = 2) -> Array:
     """The `ord`-norm of the elements along `axis`; of all elements by default."""
     node, _ = one_array("vector_norm", x)
     axes = normalize_axes(axis, node.ndim)
@@ -443,11 +441,8 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
     if ord in ("fro", "f", None):
         return sqrt(_sum(_squares(node), axis=(-2, -1), keepdims=keepdims))  # type: ignore[no-any-return]  # of nodes
     if ord in (1, -1, math.inf, -math.inf):
-        assert not isinstance(ord, str)
-        assert ord is not None
-        rows = ord in (1, -1)
-        sums = _sum(abs(node), axis=-2 if rows else -1)
-        result = (_max if ord > 0 else _min)(sums, axis=-1)
+        sums = _sum(abs(node), axis=-2 if ord in (1, -1) else -1)
+        result = (_max if ord in (1, math.inf) else _min)(sums, axis=-1)
     elif ord in (2, -2, "nuc"):
         s = svdvals(node)
         result = _sum(s, axis=-1) if ord == "nuc" else (_max if ord == 2 else _min)(s, axis=-1)
@@ -497,14 +492,21 @@ def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
         return box(count_nonzero(s, axis=-1))
     largest = _max(s, axis=-1, keepdims=True)
     if tol is not None:
-        bound = tol if isinstance(tol, float | int) else expand_dims(unbox("matrix_rank", (node, tol)).nodes[1], axis=-1)
+        bound = tol if isinstance(tol, float | int) else _per_matrix(node, tol)
     else:
         if rtol is None:
             rtol = max(node.shape[-2:]) * float(np.finfo(s.dtype).eps)
         elif not isinstance(rtol, float | int):
-            rtol = expand_dims(unbox("matrix_rank", (node, rtol)).nodes[1], axis=-1)
+            rtol = _per_matrix(node, rtol)
         bound = multiply(rtol, largest)
     return box(count_nonzero(greater(s, bound), axis=-1))
+
+
+def _per_matrix(node: Expr, tolerance: Array) -> Expr:
+    """Tolerances, one for each matrix, as they broadcast to its singular values."""
+    found = expand_dims(unbox("tolerance", (node, tolerance)).nodes[1], axis=-1)
+    assert type(found) is Expr
+    return found
 
 
 def cond(x: Array, p: float | str | None = None) -> Array:
@@ -590,9 +592,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
         return bind_get(n, slice_lens(n.shape, n.ndim - 1, i % 3, 1).squeezed((n.ndim - 1,)))
 
     parts = [
-        subtract(
-            multiply(element(a, i + 1), element(b, i + 2)), multiply(element(a, i + 2), element(b, i + 1))
-        )
+        subtract(multiply(element(a, i + 1), element(b, i + 2)), multiply(element(a, i + 2), element(b, i + 1)))
         for i in range(3)
     ]
     return operands.box(moveaxis(stack(parts, axis=-1), -1, axis))

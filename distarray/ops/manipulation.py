@@ -34,7 +34,7 @@ from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.ops.creation import EMPTY, FULL, TRI, fill_value_of
 from distarray.ops.elementwise import not_equal, subtract, where
 from distarray.ops.families import Array, one_array, view
-from distarray.types import AxesLike, DTypeLike, Shape
+from distarray.types import AxesLike, DTypeLike, HostArray, Shape
 
 __all__ = [
     # lenses
@@ -383,9 +383,7 @@ def _unboxed(name: str, arrays: Iterable[Array]) -> tuple[list[Expr], Environmen
     if not arrays:
         raise ValueError(f"need at least one array to {name}")
     operands = unbox(name, arrays)
-    nodes = [
-        n if type(n) is Expr else _full((), n, np.asarray(n).dtype, operands.env) for n in operands.nodes
-    ]
+    nodes = [n if type(n) is Expr else _full((), n, np.asarray(n).dtype, operands.env) for n in operands.nodes]
     return nodes, operands.env, operands.box
 
 
@@ -509,7 +507,7 @@ def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int 
         # np.asarray accepts what the user may give: a list, a tuple, an array
         points = [0, *np.asarray(indices_or_sections).tolist(), n]
     else:
-        sections = operator.index(indices_or_sections)  # type: ignore[arg-type]  # a sequence has __len__
+        sections = operator.index(indices_or_sections)
         if sections <= 0:
             raise ValueError("number sections must be larger than 0.")
         each, extra = divmod(n, sections)
@@ -581,7 +579,7 @@ def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Arra
         shifts = parse_shape(shift)
         return box(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape))
     axes = (axis,) if hasattr(axis, "__index__") else tuple(axis)  # type: ignore[arg-type]  # AxesLike without None
-    axes = tuple(normalize_axis(a, node.ndim) for a in axes)  # type: ignore[arg-type]  # has __index__
+    axes = tuple(normalize_axis(a, node.ndim) for a in axes)
     pairs = np.broadcast(np.asarray(shift), np.asarray(axes))
     if pairs.ndim > 1:
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
@@ -712,7 +710,7 @@ def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values
     return box(node)
 
 
-def _pairs(name: str, value: Any, ndim: int) -> np.ndarray[Any, Any]:
+def _pairs(name: str, value: Any, ndim: int) -> HostArray:
     array = np.asarray(value)
     try:
         return np.broadcast_to(array, (ndim, 2))
@@ -729,18 +727,18 @@ def _border(node: Expr, axis: int, width: int, value: Any) -> Expr:
     return _full(shape, np.asarray(value).astype(node.dtype)[()], node.dtype, node.env)
 
 
-def _mirror(mode: str, index: np.ndarray[Any, Any], n: int) -> np.ndarray[Any, Any]:
+def _mirror(mode: str, index: HostArray, n: int) -> HostArray:
     """The elements 0 .. n-1 that stand at `index` outside of them."""
     if mode == "edge" or (mode == "reflect" and n == 1):
-        return np.clip(index, 0, n - 1)
+        return np.minimum(np.maximum(index, 0), n - 1)
     if mode == "wrap":
         return index % n
     period, last = (2 * n, 2 * n - 1) if mode == "symmetric" else (2 * n - 2, 2 * n - 2)
-    folded = index % period
+    folded: HostArray = index % period
     return np.minimum(folded, last - folded)
 
 
-def _runs(node: Expr, axis: int, index: np.ndarray[Any, Any]) -> list[Expr]:
+def _runs(node: Expr, axis: int, index: HostArray) -> list[Expr]:
     """The elements at `index` along `axis`, as one view for each run of constant step."""
     runs = []
     i = 0

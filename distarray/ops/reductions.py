@@ -202,7 +202,7 @@ def std(
 
 
 def _moments(
-    op: Op, x: Array, axis: AxesLike, correction: float | None, ddof: float | None, keepdims: bool, dtype: DTypeLike
+    op: Op, x: Array, axis: AxesLike, correction: float | None, ddof: float | None, keepdims: bool, dtype: DTypeLike | None
 ) -> Array:
     if correction is not None and ddof is not None:
         raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -252,7 +252,7 @@ def _flat(x: Array) -> Array:
     return box(bind_reshape(node, (node.size,)))
 
 
-def _cumulative(op: Op, total: Op, x: Array, axis: int | None, dtype: DTypeLike, include_initial: bool) -> Array:
+def _cumulative(op: Op, total: Op, x: Array, axis: int | None, dtype: DTypeLike | None, include_initial: bool) -> Array:
     from distarray.ops.manipulation import expand_dims, extended, moveaxis
 
     node, box = one_array(op.name, x)
@@ -296,16 +296,15 @@ def average(
         return (result, full_like(result, _count(a, axis, "average"))) if returned else result
     operands = unbox("average", (a, weights))
     x, w = operands.nodes
-    assert type(x) is Expr
-    if type(w) is not Expr or w.shape != x.shape:
-        axes = normalize_axes(axis, x.ndim)
-        shape = w.shape if type(w) is Expr else ()
+    if type(x) is not Expr or type(w) is not Expr:
+        raise TypeError("average: both the array and the weights must be arrays")
+    if w.shape != x.shape:
         if axis is None:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")
-        if shape != tuple(x.shape[i] for i in axes):
+        axes = normalize_axes(axis, x.ndim)
+        if w.shape != tuple(x.shape[i] for i in axes):
             raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
         w = broadcast_to(reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape))), x.shape)
-    assert type(w) is Expr
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "biu" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
     total = divide(sum(multiply(x, w), axis=axis, dtype=dtype, keepdims=keepdims), scale)

@@ -123,6 +123,11 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
         return Loops(node.shape, frozenset(whole), (tuple(range(node.ndim)),), (), (operand,), is_recut=True)
     if kind == "take":
         return _take_loops(node)
+    if kind == "take_put":
+        operands = [o for o in node.operands if type(o) is Expr]
+        positions = tuple([(None,) * o.ndim for o in operands[1:]])
+        axes = tuple(range(node.ndim))
+        return Loops(node.shape, frozenset(), (axes,), (), (axes, *positions))
     return Loops(node.shape, frozenset(), (tuple(range(node.ndim)),))
 
 
@@ -146,7 +151,8 @@ def _contract_loops(node: Expr) -> Loops:
 
 
 def _rule_loops(node: Expr) -> Loops:
-    rule = ShardingRule.parse(node.op.rule)
+    # an operation on any number of operands brings its rule along
+    rule = ShardingRule.parse(node.op.rule or str(node.params[0]))
     operand_shapes = [o.shape for o in node.operands if type(o) is Expr]
     several = isinstance(node.dtype, tuple)
     result_shapes = list(node.shape) if several else [node.shape]

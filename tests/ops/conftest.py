@@ -57,7 +57,7 @@ def assert_same_error(ours, theirs):
     """Both calls raise, ours an error that who expects numpy's catches."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(Exception) as expected:  # noqa: PT011  # numpy says which
+        with pytest.raises(Exception) as expected:  # numpy says which
             theirs()
     with pytest.raises(expected.type):
         ours()

@@ -31,7 +31,22 @@ def both(kit, ours, theirs, **tolerance):
     kit.assert_same(ours(), expected, signs=False, **tolerance)
 
 
-SHAPES = [(), (0,), (3,), (2, 3), (3, 2), (3, 3), (0, 3), (3, 0), (1, 3), (4, 2, 3), (4, 3, 2), (1, 3, 3), (5, 1, 2, 3), (2, 0, 3)]
+SHAPES = [
+    (),
+    (0,),
+    (3,),
+    (2, 3),
+    (3, 2),
+    (3, 3),
+    (0, 3),
+    (3, 0),
+    (1, 3),
+    (4, 2, 3),
+    (4, 3, 2),
+    (1, 3, 3),
+    (5, 1, 2, 3),
+    (2, 0, 3),
+]
 
 
 @pytest.mark.parametrize("b", SHAPES, ids=str)
@@ -75,7 +90,21 @@ def test_operands_of_products_need_axes(kit):
     kit.assert_same(ops.dot(kit.node(x), 2), np.dot(x, 2))
 
 
-AXES = [0, 1, 2, 3, ((0,), (1,)), ((1, 0), (0, 1)), ((0, 1), (1, 0)), ((-1,), (-2,)), ((), ()), (0, 1), ((5,), (0,)), ((0,), ()), ((0, 0), (0, 1))]
+AXES = [
+    0,
+    1,
+    2,
+    3,
+    ((0,), (1,)),
+    ((1, 0), (0, 1)),
+    ((0, 1), (1, 0)),
+    ((-1,), (-2,)),
+    ((), ()),
+    (0, 1),
+    ((5,), (0,)),
+    ((0,), ()),
+    ((0, 0), (0, 1)),
+]
 
 
 @pytest.mark.parametrize("axes", AXES, ids=str)
@@ -123,7 +152,9 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "shapes"), [(t, s) for t, *s in TEXTS], ids=[f"{t}-{i}" for i, (t, *_) in enumerate(TEXTS)])
+@pytest.mark.parametrize(
+    ("text", "shapes"), [(t, s) for t, *s in TEXTS], ids=[f"{t}-{i}" for i, (t, *_) in enumerate(TEXTS)]
+)
 @pytest.mark.parametrize("dtype", ["d", "b", "D", "?"])
 def test_einsum_is_numpys(kit, text, shapes, dtype):
     arrays = [sample(s, dtype, i) for i, s in enumerate(shapes)]
@@ -155,7 +186,9 @@ def test_bad_einsum_is_an_error_at_the_call(kit, text, shapes):
 
 def test_einsum_with_lists_of_labels(kit):
     x, y = sample((2, 3)), sample((3, 4), seed=1)
-    kit.assert_same(ops.einsum(kit.node(x), [0, 1], kit.node(y), [1, 2], [2, 0]), np.einsum(x, [0, 1], y, [1, 2], [2, 0]))
+    kit.assert_same(
+        ops.einsum(kit.node(x), [0, 1], kit.node(y), [1, 2], [2, 0]), np.einsum(x, [0, 1], y, [1, 2], [2, 0])
+    )
     kit.assert_same(ops.einsum(kit.node(x), [0, 1], kit.node(y), [1, 2]), np.einsum(x, [0, 1], y, [1, 2]))
     kit.assert_same(ops.einsum(kit.node(x), [..., 1], [1, ...]), np.einsum(x, [..., 1], [1, ...]))
 

@@ -117,9 +117,7 @@ def test_linspace_of_denormal_steps(kit):
     tiny = np.nextafter(0, 1)
     expected = np.linspace(0, tiny, 5)
     assert_boxes(creation.linspace(0, tiny, 5, None, True, kit.env), expected)
-    kit.assert_same_error(
-        lambda: creation.linspace(0, 1, -1, None, True, kit.env), lambda: np.linspace(0, 1, -1)
-    )
+    kit.assert_same_error(lambda: creation.linspace(0, 1, -1, None, True, kit.env), lambda: np.linspace(0, 1, -1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -159,7 +157,9 @@ def test_zeros_and_ones_are_double_by_default(kit):
 def test_like_takes_dtype_and_shape(kit, dtype, shape):
     x = np.ones((3, 2), "f4")
     for name in ("zeros_like", "ones_like"):
-        kit.assert_same(getattr(ops, name)(kit.node(x), dtype=dtype, shape=shape), getattr(np, name)(x, dtype, shape=shape))
+        kit.assert_same(
+            getattr(ops, name)(kit.node(x), dtype=dtype, shape=shape), getattr(np, name)(x, dtype, shape=shape)
+        )
     kit.assert_same(
         ops.full_like(kit.node(x), 7, dtype=dtype, shape=shape), np.full_like(x, 7, dtype=dtype, shape=shape)
     )

@@ -13,7 +13,9 @@ DATES = ["M8[D]", "m8[s]"]
 OWN = {"astype", "clip", "frexp", "modf", "round", "where"}
 #: numpy's name, where the operation has another
 NUMPY = {"power": "power"}
-MAPS = sorted(name for name, op in CATALOGUE.items() if op.kind == "map" and name in elementwise.__all__ and name not in OWN)
+MAPS = sorted(
+    name for name, op in CATALOGUE.items() if op.kind == "map" and name in elementwise.__all__ and name not in OWN
+)
 UNARY = [name for name in MAPS if name in ("real", "imag") or getattr(np, name).nin == 1]
 BINARY = [name for name in MAPS if name not in UNARY]
 
@@ -97,9 +99,7 @@ def test_promotion_is_numpys(kit, name, dtype, other):
     compare(kit, lambda: getattr(elementwise, name)(boxed, kit.node(x)), lambda: getattr(np, name)(y, x))
 
 
-@pytest.mark.parametrize(
-    ("a", "b"), [((3, 1), (4,)), ((), (2, 3)), ((0, 1), (1, 5)), ((1,), ()), ((2, 1, 3), (4, 1))]
-)
+@pytest.mark.parametrize(("a", "b"), [((3, 1), (4,)), ((), (2, 3)), ((0, 1), (1, 5)), ((1,), ()), ((2, 1, 3), (4, 1))])
 def test_operands_broadcast(kit, a, b):
     x, y = np.arange(np.prod(a), dtype=float).reshape(a), np.arange(np.prod(b)).reshape(b) + 1
     kit.assert_same(elementwise.subtract(kit.node(x), kit.node(y)), np.subtract(x, y))
@@ -248,9 +248,7 @@ def test_isclose(kit, other, equal_nan):
     for a, b in ((x, other), (other, x), (x, np.roll(x, 1)), (x, x * (1 + 1e-7))):
         boxed = [kit.node(v) if isinstance(v, np.ndarray) else v for v in (a, b)]
         with np.errstate(all="ignore"):
-            kit.assert_same(
-                elementwise.isclose(*boxed, equal_nan=equal_nan), np.isclose(a, b, equal_nan=equal_nan)
-            )
+            kit.assert_same(elementwise.isclose(*boxed, equal_nan=equal_nan), np.isclose(a, b, equal_nan=equal_nan))
 
 
 def test_isclose_of_integers_does_not_overflow(kit):

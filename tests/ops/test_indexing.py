@@ -140,9 +140,7 @@ def test_written_scalars_are_numpys(kit):
     expected[[0, 1]] = 2.7
     kit.assert_same(put_item(kit.node(x), parsed(([0, 1],), x.shape), 2.7), expected)
     y = np.ones(3, np.uint8)
-    kit.assert_same_error(
-        lambda: put_item(kit.node(y), parsed(([0],), y.shape), 300), lambda: y.__setitem__([0], 300)
-    )
+    kit.assert_same_error(lambda: put_item(kit.node(y), parsed(([0],), y.shape), 300), lambda: y.__setitem__([0], 300))
 
 
 def test_value_that_does_not_broadcast_is_an_error_at_the_call(kit):
@@ -203,7 +201,8 @@ def test_mask_setitem_keeps_the_dtype_and_checks_the_mask(kit):
     kit.assert_same(put_mask(kit.node(x), kit.node(mask), 2.5), expected)
     for bad in (mask[:2], mask[..., None]):
         kit.assert_same_error(
-            lambda: put_mask(kit.node(x), kit.node(bad), 0), lambda: x.__setitem__(bad, 0)  # noqa: B023
+            lambda: put_mask(kit.node(x), kit.node(bad), 0),
+            lambda: x.__setitem__(bad, 0),  # noqa: B023
         )
 
 

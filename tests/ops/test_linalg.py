@@ -105,7 +105,9 @@ def test_eigenvalues_of_general_matrices_are_complex(kit, dtype):
 )  # fmt: skip
 def test_solve(kit, a, b, dtypes):
     x, y = regular(a, dtypes[0]), sample(b, dtypes[1], 1)
-    kit.assert_same(linalg.solve(kit.node(x), kit.node(y)), np.linalg.solve(x, y), **tolerance("f" if "f" in dtypes else "d"))
+    kit.assert_same(
+        linalg.solve(kit.node(x), kit.node(y)), np.linalg.solve(x, y), **tolerance("f" if "f" in dtypes else "d")
+    )
 
 
 @pytest.mark.parametrize("name", ["inv", "det", "slogdet", "cholesky", "eigh", "eigvalsh", "eig", "eigvals"])
@@ -130,7 +132,12 @@ def test_dtypes_without_linear_algebra(kit, name):
 
 @pytest.mark.parametrize(
     ("name", "matrix"),
-    [("cholesky", -np.eye(2)), ("inv", np.zeros((2, 2))), ("solve", np.zeros((2, 2))), ("eig", np.full((2, 2), np.nan))],
+    [
+        ("cholesky", -np.eye(2)),
+        ("inv", np.zeros((2, 2))),
+        ("solve", np.zeros((2, 2))),
+        ("eig", np.full((2, 2), np.nan)),
+    ],
 )
 def test_what_only_the_elements_show_fails_when_it_runs(kit, name, matrix):
     args = (matrix, np.ones(2)) if name == "solve" else (matrix,)
@@ -145,9 +152,12 @@ def test_what_only_the_elements_show_fails_when_it_runs(kit, name, matrix):
 @pytest.mark.parametrize("right", [(), (2,)], ids=str)
 def test_lstsq(kit, shape, right):
     a, b = sample(shape), sample((shape[0], *right), seed=1)
-    kit.assert_same(linalg.lstsq(kit.node(a), kit.node(b)), np.linalg.lstsq(a, b, rcond=None)[:1] + tuple(
-        np.linalg.lstsq(a, b, rcond=None)[1:]
-    ), rtol=1e-9, atol=1e-12)
+    kit.assert_same(
+        linalg.lstsq(kit.node(a), kit.node(b)),
+        np.linalg.lstsq(a, b, rcond=None)[:1] + tuple(np.linalg.lstsq(a, b, rcond=None)[1:]),
+        rtol=1e-9,
+        atol=1e-12,
+    )
 
 
 def test_lstsq_of_low_rank_has_no_residuals(kit):
@@ -180,7 +190,9 @@ def test_matrix_norm(kit, ord, dtype):
     x = sample((2, 3, 4), dtype)
     for keepdims in (False, True):
         kwargs = {"ord": ord, "keepdims": keepdims}
-        kit.assert_same(linalg.matrix_norm(kit.node(x), **kwargs), np.linalg.matrix_norm(x, **kwargs), **tolerance(dtype))
+        kit.assert_same(
+            linalg.matrix_norm(kit.node(x), **kwargs), np.linalg.matrix_norm(x, **kwargs), **tolerance(dtype)
+        )
         for axis in ((0, 1), (2, 0), (-1, -2)):
             ours = linalg.norm(kit.node(x), ord, axis, keepdims)
             kit.assert_same(ours, np.linalg.norm(x, ord, axis, keepdims), **tolerance(dtype))
@@ -246,9 +258,7 @@ def test_products_and_diagonals_of_the_last_axes(kit):
     kit.assert_same(linalg.trace(kit.node(x), offset=1), np.linalg.trace(x, offset=1))
     kit.assert_same(linalg.diagonal(kit.node(x), offset=-1), np.linalg.diagonal(x, offset=-1))
     kit.assert_same(linalg.outer(kit.node(x[0, 0]), kit.node(x[1, 1])), np.linalg.outer(x[0, 0], x[1, 1]))
-    kit.assert_same_error(
-        lambda: linalg.outer(kit.node(x), kit.node(x[0, 0])), lambda: np.linalg.outer(x, x[0, 0])
-    )
+    kit.assert_same_error(lambda: linalg.outer(kit.node(x), kit.node(x[0, 0])), lambda: np.linalg.outer(x, x[0, 0]))
     a, b, c, d = (sample(s, seed=i) for i, s in enumerate([(4,), (4, 2), (2, 5), (5,)]))
     for group in ((a, b, c, d), (b, c), (b, c, d), (a, b)):
         kit.assert_same(linalg.multi_dot(list(map(kit.node, group))), np.linalg.multi_dot(group), rtol=1e-12)

@@ -15,7 +15,14 @@ REDUCTIONS = sorted(name for name, op in CATALOGUE.items() if op.kind == "reduce
 NAN = ["nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd"]
 DTYPES = "? b B h H i I l L e f d F D m8[s] M8[D]".split()
 SHAPE = (2, 3, 4)
-AXES = [None, (), *itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)), 1, -1, (-1, 0)]
+AXES = [
+    None,
+    (),
+    *itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)),
+    1,
+    -1,
+    (-1, 0),
+]
 TOLERANCE = {"e": 2e-3, "f": 1e-5, "F": 1e-5, "d": 1e-13, "D": 1e-13}
 
 
@@ -194,9 +201,7 @@ def test_nan_is_passed_over(kit, name, axis, dtype):
         x[1, 2, 0] = np.nan
     if dtype == "D" and name in ("nanmax", "nanmin"):
         pytest.skip("complex numbers have no order worth keeping")
-    check(
-        kit, lambda: getattr(ops, name)(kit.node(x), axis=axis), lambda: getattr(np, name)(x, axis=axis), dtype
-    )
+    check(kit, lambda: getattr(ops, name)(kit.node(x), axis=axis), lambda: getattr(np, name)(x, axis=axis), dtype)
 
 
 def test_ptp_and_average(kit):
@@ -206,6 +211,4 @@ def test_ptp_and_average(kit):
     kit.assert_same(ops.average(kit.node(x), axis=1, weights=w), np.average(x, axis=1, weights=w), rtol=1e-14)
     ours = ops.average(kit.node(x), weights=kit.node(x + 9), returned=True)
     kit.assert_same(ours, np.average(x, weights=x + 9, returned=True), rtol=1e-14)
-    kit.assert_same_error(
-        lambda: ops.average(kit.node(x), axis=0, weights=w), lambda: np.average(x, axis=0, weights=w)
-    )
+    kit.assert_same_error(lambda: ops.average(kit.node(x), axis=0, weights=w), lambda: np.average(x, axis=0, weights=w))

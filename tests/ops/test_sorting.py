@@ -48,7 +48,9 @@ def test_sort_of_nothing_and_bad_axes(kit):
 def test_searchsorted(kit, side):
     row = np.array([1, 2, 2, 3, 7])
     for sought in (np.array(2), np.array([[0, 2], [8, 3]]), np.array([2.5, 7]), np.empty(0)):
-        kit.assert_same(ops.searchsorted(kit.node(row), kit.node(sought), side=side), np.searchsorted(row, sought, side))
+        kit.assert_same(
+            ops.searchsorted(kit.node(row), kit.node(sought), side=side), np.searchsorted(row, sought, side)
+        )
     kit.assert_same(ops.searchsorted(kit.node(row), 2, side=side), np.asarray(np.searchsorted(row, 2, side)))
     mixed = row[[3, 0, 4, 2, 1]]
     order = np.argsort(mixed, stable=True)
@@ -81,17 +83,25 @@ def test_quantiles_are_numpys(kit, dtype, keepdims, axis):
     kit.assert_same(ops.median(kit.node(x), axis=axis, keepdims=keepdims), np.median(x, axis=axis, keepdims=keepdims))
     for q in (0.5, 0, [0.1, 0.9], [[0.1, 0.2], [0.3, 1]]):
         kwargs = {"axis": axis, "keepdims": keepdims}
-        kit.assert_same(ops.quantile(kit.node(x), q, **kwargs), np.quantile(x, q, **kwargs), rtol=1e-3 if dtype == "e" else 1e-6)
+        kit.assert_same(
+            ops.quantile(kit.node(x), q, **kwargs), np.quantile(x, q, **kwargs), rtol=1e-3 if dtype == "e" else 1e-6
+        )
         percents = np.multiply(q, 100).tolist()
         kit.assert_same(
-            ops.percentile(kit.node(x), percents, **kwargs), np.percentile(x, percents, **kwargs), rtol=1e-3 if dtype == "e" else 1e-6
+            ops.percentile(kit.node(x), percents, **kwargs),
+            np.percentile(x, percents, **kwargs),
+            rtol=1e-3 if dtype == "e" else 1e-6,
         )
 
 
 @pytest.mark.parametrize("method", ["lower", "higher", "nearest", "midpoint", "hazen", "median_unbiased"])
 def test_quantile_methods(kit, method):
     x = np.random.default_rng(0).standard_normal((4, 7))
-    kit.assert_same(ops.quantile(kit.node(x), [0.2, 0.5], 1, method=method), np.quantile(x, [0.2, 0.5], 1, method=method), rtol=1e-14)
+    kit.assert_same(
+        ops.quantile(kit.node(x), [0.2, 0.5], 1, method=method),
+        np.quantile(x, [0.2, 0.5], 1, method=method),
+        rtol=1e-14,
+    )
 
 
 def test_bad_quantiles_are_errors_at_the_call(kit):

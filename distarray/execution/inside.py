@@ -1,0 +1,36 @@
+"""Whether this thread runs a task: then distarray means the arrays of this task alone.
+
+Code inside a task (a user function of ``map_blocks``, or a Dask task that uses distarray) has no team, no pool, no
+Client and a window of its own; it takes no lock, since the thread that waits for the task may hold it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["inside_task", "is_inside_task"]
+
+_local = threading.local()
+
+
+@contextmanager
+def inside_task() -> Iterator[None]:
+    """Mark a block as the body of a task."""
+    depth = getattr(_local, "depth", 0)
+    _local.depth = depth + 1
+    try:
+        yield
+    finally:
+        _local.depth = depth
+
+
+def is_inside_task() -> bool:
+    """Whether this thread runs a task, of any executor or of a Dask worker."""
+    if getattr(_local, "depth", 0):
+        return True
+    # distributed marks the threads of its workers while they run a task, whoever wrote it
+    utils = sys.modules.get("distributed.utils")
+    return utils is not None and getattr(utils.thread_state, "key", None) is not None

@@ -1,0 +1,336 @@
+"""Rewrites: the same value from fewer nodes, decided once, when a node is defined.
+
+`bind` makes a node and passes it through `simplify`; the rows of `RULES` say what becomes of it. A row looks at the new
+node and its operands, no deeper, so a definition stays at a few microseconds, and a chain is simple because each of its
+nodes was. What needs to know all readers of a node (a slice pushed through elementwise operations, one pass for two
+reductions) is not known when it is defined, and belongs to the planner.
+
+Every row keeps numpy's result bit for bit, dtype and errors included (payloads and signs of nan are never promised),
+gives no more nodes and no more bytes, and computes nothing twice: it leaves out steps, but never repeats one that
+somebody else may read. Structure never depends on run-time parameters: not on Python scalars, not on slice offsets, so
+that a loop has one plan. Hence no row forwards ``a[i] = v`` to a later ``a[i]``, nor multiplies by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.expr.affine import Affine
+from distarray.expr.expr import GET, RESHAPE, Expr
+from distarray.expr.lens import is_unit_axes, unit_axes
+from distarray.expr.op import Op
+
+__all__ = ["RULES", "Rule", "simplify"]
+
+#: What a new node becomes: another new one, an older one, or None where the row does not apply.
+Rewrite: TypeAlias = Callable[[Expr], Expr | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row.
+
+    Parameters
+    ----------
+    match
+        Name of an operation, or a family of operations (`Op.kind`).
+    algebra
+        What it does, as an equation from left to right.
+    rewrite
+        Does it.
+    """
+
+    match: str
+    algebra: str
+    rewrite: Rewrite
+
+
+def _pending(x: Expr) -> tuple[Any, Any] | None:
+    """First operand and run-time parameter of a node that may be left out.
+
+    None if it has its result, or is cut as the user asked: then it is where the elements lie, and stays.
+    """
+    # Read before the memo is: a thread that evaluates `x` right now sets the memo first, and drops these two then.
+    operands, runtime = x.operands, x.runtime
+    if x.memo is not None or x.pin is not None:
+        return None
+    return operands[0] if operands else None, runtime
+
+
+def _get(node: Expr, x: Expr, lens: Affine) -> Expr:
+    return Expr(GET, (x,), lens.shape, node.dtype, node.env, (), lens, node.pin, node.origin, node.errstate)
+
+
+def _reshape(node: Expr, x: Expr) -> Expr:
+    return Expr(RESHAPE, (x,), node.shape, node.dtype, node.env, (), None, node.pin, node.origin, node.errstate)
+
+
+def _full(node: Expr, x: Expr, value: Any) -> Expr:  # a numpy scalar
+    """`x`, a ``full``, of the shape of `node`."""
+    return Expr(x.op, (), node.shape, node.dtype, node.env, x.params, value, node.pin, node.origin, node.errstate)
+
+
+# ------------------------------------------------------------------------------------------------------- movement
+# Operands of these families are nodes: `bind` sees to it.
+
+
+def _get_of_get(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is not GET or (found := _pending(x)) is None:
+        return None
+    source, lens = found
+    return _get(node, source, lens.compose(node.runtime))
+
+
+def _get_whole(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    return x if node.shape == x.shape and node.runtime.is_identity(x.shape) else None
+
+
+def _get_of_reshape(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is not RESHAPE or not is_unit_axes(node.runtime, x.shape) or (found := _pending(x)) is None:
+        return None
+    return _reshape(node, found[0])
+
+
+def _get_of_full(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op.name != "full" or not _has_whole_axes(node.runtime, x.shape) or (found := _pending(x)) is None:
+        return None
+    return _full(node, x, found[1])
+
+
+def _has_whole_axes(lens: Affine, source_shape: tuple[int, ...]) -> bool:
+    """Whether each axis of the view is all of an axis of the source, or has one element.
+
+    The extents of a constant are part of a plan's key, those of a slice are not: ``zeros(n)[k:]`` stays a slice, so
+    that a loop over k has one plan. Broadcast axes stay a lens too: less is filled.
+    """
+    extents = [1] * len(lens.shape)
+    for (axis, _, _), n in zip(lens.terms, source_shape):
+        if axis is not None:
+            extents[axis] = n
+    return lens.shape == tuple(extents)
+
+
+def _reshape_to_same(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    return x if node.shape == x.shape else None
+
+
+def _reshape_of_reshape(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is not RESHAPE or (found := _pending(x)) is None:
+        return None
+    return _reshape(node, found[0])
+
+
+def _reshape_of_unit_axes(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is not GET or (found := _pending(x)) is None:
+        return None
+    source, lens = found
+    return _reshape(node, source) if is_unit_axes(lens, source.shape) else None
+
+
+def _reshape_of_full(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op.name != "full" or (found := _pending(x)) is None:
+        return None
+    return _full(node, x, found[1])
+
+
+def _reshape_to_unit_axes(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if 1 not in x.shape and 1 not in node.shape:
+        return None
+    lens = unit_axes(x.shape, node.shape)
+    return None if lens is None else _get(node, x, lens)
+
+
+def _put_whole(node: Expr) -> Expr | None:
+    base: Any
+    value: Any
+    base, value = node.operands
+    if (
+        base.op.kind != "create"
+        or type(value) is not Expr
+        or value.shape != node.shape
+        or value.dtype != node.dtype
+        or not node.runtime.is_identity(node.shape)
+        # A base that lies somewhere keeps its cut whatever is written to it.
+        or _pending(base) is None
+    ):
+        return None
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------- elementwise
+# Dtypes are compared because numpy promotes some on the way: ``conj`` of booleans gives i8. A cast to the same dtype is
+# no row: that is how an array is given another cut.
+
+
+def _identity_on(kinds: str) -> Rewrite:
+    """f(x) -> x for these kinds of dtypes."""
+
+    def rewrite(node: Expr) -> Expr | None:
+        x: Any = node.operands[0]
+        dtype = x.dtype
+        return x if dtype.kind in kinds and dtype == node.dtype and not node.params else None
+
+    return rewrite
+
+
+def _self_inverse(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is not node.op or (found := _pending(x)) is None:
+        return None
+    source = found[0]
+    # logical_not(logical_not(3)) is True
+    return source if source.dtype == node.dtype else None
+
+
+def _idempotent(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    return x if x.op is node.op and x.dtype == node.dtype else None
+
+
+def _cast_and_back(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is not node.op or x.dtype == node.dtype or (found := _pending(x)) is None:
+        return None
+    source = found[0]
+    return source if source.dtype == node.dtype and _holds(x.dtype, source.dtype) else None
+
+
+@lru_cache(maxsize=1024)
+def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+    """Whether every number of `narrow` is one of `wide`."""
+    if narrow.kind in "mM" or wide.kind in "mM" or not np.can_cast(narrow, wide, "safe"):
+        return False
+    if narrow.kind in "iu" and wide.kind in "fc":
+        # numpy's safe casts count i64 -> f64 among them
+        return bool(8 * narrow.itemsize <= np.finfo(wide).nmant + 1)
+    return True
+
+
+# --------------------------------------------------------------------------------------------------- contractions
+
+
+def _contract_permuted(node: Expr) -> Expr | None:
+    inputs: Any
+    result: Any
+    inputs, result, *rest = node.params
+    operands = list(node.operands)
+    labels = list(inputs)
+    for i, x in enumerate(node.operands):
+        if type(x) is not Expr or x.op is not GET or (found := _pending(x)) is None:
+            continue
+        source, lens = found
+        axes = [term[0] for term in lens.terms]
+        # Neither flipped, sliced, broadcast nor a diagonal. (The terms of fixed indices have step 0.)
+        if lens.terms != tuple([(a, 0, 1) for a in axes]) or sorted(axes) != list(range(x.ndim)):
+            continue
+        if source.shape != tuple([x.shape[a] for a in axes]):
+            continue
+        trial = [*labels[:i], tuple([labels[i][a] for a in axes]), *labels[i + 1 :]]
+        # The kernel runs over loops in the order of the labels. Another order would be another order of summation.
+        if _runs(trial, result) == _runs(labels, result):
+            operands[i], labels = source, trial
+    if labels == list(inputs):
+        return None
+    params = (tuple(labels), result, *rest)
+    return Expr(
+        node.op, tuple(operands), node.shape, node.dtype, node.env, params, None, node.pin, node.origin, node.errstate
+    )
+
+
+def _runs(labels: list[tuple[int, ...]], result: tuple[int, ...]) -> list[list[int]]:
+    """Order of the loops of a product of two operands: batch, summed, rows and columns."""
+    left, right = labels
+    return [
+        [k for k in left if k in right and k in result],
+        [k for k in left if k in right and k not in result],
+        [k for k in left if k not in right],
+        [k for k in right if k not in left],
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- table
+
+#: Kinds of dtypes for which an operation returns its operand.
+_IDENTITIES = {
+    "positive": "iufc",
+    "conj": "iuf",
+    "real": "biuf",
+    "abs": "bu",
+    "ceil": "biu",
+    "floor": "biu",
+    "round": "iu",
+    "trunc": "biu",
+}
+#: Exact: signs are bits, and integers wrap. Division is not.
+_SELF_INVERSE = ("bitwise_invert", "conj", "logical_not", "negative")
+_IDEMPOTENT = ("abs", "ceil", "fabs", "floor", "rint", "trunc")
+
+#: Rows of one operation are tried in this order.
+RULES: tuple[Rule, ...] = (
+    Rule("get", "get(get(x, p), q) -> get(x, p . q)", _get_of_get),
+    Rule("get", "get(x, identity) -> x", _get_whole),
+    Rule("get", "get(reshape(x, s), unit axes) -> reshape(x, s with these axes)", _get_of_reshape),
+    Rule("get", "get(full(v), whole axes) -> full(v)", _get_of_full),
+    Rule("reshape", "reshape(x, shape of x) -> x", _reshape_to_same),
+    Rule("reshape", "reshape(reshape(x, s), t) -> reshape(x, t)", _reshape_of_reshape),
+    Rule("reshape", "reshape(get(x, unit axes), t) -> reshape(x, t)", _reshape_of_unit_axes),
+    Rule("reshape", "reshape(full(v), t) -> full(v)", _reshape_of_full),
+    # A reshape is a stage of its own, a lens is free. Last: the rows above undo such lenses.
+    Rule("reshape", "reshape(x, t) -> get(x, unit axes), if t differs in axes of one element only", _reshape_to_unit_axes),
+    Rule("put", "put(create, identity, x) -> x", _put_whole),
+    *[Rule(name, f"{name}(x) -> x, for kinds {kinds}", _identity_on(kinds)) for name, kinds in _IDENTITIES.items()],
+    *[Rule(name, f"{name}({name}(x)) -> x", _self_inverse) for name in _SELF_INVERSE],
+    *[Rule(name, f"{name}({name}(x)) -> {name}(x)", _idempotent) for name in _IDEMPOTENT],
+    Rule("astype", "astype(astype(x, wider), dtype of x) -> x", _cast_and_back),
+    Rule("contract", "contract(permute(x, p), y; labels) -> contract(x, y; labels . p)", _contract_permuted),
+)
+
+#: Rewrites by operation; filled as operations occur, since the catalogue is declared above this layer.
+_rewrites: dict[Op, tuple[Rewrite, ...]] = {}
+
+
+def simplify(node: Expr) -> Expr:
+    """What a new node becomes by the table: itself, another new node, or one of those it would have read.
+
+    Parameters
+    ----------
+    node
+        New: no handle and no other node refers to it.
+
+    Returns
+    -------
+    Expr
+        Of the same value, shape, dtype and environment. ``simplify`` of it is itself.
+    """
+    while True:
+        # Most operations have no row: this look-up is all that they pay.
+        rewrites = _rewrites.get(node.op)
+        if rewrites is None:
+            rewrites = _rewrites[node.op] = _rewrites_of(node.op)
+        for rewrite in rewrites:
+            found = rewrite(node)
+            if found is not None:
+                break
+        else:
+            return node
+        if found.memo is not None:
+            return found
+        node = found
+
+
+def _rewrites_of(op: Op) -> tuple[Rewrite, ...]:
+    return tuple(rule.rewrite for rule in RULES if rule.match in (op.name, op.kind))
