@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
+from distarray.array.out import into
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise, manipulation, reductions
 from distarray.types import AxesLike, DTypeLike
@@ -19,25 +20,7 @@ from distarray.types import AxesLike, DTypeLike
 if TYPE_CHECKING:
     from distarray.array.array import DistArray
 
-__all__ = ["Methods", "into"]
-
-
-def into(out: Any, result: Any) -> Any:
-    """`result`, written into `out` if there is one: what ``out=`` means. Returns what the caller returns."""
-    if out is None:
-        return result
-    from distarray.array.array import DistArray
-
-    if not isinstance(out, DistArray):
-        raise TypeError(f"out must be a DistArray, not {type(out).__name__}")
-    if out.shape != result.shape:
-        raise ValueError(
-            f"output parameter has shape {out.shape}, but the result has {result.shape}; they must be the same"
-        )
-    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
-        raise np._core._exceptions._UFuncOutputCastingError(np.add, "same_kind", result.dtype, out.dtype, 0)
-    out[...] = result
-    return out
+__all__ = ["Methods"]
 
 
 class Methods:

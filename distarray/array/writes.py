@@ -51,12 +51,16 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
-        if not parsed.is_view and not parsed.shape and np.ndim(value):
+        if not parsed.is_view and not parsed.shape and _has_axes(value):
             raise ValueError("setting an array element with a sequence.")
         new = put(version, lens, _value(value, parsed.affine.shape, x.dtype, version.env, "setitem"))
     else:
         new = _scatter(version, x._lens, x._advanced(parsed), value)
     x._advance(new)
+
+
+def _has_axes(value: Any) -> bool:
+    return bool(value.shape if hasattr(value, "shape") else np.ndim(value))
 
 
 def _check_writable(x: DistArray) -> None:

@@ -33,7 +33,7 @@ from distarray.execution.interpret import interpret
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.memory import memory_limit, n_threads
 from distarray.expr.expr import Environment, Expr, Stored, postorder
-from distarray.planner.cache import PlanCache, PlanCacheInfo
+from distarray.planner.cache import LRUCache, PlanCacheInfo
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 LOCK = threading.RLock()
-_PLANS = PlanCache()
+_PLANS: LRUCache[Plan] = LRUCache()
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
 _executors: dict[int, ThreadExecutor] = {}

@@ -90,8 +90,8 @@ def _lower_take(low: _Lowering, draft: _Draft) -> None:
     i = stage.nodes[0]
     node = low.graph.nodes[i]
     at = low.located[i]
-    spec = StageSpec(
-        None, (), (node.dtype,), device=low.env.device, where=low._where(stage), name="take", params=node.params
+    spec = low._shared(
+        StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params)
     )
     for tile, sources in zip(draft.tiles, draft.extra, strict=True):
         if not sources:
@@ -210,8 +210,8 @@ def _lower_put(low: _Lowering, draft: _Draft) -> None:
     below = low.located[draft.base]
     at = low.located[i]
     low._inherit(at, below, {number for number, *_, sources in draft.extra if sources}, draft.inplace)
-    spec = StageSpec(
-        None, (), (node.dtype,), device=low.env.device, where=low._where(stage), name="take_put", params=node.params
+    spec = low._shared(
+        StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params)
     )
     # All parts first: they may read the base, which may then be written in place.
     parts_of: list[list[Any]] = []

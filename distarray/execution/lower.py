@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask._task_spec import Task, TaskRef
@@ -22,10 +22,11 @@ from distarray import config
 from distarray.execution import program as programs
 from distarray.execution import tasks
 from distarray.execution.backends import backend_for
-from distarray.execution.route import Arguments, Key, Located, Routes, Transfer, Want, key_of
+from distarray.execution.route import Arguments, ClientBox, Key, Leaf, Located, Routes, Transfer, Want, key_of
 from distarray.execution.tasks import Finish, Part, Read, Region, StageSpec, TileSpec
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.lens import Affine
+from distarray.planner.cache import LRUCache
 from distarray.planner.graph import Graph, reshape_groups
 from distarray.planner.plan import Combine, Instruction, Plan, Stage
 from distarray.planner.propagation import (
@@ -41,7 +42,7 @@ from distarray.sharding.boxes import Box
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["Lowered", "Template", "lower"]
 
 #: Partial results that one combining task takes.
 FAN_IN = 8
@@ -81,6 +82,32 @@ class Lowered:
     packed_bytes: int = 0
     allocated_bytes: int = 0
     drafts: list[_Draft] = field(default_factory=list)
+
+
+class Recipe(NamedTuple):
+    """A task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Template:
+    """The tasks of a plan for one geometry: all but the blocks, the scalars and the name of the run.
+
+    A loop over fixed slices lowers once; what varies from turn to turn is filled in by `instantiate`.
+
+    Parameters
+    ----------
+    specs
+        The record of each stage that its tasks share, and the number of the stage.
+    lowered
+        Everything that does not vary.
+    """
+
+    recipes: dict[Key, Recipe] = field(default_factory=dict)
+    specs: list[tuple[StageSpec, int]] = field(default_factory=list)
+    lowered: Lowered = field(default_factory=Lowered)
 
 
 @dataclass(slots=True)
@@ -132,16 +159,17 @@ def _program(
 
 class _Lowering:
     def __init__(
-        self, plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int]
+        self, plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]
     ) -> None:
         self.plan = plan
         self.graph = graph
         self.env = env
-        self.run = run
         self.inplace = inplace
         self.has_overlap = config.get("overlap") == "always"
         self.mesh = env.team.mesh if env.team is not None else Mesh((), ())
-        self.out = Lowered(counts={"tile": 0, "project": 0, "piece": 0, "combine": 0})
+        self.template = Template()
+        self.out = self.template.lowered
+        self.out.counts.update(tile=0, project=0, piece=0, combine=0)
         self.located: dict[int, Located] = {}
         self.several: dict[int, list[Located]] = {}
         self.routes = Routes(self.located, self._emit_piece, env.device)
@@ -152,16 +180,17 @@ class _Lowering:
     def _emit(
         self, kind: str, name: str, function: Callable[..., Any], args: Sequence[Any], member: int, number: int = 0
     ) -> Key:
-        key = (f"dx-{name}-{self.run}", self._step, number)
-        if key in self.out.tasks:
-            key = (f"dx-{name}-{self.run}", self._step, number, len(self.out.tasks))
-        self.out.tasks[key] = Task(key, function, *[TaskRef(a) if type(a) is tuple and _is_key(a) else a for a in args])
+        recipes = self.template.recipes
+        key: Key = (f"dx-{name}", self._step, number)
+        if key in recipes:
+            key = (*key, len(recipes))
+        recipes[key] = Recipe(function, tuple(args))
         self.out.members[key] = member
         self.out.counts[kind] += 1
         return key
 
     def _emit_piece(self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int) -> Key:
-        return self._emit("piece", name, function, args, member, len(self.out.tasks))
+        return self._emit("piece", name, function, args, member, len(self.template.recipes))
 
     def _results(self, key: Key, n: int, member: int, number: int) -> list[Key]:
         """The keys of the results of a task: itself, or one projection for each of several."""
@@ -178,8 +207,7 @@ class _Lowering:
         for i, node in enumerate(nodes):
             memo = node.memo
             if memo is not None:
-                # a Future stands for its key, which the executor knows as long as the memo lives
-                refs = [getattr(b, "key", b) for b in memo.blocks]
+                refs: list[Any] = [Leaf(i, k) for k in range(len(memo.blocks))]
                 self.located[i] = Located(memo.sharding, node.shape, node.dtype, refs, on_client=memo.on_client)
             elif node.op.kind == "create":
                 # A created node is made wherever it is read; only as the base of a write, or when kept, it is stored
@@ -384,10 +412,10 @@ class _Lowering:
                     for i in draft.stage.nodes:
                         self.out.kernels[self.graph.nodes[i].op.name, tile.index] += 1
 
-    def _where(self, stage: Stage) -> tuple[tuple[str, Any], ...]:
-        """The operations of a stage and where the user called them."""
-        nodes = self.graph.nodes
-        return tuple([(nodes[i].op.name, nodes[i].origin) for i in stage.nodes if nodes[i].origin is not None])
+    def _shared(self, spec: StageSpec) -> StageSpec:
+        """The record that the tasks of the stage share, to be filled in for every run."""
+        self.template.specs.append((spec, self._step))
+        return spec
 
     def _errstate(self, stage: Stage) -> tuple[str, ...] | None:
         for i in stage.nodes:
@@ -411,19 +439,18 @@ class _Lowering:
             else:
                 filled = -1 - stage.write[0]
         program = _program(len(stage.reads), stage.instructions, outputs, combines)
-        spec = StageSpec(
+        spec = self._shared(StageSpec(
             program,
-            tuple(nodes[i].operands[p] for i, p in stage.scalars),
+            (),
             tuple(nodes[i].dtype for _, i in stage.stores),
             tuple(self._finish(c, loops) for c in stage.combines),
             stage.write is not None,
             draft.sharding.layout,
             self.env.device,
             self._errstate(stage),
-            self._where(stage),
             extents=loops.extents,
             filled=filled,
-        )
+        ))
         name = self._name(stage)
         partials: list[dict[tuple[int, ...], list[tuple[Any, int]]]] = [{} for _ in stage.combines]
         if stage.write is not None:
@@ -698,10 +725,10 @@ class _Lowering:
         if contract:
             monoid = "any" if node.dtype == np.bool_ else "sum"
             finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
-        spec = StageSpec(
-            None, (), tuple(dtypes), finishes, False, (), self.env.device, node.errstate, self._where(stage),
+        spec = self._shared(StageSpec(
+            None, (), tuple(dtypes), finishes, False, (), self.env.device, node.errstate, (),
             node.op.name, node.params, loops.extents,
-        )
+        ))
         function = tasks.run_contract if contract else tasks.run_block
         if stage.kind == "compress":
             function = tasks.run_compress
@@ -749,9 +776,7 @@ class _Lowering:
         i = stage.nodes[0]
         node = nodes[i]
         at = self.located[i]
-        spec = StageSpec(
-            None, (), (node.dtype,), device=self.env.device, where=self._where(stage), name="reshape"
-        )
+        spec = self._shared(StageSpec(None, (), (node.dtype,), device=self.env.device, name="reshape"))
         for tile, (extents, places) in zip(draft.tiles, draft.extra, strict=True):
             if not all(tile.box):
                 at.refs[tile.number] = self._empty(tile, node.dtype)
@@ -867,9 +892,95 @@ def lower(plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping
         Results that may take over the blocks of a node that nobody needs afterwards. Empty on a cluster, where tasks
         are retried.
     """
-    state = _Lowering(plan, graph, env, run, inplace)
-    drafts = state.out.drafts = state.first_pass()
-    state.second_pass(drafts)
+    limit = config.get("plan-cache-size")
+    template = _TEMPLATES.get(_geometry(graph, inplace), lambda: _template(plan, graph, env, inplace), limit)
+    return _instantiate(template, plan, graph, run)
+
+
+_TEMPLATES: LRUCache[Template] = LRUCache()
+
+
+def _geometry(graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
+    """What decides the tasks of a plan beside its key: extents, boundaries and lenses."""
+    facts: list[Any] = [graph.key, config.get("overlap"), tuple(inplace.items())]
+    for node in graph.nodes:
+        memo = node.memo
+        if memo is not None:
+            facts.append((node.shape, memo.on_client, memo.sharding))
+        elif node.op.kind in ("get", "put", "compress"):
+            facts.append((node.shape, node.runtime))
+        else:
+            facts.append(node.shape)
+    return tuple(facts)
+
+
+def _template(plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]) -> Template:
+    state = _Lowering(plan, graph, env, inplace)
+    state.out.drafts = state.first_pass()
+    state.second_pass(state.out.drafts)
     # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
     del state.routes
-    return state.out
+    return state.template
+
+
+def _instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowered:
+    """Fill in what varies: the blocks, the scalars and the name of the run."""
+    nodes = graph.nodes
+    specs: dict[int, StageSpec] = {}
+    for spec, number in template.specs:
+        stage = plan.stages[number]
+        scalars = tuple([nodes[i].operands[p] for i, p in stage.scalars])
+        specs[id(spec)] = replace(spec, scalars=scalars, where=_origins(stage, nodes))
+    names: dict[str, str] = {}
+
+    def named(key: Key) -> Key:
+        name = names.get(key[0])
+        if name is None:
+            name = names[key[0]] = f"{key[0]}-{run}"
+        return (name, *key[1:])
+
+    def block(leaf: Leaf) -> Any:
+        memo = nodes[leaf.node].memo
+        assert memo is not None
+        return memo.blocks[leaf.number]
+
+    def filled(a: Any) -> Any:
+        kind = type(a)
+        if kind is tuple and _is_key(a):
+            return TaskRef(named(a))
+        if kind is Leaf:
+            found = block(a)
+            # a Future stands for its key, which the executor knows as long as the memo lives
+            key = getattr(found, "key", None)
+            return found if key is None else TaskRef(key)
+        if kind is ClientBox:
+            return block(Leaf(a.node, 0))[a.slices]
+        if kind is StageSpec:
+            return specs.get(id(a), a)
+        if kind is TileSpec and a.generated:
+            return replace(a, generated=tuple([g._replace(runtime=nodes[g.node].runtime) for g in a.generated]))
+        return a
+
+    made: dict[Key, Task] = {}
+    for key, (function, args) in template.recipes.items():
+        new = named(key)
+        made[new] = Task(new, function, *[filled(a) for a in args])
+    fixed = template.lowered
+    outputs = {}
+    for i, (sharding, refs) in fixed.outputs.items():
+        outputs[i] = (
+            sharding,
+            [block(r) if type(r) is Leaf else named(r) if type(r) is tuple and _is_key(r) else r for r in refs],
+        )
+    return replace(
+        fixed,
+        tasks=made,
+        members=dict(zip(made, fixed.members.values(), strict=True)),
+        after={named(k): {named(w) for w in waits} for k, waits in fixed.after.items()},
+        outputs=outputs,
+    )
+
+
+def _origins(stage: Stage, nodes: Sequence[Expr]) -> tuple[tuple[str, Any], ...]:
+    """The operations of a stage and where the user called them."""
+    return tuple([(nodes[i].op.name, nodes[i].origin) for i in stage.nodes if nodes[i].origin is not None])

@@ -63,6 +63,7 @@ class Placement:
 
     def __init__(self, client: Any) -> None:
         from distarray.execution.scheduler_plugin import PlacementPlugin
+        from distarray.execution.worker_plugin import LineagePlugin
 
         self._client = weakref.ref(client)
         self._lock = threading.Lock()
@@ -73,6 +74,7 @@ class Placement:
         self._serves: dict[str, str] = {}
         self._workers: dict[str, Any] = {}
         self._unreachable: set[str] = set()
+        client.register_plugin(LineagePlugin())
         client.register_plugin(PlacementPlugin())
         handler = weakref.WeakMethod(self._announced)
         client.subscribe_topic(TOPIC, lambda event: (method := handler()) and method(event))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,20 @@ from distarray.sharding.sharding import Sharding
 __all__ = ["Located", "Routes", "Transfer", "Want"]
 
 Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
+
+
+class Leaf(NamedTuple):
+    """A block of an evaluated node, by the number of the node and of the tile: filled in for every run."""
+
+    node: int
+    number: int
+
+
+class ClientBox(NamedTuple):
+    """A box of host data that travels with a task."""
+
+    node: int
+    slices: tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +172,12 @@ class Routes:
         lens, box = want.lens, want.box
         if at.create is not None:
             hull = tuple([range(r.start, r.stop) for r in lens.source_box(box)])
-            arg = args.generate(_generate(at.create, hull))
+            arg = args.generate(_generate(at.create, ~want.node, hull))
             return [(Part(arg, -1, lens.restricted(box, hull)), box)]
         if at.on_client:
-            block = at.refs[0]
             hull = tuple([range(r.start, r.stop) for r in lens.source_box(box)])
-            arg = args.value(("client", want.node, hull), block[tuple([slice(r.start, r.stop) for r in hull])])
+            slices = tuple([slice(r.start, r.stop) for r in hull])
+            arg = args.value(("client", want.node, hull), ClientBox(want.node, slices))
             return [(Part(arg, -1, lens.restricted(box, hull)), box)]
         out = []
         for tile, number, source, view in want.fragments:
@@ -240,10 +254,9 @@ def key_of(ref: Any) -> Any:
     return ref if isinstance(ref, tuple) else id(ref)
 
 
-def _generate(node: Expr, box: Box) -> Generate:
-    return Generate(
-        node.op.name, tuple([(r.start, r.stop) for r in box]), node.shape, node.dtype, node.params, node.runtime
-    )
+def _generate(node: Expr, number: int, box: Box) -> Generate:
+    bounds = tuple([(r.start, r.stop) for r in box])
+    return Generate(node.op.name, bounds, node.shape, node.dtype, node.params, None, number)
 
 
 class Arguments:
@@ -271,7 +284,7 @@ class Arguments:
 
     def generate(self, g: Generate) -> int:
         """Number of a generated operand, counted from the end until `settle`."""
-        key = (g.name, g.box, g.params, g.dtype, id(g.runtime))
+        key = (g.node, g.box)
         number = self._generated.get(key)
         if number is None:
             number = self._generated[key] = len(self.generated)

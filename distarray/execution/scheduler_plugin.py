@@ -24,6 +24,7 @@ from tornado.ioloop import PeriodicCallback
 
 from distarray.execution.placement import TOPIC
 from distarray.execution.wire import unpack
+from distarray.execution.worker_plugin import CUT
 
 __all__ = ["Graph", "PlacementPlugin"]
 
@@ -201,6 +202,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """
         scheduler = self.scheduler
         done: list[Key] = []
+        cut: list[Key] = []  # with the copies
         unused: dict[Any, None] = {}
         for key, copy_key in pairs:
             block = scheduler.tasks.get(key)
@@ -223,8 +225,13 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 unused.pop(copy, None)
                 self.keep_apart(block, copy)
             done.append(key)
+            cut += (key,) if copy_key is None else (key, copy_key)
         forgotten = {task.key: "forgotten" for task in unused if not task.dependents and not task.who_wants}
         scheduler.transitions(forgotten, f"distarray-cut-{time()}")
+        # On the stream that also brings tasks: a worker has heard of the cut before it is asked to read a copy.
+        if cut and CUT in scheduler.worker_plugins:
+            for worker in scheduler.workers:
+                scheduler.worker_send(worker, {"op": CUT, "keys": cut})
         return done
 
     def keep_apart(self, block: Any, copy: Any) -> None:

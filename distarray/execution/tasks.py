@@ -102,6 +102,7 @@ class Generate(NamedTuple):
     dtype: np.dtype[Any]
     params: tuple[Any, ...]
     runtime: Any
+    node: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,7 +530,8 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
     backend = backend_for(stage.device, member)
     new = base if inplace else backend.copy(base)
     for part in parts:
-        kernels.put_apply(backend.xp, new, part, stage.params)
+        here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])
+        kernels.put_apply(backend.xp, new, here, stage.params)
     return new
 
 

@@ -290,7 +290,7 @@ RULES: tuple[Rule, ...] = (
     Rule("reshape", "reshape(get(x, unit axes), t) -> reshape(x, t)", _reshape_of_unit_axes),
     Rule("reshape", "reshape(full(v), t) -> full(v)", _reshape_of_full),
     # A reshape is a stage of its own, a lens is free. Last: the rows above undo such lenses.
-    Rule("reshape", "reshape(x, t) -> get(x, unit axes), if t differs in axes of one element only", _reshape_to_unit_axes),
+    Rule("reshape", "reshape(x, t) -> get(x, unit axes), if only such axes differ", _reshape_to_unit_axes),
     Rule("put", "put(create, identity, x) -> x", _put_whole),
     *[Rule(name, f"{name}(x) -> x, for kinds {kinds}", _identity_on(kinds)) for name, kinds in _IDENTITIES.items()],
     *[Rule(name, f"{name}({name}(x)) -> x", _self_inverse) for name in _SELF_INVERSE],

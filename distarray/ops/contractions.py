@@ -350,11 +350,12 @@ def einsum(*operands: Any, optimize: Any = "auto", dtype: DTypeLike | None = Non
 
 
 def _path(pool: list[tuple[Expr, Labels]], goal: Labels, extents: list[int], optimize: Any) -> list[tuple[int, ...]]:
-    """Which operands to multiply, step by step: positions in the list, results go to its end."""
-    if len(pool) <= 2:
+    """Which operands to multiply, step by step: positions in the list, results go to its end.
+
+    A step of more than two is done from left to right.
+    """
+    if len(pool) <= 2 or optimize is False:
         return [tuple(range(len(pool)))]
-    if optimize is False:
-        return [(0, 1)] + [(0, len(pool) - 2 - i) for i in range(len(pool) - 2)]
     import opt_einsum
 
     def letters(own: Labels) -> str:
@@ -364,9 +365,8 @@ def _path(pool: list[tuple[Expr, Labels]], goal: Labels, extents: list[int], opt
     # Extents as arrays have them: an axis of 1 that broadcasts costs nothing.
     shapes = [tuple(extents[v] for v in own) for _, own in pool]
     strategy = "auto" if optimize is True else optimize
-    path: list[tuple[int, ...]]
     path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=strategy)
-    return path
+    return [tuple(step) for step in path]
 
 
 _Term: TypeAlias = tuple[Any, ...]  # labels: letters or what the user listed; Ellipsis where it stood

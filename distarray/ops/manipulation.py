@@ -524,7 +524,7 @@ def split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -
     if not hasattr(indices_or_sections, "__len__"):
         node, _ = one_array("split", ary)
         n = node.shape[normalize_axis(axis, node.ndim)]
-        if n % operator.index(indices_or_sections):  # type: ignore[arg-type]  # a sequence has __len__
+        if n % operator.index(indices_or_sections):
             raise ValueError(
                 f"array split does not result in an equal division: {n} elements in {indices_or_sections} parts"
             )
@@ -578,8 +578,7 @@ def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Arra
         flat = bind_reshape(node, (node.size,))
         shifts = parse_shape(shift)
         return box(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape))
-    axes = (axis,) if hasattr(axis, "__index__") else tuple(axis)  # type: ignore[arg-type]  # AxesLike without None
-    axes = tuple(normalize_axis(a, node.ndim) for a in axes)
+    axes = [normalize_axis(a, node.ndim) for a in parse_shape(axis)]
     pairs = np.broadcast(np.asarray(shift), np.asarray(axes))
     if pairs.ndim > 1:
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
@@ -730,12 +729,14 @@ def _border(node: Expr, axis: int, width: int, value: Any) -> Expr:
 def _mirror(mode: str, index: HostArray, n: int) -> HostArray:
     """The elements 0 .. n-1 that stand at `index` outside of them."""
     if mode == "edge" or (mode == "reflect" and n == 1):
-        return np.minimum(np.maximum(index, 0), n - 1)
+        nearest: HostArray = np.clip(index, 0, n - 1)
+        return nearest
     if mode == "wrap":
         return index % n
     period, last = (2 * n, 2 * n - 1) if mode == "symmetric" else (2 * n - 2, 2 * n - 2)
-    folded: HostArray = index % period
-    return np.minimum(folded, last - folded)
+    folded = index % period
+    mirrored: HostArray = np.minimum(folded, last - folded)
+    return mirrored
 
 
 def _runs(node: Expr, axis: int, index: HostArray) -> list[Expr]:

@@ -202,7 +202,13 @@ def std(
 
 
 def _moments(
-    op: Op, x: Array, axis: AxesLike, correction: float | None, ddof: float | None, keepdims: bool, dtype: DTypeLike | None
+    op: Op,
+    x: Array,
+    axis: AxesLike,
+    correction: float | None,
+    ddof: float | None,
+    keepdims: bool,
+    dtype: DTypeLike | None,
 ) -> Array:
     if correction is not None and ddof is not None:
         raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -265,9 +271,8 @@ def _cumulative(op: Op, total: Op, x: Array, axis: int | None, dtype: DTypeLike 
         axis = 0
     axis = normalize_axis(axis, node.ndim)
     result = _result_dtype(total.name, node.dtype) if dtype is None else as_dtype(dtype)
-    operands = unbox(op.name, (moveaxis(node, axis, -1),))
-    sums = bind(op, (), operands.nodes[0].shape, result, (result.str,), None, operands)
-    sums = moveaxis(sums, -1, axis)
+    moved = moveaxis(node, axis, -1)
+    sums = moveaxis(bind(op, (moved,), moved.shape, result, (result.str,)), -1, axis)
     if include_initial:
         sums = extended(sums, axis, before=0 if total is SUM else 1)
     return box(sums)
@@ -295,9 +300,10 @@ def average(
         result = mean(a, axis=axis, keepdims=keepdims)
         return (result, full_like(result, _count(a, axis, "average"))) if returned else result
     operands = unbox("average", (a, weights))
-    x, w = operands.nodes
-    if type(x) is not Expr or type(w) is not Expr:
+    x, given = operands.nodes
+    if type(x) is not Expr or type(given) is not Expr:
         raise TypeError("average: both the array and the weights must be arrays")
+    w: Expr = given
     if w.shape != x.shape:
         if axis is None:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")

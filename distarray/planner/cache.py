@@ -1,15 +1,13 @@
-"""The cache of plans: a bounded LRU with counters (environments.md, B-28 and B-29)."""
+"""Bounded caches with counters: of plans (environments.md, B-28 and B-29), and of what is made from them."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from distarray.planner.plan import Plan
-
-__all__ = ["PlanCache", "PlanCacheInfo"]
+__all__ = ["LRUCache", "PlanCacheInfo"]
 
 
 class PlanCacheInfo(NamedTuple):
@@ -21,38 +19,41 @@ class PlanCacheInfo(NamedTuple):
     currsize: int
 
 
-class PlanCache:
-    """Plans by key, the least recently used dropped first. Safe for use from several threads."""
+T = TypeVar("T")
+
+
+class LRUCache(Generic[T]):
+    """Values by key, the least recently used dropped first. Safe for use from several threads."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
         self._hits = self._misses = 0
         self._maxsize = 0
 
-    def get(self, key: Hashable, make: Callable[[], Plan], maxsize: int) -> Plan:
-        """The plan of `key`, made by `make` if it is not here; `maxsize` plans are remembered."""
+    def get(self, key: Hashable, make: Callable[[], T], maxsize: int) -> T:
+        """The value of `key`, made by `make` if it is not here; `maxsize` values are remembered."""
         with self._lock:
             self._maxsize = maxsize
-            plan = self._plans.get(key)
-            if plan is not None:
-                self._plans.move_to_end(key)
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
                 self._hits += 1
-                return plan
+                return value
             self._misses += 1
-        plan = make()
+        value = make()
         with self._lock:
-            self._plans[key] = plan
-            while len(self._plans) > maxsize:
-                self._plans.popitem(last=False)
-        return plan
+            self._values[key] = value
+            while len(self._values) > maxsize:
+                self._values.popitem(last=False)
+        return value
 
     def info(self) -> PlanCacheInfo:
         """Counters since the last `clear`."""
-        return PlanCacheInfo(self._hits, self._misses, self._maxsize, len(self._plans))
+        return PlanCacheInfo(self._hits, self._misses, self._maxsize, len(self._values))
 
     def clear(self) -> None:
-        """Forget all plans and counters."""
+        """Forget all values and counters."""
         with self._lock:
-            self._plans.clear()
+            self._values.clear()
             self._hits = self._misses = 0

@@ -27,9 +27,19 @@ def test_making_views_submits_nothing_and_moves_nothing(team: dx.Team) -> None:
     x.compute()
     with counting() as c:
         views = [
-            x[2:9], x[::-2], x[3], x[..., None], x.T, x[1:14:3, ::-1], dx.flip(x), x.reshape(8, 6),
-            dx.broadcast_to(x, (2, 16, 3)), dx.expand_dims(x, axis=0), x[:1].squeeze(axis=0),
-            dx.diagonal(x), dx.permute_dims(x, (1, 0))[1],
+            x[2:9],
+            x[::-2],
+            x[3],
+            x[..., None],
+            x.T,
+            x[1:14:3, ::-1],
+            dx.flip(x),
+            x.reshape(8, 6),
+            dx.broadcast_to(x, (2, 16, 3)),
+            dx.expand_dims(x, axis=0),
+            x[:1].squeeze(axis=0),
+            dx.diagonal(x),
+            dx.permute_dims(x, (1, 0))[1],
         ]
     assert (c.tasks, c.evaluations, c.messages, c.allocated_bytes) == (0, 0, 0, 0)
     assert all(dx.shares_memory(x, v) for v in views)

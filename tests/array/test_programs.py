@@ -128,9 +128,7 @@ def run(draw: st.DrawFn, n_statements: int) -> list[Pair]:
         elif kind == "copy":
             names.append(Pair(a.host.copy(), a.ours.copy()))
         elif kind == "mask":
-            same_outcome(
-                lambda: a.host.__setitem__(a.host > 4, 1), lambda: a.ours.__setitem__(a.ours > 4, 1)
-            )
+            same_outcome(lambda: a.host.__setitem__(a.host > 4, 1), lambda: a.ours.__setitem__(a.ours > 4, 1))
         elif kind == "take" and a.host.ndim and a.host.shape[0]:
             at = draw(st.lists(st.integers(-a.host.shape[0], a.host.shape[0] - 1), min_size=1, max_size=4))
             names.append(Pair(a.host[at], a.ours[at]))

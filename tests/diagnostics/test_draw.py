@@ -115,7 +115,7 @@ def test_tiles_of_a_drawing_are_true_to_scale_for_uneven_parts():
 
 
 def test_both_axes_have_one_scale():
-    (_, rect), = rectangles(sharding_svg((50, 100), Sharding(Mesh(("x",), (1,)), ((), ()))))
+    ((_, rect),) = rectangles(sharding_svg((50, 100), Sharding(Mesh(("x",), (1,)), ((), ()))))
     assert float(rect["width"]) == 2 * float(rect["height"])
 
 

@@ -104,7 +104,17 @@ def column_sums():
 
 
 PROGRAMS = [
-    stencil, standardised, product, gram, mixed_cuts, written, flattened, joined, rolled, gathered, scattered,
+    stencil,
+    standardised,
+    product,
+    gram,
+    mixed_cuts,
+    written,
+    flattened,
+    joined,
+    rolled,
+    gathered,
+    scattered,
     column_sums,
 ]
 
@@ -139,7 +149,9 @@ def test_predicted_tasks_bytes_and_messages_are_those_counted_stage_by_stage(tar
     for s in after.stages:
         assert (s.tasks, s.moved_bytes, s.messages) == (s.measured_tasks, s.measured_moved_bytes, s.measured_messages)
     assert (after.tasks, after.moved_bytes, after.messages) == (
-        after.measured.tasks, after.measured.moved_bytes, after.measured.messages,
+        after.measured.tasks,
+        after.measured.moved_bytes,
+        after.measured.messages,
     )
     assert target.memo is not None
 
@@ -162,7 +174,7 @@ def test_explaining_changes_no_value(program):
 
 
 def test_a_stencil_sends_just_its_borders():
-    stage, = explain([stencil()]).stages
+    (stage,) = explain([stencil()]).stages
     # 62 rows follow the upper operand x[2:] or the lower x[:-2]; either way three borders of two rows are crossed
     assert stage.moved_bytes == stage.lower_bound_bytes == 3 * 2 * 48 * 8
     assert stage.messages == 3
@@ -170,7 +182,7 @@ def test_a_stencil_sends_just_its_borders():
 
 
 def test_a_reduction_sends_one_partial_result_of_each_other_member():
-    stage, = explain([column_sums()]).stages
+    (stage,) = explain([column_sums()]).stages
     assert stage.operations == ("exp", "sum")
     assert stage.moved_bytes == stage.lower_bound_bytes == 3 * 48 * 8
     assert stage.read_bytes == 64 * 48 * 8

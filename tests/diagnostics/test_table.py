@@ -8,8 +8,16 @@ from distarray.diagnostics.table import format_nbytes, format_seconds, format_ta
 @pytest.mark.parametrize(
     ("n", "text"),
     [
-        (0, "0"), (1, "1 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (1023 << 10, "1023 KiB"),
-        ((1 << 20) - 1, "1 MiB"), (100 << 20, "100 MiB"), (5 << 40, "5 TiB"), (5 << 60, "5120 PiB"),
+        (0, "0"),
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (1023 << 10, "1023 KiB"),
+        ((1 << 20) - 1, "1 MiB"),
+        (100 << 20, "100 MiB"),
+        (5 << 40, "5 TiB"),
+        (5 << 60, "5120 PiB"),
     ],
 )
 def test_sizes_are_read_in_the_largest_unit(n, text):
@@ -27,4 +35,4 @@ def test_columns_line_up():
 
 
 def test_html_is_escaped():
-    assert "<td style=\"text-align: left\">&lt;b&gt;</td>" in html_table(["x"], [["<b>"]])
+    assert '<td style="text-align: left">&lt;b&gt;</td>' in html_table(["x"], [["<b>"]])

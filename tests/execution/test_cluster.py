@@ -332,7 +332,11 @@ def test_blocks_with_a_cut_lineage_survive_one_loss_after_another(mortal_cluster
 
 def _mended(run):
     lineage = run._lineage
-    return not lineage._mending and not any(run._sync(lineage._without_second_place)[:1]) and run._sync(lineage._without_second_place)[1]
+    return (
+        not lineage._mending
+        and not any(run._sync(lineage._without_second_place)[:1])
+        and run._sync(lineage._without_second_place)[1]
+    )
 
 
 def test_killed_worker_while_its_task_runs_is_no_failure(mortal_cluster):

@@ -41,11 +41,40 @@ def programs(draw: st.DrawFn):
     axes = ("R", "C")[: len(sizes)]
     n, m = draw(st.integers(1, 9)), draw(st.integers(1, 7))
     sharding = draw(st.sampled_from([(axes[0], None), (None, axes[0]), (axes[0], axes[-1] if len(axes) > 1 else None)]))
-    steps = draw(st.lists(st.tuples(
-        st.sampled_from(["add", "where", "sqrt", "slice", "slice2", "put", "putself", "sum", "max", "argmin", "var", "mean",
-                         "matmul", "reshape", "transpose", "flip", "roll", "concat", "row"]),
-        st.integers(0, 99), st.integers(0, 99), st.integers(0, 2**16),
-    ), min_size=1, max_size=8))
+    steps = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(
+                    [
+                        "add",
+                        "where",
+                        "sqrt",
+                        "slice",
+                        "slice2",
+                        "put",
+                        "putself",
+                        "sum",
+                        "max",
+                        "argmin",
+                        "var",
+                        "mean",
+                        "matmul",
+                        "reshape",
+                        "transpose",
+                        "flip",
+                        "roll",
+                        "concat",
+                        "row",
+                    ]
+                ),
+                st.integers(0, 99),
+                st.integers(0, 99),
+                st.integers(0, 2**16),
+            ),
+            min_size=1,
+            max_size=8,
+        )
+    )
     return sizes, axes, (n, m), sharding, steps
 
 
@@ -169,7 +198,12 @@ def test_b21_star_stencil_sends_the_union_once() -> None:
 
 def test_b22_neighbour_sum_sends_one_row_each_way() -> None:
     c = halo(12, 3, slice(1, 9), [slice(0, 8), slice(2, 10)])
-    assert sorted((t.source, t.destination, t.rows) for t in c.transfers) == [(0, 1, 1), (1, 0, 1), (1, 2, 1), (2, 1, 1)]
+    assert sorted((t.source, t.destination, t.rows) for t in c.transfers) == [
+        (0, 1, 1),
+        (1, 0, 1),
+        (1, 2, 1),
+        (2, 1, 1),
+    ]
 
 
 def test_b25_strided_reads_send_exact_elements_not_the_hull() -> None:

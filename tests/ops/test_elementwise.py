@@ -19,8 +19,8 @@ MAPS = sorted(
 UNARY = [name for name in MAPS if name in ("real", "imag") or getattr(np, name).nin == 1]
 BINARY = [name for name in MAPS if name not in UNARY]
 
-ALIASES = """absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_not conjugate degrees invert left_shift
-mod power radians right_shift true_divide""".split()
+ALIASES = """absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_not conjugate degrees invert
+left_shift mod power radians right_shift true_divide""".split()
 
 
 def sample(dtype: str, seed: int = 0, n: int = 70) -> np.ndarray:

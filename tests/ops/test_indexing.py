@@ -201,7 +201,7 @@ def test_mask_setitem_keeps_the_dtype_and_checks_the_mask(kit):
     kit.assert_same(put_mask(kit.node(x), kit.node(mask), 2.5), expected)
     for bad in (mask[:2], mask[..., None]):
         kit.assert_same_error(
-            lambda: put_mask(kit.node(x), kit.node(bad), 0),
+            lambda: put_mask(kit.node(x), kit.node(bad), 0),  # noqa: B023
             lambda: x.__setitem__(bad, 0),  # noqa: B023
         )
 

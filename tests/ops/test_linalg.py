@@ -99,10 +99,18 @@ def test_eigenvalues_of_general_matrices_are_complex(kit, dtype):
 @pytest.mark.parametrize("dtypes", ["dd", "fd", "id", "fF", "ii"])
 @pytest.mark.parametrize(
     ("a", "b"),
-    [((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (3, 1)), ((2, 1, 3, 3), (4, 3, 2)), ((2, 3, 3), (3,)), ((0, 0), (0,)),
-     ((0, 3, 3), (3,)), ((3, 3), (3, 0))],
+    [
+        ((3, 3), (3,)),
+        ((3, 3), (3, 2)),
+        ((2, 3, 3), (3, 1)),
+        ((2, 1, 3, 3), (4, 3, 2)),
+        ((2, 3, 3), (3,)),
+        ((0, 0), (0,)),
+        ((0, 3, 3), (3,)),
+        ((3, 3), (3, 0)),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_solve(kit, a, b, dtypes):
     x, y = regular(a, dtypes[0]), sample(b, dtypes[1], 1)
     kit.assert_same(

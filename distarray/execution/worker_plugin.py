@@ -1,0 +1,52 @@
+"""What runs in the workers' processes: they forget lineage when the scheduler does.
+
+A worker remembers the dependencies of every task that it computed, and those of the dependencies, for as long as the
+last one is in memory. When the scheduler cuts lineage (`scheduler_plugin`), the workers must follow: their memory would
+grow with every step, and a block that is to be read from its copy would wait for what it once was computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import time
+from typing import Any
+
+from dask.typing import Key
+from distributed.diagnostics.plugin import WorkerPlugin
+
+__all__ = ["CUT", "LineagePlugin"]
+
+#: Name of the plugin, and of the message from the scheduler.
+CUT = "distarray-cut"
+
+#: States in which the dependencies of a task are in use. The scheduler asks only for blocks that are computed, so these
+#: belong to a computation that it has called off.
+_ACTIVE = frozenset({"constrained", "executing", "long-running", "ready", "waiting"})
+
+
+class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no type information
+    """Answers the scheduler's message that the lineage of blocks is cut."""
+
+    name = CUT
+    idempotent = True
+
+    def setup(self, worker: Any) -> None:
+        self.worker = worker
+        worker.stream_handlers[CUT] = self.cut
+
+    def cut(self, keys: Sequence[Key]) -> None:
+        """Forget what tasks were computed from, and what was known only for their sake."""
+        state = self.worker.state
+        unused: dict[Any, str] = {}
+        for key in keys:
+            task = state.tasks.get(key)
+            if task is None or task.state in _ACTIVE:
+                continue
+            for parent in task.dependencies:
+                parent.dependents.discard(task)
+                parent.waiters.discard(task)
+                if parent.state == "released" and not parent.dependents:
+                    unused[parent] = "forgotten"
+            task.dependencies.clear()
+            task.waiting_for_data.clear()
+        state._transitions(unused, stimulus_id=f"{CUT}-{time()}")
