@@ -227,26 +227,20 @@ class DistArray(Operators, Methods):
         known = self._known_sharding()
         if known is not None:
             return known
-        from distarray.execution.evaluate import plan_of
+        from distarray.diagnostics.predict import planned_sharding
 
-        plan, graph, _ = plan_of([self._node()])
-        (number,) = plan.outputs
-        return plan.shardings[number]
+        return planned_sharding(self._node(), self._env)
 
     def _known_sharding(self) -> Sharding | None:
         """How the array lies if that can be told without planning."""
-        version = self._base.current
-        whole = version.pin if version.memo is None else version.memo.sharding
-        if not self._lens or whole is None:
-            return whole
-        node = self._node()
-        return node.pin if node.memo is None else node.memo.sharding
+        whole = _sharding_of(self._base.current)
+        return whole if not self._lens or whole is None else _sharding_of(self._node())
 
     @property
     def layout(self) -> str | tuple[int, ...]:
         """Order of the axes of a block in memory, outermost first: "C", "F" or a permutation."""
         version = self._base.current
-        known = version.pin if version.memo is None else version.memo.sharding
+        known = _sharding_of(version)
         layout = c_layout(version.ndim) if known is None else known.layout
         for link in self._lens:
             layout = _layout_through(link, layout)
@@ -500,6 +494,14 @@ def _runs_at_once(node: Expr) -> bool:
     if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
         return False
     return bool(config.get("errors") == "call")
+
+
+def _sharding_of(node: Expr) -> Sharding | None:
+    """How a node lies, or will lie because the user said so."""
+    memo = node.memo
+    if memo is None or (memo.on_client and node.pin is not None):
+        return node.pin
+    return memo.sharding
 
 
 def _layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:

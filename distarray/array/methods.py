@@ -317,3 +317,11 @@ class Methods:
     def blocks(self: Any) -> list[Any]:
         """All blocks, row-major: computed, and brought here where they are elsewhere."""
         return list(self.iter_blocks())
+
+    # ---------------------------------------------------------------------------------------------- diagnostics
+
+    def explain(self: Any, *, analyze: bool = False) -> Any:
+        """How the array would be computed: stages, cuts, bytes moved, memory. With `analyze` it is, and measured."""
+        from distarray.array.collections import explain
+
+        return explain(self, analyze=analyze)

@@ -20,6 +20,7 @@ from distarray.array import numpy_signatures
 from distarray.array.array import DistArray
 from distarray.array.capabilities import namespace
 from distarray.array.out import into
+from distarray.diagnostics.table import format_nbytes
 from distarray.errors import NotSupportedError
 from distarray.ops import elementwise, linalg
 
@@ -164,17 +165,17 @@ def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str
     nbytes = sum(x.nbytes for x in arrays)
     if config.get("fallback") != "gather":
         raise NotSupportedError(
-            f"{name} is not implemented for DistArray; use distarray.map_blocks, or x.compute() ({_text(nbytes)}) for "
+            f"{name} is not implemented for DistArray; use distarray.map_blocks, or x.compute() ({format_nbytes(nbytes)}) for "
             "a NumPy array"
         )
     limit = config.get("fallback-max-bytes")
     if nbytes > limit:
-        raise MemoryError(f"{name}: gathering {_text(nbytes)} is above fallback-max-bytes = {_text(limit)}")
+        raise MemoryError(f"{name}: gathering {format_nbytes(nbytes)} is above fallback-max-bytes = {format_nbytes(limit)}")
     frame = sys._getframe(3)
     site = (frame.f_code, frame.f_lasti)
     if site not in _warned:
         _warned.add(site)
-        warnings.warn(f"{name} is not implemented for DistArray: gathering {_text(nbytes)}", stacklevel=4)
+        warnings.warn(f"{name} is not implemented for DistArray: gathering {format_nbytes(nbytes)}", stacklevel=4)
     result = func(*_hosted(args), **{key: _hosted(value) for key, value in kwargs.items()})
     return _boxed(arrays[0], result) if arrays else result
 
@@ -190,15 +191,6 @@ def _boxed(like: DistArray, result: Any) -> Any:
     if type(result) in (list, tuple):
         return type(result)(_boxed(like, item) for item in result)
     return result
-
-
-def _text(nbytes: int) -> str:
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 # ---------------------------------------------------------------------------------------------------- ufuncs

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distarray import dtypes
 from distarray.array import elements
+from distarray.diagnostics import draw
+from distarray.diagnostics.draw import sharding_svg
+from distarray.diagnostics.table import format_nbytes, html_table
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 from distarray.types import HostArray
@@ -88,75 +90,25 @@ def _with_gaps(corners: HostArray, shape: tuple[int, ...], edge: int) -> HostArr
 
 # -------------------------------------------------------------------------------------------------- drawing
 
-#: Pixels of the longest side, and of the shortest that is still seen.
-_LONGEST, _SHORTEST = 180, 24
-
 
 def html(x: DistArray) -> str:
-    """A table of facts and, for arrays of one and two axes, a drawing of the cut."""
+    """A table of facts and, where the cut is known, a drawing of it."""
     if x._base.expr is None:
         return f"<pre>{escape(describe(x))}</pre>"
     sharding = _sharding(x)
-    rows = {
-        "type": format_type(x.shape, x.dtype, sharding),
-        "shape": str(x.shape),
-        "dtype": dtypes.notation(x.dtype),
-        "bytes": f"{x.nbytes:,}",
-        "team": repr(x.team),
-        "device": x.device,
-        "layout": str(x.layout),
-    }
-    if sharding is None:
-        rows["placed"] = "not yet"
-    else:
-        rows["tiles"] = " x ".join(map(str, sharding.parts)) or "1"
-    table = "".join(f"<tr><th>{key}</th><td>{escape(value)}</td></tr>" for key, value in rows.items())
-    drawing = _svg(x.shape, sharding)
-    return f'<div style="display:flex;gap:1em"><table>{table}</table>{drawing}</div>'
-
-
-def _svg(shape: tuple[int, ...], sharding: Sharding | None) -> str:
-    if not shape or 0 in shape:
-        return ""
-    # The last two axes; of a vector one row.
-    rows, columns = (1, shape[0]) if len(shape) == 1 else shape[-2:]
-    bounds: tuple[tuple[int, ...], ...] = ((0, rows), (0, columns))
-    if sharding is not None:
-        all_bounds = sharding.boundaries(shape)
-        bounds = ((0, 1), all_bounds[0]) if len(shape) == 1 else all_bounds[-2:]
-    scale = _LONGEST / max(rows, columns)
-    height, width = (max(_SHORTEST, n * scale) for n in (rows, columns))
-    lines = [
-        f'<rect x="1" y="1" width="{width:.1f}" height="{height:.1f}" fill="#e8f0fa" stroke="#345" stroke-width="2"/>'
+    rows = [
+        ("type", format_type(x.shape, x.dtype, sharding)),
+        ("shape", str(x.shape)),
+        ("bytes", format_nbytes(x.nbytes)),
+        ("team", repr(x.team)),
+        ("device", x.device),
+        ("layout", str(x.layout)),
+        ("placed", "not yet" if sharding is None else f"{sharding.n_tiles} tiles"),
     ]
-    for cut in bounds[0][1:-1]:
-        y = 1 + height * cut / rows
-        lines.append(f'<line x1="1" x2="{width + 1:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="#345"/>')
-    for cut in bounds[1][1:-1]:
-        x = 1 + width * cut / columns
-        lines.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="1" y2="{height + 1:.1f}" stroke="#345"/>')
-    return f'<svg width="{width + 2:.0f}" height="{height + 2:.0f}">{"".join(lines)}</svg>'
+    drawing = "" if sharding is None or not x.ndim else sharding_svg(x.shape, sharding, x.dtype)
+    return f'<div style="display:flex;gap:1em">{html_table(("array", ""), rows)}{drawing}</div>'
 
 
 def visualize_sharding(x: DistArray) -> str:
-    """The grid of tiles as text: which member holds which. Plans what is pending; computes nothing.
-
-    Arrays of one or two axes; of more, the last two.
-    """
-    sharding = x.sharding
-    parts = sharding.parts
-    n_rows, n_columns = (1, parts[0]) if len(parts) == 1 else (parts[-2:] if parts else (1, 1))
-    size = x._env.size
-    cells = []
-    for i in range(n_rows):
-        row = []
-        for j in range(n_columns):
-            tile = (0,) * (len(parts) - 2) + ((i, j) if len(parts) > 1 else (j,) if parts else ())
-            row.append(",".join(map(str, sharding.members(tile, size))))
-        cells.append(row)
-    width = max(len(cell) for row in cells for cell in row) + 2
-    bar = "+" + "+".join(["-" * width] * n_columns) + "+"
-    lines = [bar]
-    for row in cells:
-        lines += ["|" + "|".join(cell.center(width) for cell in row) + "|", bar]
-    return "\n".join(lines)
+    """The grid of tiles as text: which member holds which. Plans what is pending; computes nothing."""
+    return draw.visualize_sharding(x.shape, x.sharding)

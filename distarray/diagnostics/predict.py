@@ -24,9 +24,10 @@ from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import combined_sharding, result_sharding
 from distarray.sharding.boxes import Box, size, union
+from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Rehearsal", "Traffic", "rehearse"]
+__all__ = ["Rehearsal", "Traffic", "planned_sharding", "rehearse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,15 @@ def rehearse(
                 a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray)
             )
         return Rehearsal(plan, graph, lowered, from_cache, _traffic(lowered, graph), memory, host_bytes * cluster)
+
+
+def planned_sharding(node: Expr, env: Environment) -> Sharding:
+    """How a pending node will lie, by the plan that would compute it now."""
+    rehearsal = rehearse([node], env)
+    if rehearsal is None:
+        return Sharding.whole(env.team.mesh if env.team is not None else Mesh((), ()), node.ndim)
+    number = next(i for i, n in enumerate(rehearsal.graph.nodes) if n is node)
+    return rehearsal.lowered.outputs[number][0]
 
 
 def _placement(node: Expr, env: Environment) -> Sharding | None:

@@ -57,6 +57,8 @@ _process = uuid.uuid4().hex[:8]
 _executors: dict[int, ThreadExecutor] = {}
 _cluster_executors: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
+#: Bytes up to which a result that was fetched from a cluster stays in this process.
+STAYS_NBYTES = 64 << 10
 #: Bytes of results per task below which tasks run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
@@ -417,6 +419,9 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     tiles = list(memo.sharding.tiles())
     found = fetch_blocks(node, range(len(tiles)))
     if len(tiles) == 1:
+        if is_cluster(node.env) and node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES:
+            # what is small and was brought here stays here, and travels with the plans that use it
+            node.memo = Stored(memo.sharding, (found[0],), on_client=True)
         return np.array(found[0], copy=True)
     out = np.empty(node.shape, node.dtype)
     for t, block in zip(tiles, found, strict=True):

@@ -223,7 +223,9 @@ class _Lowering:
 
     def _lying(self, i: int) -> Sharding | None:
         at = self.located[self._source(i)]
-        return None if at.on_client or at.create is not None else at.sharding
+        if at.create is not None:
+            return at.create.pin
+        return None if at.on_client else at.sharding
 
     def _draft(self, stage: Stage) -> _Draft:
         nodes = self.graph.nodes

@@ -235,6 +235,7 @@ def _clip(x: Any, *rest: Any) -> Any:  # arrays and scalars, then which bounds t
 #: numpy calls for the result dtypes of elementwise operations that are no numpy function of the same arguments.
 _INFER: dict[str, Callable[..., Any]] = {
     "clip": _clip,
+    "complex": lambda x, y: np.empty(0, np.result_type(x, y, np.complex64)),
     "frexp": lambda x, which: np.frexp(x)[which],
     "modf": lambda x, which: np.modf(x)[which],
 }

@@ -57,7 +57,8 @@ def verify(*targets: Expr) -> None:
     found = [_text(node, "is an operand of itself") for node in cycles]
     for node in order:
         try:
-            found += [_text(node, problem) for problem in _problems(node)]
+            for problem in _problems(node):
+                found.append(_text(node, problem))
         except Exception as error:  # parameters of any other form than bind gives them
             found.append(_text(node, f"cannot be checked: {type(error).__name__}: {error}"))
     if found:
@@ -318,8 +319,10 @@ def _check_block(node: Expr) -> Iterator[str]:
     shapes = [o.shape for o in node.nodes()]
     if len(shapes) != len(node.operands):
         yield "has a scalar among its operands, which a kernel on blocks does not take"
+    # An operation on any number of operands brings its rule along.
+    text = node.op.rule or str(node.params[0])
     try:
-        ShardingRule.parse(node.op.rule).bind(shapes, [shape for shape, _ in _results(node)])
+        ShardingRule.parse(text).bind(shapes, [shape for shape, _ in _results(node)])
     except ValueError as error:
         yield str(error)
 

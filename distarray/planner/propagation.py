@@ -333,7 +333,7 @@ class _Propagation:
         if stage.kind == "item":
             return self._item(stage)
         loops = stage_loops(stage, nodes)
-        readings = [reading(a, loops, p, nodes, self._lying.get(a.node)) for p, a in enumerate(stage.reads)]
+        readings = [reading(a, loops, p, nodes, self._seen(a.node)) for p, a in enumerate(stage.reads)]
         base = None
         if stage.write is not None:
             put = nodes[stage.write[1]]
@@ -362,6 +362,11 @@ class _Propagation:
             self._lying[i] = several[0]
             self._several[i] = several
         return _with_cut(stage, cut)
+
+    def _seen(self, i: int) -> Sharding | None:
+        """How a source lies for its readers; what a kernel makes is made where it is read, in the cut asked for it."""
+        node = self._graph.nodes[i]
+        return node.pin if node.memo is None and node.op.kind == "create" else self._lying.get(i)
 
     def _item(self, stage: Stage) -> Stage:
         i = stage.nodes[0]

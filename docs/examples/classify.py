@@ -151,12 +151,12 @@ def run(
     on_step
         Called after each iteration of k-means and of Newton's method.
     explain
-        Print how the classification is computed (distarray only).
+        Say also how the test images are classified and counted (distarray only).
 
     Returns
     -------
     dict
-        Python numbers and lists of them by name.
+        Python numbers and lists of them by name; with `explain` also the text ``"explanation"``.
     """
     x = xp.asarray(pixels, copy=True)
     digit = xp.asarray(digits)
@@ -178,10 +178,7 @@ def run(
     right = guess == digit[1::2]
     confusion = one_hot(xp, digit[1::2], classes).T @ one_hot(xp, guess, classes)
     hardest = xp.asarray(pixels)[1::2][~right]  # the images that were taken for another digit
-    if explain:
-        (test @ weights.T).explain()
-
-    return {
+    figures = {
         "rows": x.shape[0],
         "columns_that_vary": varying,
         "variance_share": share.tolist(),
@@ -200,6 +197,10 @@ def run(
         "recall": (confusion.diagonal() / confusion.sum(axis=1)).tolist(),
         "confusion": confusion.tolist(),
     }
+    if explain:
+        hits = xp.count_nonzero(xp.argmax(test @ weights.T, axis=1) == digit[1::2])
+        figures["explanation"] = str(hits.explain())
+    return figures
 
 
 def report(figures: dict[str, Any]) -> str:
@@ -246,7 +247,10 @@ def main(argv: list[str] | None = None) -> None:
                     figures = run(dx, pixels, digits, explain=True)
             else:
                 figures = run(dx, pixels, digits, explain=True)
+    explanation = figures.pop("explanation", None)
     print(report(figures))
+    if explanation:
+        print(f"\nHow the test images are classified and counted:\n\n{explanation}")
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
 

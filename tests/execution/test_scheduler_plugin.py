@@ -10,6 +10,8 @@ pytest.importorskip("distributed")
 from dask._task_spec import Task, TaskRef, convert_legacy_graph
 from distributed.client import Client
 from distributed.scheduler import Scheduler, TaskState
+from distributed.worker_state_machine import TaskState as WorkerTaskState
+from distributed.worker_state_machine import WorkerState
 
 from distarray.execution.scheduler_plugin import HOME, Graph, PlacementPlugin
 
@@ -45,6 +47,14 @@ def test_scheduler_has_the_records_that_the_plugin_changes():
     for name in ("transitions", "request_remove_replicas", "log_event"):
         assert callable(getattr(Scheduler, name))
     assert callable(Client._graph_to_futures)
+    assert set(WorkerTaskState.__annotations__) >= {
+        "dependencies",
+        "dependents",
+        "state",
+        "waiters",
+        "waiting_for_data",
+    }
+    assert callable(WorkerState._transitions)
 
 
 class _Worker:
