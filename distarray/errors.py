@@ -5,6 +5,7 @@ where the user's input enters, before any task exists, with the axis, the number
 """
 
 __all__ = [
+    "BlocksLostError",
     "DeletedArrayError",
     "EnvironmentMismatchError",
     "MemoryBudgetError",
@@ -23,6 +24,10 @@ class EnvironmentMismatchError(ValueError):
 
 class MemoryBudgetError(MemoryError):
     """Nothing that fits the byte budget computes the result; nothing was submitted."""
+
+
+class BlocksLostError(RuntimeError):
+    """Blocks were on workers that were lost at the same time, so no copy is left."""
 
 
 class DeletedArrayError(RuntimeError):

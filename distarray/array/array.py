@@ -16,6 +16,7 @@ import numpy as np
 from distarray import config
 from distarray.array import elements, window, writes
 from distarray.array.base import Base, read
+from distarray.array.dask_protocol import Collection
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
 from distarray.expr import bind
@@ -38,7 +39,7 @@ __all__ = ["DistArray"]
 _new = object.__new__
 
 
-class DistArray(Operators, Methods):
+class DistArray(Operators, Methods, Collection):
     """An array that lives on a team; numpy's ndarray, deferred and distributed.
 
     Made by the creation functions (``dx.zeros``, ``dx.asarray`` ...), never by its constructor. Operations build
@@ -55,7 +56,7 @@ class DistArray(Operators, Methods):
     [10.  1. 12.  3. 14.  5.]
     """
 
-    __slots__ = ("__weakref__", "_base", "_lens", "_read", "_readonly")
+    __slots__ = ("__weakref__", "_base", "_dask", "_lens", "_read", "_readonly")
 
     _base: Base
     _lens: Lens
@@ -219,7 +220,7 @@ class DistArray(Operators, Methods):
             return ("cpu",) * env.size
         from distarray.execution.backends import backend_for
 
-        return tuple(str(backend_for(env.device, rank).device) for rank in range(env.size))
+        return tuple(backend_for(env.device, rank).label for rank in range(env.size))
 
     @property
     def sharding(self) -> Sharding:
@@ -378,8 +379,10 @@ class DistArray(Operators, Methods):
         Parameters
         ----------
         **options
-            Options of `distarray.config` for this evaluation, such as ``memory_limit=``.
+            Options of `distarray.config` for this evaluation, such as ``memory_limit=``. Dask's own (``scheduler=``,
+            ``optimize_graph=``) are accepted and mean nothing: the array knows its executor.
         """
+        options = _without_dasks(options)
         if options:
             with config.set(options):
                 return self._host()
@@ -387,7 +390,7 @@ class DistArray(Operators, Methods):
 
     def persist(self, **options: Any) -> DistArray:
         """Compute and keep the value where it lies; returns the array itself."""
-        with config.set(options):
+        with config.set(_without_dasks(options)):
             window.observe((self.__dx_node__(),))
         return self
 
@@ -469,6 +472,13 @@ class DistArray(Operators, Methods):
         if spec:
             raise TypeError("unsupported format string passed to DistArray.__format__")
         return str(self)
+
+
+_DASKS = frozenset({"get", "num_workers", "optimize_graph", "pool", "scheduler", "traverse"})
+
+
+def _without_dasks(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key not in _DASKS} if options else options
 
 
 def _defer(node: Expr) -> None:

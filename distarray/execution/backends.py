@@ -95,6 +95,8 @@ class Backend(Protocol):
         Namespace with the functions of the array API standard.
     device
         What ``xp`` takes as ``device=``.
+    label
+        The device string that means this device on every member.
     has_out
         Whether functions of `xp` take ``out=``.
     """
@@ -105,6 +107,8 @@ class Backend(Protocol):
     def xp(self) -> Any: ...
     @property
     def device(self) -> Any: ...
+    @property
+    def label(self) -> str: ...
     @property
     def has_out(self) -> bool: ...
 
@@ -192,6 +196,7 @@ class NumpyBackend:
     name = "numpy"
     xp = np
     device = "cpu"
+    label = "cpu"
     has_out = True
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
@@ -260,6 +265,7 @@ class StrictBackend:
             ) from error
         self.xp = array_api_strict
         self.device = array_api_strict.Device(f"device{index}")
+        self.label = f"strict:{index}"
         self._cpu = array_api_strict.Device("CPU_DEVICE")
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:

@@ -22,6 +22,7 @@ from distributed.utils import sync
 from distributed.utils_comm import gather_from_workers
 
 from distarray import config
+from distarray.errors import BlocksLostError
 from distarray.execution.lineage import Lineage, send
 from distarray.execution.placement import placement_of
 from distarray.execution.scheduler_plugin import Graph
@@ -38,10 +39,6 @@ _ATTEMPTS = 8
 _PUT_PRIORITY = 10
 
 _lineages: weakref.WeakKeyDictionary[Any, Lineage] = weakref.WeakKeyDictionary()
-
-
-class BlocksLostError(RuntimeError):
-    """Blocks were on workers that were lost at the same time, so no copy is left."""
 
 
 def failed_key(error: BaseException) -> Key | None:

@@ -178,6 +178,7 @@ class CupyBackend:
 
         self.xp = array_api_compat.cupy
         self.device = self.cupy.cuda.Device(index)
+        self.label = f"cuda:{index}"
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
         shape = tuple(shape)

@@ -39,6 +39,7 @@ from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import Team
 
 __all__ = [
     "blocks_of",
@@ -55,7 +56,8 @@ _PLANS: LRUCache[Plan] = LRUCache()
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
 _executors: dict[int, ThreadExecutor] = {}
-_cluster_executors: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+#: By client, then by team: two clients of one cluster make equal teams.
+_cluster_executors: weakref.WeakKeyDictionary[Any, dict[Team, Any]] = weakref.WeakKeyDictionary()
 
 #: Bytes up to which a result that was fetched from a cluster stays in this process.
 STAYS_NBYTES = 64 << 10
@@ -84,11 +86,13 @@ def executor_for(env: Environment) -> Any:
     """The executor of a team: the cluster's, or the threads of this process."""
     if is_cluster(env):
         assert env.team is not None
-        executor = _cluster_executors.get(env.team)
+        client = env.team.client
+        by_team = _cluster_executors.setdefault(client, {})
+        executor = by_team.get(env.team)
         if executor is None:
             from distarray.execution.cluster import ClusterExecutor
 
-            executor = _cluster_executors[env.team] = ClusterExecutor(env.team.client, env.team)
+            executor = by_team[env.team] = ClusterExecutor(client, env.team)
         return executor
     size = 1 if env.team is None or is_inside_task() else min(env.team.size, n_threads())
     executor = _executors.get(size)
@@ -474,7 +478,8 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         How the results tile the array.
     """
     run = f"{_process}-{next(_runs)}"
-    name = f"dx-{node.op.name}-{run}"
+    # Not the name of its tasks, whose keys have a step and a number where results have a tile.
+    name = f"dx-array-{run}"
     graph: dict[Any, Any] = {}
     if node.memo is not None:
         sharding, refs = node.memo.sharding, list(node.memo.blocks)

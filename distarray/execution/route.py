@@ -114,6 +114,8 @@ class _Piece:
     union: list[Box] = field(default_factory=list)
     ref: Any = None
     whole: bool = False
+    #: Whether the source may be overwritten while the piece is read: then even a whole tile is copied.
+    copied: bool = False
 
 
 class Routes:
@@ -160,7 +162,9 @@ class Routes:
             number = at.number(tile)
             fragments.append((tile, number, source, view))
             if at.members[number] != member or (private >= 0 and number != private):
-                self._pieces.setdefault((node, number, member), _Piece([])).boxes.append(source)
+                piece = self._pieces.setdefault((node, number, member), _Piece([]))
+                piece.boxes.append(source)
+                piece.copied |= private >= 0
                 copied.add(number)
         return Want(node, lens, box, fragments, member, frozenset(copied))
 
@@ -191,6 +195,7 @@ class Routes:
             arg = args.ref(piece.ref)
             args.remote.add(arg)
             if piece.whole:
+                args.direct.append(key_of(piece.ref))
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
             several = len(piece.union) > 1
@@ -225,7 +230,7 @@ class Routes:
         source = at.members[number]
         n = sum(map(size, piece.union))
         ref = at.refs[number]
-        if n == size(frame) and source != member:
+        if n == size(frame) and source != member and not piece.copied:
             piece.whole = True
             piece.ref = ref
             if (key_of(ref), member) in self._moved:

@@ -267,7 +267,7 @@ def _runs(labels: list[tuple[int, ...]], result: tuple[int, ...]) -> list[list[i
 #: Kinds of dtypes for which an operation returns its operand.
 _IDENTITIES = {
     "positive": "iufc",
-    "conj": "iuf",
+    "conj": "biuf",
     "real": "biuf",
     "abs": "bu",
     "ceil": "biu",

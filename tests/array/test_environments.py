@@ -573,7 +573,7 @@ def test_tasks_of_a_sub_team_run_on_its_workers_only(cluster4: Any) -> None:
     low, high = dx.Team((2, 2), ("R", "C")).split("R")
     assert not set(low.members) & set(high.members)
     x = dx.asarray(np.arange(1000.0), team=high, sharding=("C",)) * 2
-    x.persist()
+    x.compute()
     held = {key: set(where) for key, where in cluster4.who_has().items() if where}
     where = set().union(*held.values())
     assert where and where <= {str(m) for m in high.members}

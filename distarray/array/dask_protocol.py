@@ -1,0 +1,183 @@
+"""A DistArray is a Dask collection: ``dask.compute(x)``, ``client.persist(x)``, ``dask.delayed(f)(x)`` take it.
+
+What Dask gets is a graph that computes the values that the array has when it is asked: versions are pinned, nothing is
+donated, retained or placed. ``x.compute()`` and ``dx.compute`` know placement and budget, and plan jointly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distarray.execution import evaluate as evaluation
+from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.sharding.sharding import Sharding
+
+if TYPE_CHECKING:
+    from distarray.array.array import DistArray
+
+__all__ = ["Collection"]
+
+_process = uuid.uuid4().hex[:8]
+_numbers = itertools.count()
+
+
+class _Graph(Mapping[Any, Any]):
+    """The tasks of one version, made when first looked at: dask asks for graphs that it never uses."""
+
+    def __init__(self, node: Expr) -> None:
+        self.node = node
+        self.layer = f"distarray-{_process}-{next(_numbers)}"
+        self._filled: tuple[str, dict[Any, Any], Sharding] | None = None
+
+    def filled(self) -> tuple[str, dict[Any, Any], Sharding]:
+        """Name, tasks and sharding; plans on first use."""
+        if self._filled is None:
+            self._filled = evaluation.graph_of(self.node)
+        return self._filled
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.filled()[1][key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.filled()[1])
+
+    def __len__(self) -> int:
+        return len(self.filled()[1])
+
+
+class Collection:
+    """Dask's collection protocol for `DistArray`."""
+
+    __slots__ = ()
+
+    #: Planning is ours; without this dask would warn.
+    __dask_optimize__ = None
+
+    @staticmethod
+    def __dask_scheduler__(*args: Any, **kwargs: Any) -> Any:
+        """The scheduler where none is named: dask's threads."""
+        from dask.threaded import get
+
+        return get(*args, **kwargs)
+
+    def _dask_graph(self: Any) -> _Graph:
+        version = self._base.version
+        known = getattr(self, "_dask", None)
+        if known is None or known[0] != version:
+            known = self._dask = (version, _Graph(self._node()))
+        graph: _Graph = known[1]
+        return graph
+
+    def __dask_graph__(self: Any) -> Any:
+        from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+        graph = self._dask_graph()
+        return HighLevelGraph({graph.layer: MaterializedLayer(graph)}, {graph.layer: set()})
+
+    def __dask_keys__(self: Any) -> list[Any]:
+        name, _, sharding = self._dask_graph().filled()
+        return _nested(name, (), sharding.parts)
+
+    def __dask_layers__(self: Any) -> tuple[str, ...]:
+        return (self._dask_graph().layer,)
+
+    def __dask_postcompute__(self: Any) -> tuple[Any, tuple[Any, ...]]:
+        graph = self._dask_graph()
+        node, sharding = graph.node, graph.filled()[2]
+        return _assembled, (node.shape, node.dtype, sharding)
+
+    def __dask_postpersist__(self: Any) -> tuple[Any, tuple[Any, ...]]:
+        graph = self._dask_graph()
+        name, _, sharding = graph.filled()
+        node = graph.node
+        return _rebuilt, (type(self), name, node.shape, node.dtype, node.env, sharding)
+
+    def __dask_tokenize__(self: Any) -> Any:
+        from dask.base import tokenize
+
+        return tokenize(*_content(self._node()))
+
+    def visualize(self: Any, filename: str = "mydask", format: str | None = None, **kwargs: Any) -> Any:
+        """Draw the tasks that would compute the array, as dask does; see `explain` for how they were chosen."""
+        from dask.base import visualize
+
+        return visualize(self, filename=filename, format=format, **kwargs)
+
+    def to_dask_array(self: Any) -> Any:
+        """A lazy ``dask.array`` of the values that the array has now, one chunk per tile."""
+        import dask.array as da
+
+        graph = self._dask_graph()
+        name, _, sharding = graph.filled()
+        chunks = tuple(
+            tuple(stop - start for start, stop in itertools.pairwise(bounds))
+            for bounds in sharding.boundaries(graph.node.shape)
+        )
+        layers = self.__dask_graph__()
+        # dask.array finds its chunks in a layer of its own name.
+        layers.layers[name], layers.dependencies[name] = layers.layers.pop(graph.layer), set()
+        layers.dependencies.pop(graph.layer)
+        meta = np.empty((0,) * graph.node.ndim, graph.node.dtype)
+        return da.Array(layers, name, chunks, dtype=graph.node.dtype, meta=meta)
+
+
+def _nested(name: str, tile: tuple[int, ...], parts: Sequence[int]) -> list[Any]:
+    if len(tile) == len(parts):
+        return [(name, *tile)]
+    if len(tile) == len(parts) - 1:
+        return [(name, *tile, i) for i in range(parts[-1])]
+    return [_nested(name, (*tile, i), parts) for i in range(parts[len(tile)])]
+
+
+def _flat(blocks: Any, ndim: int) -> list[Any]:
+    for _ in range(max(ndim, 1) - 1):
+        blocks = [block for inner in blocks for block in inner]
+    return list(blocks)
+
+
+def _assembled(blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> Any:
+    """The whole array of its blocks, in one task on one worker: ``x.compute()`` needs no such task."""
+    out = np.empty(shape, dtype)
+    for tile, block in zip(sharding.tiles(), _flat(blocks, len(shape))):
+        out[sharding.tile_slices(shape, tile)] = block
+    return out
+
+
+def _rebuilt(
+    results: Mapping[Any, Any],
+    kind: type[DistArray],
+    name: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    env: Environment,
+    sharding: Sharding,
+    rename: Mapping[str, str] | None = None,
+) -> DistArray:
+    """An array of blocks that dask computed: arrays, or Futures under a client."""
+    name = (rename or {}).get(name, name)
+    blocks = [results[(name, *tile)] for tile in sharding.tiles()]
+    if not evaluation.is_cluster(env):
+        blocks = [block.result() if hasattr(block, "result") else block for block in blocks]
+    node = Expr(SOURCE, (), shape, dtype, env)
+    node.memo = Stored(sharding, blocks, exported=True)
+    return kind._on(node)
+
+
+def _content(node: Expr) -> list[Any]:
+    """What the values of a node depend on, as plain data."""
+    from distarray.array.pickling import flatten
+
+    content: list[Any] = []
+    for op, operands, shape, dtype, env, params, runtime, _, _, _, memo in flatten(node):
+        blocks = None if memo is None else [getattr(block, "key", block) for block in memo.blocks]
+        content.append((op.name, operands, shape, str(dtype), str(env), repr(params), _plain(runtime), blocks))
+    return content
+
+
+def _plain(runtime: Any) -> Any:
+    return runtime if isinstance(runtime, np.ndarray | np.generic) else repr(runtime)
