@@ -1,9 +1,9 @@
 """Fourier transforms: the array API standard's functions."""
 
+from distarray.array.creation import fftfreq, rfftfreq
 from distarray.ops.fft import (
     fft,
     fft2,
-    fftfreq,
     fftn,
     fftshift,
     hfft,
@@ -17,7 +17,6 @@ from distarray.ops.fft import (
     irfftn,
     rfft,
     rfft2,
-    rfftfreq,
     rfftn,
 )
 

@@ -40,22 +40,21 @@ def graph(x: Any) -> dict[Any, Any]:
     return dict(x.__dask_graph__())
 
 
-def n_tasks(program: str, system: str, blocks: int) -> int:
-    """Tasks of the program, less those that only hold the input's blocks."""
+def added(program: str, system: str, blocks: int) -> dict[Any, Any]:
+    """The tasks of a program that its input's blocks do not already have."""
     x = operand(SYSTEMS[system], blocks)
-    return len(graph(PROGRAMS[program](SYSTEMS[system].xp, x))) - len(graph(x))
+    given = graph(x)
+    return {key: task for key, task in graph(PROGRAMS[program](SYSTEMS[system].xp, x)).items() if key not in given}
+
+
+def n_tasks(program: str, system: str, blocks: int) -> int:
+    return len(added(program, system, blocks))
 
 
 def nbytes_pickled(program: str, system: str, blocks: int) -> int:
-    """Bytes of the pickled mapping, less those of the input's blocks."""
     import cloudpickle
 
-    x = operand(SYSTEMS[system], blocks)
-
-    def nbytes(collection: Any) -> int:
-        return len(cloudpickle.dumps(graph(collection), protocol=pickle.HIGHEST_PROTOCOL))
-
-    return nbytes(PROGRAMS[program](SYSTEMS[system].xp, x)) - nbytes(x)
+    return len(cloudpickle.dumps(added(program, system, blocks), protocol=pickle.HIGHEST_PROTOCOL))
 
 
 def growth(program: str, blocks: tuple[int, int], rounds: int = 5) -> Ratio:

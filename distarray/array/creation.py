@@ -25,8 +25,8 @@ from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
 
 __all__ = [
-    "arange", "empty", "empty_like", "eye", "fromfunction", "full", "full_like", "geomspace", "identity", "indices",
-    "linspace", "logspace", "ones", "ones_like", "tri", "vander", "zeros", "zeros_like",
+    "arange", "empty", "empty_like", "eye", "fftfreq", "fromfunction", "full", "full_like", "geomspace", "identity", "indices",
+    "linspace", "logspace", "ones", "ones_like", "rfftfreq", "tri", "vander", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -236,6 +236,43 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
     powers = np.arange(n) if increasing else np.arange(n)[::-1]
     columns: DistArray = elementwise.pow(x.reshape(-1, 1), powers.copy())
     return columns
+
+
+def fftfreq(
+    n: int,
+    /,
+    *,
+    d: float = 1.0,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+) -> DistArray:
+    """The frequencies of the elements of an ``fft`` of length `n` of samples at distance `d`."""
+    where: dict[str, Any] = {"device": device, "team": team}
+    half = (n - 1) // 2 + 1
+    index = arange(n, dtype=np.int64, sharding=sharding, **where)
+    return _frequencies(elementwise.where(index < half, index, index - n), n, d, dtype)
+
+
+def rfftfreq(
+    n: int,
+    /,
+    *,
+    d: float = 1.0,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+) -> DistArray:
+    """The frequencies of the elements of an ``rfft`` of `n` samples at distance `d`."""
+    index = arange(n // 2 + 1, dtype=np.int64, sharding=sharding, device=device, team=team)
+    return _frequencies(index, n, d, dtype)
+
+
+def _frequencies(index: DistArray, n: int, d: float, dtype: DTypeLike) -> DistArray:
+    made = index * (1.0 / (n * d))
+    return made if dtype is None else made.astype(dtype)  # type: ignore[no-any-return]  # boxed as index is
 
 
 def fromfunction(

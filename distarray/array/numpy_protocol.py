@@ -22,7 +22,7 @@ from distarray.array.capabilities import namespace
 from distarray.array.out import into
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import NotSupportedError
-from distarray.ops import elementwise, linalg
+from distarray.ops import elementwise, fft, linalg
 
 __all__ = ["array_function", "array_ufunc", "implementations", "implements"]
 
@@ -68,7 +68,7 @@ def implementations() -> Mapping[Function, Function]:
     """The function of this package for each of numpy's: by name, and what `implements` says."""
     found: dict[Function, Function] = {}
     # The public names are the table.
-    for module, theirs in ((namespace(), np), (linalg, np.linalg)):
+    for module, theirs in ((namespace(), np), (linalg, np.linalg), (fft, np.fft)):
         for name in module.__all__:
             numpys = getattr(theirs, name, None)
             if callable(numpys) and not isinstance(numpys, type | np.ufunc) and hasattr(module, name):

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from distarray import config
 from distarray.execution import evaluate as evaluation
 from distarray.execution.inside import is_inside_task
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, postorder
 
 __all__ = ["enter", "flush", "observe", "pending", "period_of", "register"]
 
@@ -30,7 +30,7 @@ IN_FLIGHT = 2
 class _Window:
     """Pending nodes of one thread."""
 
-    __slots__ = ("__weakref__", "in_flight", "limit", "nodes", "places", "size")
+    __slots__ = ("__weakref__", "failed", "in_flight", "limit", "nodes", "places", "size")
 
     def __init__(self) -> None:
         self.nodes: list[weakref.ref[Expr]] = []
@@ -38,6 +38,8 @@ class _Window:
         self.size = -1
         self.limit = 0
         self.in_flight: deque[list[Expr]] = deque()
+        #: Pending nodes that raised in a flush, or depend on one: they raise when they are observed.
+        self.failed: weakref.WeakSet[Expr] = weakref.WeakSet()
 
 
 class _Local(threading.local):
@@ -125,22 +127,39 @@ def _waiting(window: _Window) -> list[Expr]:
 def flush() -> None:
     """Run what is pending in this thread; on a cluster without waiting, but for the window before the last."""
     window = _local.window
-    nodes = [n for n in _waiting(window) if not evaluation.streams(n)]
-    window.nodes.clear()
+    failed = window.failed
+    nodes = [n for n in _waiting(window) if n not in failed and not evaluation.streams(n)]
     window.places.clear()
-    if not nodes:
-        return
-    try:
-        evaluation.evaluate(nodes, pending_beside(nodes))
-    except BaseException:
-        # Nothing was committed: what is still held stays pending.
-        window.nodes.extend(weakref.ref(n) for n in nodes)
-        raise
+    if nodes:
+        try:
+            evaluation.evaluate(nodes, pending_beside(nodes))
+        except Exception:
+            if not _evaluate_one_by_one(nodes, failed):
+                raise
+    # Only now, so that an interrupt leaves them listed; what streams or failed still reads what it was made from.
+    window.nodes = [weakref.ref(n) for n in _waiting(window)]
     running = [n for n in nodes if evaluation.is_cluster(n.env) and n.memo is not None and not n.memo.on_client]
     if running:
         window.in_flight.append(running)
         while len(window.in_flight) > IN_FLIGHT:
             evaluation.wait_for(window.in_flight.popleft())
+
+
+def _evaluate_one_by_one(nodes: Sequence[Expr], failed: weakref.WeakSet[Expr]) -> bool:
+    """Compute what does not depend on what fails; the rest is left to raise when it is observed. Whether any failed."""
+    any_failed = False
+    for node in nodes:
+        if node.memo is not None:
+            continue
+        try:
+            if failed.isdisjoint(postorder([node])):
+                evaluation.evaluate((node,), pending_beside((node,)))
+                continue
+        except Exception:
+            pass
+        failed.add(node)
+        any_failed = True
+    return any_failed
 
 
 def pending_beside(nodes: Iterable[Expr]) -> _Others:

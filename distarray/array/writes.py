@@ -83,10 +83,14 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
     """
     if type(value) in _SCALARS and dtype.kind in "biufc":
         return _scalar(value, dtype)
-    enter_node = getattr(type(value), "__dx_node__", None)
-    if enter_node is None:
-        return _host_value(value, shape, dtype, env, name)
-    node: Expr = enter_node(value)
+    node: Expr
+    if type(value) is Expr:
+        node = value
+    else:
+        enter_node = getattr(type(value), "__dx_node__", None)
+        if enter_node is None:
+            return _host_value(value, shape, dtype, env, name)
+        node = enter_node(value)
     if node.env is not env and node.env != env:
         raise EnvironmentMismatchError(
             f"{name}: the array lives in {env}, the value in {node.env}; move one with x.to_team(...) or "

@@ -29,9 +29,11 @@ from distarray.execution import counters
 from distarray.execution.backends import backend_for
 from distarray.execution.executors import ThreadExecutor
 from distarray.execution.inside import is_inside_task
+from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.interpret import interpret
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.memory import memory_limit, n_threads
+from distarray.execution.tasks import warnings_gathered
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.planner.cache import LRUCache, PlanCacheInfo
 from distarray.planner.graph import Graph, canonical
@@ -46,6 +48,7 @@ __all__ = [
     "evaluate",
     "fetch",
     "graph_of",
+    "place",
     "plan_cache_clear",
     "plan_cache_info",
     "plan_of",
@@ -131,7 +134,8 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tup
         changed then.
     """
     # Inside a task everything is this task's own, and whoever waits for the task may hold the lock.
-    with nullcontext() if is_inside_task() else LOCK:
+    inside = is_inside_task()
+    with nullcontext() if inside else LOCK, nullcontext() if inside else warnings_gathered():
         by_env: dict[Environment, list[Expr]] = {}
         for t in targets:
             if t.memo is None:
@@ -148,15 +152,15 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
         c.evaluations += 1
     if is_small(order, env):
         donated = _donated(order, others)
-        values = interpret(order, wanted, donated)
-        mesh = _mesh(env)
-        for node in order:
-            value = values.get(id(node))
-            if value is not None and node.memo is None:
-                several = isinstance(value, tuple)
-                node.settle(
-                    Stored(_whole(mesh, 0 if several else len(node.shape)), value if several else (value,), on_client=True)
-                )
+        with interrupts_deferred() if donated else nullcontext():
+            values = interpret(order, wanted, donated)
+            mesh = _mesh(env)
+            for node in order:
+                value = values.get(id(node))
+                if value is not None and node.memo is None:
+                    several = isinstance(value, tuple)
+                    whole = _whole(mesh, 0 if several else len(node.shape))
+                    node.settle(Stored(whole, value if several else (value,), on_client=True))
         for c in counters.active:
             c.inline += 1
         return
@@ -171,17 +175,19 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
     lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
     _count(lowered)
     keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
-    if cluster:
-        found = executor.submit(lowered.tasks, lowered.members, keep)
-    else:
-        nbytes = sum(_nbytes(n) for n in order if n.memo is None)
-        found = executor.submit(
-            lowered.tasks, lowered.members, keep, lowered.after, nbytes < INLINE_NBYTES * len(lowered.tasks)
-        )
-    for i, (sharding, refs) in lowered.outputs.items():
-        node = graph.nodes[i]
-        if node.memo is None:
-            node.settle(Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs]))
+    overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
+    with interrupts_deferred() if overwrites else nullcontext():
+        if cluster:
+            found = executor.submit(lowered.tasks, lowered.members, keep)
+        else:
+            nbytes = sum(_nbytes(n) for n in order if n.memo is None)
+            found = executor.submit(
+                lowered.tasks, lowered.members, keep, lowered.after, nbytes < INLINE_NBYTES * len(lowered.tasks)
+            )
+        for i, (sharding, refs) in lowered.outputs.items():
+            node = graph.nodes[i]
+            if node.memo is None:
+                node.settle(Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs]))
 
 
 def _retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
@@ -368,6 +374,13 @@ def _count(lowered: Lowered) -> None:
         c.packed_bytes += lowered.packed_bytes
         c.allocated_bytes += lowered.allocated_bytes
         c.members.update(lowered.members)
+
+
+def place(node: Expr) -> None:
+    """Bring host data of an evaluated node to the members that are to hold its parts, as its first use would."""
+    if node.memo is not None and node.memo.on_client:
+        with LOCK:
+            _place(node, node.env, executor_for(node.env))
 
 
 def _place(node: Expr, env: Environment, executor: Any) -> None:

@@ -523,6 +523,11 @@ def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, 
     return xp.asarray(xp.searchsorted(xp.take(row, order, axis=0), sought, side=params[0]))
 
 
+def _fft(xp: Namespace, x: Block, *, params: Params) -> Block:
+    name, n, norm = params
+    return getattr(xp.fft, name)(x, n=n, axis=-1, norm=norm)
+
+
 def _median(xp: Namespace, x: Block, *, params: Params) -> Block:
     return xp.asarray(xp.median(x, axis=-1))
 
@@ -627,6 +632,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "eigh": _eigh,
     "eigvals": _eigvals,
     "eigvalsh": _eigvalsh,
+    "fft": _fft,
     "inv": _linalg("inv"),
     "lstsq": _lstsq,
     "map_blocks": _user_function,

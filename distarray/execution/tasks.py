@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from math import prod
@@ -235,7 +236,38 @@ def warn(text: str, file: str, line: int) -> None:
         else:
             worker.warn(f"{text} ({file}:{line})", RuntimeWarning)
             return
-    warnings.warn_explicit(text, RuntimeWarning, file, line)
+    if _gathered is not None:
+        _gathered[text, file, line] = None
+    else:
+        _give((text, file, line))
+
+
+#: Warnings (text, file, line) of the evaluation that runs in this process, in order; None outside of evaluations.
+_gathered: dict[tuple[str, str, int], None] | None = None
+#: What Python keeps per module, so that its default filter shows a warning once per line.
+_registries: dict[str, dict[Any, Any]] = {}
+
+
+def _give(warning: tuple[str, str, int]) -> None:
+    text, file, line = warning
+    warnings.warn_explicit(text, RuntimeWarning, file, line, registry=_registries.setdefault(file, {}))
+
+
+@contextmanager
+def warnings_gathered() -> Iterator[None]:
+    """Give the warnings of an evaluation at its end, each once, in the caller's thread.
+
+    Not before all is committed: where warnings are errors, a write in place that warned is done nevertheless.
+    """
+    global _gathered
+    _gathered, outer = {}, _gathered
+    try:
+        yield
+        found = _gathered
+    finally:
+        _gathered = outer
+    for warning in found:
+        _give(warning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-__all__ = ["Access", "Combine", "Cut", "Instruction", "Plan", "Stage", "StageKind", "Step"]
+__all__ = ["Access", "Combine", "Cut", "Instruction", "Plan", "Stage", "StageKind"]
 
 #: What a stage does with the regions that it reads: one rule for each in `execution.lower`.
 StageKind: TypeAlias = Literal["program", "contract", "block", "reshape", "take", "take_put", "compress", "item"]
@@ -135,22 +135,6 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What one stage costs, predicted: for people to read.
-
-    Sizes are bytes, `seconds` by the cost model; `sharding` is text in the type notation.
-    """
-
-    names: str
-    sharding: str
-    tiles: int
-    bytes_read: int
-    bytes_moved: int
-    messages: int
-    bytes_written: int
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Stages in an order in which they can run.
 
@@ -162,12 +146,19 @@ class Plan:
         Numbers of the nodes whose results are kept.
     planner
         Which planner made it.
+    alternatives
+        What else it considered, for people to read.
+
+    Notes
+    -----
+    A plan has no extents, so it has no bytes either: what it moves and holds for given nodes is what its lowering says
+    (`diagnostics.explain`).
     """
 
     stages: tuple[Stage, ...]
     outputs: tuple[int, ...]
     planner: str = "propagation"
-    alternatives: tuple[str, ...] = field(default=())
+    alternatives: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The plan as JSON text."""

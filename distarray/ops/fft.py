@@ -1,0 +1,187 @@
+"""Fourier transforms: whole along the transformed axis, parallel over the others.
+
+A transform over several axes is one after the other, so an array that is cut along each of them in turn is resharded
+between the steps; the planner says how. Kernels are those of the block's namespace; dtypes are asked of numpy.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import bind, normalize_axes, normalize_axis
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.ops.families import Array, one_array
+from distarray.ops.manipulation import moveaxis, roll
+from distarray.types import AxesLike, DType
+
+__all__ = [
+    "fft", "fft2", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2",
+    "irfftn", "rfft", "rfft2", "rfftn",
+]  # fmt: skip
+
+#: params: (name of the function, n, norm)
+FFT = declare("fft", "block", rule="... i -> ... j | i: whole, j: whole")
+
+_NORMS = ("backward", "ortho", "forward")
+
+
+@lru_cache(maxsize=256)
+def _result_dtype(name: str, dtype: DType) -> DType:
+    """What numpy's function gives; its TypeError where it gives nothing."""
+    return as_dtype(getattr(np.fft, name)(np.ones(2, dtype)).dtype)
+
+
+def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> Array:
+    node, box = one_array(name, x)
+    axis = normalize_axis(axis, node.ndim)
+    norm = "backward" if norm is None else norm
+    if norm not in _NORMS:
+        raise ValueError(f"Invalid norm value {norm}; should be \"backward\", \"ortho\" or \"forward\".")
+    extent = node.shape[axis]
+    if n is None:
+        n = 2 * (extent - 1) if name in ("irfft", "hfft") else extent
+    n = operator.index(n)
+    if n < 1:
+        raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
+    dtype = _result_dtype(name, node.dtype)
+    moved: Expr = moveaxis(node, axis, -1)
+    length = n // 2 + 1 if name in ("rfft", "ihfft") else n
+    made = bind(FFT, (moved,), (*moved.shape[:-1], length), dtype, (name, n, norm))
+    return box(moveaxis(made, -1, axis))
+
+
+def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The discrete Fourier transform along `axis`, of the first `n` elements or padded with zeros to `n`."""
+    return _along("fft", x, n, axis, norm)
+
+
+def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `fft`."""
+    return _along("ifft", x, n, axis, norm)
+
+
+def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The first half of the transform of real numbers: the other half is its conjugate."""
+    return _along("rfft", x, n, axis, norm)
+
+
+def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `rfft`; `n` real numbers, ``2 * (m - 1)`` by default."""
+    return _along("irfft", x, n, axis, norm)
+
+
+def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The transform of a signal with Hermitian symmetry, of which `x` is the first half: real numbers."""
+    return _along("hfft", x, n, axis, norm)
+
+
+def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """The inverse of `hfft`."""
+    return _along("ihfft", x, n, axis, norm)
+
+
+def _steps(name: str, x: Array, s: Sequence[int] | None, axes: AxesLike) -> list[tuple[int | None, int]]:
+    """(length, axis) of the transforms along several axes, in the order of the axes."""
+    node, _ = one_array(name, x)
+    if axes is None:
+        count = node.ndim if s is None else len(s)
+        chosen = tuple(range(node.ndim - count, node.ndim))
+    else:
+        chosen = tuple(normalize_axis(a, node.ndim) for a in ((axes,) if hasattr(axes, "__index__") else axes))  # type: ignore[arg-type, union-attr]  # AxesLike
+    lengths: Sequence[int | None] = [None] * len(chosen) if s is None else list(s)
+    if len(lengths) != len(chosen):
+        raise ValueError("Shape and axes have different lengths.")
+    # numpy: -1 is the whole axis
+    return [(None if n == -1 else n, a) for n, a in zip(lengths, chosen)]
+
+
+def fftn(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
+) -> Array:
+    """`fft` along several axes, all by default; `s` are the lengths."""
+    for n, axis in reversed(_steps("fftn", x, s, axes)):
+        x = fft(x, n=n, axis=axis, norm=norm)
+    return x
+
+
+def ifftn(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
+) -> Array:
+    """The inverse of `fftn`."""
+    for n, axis in reversed(_steps("ifftn", x, s, axes)):
+        x = ifft(x, n=n, axis=axis, norm=norm)
+    return x
+
+
+def rfftn(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
+) -> Array:
+    """`rfft` along the last of several axes, then `fft` along the others."""
+    *others, (n, axis) = _steps("rfftn", x, s, axes)
+    x = rfft(x, n=n, axis=axis, norm=norm)
+    for n, axis in reversed(others):
+        x = fft(x, n=n, axis=axis, norm=norm)
+    return x
+
+
+def irfftn(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
+) -> Array:
+    """The inverse of `rfftn`."""
+    *others, (n, axis) = _steps("irfftn", x, s, axes)
+    for m, other in others:
+        x = ifft(x, n=m, axis=other, norm=norm)
+    return irfft(x, n=n, axis=axis, norm=norm)
+
+
+def fft2(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Array:
+    """`fftn` along two axes."""
+    return fftn(x, s=s, axes=axes, norm=norm)
+
+
+def ifft2(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Array:
+    """`ifftn` along two axes."""
+    return ifftn(x, s=s, axes=axes, norm=norm)
+
+
+def rfft2(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Array:
+    """`rfftn` along two axes."""
+    return rfftn(x, s=s, axes=axes, norm=norm)
+
+
+def irfft2(
+    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Array:
+    """`irfftn` along two axes."""
+    return irfftn(x, s=s, axes=axes, norm=norm)
+
+
+def fftshift(x: Array, /, *, axes: AxesLike = None) -> Array:
+    """Frequency zero in the middle."""
+    return _shifted("fftshift", x, axes, 1)
+
+
+def ifftshift(x: Array, /, *, axes: AxesLike = None) -> Array:
+    """The inverse of `fftshift`."""
+    return _shifted("ifftshift", x, axes, -1)
+
+
+def _shifted(name: str, x: Array, axes: AxesLike, sign: int) -> Array:
+    node, _ = one_array(name, x)
+    chosen = normalize_axes(axes, node.ndim)
+    # An odd axis has one element more before its middle than behind it.
+    shifts = tuple(node.shape[a] // 2 if sign > 0 else -(node.shape[a] // 2) for a in chosen)
+    return roll(x, shifts, axis=chosen)
