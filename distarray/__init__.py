@@ -1,7 +1,7 @@
 """distarray: NumPy arrays that live across a team of workers.
 
-The names of the array API standard, NumPy's spellings beside them, and what is distarray's own. ``import distarray as
-dx`` in place of ``import numpy as np`` and the script runs on the threads of this process; with a Dask ``Client`` active,
+The names of the array API standard, NumPy's spellings beside them, and what is distarray's own. With ``import distarray
+as dx`` in place of ``import numpy as np`` a script runs on the threads of this process, and with a Dask ``Client`` active
 on its workers.
 """
 

@@ -1,5 +1,6 @@
 """Linear algebra: the array API standard's functions and numpy's."""
 
+from distarray.array.views import matrix_transpose
 from distarray.ops.contractions import matmul, outer, tensordot, vecdot
 from distarray.ops.linalg import (
     EighResult,
@@ -33,7 +34,6 @@ from distarray.ops.linalg import (
     trace,
     vector_norm,
 )
-from distarray.array.views import matrix_transpose
 
 __all__ = [
     "EigResult", "EighResult", "LinAlgError", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cond", "cross",

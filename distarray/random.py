@@ -1,6 +1,7 @@
 """Random numbers that do not depend on the cut: the same seed gives the same array on any team, device and sharding.
 
-There is no global state: ``rng = dx.random.default_rng(seed)``, and functions take ``rng``. The numbers are not numpy's.
+There is no global state: ``rng = dx.random.default_rng(seed)``, and functions take ``rng``. The numbers are not those
+of numpy.
 """
 
 from distarray.array.random import Generator, default_rng

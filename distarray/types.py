@@ -40,7 +40,7 @@ AxesLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
 #: dtypes are values here: which one an array has is not known to the type checker.
 DType: TypeAlias = np.dtype[Any]
-DTypeLike: TypeAlias = npt.DTypeLike
+DTypeLike: TypeAlias = npt.DTypeLike | None
 HostArray: TypeAlias = npt.NDArray[Any]
 
 #: What has a value but no environment: it adopts that of the array beside it.

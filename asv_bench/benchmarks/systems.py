@@ -95,7 +95,8 @@ class DistArray:
         waves = {axis: f"%{i + 1}" for i, axis in enumerate(cut)}
         mesh = dx.Mesh((*members.values(), *waves.values()), (*team.shape, *(k // 2 for k in cut.values())))
         axes = tuple((waves[axis], members[axis]) if axis in cut else () for axis in range(value.ndim))
-        return dx.asarray(value, team=team, sharding=dx.Sharding(mesh, axes)).persist()
+        # Host data stay one array of this process until an operation cuts them; adding 0 does.
+        return (dx.asarray(value, team=team, sharding=dx.Sharding(mesh, axes)) + 0).persist()
 
     def force(self, x: Any) -> Any:
         return x.persist()

@@ -15,7 +15,7 @@ import numpy as np
 
 from distarray import config
 from distarray.array import elements, window, writes
-from distarray.array.base import Base, read
+from distarray.array.base import Base, put, read
 from distarray.array.dask_protocol import Collection
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
@@ -134,9 +134,9 @@ class DistArray(Operators, Methods, Collection):
         return self._on(bind_reshape(self.__dx_node__(), shape))
 
     def _advance(self, version: Expr) -> None:
-        """Let `version` be the next one of the base; if it may fail it is computed first, and a failure changes nothing."""
+        """Let `version` be the next one of the base; what may fail is computed first, and a failure changes nothing."""
         if version.memo is None and _runs_at_once(version):
-            window.observe((version,))
+            window.run(version)
         self._base.advance(version)
         if version.memo is None:
             _defer(version)
@@ -148,8 +148,8 @@ class DistArray(Operators, Methods, Collection):
         if not self._lens and value.pin is None and value.memo is None:
             value.pin = version.pin
         if value.memo is None and _runs_at_once(value):
-            window.observe((value,))
-        self._advance(writes.put(version, self._lens, value))
+            window.run(value)
+        self._advance(put(version, self._lens, value))
 
     # ------------------------------------------------------------------------------------------- attributes
 
@@ -172,7 +172,7 @@ class DistArray(Operators, Methods, Collection):
         """Type of the elements."""
         dtype: DType = self._base.current.dtype
         if self._lens and type(self._lens[0]) is Component:
-            return dtype.type(0).real.dtype
+            return np.empty(0, dtype).real.dtype
         return dtype
 
     @property
@@ -441,10 +441,10 @@ class DistArray(Operators, Methods, Collection):
         return dlpack_device(self)
 
     def __copy__(self) -> DistArray:
-        return self.copy()
+        return self._on(self.__dx_node__())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistArray:
-        return self.copy()
+        return self._on(self.__dx_node__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         from distarray.array.pickling import reduce_handle
@@ -484,10 +484,10 @@ def _without_dasks(options: dict[str, Any]) -> dict[str, Any]:
 def _defer(node: Expr) -> None:
     """List a new node as pending, or compute it now where that is asked for."""
     window.register(node)
-    if config.get("window") == 0:
+    if _runs_at_once(node):
+        window.run(node)
+    elif config.get("window") == 0:
         window.flush()
-    elif _runs_at_once(node):
-        window.observe((node,))
 
 
 def _runs_at_once(node: Expr) -> bool:
@@ -525,9 +525,9 @@ def _layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
     for place, axis in enumerate(reversed(layout)):
         strides[axis] = 2**place
     seen = [0] * len(link.shape)
-    for (axis, _, _), stride in zip(link.terms, strides):
-        if axis is not None:
-            seen[axis] += stride
+    for (at, _, _), stride in zip(link.terms, strides):
+        if at is not None:
+            seen[at] += stride
     return layout_of(link.shape, seen)
 
 

@@ -76,7 +76,7 @@ class ArrayNamespaceInfo:
             names += _BY_KIND[each]
         return {name: np.dtype(name) for name in names}
 
-    def devices(self) -> list[str]:
+    def devices(self) -> tuple[str, ...]:
         """The devices that can be had in this process."""
         found = ["cpu"]
         from importlib.util import find_spec
@@ -88,4 +88,4 @@ class ArrayNamespaceInfo:
                 found.append(check_device("cuda"))
             except (RuntimeError, ValueError, ImportError):
                 pass
-        return found
+        return tuple(found)

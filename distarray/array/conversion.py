@@ -393,7 +393,9 @@ def from_blocks(
         host = np.asarray(block, dtype=dtype)
         expected = tuple(stop - start for start, stop in box)
         if host.shape != expected:
-            raise ValueError(f"from_blocks: the block of tile {tile} has shape {host.shape}, but the tile has {expected}")
+            raise ValueError(
+                f"from_blocks: the block of tile {tile} has shape {host.shape}, but the tile has {expected}"
+            )
         if host.size:
             terms = tuple((axis, start, 1) for axis, (start, _) in enumerate(box))
             node = bind_put(node, Affine(host.shape, terms), source(host, env))

@@ -74,6 +74,8 @@ def _from_rows(node: Expr) -> HostArray | None:
         # The first read of a version fetches its element only: it may be the only one.
         _cached[source] = _Rows()
         return None
+    if memo is not None and type(memo.blocks[0]) is np.ndarray and not evaluation.is_cluster(source.env):
+        return _from_block(source, lens)
     box = lens.source_box(tuple(map(range, lens.shape)))
     row = box[0].start if box else 0
     if rows.values is None or not rows.start <= row < rows.stop:
@@ -81,6 +83,19 @@ def _from_rows(node: Expr) -> HostArray | None:
     assert rows.values is not None
     frame = (range(rows.start, rows.stop), *map(range, source.shape[1:])) if box else ()
     return lens.restricted(tuple(map(range, lens.shape)), frame).read(rows.values)  # type: ignore[no-any-return]
+
+
+def _from_block(source: Expr, lens: Affine) -> HostArray:
+    """An element of blocks in this process: no copy of rows, which a write to ``x.local(m)`` would not reach."""
+    memo = source.memo
+    assert memo is not None
+    boundaries = memo.sharding.boundaries(source.shape)
+    ((tile, _, box),) = lens.fragments(tuple(map(range, lens.shape)), boundaries)
+    frame = tuple([range(b[t], b[t + 1]) for b, t in zip(boundaries, tile, strict=True)])
+    number = 0
+    for t, parts in zip(tile, memo.sharding.parts, strict=True):
+        number = number * parts + t
+    return lens.restricted(box, frame).read(memo.blocks[number])  # type: ignore[no-any-return]
 
 
 def _fill(rows: _Rows, source: Expr, row: int) -> None:
@@ -95,7 +110,8 @@ def _fill(rows: _Rows, source: Expr, row: int) -> None:
         rows.values = fetch(source)
         return
     stop = min(n, row + max(1, CACHED_NBYTES // per_row))
-    window.observe((source,))
+    if source.memo is None and not evaluation.streams(source):
+        window.observe((source,))
     terms: Sequence[Any] = [(0, row, 1), *((a, 0, 1) for a in range(1, source.ndim))]
     part = bind_get(source, Affine((stop - row, *source.shape[1:]), tuple(terms)))
     rows.values, rows.start, rows.stop = fetch(part), row, stop

@@ -25,7 +25,7 @@ from distarray.types import DType, Shape
 __all__ = ["TeamLike", "check_device", "current_device", "current_team", "environment", "parse_pin", "use"]
 
 #: What creators take for ``team=``: a team, None (not distributed), or ``"current"``.
-TeamLike: TypeAlias = Team | None | Literal["current"]
+TeamLike: TypeAlias = Team | Literal["current"] | None
 
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|strict(:[12])?")
 

@@ -371,7 +371,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> DistArray:
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> DistArray:
-    """Piecewise linear interpolation between the points ``(xp, fp)``, which rise in `xp`; these come to this process."""
+    """Piecewise linear interpolation between the points ``(xp, fp)``, which rise in `xp` and come to this process."""
     if period is not None:
         raise NotSupportedError("interp: period= is not supported; reduce x and xp to one period first")
     x = as_distarray(x).astype(np.float64, copy=False)
@@ -422,7 +422,9 @@ def _gradient_along(f: DistArray, axis: int, step: Any) -> DistArray:
     y = moveaxis(f, axis, -1)
     n = y.shape[-1]
     if n < 2:
-        raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 elements are required.")
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient, at least 2 elements are required."
+        )
     if y.dtype.kind in "biu":
         y = y.astype(np.float64)
     if np.ndim(step) == 0:
@@ -477,6 +479,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     if not c.ndim:
         return c / c
     deviation = elementwise.sqrt(c.diagonal().real)
-    return elementwise.clip(c / deviation[:, None] / deviation[None, :], -1, 1) if c.dtype.kind == "f" else (
-        c / deviation[:, None] / deviation[None, :]
-    )
+    scaled = c / deviation[:, None] / deviation[None, :]
+    # Rounding may lead out of the interval.
+    return scaled.clip(-1, 1) if scaled.dtype.kind == "f" else scaled  # type: ignore[no-any-return]  # boxed as c is

@@ -227,7 +227,7 @@ class Methods:
 
     def searchsorted(self: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Where `v` would have to be inserted to keep the order."""
-        from distarray.ops.searching import searchsorted
+        from distarray.ops.sorting import searchsorted
 
         return searchsorted(self, v, side=side, sorter=sorter)
 

@@ -49,6 +49,9 @@ _UPDATES = {
     np.maximum: "max",
 }
 
+#: numpy's mark of an argument that was not given.
+_NOT_GIVEN = np._NoValue
+
 _table: dict[Function, Function] = {}
 
 
@@ -89,7 +92,7 @@ def array_function(func: Function, types: Iterable[type], args: tuple[Any, ...],
     ours = implementations().get(func)
     if ours is None:
         return _fallback(func, _name_of(func), args, dict(kwargs))
-    kwargs = {key: value for key, value in kwargs.items() if not (key == "like" or value is np._NoValue)}  # type: ignore[attr-defined]
+    kwargs = {key: value for key, value in kwargs.items() if not (key == "like" or value is _NOT_GIVEN)}
     try:
         bound = _bound(ours, args, kwargs)
     except TypeError as error:
@@ -208,7 +211,7 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: d
         function = getattr(numpy_signatures, _REDUCTIONS[ufunc])
         (x, *rest) = inputs
         axis = rest[0] if rest else kwargs.pop("axis", 0)
-        options = {key: value for key, value in kwargs.items() if value is not np._NoValue}  # type: ignore[attr-defined]
+        options = {key: value for key, value in kwargs.items() if value is not _NOT_GIVEN}
         if ufunc in (np.logical_and, np.logical_or, np.maximum, np.minimum):
             options.pop("dtype", None)
         return into(outs or None, function(x, axis=axis, **options))

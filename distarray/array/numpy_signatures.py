@@ -27,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
-_NOT_GIVEN: Any = np._NoValue  # type: ignore[attr-defined]  # numpy's own, so that its defaults pass through
+_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 
 def _keep(keepdims: Any) -> bool:
@@ -264,7 +264,7 @@ def sort(
     stable: bool | None = None,
     descending: bool = False,
 ) -> DistArray:
-    """The elements of `x` in order along `axis`, of the flattened array if None; `kind` is numpy's and changes nothing."""
+    """The elements of `x` in order along `axis`, of the flattened array if None; numpy's `kind` changes nothing."""
     return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 

@@ -51,8 +51,9 @@ def is_operand(value: object) -> bool:
 def _forward(function: Function) -> Callable[[DistArray, Operand], DistArray]:
     def operator(self: DistArray, other: Operand, /) -> DistArray:
         if type(other) not in _PLAIN and not is_operand(other):
-            return NotImplemented
-        return function(self, other)  # type: ignore[no-any-return]  # boxed as self is
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
+        made: DistArray = function(self, other)
+        return made
 
     return operator
 
@@ -60,8 +61,9 @@ def _forward(function: Function) -> Callable[[DistArray, Operand], DistArray]:
 def _reflected(function: Function) -> Callable[[DistArray, Operand], DistArray]:
     def operator(self: DistArray, other: Operand, /) -> DistArray:
         if type(other) not in _PLAIN and not is_operand(other):
-            return NotImplemented
-        return function(other, self)  # type: ignore[no-any-return]
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
+        made: DistArray = function(other, self)
+        return made
 
     return operator
 
@@ -69,7 +71,7 @@ def _reflected(function: Function) -> Callable[[DistArray, Operand], DistArray]:
 def _inplace(function: Function, ufunc: str) -> Callable[[DistArray, Operand], DistArray]:
     def operator(self: DistArray, other: Operand, /) -> DistArray:
         if type(other) not in _PLAIN and not is_operand(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         return writes.update(self, function, other, ufunc)
 
     return operator
@@ -77,7 +79,8 @@ def _inplace(function: Function, ufunc: str) -> Callable[[DistArray, Operand], D
 
 def _unary(function: Callable[[Any], Any]) -> Callable[[DistArray], DistArray]:
     def operator(self: DistArray, /) -> DistArray:
-        return function(self)  # type: ignore[no-any-return]
+        made: DistArray = function(self)
+        return made
 
     return operator
 
@@ -107,11 +110,12 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[DistArray, Operand
                 if otherwise is None:
                     raise
         elif otherwise is None or hasattr(type(other), "__array_ufunc__") or hasattr(type(other), "__array_priority__"):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         from distarray.ops.creation import full_like
 
         shape = np.broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
-        return full_like(self, otherwise, dtype=np.bool_, shape=shape)  # type: ignore[no-any-return]
+        made: DistArray = full_like(self, otherwise, dtype=np.bool_, shape=shape)
+        return made
 
     return operator
 
@@ -214,10 +218,10 @@ class Operators:
 
     def __divmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         return elementwise.divmod(self, other)
 
     def __rdivmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         return elementwise.divmod(other, self)

@@ -60,6 +60,9 @@ def restore(records: list[_Record]) -> Expr:
     for op, operands, shape, dtype, env, params, runtime, pin, origin, errstate, memo in records:
         given = tuple(nodes[value] if kind == "node" else value for kind, value in operands)
         node = Expr(op, given, shape, dtype, env, params, runtime, pin, origin, errstate)
+        if memo is not None:
+            # The arrays of one pickle share it: none of them may overwrite its blocks.
+            memo.exported = True
         node.memo = memo
         nodes.append(node)
     return nodes[-1]

@@ -71,7 +71,8 @@ class Generator:
 
     def spawn(self, n_children: int) -> list[Generator]:
         """Generators whose numbers have nothing in common with each other's or this one's."""
-        return [default_rng([self._entropy & (2**63 - 1), self._entropy >> 64, self._key()]) for _ in range(n_children)]
+        halves = self._entropy & (2**63 - 1), self._entropy >> 64
+        return [default_rng([*halves, self._key()]) for _ in range(n_children)]
 
     def _key(self) -> int:
         text = f"{self._entropy}:{self._n_calls}"
@@ -192,14 +193,16 @@ class Generator:
         """Elements of `a`, or of ``range(a)``, drawn with or without putting back, with probabilities `p` if given."""
         from distarray.ops.indexing import take
 
-        n = operator.index(a) if hasattr(a, "__index__") and not getattr(a, "shape", ()) else as_distarray(a).shape[axis]
+        is_range = isinstance(a, int | np.integer)
+        n = int(a) if is_range else as_distarray(a).shape[axis]
         count = int(np.prod(() if size is None else size, dtype=object))
         if p is not None:
             if not replace:
                 raise ValueError("choice: p= without replacement is not supported; draw with replace=True")
             weights = np.asarray(p, np.float64)
             if weights.shape != (n,) or (weights < 0).any() or abs(weights.sum() - 1) > 1e-8:
-                raise ValueError("probabilities do not sum to 1" if weights.shape == (n,) else "a and p must have same size")
+                is_size = weights.shape == (n,)
+                raise ValueError("probabilities do not sum to 1" if is_size else "a and p must have same size")
             edges = np.cumsum(weights)
             u = self.random(size)
             at: Any = sorting.searchsorted(as_distarray(edges / edges[-1]), u.ravel(), side="right").reshape(u.shape)
@@ -209,7 +212,7 @@ class Generator:
             if count > n:
                 raise ValueError("Cannot take a larger sample than population when replace is False")
             at = self.permutation(n)[:count].reshape(() if size is None else size)
-        if isinstance(a, int | np.integer):
+        if is_range:
             return at  # type: ignore[no-any-return]
         return take(as_distarray(a), at, axis=axis)  # type: ignore[no-any-return]
 

@@ -116,7 +116,9 @@ def unique(
     if axis is None and not (return_index or return_inverse):
         values, counts = _distinct(x, equal_nan=equal_nan)
         return (_boxed(x, values), _boxed(x, counts)) if return_counts else _boxed(x, values)
-    found = np.unique(x._host(), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    found: Any = np.unique(  # type: ignore[call-overload]  # the overloads want literal flags
+        x._host(), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan
+    )
     if not isinstance(found, tuple):
         return _boxed(x, found)
     return tuple(_boxed(x, part) for part in found)

@@ -41,32 +41,32 @@ def as_distarray(x: Any) -> DistArray:
 
 def permute_dims(x: Any, /, axes: Sequence[SupportsIndex]) -> DistArray:
     """The axes of `x` in the order `axes`. A view."""
-    x = as_distarray(x)
-    return x._view(manipulation.permute_lens(x.shape, axes))
+    own = as_distarray(x)
+    return own._view(manipulation.permute_lens(own.shape, axes))
 
 
 def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> DistArray:
     """The axes of `a` in the order `axes`, reversed by default. A view."""
-    a = as_distarray(a)
-    return a._view(manipulation.permute_lens(a.shape, axes))
+    own = as_distarray(a)
+    return own._view(manipulation.permute_lens(own.shape, axes))
 
 
 def matrix_transpose(x: Any, /) -> DistArray:
     """The last two axes exchanged. A view."""
-    x = as_distarray(x)
-    return x._view(manipulation.matrix_transpose_lens(x.shape))
+    own = as_distarray(x)
+    return own._view(manipulation.matrix_transpose_lens(own.shape))
 
 
 def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
     """Axes `source` moved to the places `destination`. A view."""
-    x = as_distarray(x)
-    return x._view(manipulation.permute_lens(x.shape, manipulation.moveaxis_order(x.ndim, source, destination)))
+    own = as_distarray(x)
+    return own._view(manipulation.permute_lens(own.shape, manipulation.moveaxis_order(own.ndim, source, destination)))
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
     """`axis` moved to stand before the axis that is now at `start`. A view."""
-    a = as_distarray(a)
-    return a._view(_lens_of(manipulation.rollaxis, a.shape, axis, start))
+    own = as_distarray(a)
+    return own._view(_lens_of(manipulation.rollaxis, own.shape, axis, start))
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
@@ -76,38 +76,38 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
 
 def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
     """The elements in reverse order along `axis`, all axes by default. A view."""
-    x = as_distarray(x)
-    return x._view(manipulation.flip_lens(x.shape, axis))
+    own = as_distarray(x)
+    return own._view(manipulation.flip_lens(own.shape, axis))
 
 
 def flipud(m: Any) -> DistArray:
     """Reversed along the first axis. A view."""
-    m = as_distarray(m)
-    return m._view(_lens_of(manipulation.flipud, m.shape))
+    own = as_distarray(m)
+    return own._view(_lens_of(manipulation.flipud, own.shape))
 
 
 def fliplr(m: Any) -> DistArray:
     """Reversed along the second axis. A view."""
-    m = as_distarray(m)
-    return m._view(_lens_of(manipulation.fliplr, m.shape))
+    own = as_distarray(m)
+    return own._view(_lens_of(manipulation.fliplr, own.shape))
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:
     """`k` quarter turns in the plane of `axes`. A view."""
-    m = as_distarray(m)
-    return m._view(manipulation.rot90_lens(m.shape, k, axes))
+    own = as_distarray(m)
+    return own._view(manipulation.rot90_lens(own.shape, k, axes))
 
 
 def expand_dims(x: Any, /, axis: AxesLike = 0) -> DistArray:
     """New axes of extent 1 at the positions `axis` of the result. A view."""
-    x = as_distarray(x)
-    return x._view(manipulation.expand_lens(x.shape, axis))
+    own = as_distarray(x)
+    return own._view(manipulation.expand_lens(own.shape, axis))
 
 
 def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
     """Without the axes `axis`, which must have extent 1; all such axes by default. A view."""
-    x = as_distarray(x)
-    return x._view(manipulation.squeeze_lens(x.shape, axis))
+    own = as_distarray(x)
+    return own._view(manipulation.squeeze_lens(own.shape, axis))
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:
@@ -120,25 +120,26 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArr
 
 def broadcast_to(x: Any, /, shape: Sequence[int] | int) -> DistArray:
     """`x` seen as an array of `shape`; a read-only view, of which only the elements of `x` exist and travel."""
-    x = as_distarray(x)
-    return x._view(manipulation.broadcast_lens(x.shape, manipulation.parse_shape(shape)), readonly=True)
+    own = as_distarray(x)
+    return own._view(manipulation.broadcast_lens(own.shape, manipulation.parse_shape(shape)), readonly=True)
 
 
-def broadcast_arrays(*arrays: Any) -> list[DistArray]:
+def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
     """All arrays as views of their common shape."""
     views = [as_distarray(x) for x in arrays]
     shape = _common_shape(*(x.shape for x in views)) if views else ()
-    return [x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views]
+    return tuple([x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views])
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[DistArray]:
+def meshgrid(
+    *arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True
+) -> tuple[DistArray, ...]:
     """Coordinates of a grid from those along its axes: broadcast views.
 
     ``indexing="xy"`` exchanges the first two axes, as plots want it. `copy` is numpy's; no memory is shared that could
     be written.
     """
-    grids: list[DistArray] = creation.meshgrid(*map(as_distarray, arrays), indexing=indexing, sparse=sparse)
-    return grids
+    return tuple(creation.meshgrid(*map(as_distarray, arrays), indexing=indexing, sparse=sparse))
 
 
 def _atleast(ndim: int, arrays: Sequence[Any]) -> Any:  # one array or a tuple of them, as numpy
@@ -185,16 +186,16 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     ValueError
         If the sizes differ, or with ``copy=False`` if there is no such view.
     """
-    x = as_distarray(x)
-    new = manipulation.resolve_shape(x.shape, shape)
+    own = as_distarray(x)
+    new = manipulation.resolve_shape(own.shape, shape)
     if order == "A":
-        order = "F" if strided_dummy(x._base.current.shape, x._lens).flags.fnc else "C"
+        order = "F" if strided_dummy(own._base.current.shape, own._lens).flags.fnc else "C"
     if order == "C":
-        return x._reshaped(new, copy)
+        return own._reshaped(new, copy)
     if order != "F":
         raise ValueError(f"order must be one of 'C', 'F', or 'A' (got {order!r})")
     # reshape(x, s, F) = reshape(x.T, s[::-1], C).T
-    return x.T._reshaped(new[::-1], copy).T
+    return own.T._reshaped(new[::-1], copy).T
 
 
 def ravel(a: Any, order: str = "C") -> DistArray:
@@ -203,20 +204,20 @@ def ravel(a: Any, order: str = "C") -> DistArray:
     `order` is ``"C"``, ``"F"``, ``"A"`` (F for what is contiguous in that order only) or ``"K"``: as they lie in a
     C-ordered base.
     """
-    a = as_distarray(a)
+    own = as_distarray(a)
     if order in ("A", "K"):
-        dummy = strided_dummy(a._base.current.shape, a._lens)
+        dummy = strided_dummy(own._base.current.shape, own._lens)
         if order == "A":
-            return ravel(a, "F" if dummy.flags.fnc else "C")
-        axes = sorted(range(a.ndim), key=lambda axis: -abs(dummy.strides[axis]))
-        return ravel(a._view(manipulation.permute_lens(a.shape, axes)))
+            return ravel(own, "F" if dummy.flags.fnc else "C")
+        axes = sorted(range(own.ndim), key=lambda axis: -abs(dummy.strides[axis]))
+        return ravel(own._view(manipulation.permute_lens(own.shape, axes)))
     if order == "F":
-        a = a.T
+        own = own.T
     elif order != "C":
         raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
     # Not every reshape(-1) that can be a view: numpy's ravel is always contiguous.
-    is_view = strided_dummy(a._base.current.shape, a._lens).flags.c_contiguous
-    return a._reshaped((a.size,), None if is_view else True)
+    is_view = strided_dummy(own._base.current.shape, own._lens).flags.c_contiguous
+    return own._reshaped((own.size,), None if is_view else True)
 
 
 # -------------------------------------------------------------------------------------------------- parts
@@ -234,10 +235,10 @@ def imag(x: Any, /) -> DistArray:
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
     """The slices along `axis`. Views."""
-    x = as_distarray(x)
-    if not x.ndim:
+    own = as_distarray(x)
+    if not own.ndim:
         raise ValueError("Input array must be at least 1-d.")
-    first = moveaxis(x, axis, 0)
+    first = moveaxis(own, axis, 0)
     return tuple(first[i, ...] for i in range(first.shape[0]))
 
 

@@ -15,13 +15,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from distarray import config
 from distarray.execution import evaluate as evaluation
 from distarray.execution.inside import is_inside_task
 from distarray.expr.expr import Expr, postorder
 
-__all__ = ["enter", "flush", "observe", "pending", "period_of", "register"]
+__all__ = ["enter", "flush", "observe", "pending", "period_of", "register", "run"]
 
 #: Windows that may be running on a cluster while the program goes on.
 IN_FLIGHT = 2
@@ -142,7 +143,9 @@ def flush() -> None:
     if running:
         window.in_flight.append(running)
         while len(window.in_flight) > IN_FLIGHT:
-            evaluation.wait_for(window.in_flight.popleft())
+            # What failed there raises when it is observed, not here.
+            with suppress(Exception):
+                evaluation.wait_for(window.in_flight.popleft())
 
 
 def _evaluate_one_by_one(nodes: Sequence[Expr], failed: weakref.WeakSet[Expr]) -> bool:
@@ -160,6 +163,17 @@ def _evaluate_one_by_one(nodes: Sequence[Expr], failed: weakref.WeakSet[Expr]) -
         failed.add(node)
         any_failed = True
     return any_failed
+
+
+def run(node: Expr) -> None:
+    """Compute a node at the call: what its kernel raises is raised here, on a cluster too."""
+    if not evaluation.is_cluster(node.env):
+        observe((node,))
+        return
+    # What is kept besides must not share a task with what may fail.
+    observe([n for n in postorder([node]) if n is not node and n.memo is None and n.is_live])
+    observe((node,))
+    evaluation.wait_for((node,))
 
 
 def pending_beside(nodes: Iterable[Expr]) -> _Others:

@@ -72,7 +72,7 @@ TILES_PER_LIMIT = 16
 
 def plan_cache_info() -> PlanCacheInfo:
     """Hits, misses, maximal and current size of the plan cache."""
-    return _PLANS.info()
+    return _PLANS.info()._replace(maxsize=config.get("plan-cache-size"))
 
 
 def plan_cache_clear() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from distarray.array.conversion import asarray, iter_blocks
 __all__ = ["load", "save"]
 
 
-def load(file: str | os.PathLike[str], mmap_mode: str | None = "r", **where: Any) -> DistArray:
+def load(file: str | os.PathLike[str], mmap_mode: Literal["r"] | None = "r", **where: Any) -> DistArray:
     """The array in a ``.npy`` file.
 
     Parameters
@@ -25,7 +25,7 @@ def load(file: str | os.PathLike[str], mmap_mode: str | None = "r", **where: Any
     **where
         ``team=``, ``device=``, ``sharding=``, ``layout=``, as for `asarray`.
     """
-    host = np.load(file, mmap_mode=mmap_mode, allow_pickle=False)  # type: ignore[call-overload]  # checked by numpy
+    host = np.load(file, mmap_mode=mmap_mode, allow_pickle=False)
     if not isinstance(host, np.ndarray):
         host.close()
         raise ValueError(f"{os.fspath(file)!r} is no .npy file; load the members of an archive with numpy.load")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -94,7 +93,8 @@ def _steps(name: str, x: Array, s: Sequence[int] | None, axes: AxesLike) -> list
         count = node.ndim if s is None else len(s)
         chosen = tuple(range(node.ndim - count, node.ndim))
     else:
-        chosen = tuple(normalize_axis(a, node.ndim) for a in ((axes,) if hasattr(axes, "__index__") else axes))  # type: ignore[arg-type, union-attr]  # AxesLike
+        given = (axes,) if hasattr(axes, "__index__") else tuple(axes)  # type: ignore[arg-type]  # AxesLike, not None
+        chosen = tuple(normalize_axis(a, node.ndim) for a in given)  # type: ignore[arg-type]
     lengths: Sequence[int | None] = [None] * len(chosen) if s is None else list(s)
     if len(lengths) != len(chosen):
         raise ValueError("Shape and axes have different lengths.")
