@@ -1,7 +1,7 @@
 """distarray: NumPy arrays that live across a team of workers.
 
 The names of the array API standard, NumPy's spellings beside them, and what is distarray's own. With ``import distarray
-as dx`` in place of ``import numpy as np`` a script runs on the threads of this process, and with a Dask ``Client`` active
+as dx`` in place of ``import numpy as np`` a script runs on the threads of this process; with a Dask ``Client`` active,
 on its workers.
 """
 
@@ -125,6 +125,9 @@ from distarray.array.numpy_signatures import (
 )
 from distarray.array.repr import visualize_sharding
 from distarray.array.sets import (
+    UniqueAllResult,
+    UniqueCountsResult,
+    UniqueInverseResult,
     in1d,
     intersect1d,
     isin,
@@ -136,9 +139,6 @@ from distarray.array.sets import (
     unique_counts,
     unique_inverse,
     unique_values,
-    UniqueAllResult,
-    UniqueCountsResult,
-    UniqueInverseResult,
 )
 from distarray.array.views import (
     array_split,
@@ -271,9 +271,9 @@ from distarray.ops import (
     less,
     less_equal,
     log,
-    log10,
     log1p,
     log2,
+    log10,
     logaddexp,
     logaddexp2,
     logical_and,

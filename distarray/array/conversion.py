@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ import numpy as np
 from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.base import cast
-from distarray.array.environment import TeamLike, check_device, environment, parse_pin
+from distarray.array.environment import TeamLike, check_device, environment, forced_parts, parse_pin
 from distarray.dtypes import as_dtype
 from distarray.execution import evaluate as evaluation
 from distarray.expr.bind import bind_create, bind_put
@@ -18,6 +20,7 @@ from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, get
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
+from distarray.ops.files import FileRange, load_npy
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -54,7 +57,8 @@ def asarray(
     device, team, sharding, layout
         Where the array is to live. A DistArray that lives elsewhere is refused: ``to_team`` and ``to_device`` move.
     copy
-        None: host data are read at the call, so later changes by their owner do not show. False: not copied; the
+        None: host data are read at the call, so later changes by their owner do not show; but a contiguous memory map
+        of a file is read by the tasks, each its part, and the file must not change before. False: not copied; the
         caller promises not to write to them, except through ``asarray(x, copy=False)`` of a DistArray, which aliases
         it. True: copied in any case.
     order
@@ -68,6 +72,12 @@ def asarray(
     if isinstance(obj, DistArray):
         return _again(obj, dtype, device, copy, team, sharding, layout)
     env = environment(team, device)
+    if isinstance(obj, np.memmap) and copy is not False:
+        where = _file_range(obj)
+        if where is not None:
+            pin = parse_pin(sharding, layout, obj.shape, as_dtype(where.dtype), env)
+            mapped = DistArray._on(load_npy(obj.shape, where, env, pin))
+            return mapped if dtype is None else astype(mapped, dtype, copy=False)
     host = _host(obj, dtype, copy)
     return _from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env))
 
@@ -108,15 +118,41 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
         obj = _with_hosts(obj)
     wanted = None if dtype is None else as_dtype(dtype)
     if copy is not False:
-        # A memory map is read by the tasks, page by page: a copy would defeat it.
-        is_mapped = isinstance(obj, np.memmap) and copy is None and wanted in (None, obj.dtype)
-        host = np.asarray(obj) if is_mapped else np.array(obj, dtype=wanted, copy=True, order="C")
+        host = np.array(obj, dtype=wanted, copy=True, order="C")
     else:
         host = np.array(obj, dtype=wanted, copy=False)
     if host.dtype.kind == "O":
         raise TypeError(f"asarray: {type(obj).__name__} is not an array of numbers, and objects are not supported")
     supported = as_dtype(host.dtype)
     return host if host.dtype == supported and host.dtype.isnative else host.astype(supported)
+
+
+def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
+    """Where the elements of a memory map lie in its file; None if its memory has to be read here.
+
+    That is so if they are not one range, if the map is private (its writes do not reach the file), and if the file has
+    no name any more.
+    """
+    pages = getattr(mapped, "_mmap", None)
+    if pages is None or not mapped.size or mapped.mode == "c" or not isinstance(mapped.filename, str | os.PathLike):
+        return None
+    if not (mapped.flags.c_contiguous or mapped.flags.f_contiguous):
+        return None
+    if mapped.mode != "r":
+        # Also so that the first write from now on is seen in the time of the file.
+        mapped.flush()
+    path = os.path.realpath(os.fspath(mapped.filename))
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    # A slice of a map has the offset of the whole: the address tells where it is.
+    first_page = np.frombuffer(pages, np.uint8).ctypes.data
+    before = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+    offset = before + mapped.ctypes.data - first_page
+    return FileRange(
+        path, offset, mapped.dtype.str, not mapped.flags.c_contiguous, found.st_mtime_ns, found.st_size
+    )
 
 
 def _with_hosts(items: Sequence[Any]) -> list[Any]:
@@ -132,6 +168,9 @@ def _from_host(host: HostArray, env: Environment, pin: Sharding | None) -> DistA
     # What the user may still refer to is never written in place.
     node.memo.exported = host.base is not None or not host.flags.owndata
     node.pin = pin
+    if pin is not None and forced_parts.get() is not None:
+        # Small host arrays would be computed as one block, whatever their pin.
+        node.memo = Stored(pin, [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()])
     return DistArray._on(node)
 
 

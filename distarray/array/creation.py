@@ -25,8 +25,8 @@ from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
 
 __all__ = [
-    "arange", "empty", "empty_like", "eye", "fftfreq", "fromfunction", "full", "full_like", "geomspace", "identity", "indices",
-    "linspace", "logspace", "ones", "ones_like", "rfftfreq", "tri", "vander", "zeros", "zeros_like",
+    "arange", "empty", "empty_like", "eye", "fftfreq", "fromfunction", "full", "full_like", "geomspace", "identity",
+    "indices", "linspace", "logspace", "ones", "ones_like", "rfftfreq", "tri", "vander", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def geomspace(
         made[0] = start
         if num > 1 and endpoint:
             made[-1] = stop
-    return made if dtype is None else made.astype(dtype)  # type: ignore[no-any-return]
+    return made if dtype is None else made.astype(dtype)
 
 
 def eye(
@@ -272,7 +272,7 @@ def rfftfreq(
 
 def _frequencies(index: DistArray, n: int, d: float, dtype: DTypeLike) -> DistArray:
     made = index * (1.0 / (n * d))
-    return made if dtype is None else made.astype(dtype)  # type: ignore[no-any-return]  # boxed as index is
+    return made if dtype is None else made.astype(dtype)
 
 
 def fromfunction(

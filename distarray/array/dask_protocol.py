@@ -31,6 +31,8 @@ class _Graph(Mapping[Any, Any]):
 
     def __init__(self, node: Expr) -> None:
         self.node = node
+        # The version is live: until its blocks are in the graph no write in place may take them over.
+        self._slot = node.hold()
         self.layer = f"distarray-{_process}-{next(_numbers)}"
         self._filled: tuple[str, dict[Any, Any], Sharding] | None = None
 
@@ -58,12 +60,12 @@ class Collection:
     #: Planning is ours; without this dask would warn.
     __dask_optimize__ = None
 
-    @staticmethod
-    def __dask_scheduler__(*args: Any, **kwargs: Any) -> Any:
-        """The scheduler where none is named: dask's threads."""
+    @property
+    def __dask_scheduler__(self) -> Any:
+        """The scheduler where none is named: dask's threads, the same object as that of dask's own collections."""
         from dask.threaded import get
 
-        return get(*args, **kwargs)
+        return get
 
     def _dask_graph(self: Any) -> _Graph:
         version = self._base.version

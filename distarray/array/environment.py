@@ -22,7 +22,7 @@ from distarray.sharding.spec import ShardingLike, parse_sharding
 from distarray.sharding.team import Team
 from distarray.types import DType, Shape
 
-__all__ = ["TeamLike", "check_device", "current_device", "current_team", "environment", "parse_pin", "use"]
+__all__ = ["TeamLike", "check_device", "current_device", "current_team", "environment", "forced_parts", "parse_pin", "use"]
 
 #: What creators take for ``team=``: a team, None (not distributed), or ``"current"``.
 TeamLike: TypeAlias = Team | Literal["current"] | None
@@ -34,6 +34,8 @@ _team.resolve_members = resolve_members
 
 #: What ``use`` says in this context: team and device, ``"current"`` and None where it says nothing.
 _used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environment", default=("current", None))
+#: What `distarray.testing.force_tiles` says: tiles per axis of every array that is made without a cut.
+forced_parts: ContextVar[int | None] = ContextVar("distarray tiles", default=None)
 _lock = threading.Lock()
 _process_environments: dict[str, Environment] = {}
 
@@ -71,7 +73,7 @@ def current_team() -> Team | None:
 
 def current_device() -> str:
     """The device of arrays that are made without saying where."""
-    return _used.get()[1] or config.get("device")  # type: ignore[no-any-return]  # a checked string
+    return _used.get()[1] or str(config.get("device"))
 
 
 @contextmanager
@@ -152,7 +154,8 @@ def parse_pin(
         If they do not fit the shape, the dtype or the team.
     """
     if sharding is None and layout is None:
-        return None
+        parts = forced_parts.get()
+        return None if parts is None else _skewed(shape, parts, env)
     if env.team is None:
         if sharding is not None:
             raise ValueError(f"sharding={sharding!r} needs a team, but team=None is not distributed")
@@ -161,6 +164,17 @@ def parse_pin(
         # A layout is part of a type that says the cut too: the one that host arrays get.
         sharding = _default_cut(shape, env.team)
     return parse_sharding(sharding, shape, env.team.mesh, dtype, layout)
+
+
+def _skewed(shape: Shape, parts: int, env: Environment) -> Sharding | None:
+    """A cut of every axis into `parts` tiles of sizes about 1 : 2 : 3 ..., in waves, so that any team will do."""
+    if not shape:
+        return None
+    team = Mesh() if env.team is None else env.team.mesh
+    waves = tuple(f"%{axis + 1}" for axis in range(len(shape)))
+    mesh = Mesh(team.names + waves, team.sizes + (parts,) * len(shape))
+    bounds = [tuple(n * i * (i + 1) // (parts * (parts + 1)) for i in range(parts + 1)) for n in shape]
+    return Sharding(mesh, tuple((wave,) for wave in waves), bounds=tuple(bounds))
 
 
 def _default_cut(shape: Shape, team: Team) -> tuple[tuple[str, ...] | None, ...]:

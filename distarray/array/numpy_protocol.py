@@ -168,12 +168,14 @@ def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str
     nbytes = sum(x.nbytes for x in arrays)
     if config.get("fallback") != "gather":
         raise NotSupportedError(
-            f"{name} is not implemented for DistArray; use distarray.map_blocks, or x.compute() ({format_nbytes(nbytes)}) for "
-            "a NumPy array"
+            f"{name} is not implemented for DistArray; use distarray.map_blocks, or x.compute() "
+            f"({format_nbytes(nbytes)}) for a NumPy array"
         )
     limit = config.get("fallback-max-bytes")
     if nbytes > limit:
-        raise MemoryError(f"{name}: gathering {format_nbytes(nbytes)} is above fallback-max-bytes = {format_nbytes(limit)}")
+        raise MemoryError(
+            f"{name}: gathering {format_nbytes(nbytes)} is above fallback-max-bytes = {format_nbytes(limit)}"
+        )
     frame = sys._getframe(3)
     site = (frame.f_code, frame.f_lasti)
     if site not in _warned:

@@ -218,10 +218,12 @@ class Operators:
 
     def __divmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
-            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
-        return elementwise.divmod(self, other)
+            return NotImplemented
+        quotient, remainder = elementwise.divmod(self, other)
+        return quotient, remainder
 
     def __rdivmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
-            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
-        return elementwise.divmod(other, self)
+            return NotImplemented
+        quotient, remainder = elementwise.divmod(other, self)
+        return quotient, remainder

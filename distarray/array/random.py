@@ -44,8 +44,8 @@ def default_rng(seed: Any = None) -> Generator:
 class Generator:
     """Random arrays, each drawn from the next stream of a seed.
 
-    The methods have the signatures of numpy's ``Generator`` plus ``team=``, ``device=`` and ``sharding=``. An element is
-    a function of the seed, the number of the call and its position: it does not depend on where it is made.
+    The methods have the signatures of numpy's ``Generator`` plus ``team=``, ``device=`` and ``sharding=``. An element
+    is a function of the seed, the number of the call and its position: it does not depend on where it is made.
 
     Notes
     -----

@@ -176,7 +176,8 @@ def _refuse(ufunc: str, node: Expr, other: Any, result: Expr) -> NoReturn:
         operand = other if type(other) in _SCALARS else np.empty((), getattr(other, "dtype", None))
         shape: Shape = ()
         if ufunc != "matmul":
-            getattr(np, ufunc)(np.ones(shape, node.dtype), operand, out=np.empty(shape, node.dtype), casting="same_kind")
+            # numpy's own error
+            getattr(np, ufunc)(np.ones(shape, node.dtype), operand, out=np.empty(shape, node.dtype))
         raise TypeError(
             f"Cannot cast ufunc {ufunc!r} output from {result.dtype!r} to {node.dtype!r} with casting rule 'same_kind'"
         )

@@ -17,7 +17,8 @@ import numpy as np
 
 from distarray.diagnostics.liveness import Liveness, liveness
 from distarray.execution import evaluate
-from distarray.execution.lower import Lowered, _Draft, lower
+from distarray.execution.drafts import Draft
+from distarray.execution.lower import Lowered, lower
 from distarray.execution.route import Want
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.planner.graph import Graph
@@ -173,7 +174,7 @@ def _traffic(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
     )
 
 
-def _task_wants(draft: _Draft) -> Iterator[list[Want]]:
+def _task_wants(draft: Draft) -> Iterator[list[Want]]:
     """What each task of a stage reads."""
     kind = draft.stage.kind
     if kind == "take":
@@ -198,7 +199,7 @@ def _n_elements(boxes: Iterable[Box]) -> int:
     return sum(map(size, union(boxes)))
 
 
-def _read(draft: _Draft, graph: Graph) -> int:
+def _read(draft: Draft, graph: Graph) -> int:
     total = 0
     for wants in _task_wants(draft):
         boxes: dict[tuple[int, int], list[Box]] = {}
@@ -213,7 +214,7 @@ def _read(draft: _Draft, graph: Graph) -> int:
     return total
 
 
-def _new_bytes(draft: _Draft, graph: Graph, arrived: dict[tuple[int, int, int], list[Box]]) -> int:
+def _new_bytes(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], list[Box]]) -> int:
     """Bytes that members need of others' tiles and have not received for an earlier stage; extends `arrived`."""
     needed: dict[tuple[int, int, int], list[Box]] = {}
     for wants in _task_wants(draft):
@@ -230,7 +231,7 @@ def _new_bytes(draft: _Draft, graph: Graph, arrived: dict[tuple[int, int, int], 
     return total
 
 
-def _combined_bytes(draft: _Draft, graph: Graph) -> int:
+def _combined_bytes(draft: Draft, graph: Graph) -> int:
     """Bytes of the partial results that must travel to be combined."""
     stage, loops = draft.stage, draft.loops
     total = 0
@@ -246,7 +247,7 @@ def _combined_bytes(draft: _Draft, graph: Graph) -> int:
 
 
 def _gathered(
-    draft: _Draft, graph: Graph, i: int, kept: Sequence[int], result: Sharding, ones: Sequence[int]
+    draft: Draft, graph: Graph, i: int, kept: Sequence[int], result: Sharding, ones: Sequence[int]
 ) -> int:
     members: dict[tuple[int, ...], set[int]] = {}
     sizes: dict[tuple[int, ...], int] = {}
@@ -266,7 +267,7 @@ def _nbytes(node: Expr) -> int:
     return node.nbytes
 
 
-def _written(draft: _Draft, graph: Graph) -> int:
+def _written(draft: Draft, graph: Graph) -> int:
     stage: Stage = draft.stage
     if stage.kind == "item":
         return 0

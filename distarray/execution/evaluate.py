@@ -22,15 +22,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Alias, DataNode
+from dask._task_spec import Alias, DataNode, Task, TaskRef
 
 from distarray import config
 from distarray.execution import counters
 from distarray.execution.backends import backend_for
 from distarray.execution.executors import ThreadExecutor
 from distarray.execution.inside import is_inside_task
-from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.interpret import interpret
+from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.memory import memory_limit, n_threads
 from distarray.execution.tasks import warnings_gathered
@@ -47,6 +47,7 @@ __all__ = [
     "blocks_of",
     "evaluate",
     "fetch",
+    "for_each_block",
     "graph_of",
     "place",
     "plan_cache_clear",
@@ -305,6 +306,8 @@ def _is_safe(node: Expr) -> bool:
     return (
         node.op.kind in _SAFE
         and not node.op.may_raise
+        # what is made from more than the index, as a file's elements are, may not be there
+        and (node.op.kind != "create" or node.op.repeatable)
         and (node.errstate is None or "raise" not in node.errstate)
         and not (node.op.name in ("pow", "power") and node.dtype.kind in "iu")
     )
@@ -514,3 +517,54 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         else:
             graph[key] = DataNode(key, ref)
     return name, graph, sharding
+
+
+def for_each_block(
+    node: Expr, function: Callable[..., Any], arguments: Callable[[tuple[tuple[int, int], ...]], tuple[Any, ...]]
+) -> None:
+    """Call a function with each block of a node where the block lies, and wait until all calls are over.
+
+    A pending node is computed for it and not kept: each block is freed as soon as the function has had it.
+
+    Parameters
+    ----------
+    function
+        Called as ``function(block, *arguments(box), device, member)``, box: (start, stop) per axis; more than once for
+        a block if its member is lost. It must not keep or write the block.
+    """
+    env = node.env
+    memo = node.memo
+    if memo is not None and memo.on_client:
+        (tile,) = memo.sharding.tiles()
+        function(memo.blocks[0], *arguments(memo.sharding.tile_box(node.shape, tile)), env.device, 0)
+        return
+    executor = executor_for(env)
+    run = f"{_process}-{next(_runs)}"
+    with nullcontext() if is_inside_task() else LOCK:
+        if memo is not None:
+            lowered, sharding, refs = Lowered(), memo.sharding, list(memo.blocks)
+        else:
+            for leaf in postorder([node]):
+                if leaf.memo is not None and leaf.memo.on_client:
+                    _place(leaf, env, executor)
+            plan, graph, _ = plan_of([node])
+            lowered = lower(plan, graph, env, run)
+            ((sharding, refs),) = lowered.outputs.values()
+            _count(lowered)
+        tasks, members, calls = dict(lowered.tasks), dict(lowered.members), []
+        for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs, strict=True)):
+            key = (f"dx-call-{run}", 0, number)
+            member = sharding.member(tile)
+            ref = TaskRef(getattr(ref, "key", ref)) if isinstance(ref, tuple) or hasattr(ref, "key") else ref
+            tasks[key] = Task(key, function, ref, *arguments(sharding.tile_box(node.shape, tile)), env.device, member)
+            members[key] = member
+            calls.append(key)
+        for c in counters.active:
+            c.tasks += len(calls)
+            c.by_class["call"] += len(calls)
+        if is_cluster(env):
+            found = executor.submit(tasks, members, calls)
+        else:
+            executor.submit(tasks, members, calls, lowered.after)
+            return
+    executor.wait(found.values())

@@ -12,6 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from distarray.execution import tasks
+from distarray.execution.drafts import Draft, Tile
 from distarray.execution.route import Arguments, Want
 from distarray.execution.tasks import StageSpec, TileSpec
 from distarray.expr.expr import Expr
@@ -20,12 +21,13 @@ from distarray.planner.propagation import Reading
 from distarray.sharding.boxes import Box, intersect
 
 if TYPE_CHECKING:
-    from distarray.execution.lower import _Draft, _Lowering
+    from distarray.execution.drafts import Drafting
+    from distarray.execution.stage_tasks import Lowering
 
 __all__ = ["first_pass", "second_pass"]
 
 
-def first_pass(low: _Lowering, draft: _Draft) -> None:
+def first_pass(low: Drafting, draft: Draft) -> None:
     """Say what every tile reads."""
     if draft.stage.kind == "take":
         _want_take(low, draft)
@@ -33,7 +35,7 @@ def first_pass(low: _Lowering, draft: _Draft) -> None:
         _want_put(low, draft)
 
 
-def second_pass(low: _Lowering, draft: _Draft) -> None:
+def second_pass(low: Lowering, draft: Draft) -> None:
     """Make the tasks."""
     if draft.stage.kind == "take":
         _lower_take(low, draft)
@@ -55,63 +57,61 @@ def _operand_box(r: Reading, box: Box) -> Box:
 # ------------------------------------------------------------------------------------------------------ reads
 
 
-def _source_boxes(low: _Lowering, r: Reading, view: Box) -> list[Box]:
+def _source_boxes(low: Drafting, r: Reading, view: Box) -> list[Box]:
     """The boxes of an operand's view that single source tiles hold: what each of them is asked for."""
-    at = low.located[low._source(r.node)]
+    at = low.located[low.source(r.node)]
     if at.on_client or at.create is not None:
         return [view]
     return [seen for _, _, seen in r.lens.fragments(view, at.boundaries)]
 
 
-def _want_take(low: _Lowering, draft: _Draft) -> None:
-    from distarray.execution.lower import _Tile
-
+def _want_take(low: Drafting, draft: Draft) -> None:
     x, *index = draft.readings
     draft.extra = []
     for number, (tile, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
         member = draft.sharding.member(tile)
         sources = []
         if all(box):
-            at = low.located[low._source(x.node)]
+            at = low.located[low.source(x.node)]
             views = _source_boxes(low, x, _operand_box(x, box))
             for view in views:
                 where = member
                 if len(views) > 1 and at.members:
                     where = at.members[at.number(x.lens.fragments(view, at.boundaries)[0][0])]
-                wants = [low.routes.want(low._source(x.node), x.lens, view, where)]
-                wants += [low.routes.want(low._source(r.node), r.lens, _operand_box(r, box), where) for r in index]
+                wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
+                wants += [low.routes.want(low.source(r.node), r.lens, _operand_box(r, box), where) for r in index]
                 sources.append((where, view, wants))
-        draft.tiles.append(_Tile(tile, number, box, member, []))
+        draft.tiles.append(Tile(tile, number, box, member, []))
         draft.extra.append(sources)
 
 
-def _lower_take(low: _Lowering, draft: _Draft) -> None:
+def _lower_take(low: Lowering, draft: Draft) -> None:
     stage = draft.stage
     i = stage.nodes[0]
     node = low.graph.nodes[i]
     at = low.located[i]
-    spec = low._shared(
+    spec = low.share(
         StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params)
     )
     for tile, sources in zip(draft.tiles, draft.extra, strict=True):
         if not sources:
-            at.refs[tile.number] = low._empty(tile, node.dtype)
+            at.refs[tile.number] = low.empty_tile(tile, node.dtype)
             continue
         shape = tuple(map(len, tile.box))
         parts: list[tuple[Any, int]] = []
         for where, view, wants in sources:
             args, record = _reads(low, draft, wants, where, shape)
             if len(sources) == 1:
-                key = low._emit("tile", "take", tasks.run_take, (spec, record, *args.given), where, tile.number)
+                key = low.emit("tile", "take", tasks.run_take, (spec, record, *args.given), where, tile.number)
             else:
                 loops = draft.readings[0].loops
                 start = tuple([
                     r.start - (0 if k is None else tile.box[k].start) for r, k in zip(view, loops, strict=True)
                 ])
-                key = low._emit(
+                key = low.emit(
                     "piece", "take-part", tasks.take_part, (spec, record, start, *args.given), where, tile.number
                 )
-            low._readers(key, args, draft, -1)
+            low.note_readers(key, args, draft, -1)
             parts.append((key, where))
         if len(sources) == 1:
             at.refs[tile.number] = parts[0][0]
@@ -119,18 +119,18 @@ def _lower_take(low: _Lowering, draft: _Draft) -> None:
         for ref, where in parts:
             low.routes.carry(ref, where, tile.member, shape, _size(shape) * node.dtype.itemsize // len(parts))
         record = TileSpec(tile.member, shape)
-        at.refs[tile.number] = low._emit(
+        at.refs[tile.number] = low.emit(
             "tile", "take", tasks.take_join, (spec, record, *[k for k, _ in parts]), tile.member, tile.number
         )
 
 
 def _reads(
-    low: _Lowering, draft: _Draft, wants: list[Want], member: int, shape: tuple[int, ...]
+    low: Lowering, draft: Draft, wants: list[Want], member: int, shape: tuple[int, ...]
 ) -> tuple[Arguments, TileSpec]:
     args = Arguments()
     found = [low.routes.parts(w, args) for w in wants]
     reads = tuple([
-        low._read(r, w.box, f, args) for r, w, f in zip(draft.readings, wants, found, strict=True)
+        low.read(r, w.box, f, args) for r, w, f in zip(draft.readings, wants, found, strict=True)
     ])
     return args, TileSpec(member, shape, generated=tuple(args.generated), reads=reads)
 
@@ -138,7 +138,7 @@ def _reads(
 # ----------------------------------------------------------------------------------------------------- writes
 
 
-def _value_readings(low: _Lowering, draft: _Draft) -> tuple[tuple[int, ...], list[Reading]]:
+def _value_readings(low: Drafting, draft: Draft) -> tuple[tuple[int, ...], list[Reading]]:
     """Extents of the loops of the values, and value and index operands broadcast to them."""
     node = low.graph.nodes[draft.stage.nodes[0]]
     axes, at, n_index = node.params[:3]
@@ -165,7 +165,7 @@ def _value_readings(low: _Lowering, draft: _Draft) -> tuple[tuple[int, ...], lis
     return extents, out
 
 
-def _want_put(low: _Lowering, draft: _Draft) -> None:
+def _want_put(low: Drafting, draft: Draft) -> None:
     node = low.graph.nodes[draft.stage.nodes[0]]
     axes, at, n_index = node.params[:3]
     extents, readings = _value_readings(low, draft)
@@ -195,22 +195,22 @@ def _want_put(low: _Lowering, draft: _Draft) -> None:
                 continue
             where = member
             if len(chunks) > 1 and value.sharding is not None:
-                source = low.located[low._source(value.node)]
+                source = low.located[low.source(value.node)]
                 where = source.members[source.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])]
-            wants = [low.routes.want(low._source(r.node), r.lens, tuple(box), where) for r in readings]
+            wants = [low.routes.want(low.source(r.node), r.lens, tuple(box), where) for r in readings]
             sources.append((where, tuple(box), wants))
         draft.extra.append((number, tile, frame, member, sources))
     draft.readings = readings
 
 
-def _lower_put(low: _Lowering, draft: _Draft) -> None:
+def _lower_put(low: Lowering, draft: Draft) -> None:
     stage = draft.stage
     i = stage.nodes[0]
     node = low.graph.nodes[i]
     below = low.located[draft.base]
     at = low.located[i]
-    low._inherit(at, below, {number for number, *_, sources in draft.extra if sources}, draft.inplace)
-    spec = low._shared(
+    low.inherit(at, below, {number for number, *_, sources in draft.extra if sources}, draft.inplace)
+    spec = low.share(
         StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params)
     )
     # All parts first: they may read the base, which may then be written in place.
@@ -221,8 +221,8 @@ def _lower_put(low: _Lowering, draft: _Draft) -> None:
             shape = tuple(map(len, box))
             args, record = _reads(low, draft, wants, where, shape)
             target = (frame, box)
-            key = low._emit("piece", "put-part", tasks.put_part, (spec, record, target, *args.given), where, number)
-            low._readers(key, args, draft, -1)
+            key = low.emit("piece", "put-part", tasks.put_part, (spec, record, target, *args.given), where, number)
+            low.note_readers(key, args, draft, -1)
             low.routes.carry(key, where, member, shape, _size(shape) * node.dtype.itemsize)
             parts.append(key)
         parts_of.append(parts)
@@ -230,11 +230,11 @@ def _lower_put(low: _Lowering, draft: _Draft) -> None:
         if not sources:
             continue
         inplace = draft.inplace and number not in below.shared
-        key = low._emit(
+        key = low.emit(
             "tile", "take_put", tasks.put_join, (spec, member, inplace, below.refs[number], *parts), member, number
         )
         if inplace:
-            low._wait_for_readers(key, below.refs[number])
+            low.wait_for_readers(key, below.refs[number])
         at.refs[number] = key
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.errors import NotSupportedError
-from distarray.execution import random_kernels
+from distarray.execution import file_kernels, random_kernels
 from distarray.execution.inside import inside_task
 from distarray.sharding.boxes import Box
 
@@ -155,6 +155,7 @@ CREATE: dict[str, Callable[[Any, Bounds, tuple[int, ...], DType, Params, Any], B
     "eye": _eye,
     "tri": _tri,
     **random_kernels.CREATE,
+    **file_kernels.CREATE,
 }
 
 # --------------------------------------------------------------------------------------------------- contractions

@@ -6,11 +6,12 @@ An element is a function of its position and the key, nothing else. Work goes th
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from distarray.sharding.boxes import runs
 
 __all__ = ["CREATE"]
 
@@ -67,7 +68,7 @@ def _created(values: Callable[[Any, Words, int, Any], Block]) -> Callable[..., B
         key: int = runtime
         done = 0
         with np.errstate(over="ignore"):
-            for start, length in _runs(box, shape):
+            for start, length in runs(box, shape):
                 for offset in range(0, length, SLICE):
                     n = min(SLICE, length - offset)
                     first = start + offset
@@ -78,23 +79,6 @@ def _created(values: Callable[[Any, Words, int, Any], Block]) -> Callable[..., B
         return backend.adopt(block)
 
     return kernel
-
-
-def _runs(box: Any, shape: tuple[int, ...]) -> Any:
-    """The box as runs of consecutive row-major indices: (first index, length), in order."""
-    extents = [hi - lo for lo, hi in box]
-    if 0 in extents:
-        return
-    strides = [prod(shape[a + 1 :]) for a in range(len(shape))]
-    # Trailing axes that are whole make one run with the axis before them.
-    inner = len(shape)
-    while inner > 0 and extents[inner - 1] == shape[inner - 1]:
-        inner -= 1
-    head = max(inner - 1, 0)
-    length = prod(extents[head:])
-    base = sum(box[a][0] * strides[a] for a in range(head, len(shape)))
-    for at in product(*(range(lo, hi) for lo, hi in box[:head])):
-        yield base + sum(i * s for i, s in zip(at, strides)), length
 
 
 #: As `kernels.CREATE`.

@@ -1,67 +1,165 @@
-"""dask.array: its arrays as ours and ours as its."""
+"""``dask.array``: its arrays as ours, and ours as its."""
 
 from __future__ import annotations
 
 import itertools
+import sys
+import uuid
+from collections.abc import Sequence
 from typing import Any
 
+import dask
 import numpy as np
+from dask._task_spec import Task, TaskRef
+from dask.base import get_scheduler
 
 from distarray.array.array import DistArray
-from distarray.array.conversion import asarray
-from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.array.conversion import reshard
+from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind_create, bind_put
-from distarray.expr.expr import Expr, source
-from distarray.expr.lens import Affine
-from distarray.ops.creation import EMPTY
+from distarray.execution import evaluate as evaluation
+from distarray.execution.backends import backend_for
+from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
+from distarray.types import DType, HostArray, Shape
 
 __all__ = ["from_dask", "to_dask_array"]
 
 
 def to_dask_array(x: DistArray) -> Any:
-    """A lazy ``dask.array`` of the values that `x` has now, one chunk per tile."""
+    """A lazy ``dask.array`` of the values that `x` has now, one chunk per tile; the same as ``x.to_dask_array()``."""
     return x.to_dask_array()
 
 
 def from_dask(
-    array: Any,
-    *,
-    team: TeamLike = "current",
-    device: str | None = None,
-    sharding: ShardingLike = None,
+    array: Any, *, team: TeamLike = "current", device: str | None = None, sharding: ShardingLike = None
 ) -> DistArray:
-    """An array of the chunks of a ``dask.array``, which dask computes now, chunk by chunk.
+    """An array of the chunks of a ``dask.array``.
+
+    Dask computes the chunks, at the call. On a cluster the call does not wait for them, and each goes to the member that
+    holds its tile; otherwise dask's own scheduler computes them into this process.
 
     Parameters
     ----------
     array
-        With known chunks.
+        Of known chunks, with numpy arrays in them.
+    team, device
+        Where the result is to live.
     sharding
-        The cut; the planner's choice by default, whatever the chunks were.
+        The cut. By default the chunks are the tiles, neighbours on one member.
 
     Raises
     ------
+    TypeError
+        If `array` is no ``dask.array``, or its chunks or elements are nothing that a DistArray can have.
     ValueError
-        If the extents of chunks are not known.
+        If the extents of chunks are not known, or a chunk turns out to be of another shape.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import distarray as dx
+    >>> dx.from_dask(da.arange(10, chunks=4)).sum().item()
+    45
     """
-    if any(np.isnan(n) for sizes in array.chunks for n in sizes):
+    if not (hasattr(array, "chunks") and hasattr(array, "__dask_keys__")):
+        raise TypeError(f"from_dask: {type(array).__name__} is no dask.array; dx.asarray takes host data")
+    shape = array.shape
+    if any(n != n for sizes in array.chunks for n in sizes):  # unknown extents are nan
         raise ValueError("from_dask: the chunk sizes are not known; call array.compute_chunk_sizes() first")
+    if type(array._meta) is not np.ndarray:
+        raise TypeError(
+            f"from_dask: the chunks are {type(array._meta).__name__}; map them to numpy arrays first, "
+            "array.map_blocks(numpy.asarray)"
+        )
     dtype = as_dtype(array.dtype)
     env = environment(team, device)
-    if array.ndim == 0:
-        return asarray(np.asarray(array.compute()), team=team, device=device)
-    pin = parse_pin(sharding, None, array.shape, dtype, env)
-    node: Expr = bind_create(EMPTY, tuple(array.shape), dtype, env, pin=pin)
-    bounds = [tuple(itertools.accumulate(sizes, initial=0)) for sizes in array.chunks]
-    import dask
+    cut = _sharding_of_chunks(array.chunks, env)
+    (array,) = dask.optimize(array)
+    found = _on_cluster(array, cut, env) if evaluation.is_cluster(env) else _in_process(array, cut, env)
+    node = Expr(SOURCE, (), shape, dtype, env)
+    # Dask may keep what it gave away, a persisted collection for example: never written in place.
+    node.memo = Stored(cut, found, exported=True)
+    x = DistArray._on(node)
+    return x if sharding is None else reshard(x, sharding)
 
-    places = list(itertools.product(*(range(len(sizes)) for sizes in array.chunks)))
-    chunks = dask.compute(*(array.blocks[at] for at in places))
-    for at, chunk in zip(places, chunks):
-        host = np.ascontiguousarray(chunk, dtype=dtype)
-        if host.size:
-            terms = tuple((axis, b[i], 1) for axis, (b, i) in enumerate(zip(bounds, at)))
-            node = bind_put(node, Affine(host.shape, terms), source(host, env))
-    return DistArray._on(node)
+
+def _sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment) -> Sharding:
+    """The cut whose tiles are the chunks, in row-major order, and empty tiles at the end of the axis that has most.
+
+    That axis is dealt out to the members in blocks of neighbours; chunks along the others follow each other on one.
+    """
+    mesh = env.team.mesh if env.team is not None else Mesh()
+    if all(len(sizes) == 1 for sizes in chunks):
+        return Sharding.whole(mesh, len(chunks))
+    longest = max(range(len(chunks)), key=lambda axis: len(chunks[axis]))
+    n_members = mesh.size
+    waves = [-(-len(sizes) // n_members) if axis == longest else len(sizes) for axis, sizes in enumerate(chunks)]
+    refined = mesh.with_waves(*waves)
+    names = refined.names[len(mesh.names) :]
+    axes = [(name, *reversed(mesh.names)) if axis == longest else (name,) for axis, name in enumerate(names)]
+    bounds = []
+    for axis, sizes in enumerate(chunks):
+        n_parts = waves[axis] * (n_members if axis == longest else 1)
+        known = tuple(itertools.accumulate(sizes, initial=0))
+        bounds.append(known + known[-1:] * (n_parts + 1 - len(known)))
+    return Sharding(refined, tuple(axes), bounds=tuple(bounds))
+
+
+def _keys(array: Any, cut: Sharding) -> list[Any]:
+    """The key of the chunk of each tile, row-major; None for the empty tiles that no chunk is behind."""
+    n_chunks = array.numblocks
+    return [
+        (array.name, *tile) if all(i < n for i, n in zip(tile, n_chunks)) else None for tile in cut.tiles()
+    ]
+
+
+def _in_process(array: Any, cut: Sharding, env: Environment) -> list[Any]:
+    keys = _keys(array, cut)
+    get = get_scheduler(collections=[array])
+    found = iter(get(array.__dask_graph__(), [key for key in keys if key is not None]))
+    blocks = []
+    for key, tile in zip(keys, cut.tiles()):
+        extents = cut.shard_shape(array.shape, tile)
+        member = cut.member(tile)
+        if key is None:
+            blocks.append(backend_for(env.device, member).empty(extents, array.dtype))
+            continue
+        chunk = next(found)
+        # One reference is this name's, one the argument's of getrefcount: a third is somebody's who may write to it.
+        is_ours = sys.getrefcount(chunk) <= 2
+        blocks.append(_block(chunk, extents, array.dtype, env.device, member, copy=not is_ours))
+    return blocks
+
+
+def _on_cluster(array: Any, cut: Sharding, env: Environment) -> list[Any]:
+    assert env.team is not None
+    client = env.team.client
+    chunks = client.persist(array)  # held until the tasks that read it are known to the scheduler
+    name = f"dx-from-dask-{uuid.uuid4().hex}"
+    tasks: dict[Any, Task] = {}
+    members: dict[Any, int] = {}
+    for number, (key, tile) in enumerate(zip(_keys(chunks, cut), cut.tiles())):
+        extents = cut.shard_shape(array.shape, tile)
+        member = cut.member(tile)
+        own = (name, 0, number)
+        ref = None if key is None else TaskRef(key)
+        tasks[own] = Task(own, _block, ref, extents, array.dtype, env.device, member)
+        members[own] = member
+    found = evaluation.executor_for(env).submit(tasks, members, list(tasks))
+    return [found[key] for key in tasks]
+
+
+def _block(chunk: Any, extents: Shape, dtype: DType, device: str, member: int, copy: bool = False) -> Any:
+    """A chunk as a block on its member: contiguous, of its own memory, of the promised shape and dtype."""
+    backend = backend_for(device, member)
+    if chunk is None:
+        return backend.empty(extents, dtype)
+    if np.shape(chunk) != tuple(extents):
+        raise ValueError(f"a chunk of the dask.array has shape {np.shape(chunk)}, but its chunks say {tuple(extents)}")
+    host: HostArray = np.asarray(chunk)
+    if copy or host.base is not None or host.dtype != dtype or not host.flags.c_contiguous or not host.flags.writeable:
+        host = np.array(host, dtype=dtype, order="C")
+    return backend.adopt(host)

@@ -1,56 +1,181 @@
-"""numpy's ``.npy`` files: blocks are read where they are needed and written in place into one file."""
+"""numpy's ``.npy`` files: each tile is read and written by its own task, in its own bytes of the file.
+
+Nothing goes through the client but the header. On a cluster all workers must see the file under the same path.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+import uuid
+from collections.abc import Callable
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
+from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.array.conversion import asarray, iter_blocks
+from distarray.array.conversion import asarray
+from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.dtypes import as_dtype
+from distarray.execution import evaluate as evaluation
+from distarray.execution.file_kernels import write_block
+from distarray.expr.expr import postorder
+from distarray.ops.files import FileRange, load_npy
+from distarray.sharding.layout import LayoutLike
+from distarray.sharding.spec import ShardingLike
+from distarray.types import DType, Shape
 
 __all__ = ["load", "save"]
 
+PathLike: TypeAlias = "str | os.PathLike[str]"
 
-def load(file: str | os.PathLike[str], mmap_mode: Literal["r"] | None = "r", **where: Any) -> DistArray:
-    """The array in a ``.npy`` file.
+_Header = tuple[Shape, bool, "np.dtype[Any]"]  # any dtype, also one that we refuse
+_READERS: dict[tuple[int, int], Callable[[BinaryIO], _Header]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def load(
+    file: PathLike,
+    mmap_mode: Literal["r", "c"] | None = None,
+    *,
+    team: TeamLike = "current",
+    device: str | None = None,
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """The array in a ``.npy`` file, of any byte order and either memory order.
+
+    Only the header is read here. The elements are read by the tasks that need them, each the part that it needs; the
+    file must not change before. An array that is held is read once if it fits in memory; ``x.persist()`` reads it now.
 
     Parameters
     ----------
     file
-        Path of the file.
+        Path of the file; on a cluster the same for all workers.
     mmap_mode
-        ``"r"``: the file is mapped and read when tasks read it; it must not change meanwhile. None: read now.
-    **where
-        ``team=``, ``device=``, ``sharding=``, ``layout=``, as for `asarray`.
+        As numpy's; it changes nothing, since files are never read whole.
+    team, device, sharding, layout
+        Where the array is to live and how it is cut, as for `asarray`.
+
+    Raises
+    ------
+    OSError
+        If there is no such file; when elements are computed, if it has changed.
+    ValueError
+        If it is no ``.npy`` file, or shorter than its header says.
+    TypeError
+        If its elements are objects, structures or text.
     """
-    host = np.load(file, mmap_mode=mmap_mode, allow_pickle=False)
-    if not isinstance(host, np.ndarray):
-        host.close()
-        raise ValueError(f"{os.fspath(file)!r} is no .npy file; load the members of an archive with numpy.load")
-    return asarray(host, **where)
-
-
-def save(file: str | os.PathLike[str], arr: Any) -> None:
-    """Write an array to a ``.npy`` file, block by block; no more than one block is in this process besides its own.
-
-    As numpy does, ``.npy`` is added to a name without it.
-    """
-    x = arr if isinstance(arr, DistArray) else asarray(arr)
-    path = os.fspath(file)
-    if not path.endswith(".npy"):
-        path += ".npy"
-    if not x.size:
-        np.save(path, x.compute())
-        return
-    # A file beside it, so that an array that was loaded from this path can be saved to it.
-    partial = path + ".part"
-    out = np.lib.format.open_memmap(partial, mode="w+", dtype=x.dtype, shape=x.shape)
+    if mmap_mode not in (None, "r", "c"):
+        raise ValueError(f"load: mmap_mode={mmap_mode!r} would write to the file; use dx.save(path, x)")
+    path = os.path.realpath(_path(file))
+    with open(path, "rb") as stream:
+        shape, fortran_order, stored = _header(stream, path)
+        offset = stream.tell()
+        found = os.fstat(stream.fileno())
     try:
-        for block in iter_blocks(x):
-            out[block.global_slices] = block.values
-        out.flush()
-    finally:
-        del out
-    os.replace(partial, path)
+        dtype = as_dtype(stored)
+    except TypeError as error:
+        raise TypeError(f"{path}: {error}") from None
+    nbytes = offset + int(np.prod(shape, dtype=object)) * stored.itemsize
+    if found.st_size < nbytes:
+        raise ValueError(f"{path} has {found.st_size} bytes, but an array of shape {shape} and {stored} needs {nbytes}")
+    env = environment(team, device)
+    where = FileRange(path, offset, stored.str, fortran_order, found.st_mtime_ns, found.st_size)
+    return DistArray._on(load_npy(shape, where, env, parse_pin(sharding, layout, shape, dtype, env)))
+
+
+def _header(stream: BinaryIO, path: str) -> _Header:
+    """Shape, memory order and dtype; leaves the stream at the first element."""
+    try:
+        version = np.lib.format.read_magic(stream)
+    except ValueError as error:
+        raise ValueError(f"{path} is no .npy file ({error}); numpy.load reads archives (.npz)") from None
+    reader = _READERS.get(version)
+    if reader is None:
+        # Version 3 is there for names of fields that are not latin-1.
+        raise TypeError(f"{path} is of version {version} of the format, which is for structures; they are not supported")
+    return reader(stream)
+
+
+def save(file: PathLike, arr: Any) -> str:
+    """Write an array to a ``.npy`` file, each tile from where it lies into its place in the file.
+
+    Computes the array. One that does not fit in memory is computed tile by tile while it is written. The file appears
+    under its name when it is complete, and not at all after a failure. Blocks of layout F make a file in Fortran order.
+
+    Parameters
+    ----------
+    file
+        Path of the file; as numpy does, ``.npy`` is added to a name without it. On a cluster it must mean the same file
+        to all workers.
+    arr
+        A DistArray, or what `asarray` takes.
+
+    Returns
+    -------
+    str
+        The path of the file.
+
+    Examples
+    --------
+    >>> import distarray as dx, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = dx.save(f"{folder}/squares.npy", dx.arange(4) ** 2)
+    ...     print(dx.load(path))
+    [0 1 4 9]
+    """
+    name = _path(file)
+    name = name if name.endswith(".npy") else name + ".npy"
+    # A link stays one, as when it is opened for writing.
+    path = os.path.realpath(name)
+    x = arr if isinstance(arr, DistArray) else asarray(arr)
+    fortran_order = x.layout == "F"
+    partial = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.part")
+    try:
+        offset = _create(partial, x.shape, x.dtype, fortran_order)
+        if x.size:
+            _write(x, partial, offset, fortran_order)
+        os.replace(partial, path)
+    except BaseException:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise
+    return name
+
+
+def _path(file: Any) -> str:
+    try:
+        path = os.fspath(file)
+    except TypeError:
+        raise TypeError(
+            f"{type(file).__name__} is no path: every task opens the file by itself; use numpy.load and numpy.save for "
+            "streams"
+        ) from None
+    return os.fsdecode(path)
+
+
+def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
+    """A file of the final size with the header of such an array; the offset of its first element."""
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": fortran_order,
+        "shape": shape,
+    }
+    with open(path, "xb") as stream:
+        # numpy takes a later version only for headers of 64 KiB, which structures alone can have.
+        np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[arg-type]  # its stubs want a text stream
+        offset = stream.tell()
+        stream.truncate(offset + int(np.prod(shape, dtype=object)) * dtype.itemsize)
+    return offset
+
+
+def _write(x: DistArray, path: str, offset: int, fortran_order: bool) -> None:
+    node = x.__dx_node__()
+    env = node.env
+    if node.memo is None and not (evaluation.streams(node) and not evaluation.is_small(postorder([node]), env)):
+        window.observe((node,))
+    shape = node.shape
+    evaluation.for_each_block(node, write_block, lambda box: (path, offset, shape, box, fortran_order))

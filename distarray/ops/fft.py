@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -93,8 +94,8 @@ def _steps(name: str, x: Array, s: Sequence[int] | None, axes: AxesLike) -> list
         count = node.ndim if s is None else len(s)
         chosen = tuple(range(node.ndim - count, node.ndim))
     else:
-        given = (axes,) if hasattr(axes, "__index__") else tuple(axes)  # type: ignore[arg-type]  # AxesLike, not None
-        chosen = tuple(normalize_axis(a, node.ndim) for a in given)  # type: ignore[arg-type]
+        given: Sequence[Any] = axes if isinstance(axes, Sequence) else (axes,)
+        chosen = tuple(normalize_axis(a, node.ndim) for a in given)
     lengths: Sequence[int | None] = [None] * len(chosen) if s is None else list(s)
     if len(lengths) != len(chosen):
         raise ValueError("Shape and axes have different lengths.")

@@ -8,8 +8,9 @@ through views; routes and pieces are made of boxes. Everything is exact: never a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import gcd
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from math import gcd, prod
 from typing import TypeAlias
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "local",
     "normalise",
     "relative",
+    "runs",
     "size",
     "union",
 ]
@@ -141,6 +143,26 @@ def relative(box: Box, frame: Box) -> tuple[slice, ...]:
         step = r.step // f.step if n > 1 else 1
         out.append(slice(lo, lo + (n - 1) * step + 1 if n else lo, step))
     return tuple(out)
+
+
+def runs(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """A box of ``(start, stop)`` per axis as runs of consecutive row-major indices: (first index, length), in order.
+
+    >>> list(runs(((1, 3), (0, 4)), (5, 4))), list(runs(((1, 3), (2, 4)), (5, 4)))
+    ([(4, 8)], [(6, 2), (10, 2)])
+    """
+    extents = [stop - start for start, stop in box]
+    if 0 in extents:
+        return
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    # Trailing axes that are whole make one run with the axis before them.
+    inner = len(shape)
+    while inner > 0 and extents[inner - 1] == shape[inner - 1]:
+        inner -= 1
+    head = max(inner - 1, 0)
+    base = sum([box[axis][0] * strides[axis] for axis in range(head, len(shape))])
+    for at in product(*(range(start, stop) for start, stop in box[:head])):
+        yield base + sum([i * step for i, step in zip(at, strides)]), prod(extents[head:])
 
 
 def _range_difference(a: range, b: range) -> list[range]:

@@ -5,5 +5,6 @@
 
 from distarray.execution.backends import no_host_copies
 from distarray.execution.counters import Counters, counting
+from distarray.testing.tiles import force_tiles
 
-__all__ = ["Counters", "counting", "no_host_copies"]
+__all__ = ["Counters", "counting", "force_tiles", "no_host_copies"]

@@ -453,12 +453,15 @@ def test_a_dask_graph_names_the_version_of_the_time_of_asking(make: Any) -> None
     lazy = dask.delayed(np.sum)(x)
     y = x + 1
     later = dask.delayed(np.sum)(y)
+    graph = x.__dask_graph__()
     x += 1
     x.persist()
     y[:] = 0
     y.persist()
     assert lazy.compute() == a.sum()
     assert later.compute() == (a + 1).sum()
+    values = [v for v in dask.get(graph, list(graph)) if isinstance(v, np.ndarray) and v.size]
+    np.testing.assert_array_equal(np.sort(np.concatenate(values)), a)
 
 
 def test_dask_persist_gives_an_array_and_changes_no_handle(make: Any) -> None:

@@ -1,0 +1,271 @@
+"""The first pass of lowering: how every stage is cut, where its results will lie, and what every tile reads.
+
+All reads of a plan are known before the first task is made, so that all that one member needs of a tile elsewhere
+travels in one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from distarray import config
+from distarray.execution.regions import runs
+from distarray.execution.route import Key, Leaf, Located, Routes, Want
+from distarray.execution.template import Template
+from distarray.expr.expr import Environment
+from distarray.expr.lens import Affine
+from distarray.planner.graph import Graph, reshape_groups
+from distarray.planner.plan import Plan, Stage
+from distarray.planner.propagation import (
+    Loops,
+    Reading,
+    combined_sharding,
+    reading,
+    resolve_cut,
+    result_sharding,
+    stage_loops,
+)
+from distarray.sharding.boxes import Box
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Draft", "Drafting", "Tile"]
+
+
+@dataclass(slots=True)
+class Tile:
+    """A tile between the two passes."""
+
+    index: tuple[int, ...]
+    number: int
+    box: Box
+    member: int
+    wants: list[Want]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A stage between the two passes."""
+
+    stage: Stage
+    loops: Loops
+    sharding: Sharding
+    readings: list[Reading]
+    tiles: list[Tile]
+    base: int = -1
+    base_tiles: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
+    inplace: bool = False
+    extra: Any = None  # what a family keeps between the passes
+
+
+class Drafting:
+    """State of one lowering, and its first pass. `stage_tasks.Lowering` adds the second."""
+
+    def __init__(
+        self, plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]
+    ) -> None:
+        self.plan = plan
+        self.graph = graph
+        self.env = env
+        self.inplace = inplace
+        self.has_overlap = config.get("overlap") == "always"
+        self.mesh = env.team.mesh if env.team is not None else Mesh((), ())
+        self.template = Template()
+        self.out = self.template.lowered
+        self.out.counts.update(tile=0, project=0, piece=0, combine=0)
+        self.located: dict[int, Located] = {}
+        self.several: dict[int, list[Located]] = {}
+        self.routes = Routes(self.located, self.emit_piece, env.device)
+        self._step = 0
+
+    def emit_piece(self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int) -> Key:
+        """Make the task of a piece; only the second pass does."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------- first pass
+
+    def first_pass(self) -> list[Draft]:
+        nodes = self.graph.nodes
+        for i, node in enumerate(nodes):
+            memo = node.memo
+            if memo is not None:
+                refs: list[Any] = [Leaf(i, k) for k in range(len(memo.blocks))]
+                self.located[i] = Located(memo.sharding, node.shape, node.dtype, refs, on_client=memo.on_client)
+            elif node.op.kind == "create":
+                # A created node is made wherever it is read; only as the base of a write, or when kept, it is stored
+                # too, under its own number.
+                self.located[~i] = Located(
+                    Sharding.whole(self.mesh, node.ndim), node.shape, node.dtype, [], create=node
+                )
+        return [self._draft(s) for s in self.plan.stages]
+
+    def source(self, i: int) -> int:
+        """Number under which a node is read."""
+        return ~i if ~i in self.located else i
+
+    def _lying(self, i: int) -> Sharding | None:
+        at = self.located[self.source(i)]
+        if at.create is not None:
+            return at.create.pin
+        return None if at.on_client else at.sharding
+
+    def _draft(self, stage: Stage) -> Draft:
+        nodes = self.graph.nodes
+        if stage.kind == "item":
+            return self._draft_item(stage)
+        loops = stage_loops(stage, nodes)
+        readings = [reading(a, loops, p, nodes, self._lying(a.node)) for p, a in enumerate(stage.reads)]
+        base = None
+        below = -1
+        if stage.write is not None:
+            put = nodes[stage.write[1]]
+            found = self.graph.operands[stage.write[1]][0]
+            assert found is not None
+            below = found
+            axes = tuple(range(len(loops.extents)))
+            base = Reading(below, put.runtime, axes, put.shape, self.located[below].sharding)
+        sharding = resolve_cut(stage.cut, loops, readings, nodes, base, self.mesh)
+        draft = Draft(stage, loops, sharding, readings, [], below)
+        self._place_results(draft)
+        draft.inplace = stage.write is not None and stage.write[1] in self.inplace
+        if self.has_overlap and any(r.node == draft.base for r in readings):
+            draft.inplace = False  # the border reads what the core would have overwritten
+        if stage.kind == "reshape":
+            self._reshape_tiles(draft)
+        elif stage.kind in ("take", "take_put"):
+            from distarray.execution import gather
+
+            gather.first_pass(self, draft)
+        else:
+            self._loop_tiles(draft)
+        return draft
+
+    def _place_results(self, draft: Draft) -> None:
+        """Sharding of what the stage makes; the references come in the second pass."""
+        stage, nodes = draft.stage, self.graph.nodes
+        for _, i in stage.stores:
+            self._locate(i, draft.sharding)
+        for c in stage.combines:
+            keepdims = bool(nodes[c.node].params[1])
+            self._locate(c.node, combined_sharding(draft.sharding, c.axes, keepdims=keepdims))
+        if stage.write is not None:
+            i = stage.write[1]
+            below = self.located[draft.base]
+            self._locate(i, below.sharding)
+        if stage.kind == "program":
+            return
+        i = stage.nodes[0]
+        node = nodes[i]
+        if stage.kind == "take_put":
+            found = self.graph.operands[i][0]
+            assert found is not None
+            draft.base = found
+            self._locate(i, self.located[found].sharding)
+            draft.inplace = i in self.inplace
+            return
+        if isinstance(node.dtype, tuple):
+            self.several[i] = [
+                Located(result_sharding(draft.sharding, axes), shape, dtype, [])  # type: ignore[arg-type]  # several results: shapes
+                for axes, shape, dtype in zip(draft.loops.results, node.shape, node.dtype, strict=True)
+            ]
+            self.located[i] = self.several[i][0]
+        else:
+            self._locate(i, result_sharding(draft.sharding, draft.loops.results[0]))
+
+    def _locate(self, i: int, sharding: Sharding) -> None:
+        node = self.graph.nodes[i]
+        at = Located(sharding, node.shape, node.dtype, [])
+        at.refs = [None] * sharding.n_tiles
+        self.located[i] = at
+
+    def _loop_tiles(self, draft: Draft) -> None:
+        bounds = draft.sharding.boundaries(draft.loops.extents)
+        for number, index in enumerate(draft.sharding.tiles()):
+            box = tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])
+            base_number = -1
+            member = draft.sharding.member(index)
+            if draft.base >= 0:
+                found = self._base_tile(draft, box)
+                if found is None:
+                    continue
+                draft.base_tiles.append(found)
+                base_number = found[1]
+                member = self.located[draft.base].members[base_number] if self.located[draft.base].members else 0
+            elif not all(box):
+                if draft.stage.kind == "program" and not draft.stage.stores:
+                    continue
+            wants = [
+                self.routes.want(
+                    self.source(r.node), r.lens, self._operand_box(r, box), member,
+                    private=base_number if draft.inplace and r.node == draft.base else -1,
+                )
+                for r in draft.readings
+            ]
+            draft.tiles.append(Tile(index, number, box, member, wants))
+
+    def _operand_box(self, r: Reading, box: Box) -> Box:
+        return tuple([range(n) if k is None else box[k] for k, n in zip(r.loops, r.lens.shape, strict=True)])
+
+    def _base_tile(self, draft: Draft, box: Box) -> tuple[tuple[int, ...], int] | None:
+        """The one tile of the base that a tile of a writing stage falls into; None for an empty one."""
+        if not all(box):
+            return None
+        assert draft.stage.write is not None
+        lens: Affine = self.graph.nodes[draft.stage.write[1]].runtime
+        at = self.located[draft.base]
+        fragments = lens.fragments(box, at.boundaries)
+        assert len(fragments) == 1, "the cut of a writing stage follows its base"
+        tile = fragments[0][0]
+        return tile, at.number(tile)
+
+    def _draft_item(self, stage: Stage) -> Draft:
+        i = stage.nodes[0]
+        which = self.graph.nodes[i].params[0]
+        assert isinstance(which, int)
+        self.located[i] = self.several[stage.reads[0].node][which]
+        return Draft(stage, Loops(()), self.located[i].sharding, [], [])
+
+    def _reshape_tiles(self, draft: Draft) -> None:
+        """A tile of the result is, in each group of axes, one run of elements: a few boxes of the source."""
+        node = self.graph.nodes[draft.stage.nodes[0]]
+        r = draft.readings[0]
+        old = r.lens.shape
+        groups = reshape_groups(old, node.shape)
+        bounds = draft.sharding.boundaries(node.shape)
+        runs_of_tile = []
+        for number, index in enumerate(draft.sharding.tiles()):
+            box = tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])
+            member = draft.sharding.member(index)
+            wants: list[Want] = []
+            places: list[tuple[tuple[slice, ...], tuple[int, ...]]] = []
+            extents: list[int] = []
+            per_group: list[list[tuple[slice, Box]]] = []
+            for source_axes, result_axes in groups:
+                lo, hi = 0, 1
+                inner = 1
+                for a in result_axes[1:]:
+                    inner *= node.shape[a]
+                if result_axes:
+                    first = box[result_axes[0]]
+                    lo, hi = first.start * inner, first.stop * inner
+                extents.append(hi - lo)
+                per_group.append(
+                    [
+                        (slice(start - lo, stop - lo), b)
+                        for start, stop, b in runs(lo, hi, tuple([old[a] for a in source_axes]))
+                    ]
+                )
+            for chosen in product(*per_group) if all(box) else ():
+                source: list[range] = [range(0)] * len(old)
+                for (source_axes, _), (_, b) in zip(groups, chosen, strict=True):
+                    for a, s in zip(source_axes, b, strict=True):
+                        source[a] = s
+                wants.append(self.routes.want(self.source(r.node), r.lens, tuple(source), member))
+                place = tuple([c[0] for c in chosen])
+                places.append((place, tuple([s.stop - s.start for s in place])))
+            runs_of_tile.append((tuple(extents), places))
+            draft.tiles.append(Tile(index, number, box, member, wants))
+        draft.extra = runs_of_tile

@@ -1,0 +1,495 @@
+"""The second pass of lowering: the tasks of every stage, in an order in which they can run.
+
+One method per family of stages; integer-array reads and writes are in `gather`. A tile of a program is divided into
+regions in which every operand is one slice of a block or piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from distarray.execution import gather, tasks
+from distarray.execution import program as programs
+from distarray.execution.backends import backend_for
+from distarray.execution.drafts import Draft, Drafting, Tile
+from distarray.execution.regions import count_regions, frame_of, is_within, n_elements, restrict, shifted
+from distarray.execution.route import Arguments, Key, Located, key_of
+from distarray.execution.tasks import Finish, Part, Read, Region, StageSpec, TileSpec
+from distarray.execution.template import Recipe
+from distarray.expr.lens import Affine
+from distarray.planner.plan import Combine, Instruction, Stage
+from distarray.planner.propagation import Loops, Reading
+from distarray.sharding.boxes import Box
+
+__all__ = ["Lowering"]
+
+#: Partial results that one combining task takes.
+FAN_IN = 8
+#: Regions of a tile beyond which an operand is put together instead.
+MAX_REGIONS = 64
+
+
+@lru_cache(maxsize=512)
+def _program(
+    n_reads: int,
+    instructions: tuple[Instruction, ...],
+    outputs: tuple[int, ...],
+    combines: tuple[tuple[int, str, tuple[int, ...], np.dtype[Any]], ...],
+) -> programs.Program:
+    """The executable program of a stage; programs keep their register schedules, so equal ones are shared."""
+    return programs.Program(
+        n_reads,
+        tuple([
+            programs.Instruction(
+                i.function, tuple([r if r >= 0 else programs.Scalar(-1 - r) for r in i.inputs]), i.dtype, i.params
+            )
+            for i in instructions
+        ]),
+        outputs,
+        tuple([programs.Reduction(*c) for c in combines]),
+    )
+
+
+class Lowering(Drafting):
+    """Makes the tasks of a plan."""
+
+    # ------------------------------------------------------------------------------------------------ tasks
+
+    def emit(
+        self, kind: str, name: str, function: Callable[..., Any], args: Sequence[Any], member: int, number: int = 0
+    ) -> Key:
+        recipes = self.template.recipes
+        key: Key = (f"dx-{name}", self._step, number)
+        if key in recipes:
+            key = (*key, len(recipes))
+        recipes[key] = Recipe(function, tuple(args))
+        self.out.members[key] = member
+        self.out.counts[kind] += 1
+        return key
+
+    def emit_piece(self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int) -> Key:
+        return self.emit("piece", name, function, args, member, len(self.template.recipes))
+
+    def _results(self, key: Key, n: int, member: int, number: int) -> list[Key]:
+        """The keys of the results of a task: itself, or one projection for each of several."""
+        if n == 1:
+            return [key]
+        return [
+            self.emit("project", f"item{i}", tasks.project, (i, key), member, number) for i in range(n)
+        ]
+
+    # ------------------------------------------------------------------------------------------ second pass
+
+    def second_pass(self, drafts: Sequence[Draft]) -> None:
+        for step, draft in enumerate(drafts):
+            self._step = self.routes.stage = step
+            kind = draft.stage.kind
+            if kind == "program":
+                self._lower_program(draft)
+            elif kind == "item":
+                pass  # located by the stage that made all results
+            elif kind == "reshape":
+                self._lower_reshape(draft)
+            elif kind in ("take", "take_put"):
+                gather.second_pass(self, draft)
+            else:
+                self._lower_kernel(draft)
+        for i in self.plan.outputs:
+            at = self.located[i]
+            self.out.outputs[i] = (at.sharding, at.refs)
+        self.out.transfers = self.routes.transfers
+        self.out.packed_bytes = self.routes.packed_bytes
+        for draft in drafts:
+            for tile in draft.tiles:
+                if all(tile.box):
+                    for i in draft.stage.nodes:
+                        self.out.kernels[self.graph.nodes[i].op.name, tile.index] += 1
+
+    def share(self, spec: StageSpec) -> StageSpec:
+        """The record that the tasks of the stage share, to be filled in for every run."""
+        self.template.specs.append((spec, self._step))
+        return spec
+
+    def _errstate(self, stage: Stage) -> tuple[str, ...] | None:
+        for i in stage.nodes:
+            state = self.graph.nodes[i].errstate
+            if state is not None:
+                return state
+        return None
+
+    def _finish(self, c: Combine, loops: Loops) -> Finish:
+        node = self.graph.nodes[c.node]
+        return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params[2:], loops.extents)
+
+    def _lower_program(self, draft: Draft) -> None:
+        stage, nodes, loops = draft.stage, self.graph.nodes, draft.loops
+        combines = tuple((c.register, c.monoid, c.axes, c.dtype) for c in stage.combines)
+        outputs = tuple(register for register, _ in stage.stores)
+        filled = -1
+        if stage.write is not None:
+            if stage.write[0] >= 0:
+                outputs += (stage.write[0],)
+            else:
+                filled = -1 - stage.write[0]
+        program = _program(len(stage.reads), stage.instructions, outputs, combines)
+        spec = self.share(StageSpec(
+            program,
+            (),
+            tuple(nodes[i].dtype for _, i in stage.stores),
+            tuple(self._finish(c, loops) for c in stage.combines),
+            stage.write is not None,
+            draft.sharding.layout,
+            self.env.device,
+            self._errstate(stage),
+            extents=loops.extents,
+            filled=filled,
+        ))
+        name = self._name(stage)
+        partials: list[dict[tuple[int, ...], list[tuple[Any, int]]]] = [{} for _ in stage.combines]
+        if stage.write is not None:
+            at, below = self.located[stage.write[1]], self.located[draft.base]
+            self.inherit(at, below, {number for _, number in draft.base_tiles}, draft.inplace)
+        if draft.inplace:
+            for tile in draft.tiles:
+                for want in tile.wants:
+                    self.routes.prepare(want)
+        in_one_tile = [
+            all(draft.sharding.parts[a] == 1 for a in c.axes) for c in stage.combines
+        ]
+        for t, tile in enumerate(draft.tiles):
+            if not all(tile.box):
+                for register, i in stage.stores:
+                    self.located[i].refs[tile.number] = self.empty_tile(tile, nodes[i].dtype)
+                continue
+            args = Arguments()
+            write = None
+            hazard = False
+            if stage.write is not None:
+                write, hazard = self._write(draft, t, tile, args)
+            reuse = self._reuse(draft, tile, args)
+            regions, assembled = self._regions(draft, tile, args)
+            finish: tuple[tuple[int, ...] | None, ...] = tuple(
+                self._combined_shape(c, tile) if alone else None
+                for c, alone in zip(stage.combines, in_one_tile, strict=True)
+            )
+            record = TileSpec(
+                tile.member, tuple(map(len, tile.box)), regions, assembled, tuple(args.generated), finish, write,
+                hazard, tuple([r.start for r in tile.box]), (), reuse,
+            )
+            key = self._emit_program(draft, spec, name, record, args, tile)
+            self.note_readers(key, args, draft, t)
+            for (_, i), arg in zip(stage.stores, reuse, strict=True):
+                if arg >= 0:
+                    self.wait_for_readers(key, self.located[self.inplace[i]].refs[tile.number])
+            n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
+            keys = self._results(key, n_results, tile.member, tile.number)
+            for k, (_, i) in enumerate(stage.stores):
+                self.located[i].refs[tile.number] = keys[k]
+            for k, c in enumerate(stage.combines):
+                index = self._combined_index(c, tile.index)
+                partials[k].setdefault(index, []).append((keys[len(stage.stores) + k], tile.member))
+            if stage.write is not None:
+                at.refs[draft.base_tiles[t][1]] = keys[-1]
+        for k, c in enumerate(stage.combines):
+            self._combine(c.node, spec.finishes[k], partials[k], finished=in_one_tile[k])
+        for _, i in stage.stores:
+            self._fill_empty(i)
+
+    def _emit_program(
+        self, draft: Draft, spec: StageSpec, name: str, record: TileSpec, args: Arguments, tile: Tile
+    ) -> Key:
+        """The task of a tile; two of them where its core is to run before what it needs from others has come."""
+        local = [r for r in record.regions if not any(p.arg in args.remote for p in r.operands)]
+        if (
+            not self.has_overlap or spec.finishes or record.assembled or not args.remote
+            or not local or len(local) == len(record.regions)
+        ):
+            return self.emit("tile", name, tasks.run_program, (spec, record, *args.given), tile.member, tile.number)
+        # The core: regions whose operands are all here. It is given None for what is still on its way.
+        core = [None if k in args.remote else a for k, a in enumerate(args.given)]
+        first = self.emit(
+            "tile", f"{name}-core", tasks.run_program,
+            (spec, replace(record, regions=tuple(local)), *core), tile.member, tile.number,
+        )
+        self.note_readers(first, args, draft, -1)
+        rest = tuple([r for r in record.regions if r not in local])
+        # generated operands are numbered after the given ones, to which the core's results are now added
+        n = len(args.given)
+        shifted = tuple([
+            r._replace(operands=tuple([p._replace(arg=p.arg + 1) if p.arg >= n else p for p in r.operands])) for r in rest
+        ])
+        border = replace(record, regions=shifted, into=n)
+        return self.emit(
+            "tile", f"{name}-border", tasks.run_program, (spec, border, *args.given, first), tile.member, tile.number
+        )
+
+    def inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
+        """A new version begins as the old one; tiles that it does not touch stay shared, unless the old one ends here."""
+        at.refs = list(below.refs)
+        at.on_client, at.members = below.on_client, below.members
+        at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
+        at.shared -= touched
+
+    def _name(self, stage: Stage) -> str:
+        nodes = self.graph.nodes
+        return nodes[stage.nodes[-1]].op.name if stage.nodes else stage.kind
+
+    def empty_tile(self, tile: Tile, dtype: np.dtype[Any]) -> Any:
+        return backend_for(self.env.device, tile.member).empty(tuple(map(len, tile.box)), dtype)
+
+    def _fill_empty(self, i: int) -> None:
+        """Tiles without elements have blocks too: made here, no task."""
+        at = self.located[i]
+        for number, tile in enumerate(at.sharding.tiles()):
+            if at.refs[number] is None:
+                shape = tuple(map(len, at.box(tile)))
+                assert 0 in shape, "every tile with elements has a task"
+                at.refs[number] = backend_for(self.env.device, at.members[number]).empty(shape, at.dtype)
+
+    def _regions(
+        self, draft: Draft, tile: Tile, args: Arguments
+    ) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
+        """Boxes of the tile in which every operand is one slice; operands for which that takes too many are assembled."""
+        found = [self.routes.parts(w, args) for w in tile.wants]
+        box = tile.box
+        start = tuple([r.start for r in box])
+        if all(len(f) == 1 for f in found):
+            operands = tuple([args.settle(f[0][0]) for f in found])
+            return (Region(None, tuple(map(len, box)), start, operands),), ()
+        cuts: list[set[int]] = [{r.start, r.stop} for r in box]
+        split = []
+        for f in found:
+            plain = len(f) > 1 and all(r.step == 1 for _, seen in f for r in seen)
+            split.append(plain)
+        n = count_regions(cuts, [f for f, s in zip(found, split, strict=True) if s])
+        if n > MAX_REGIONS:
+            split = [False] * len(found)
+        for f, s in zip(found, split, strict=True):
+            if s:
+                for _, seen in f:
+                    for a, r in enumerate(seen):
+                        cuts[a] |= {r.start, r.stop}
+        assembled: list[Read] = []
+        whole: dict[int, int] = {}
+        for p, (f, s) in enumerate(zip(found, split, strict=True)):
+            if len(f) > 1 and not s:
+                whole[p] = len(assembled)
+                assembled.append(self.read(draft.readings[p], tile.wants[p].box, f, args))
+        ordered = [sorted(c) for c in cuts]
+        first_assembled = len(args.given) + len(args.generated)
+        regions = []
+        for chosen in product(*[list(zip(c, c[1:], strict=False)) for c in ordered]):
+            part_box = tuple([range(a, b) for a, b in chosen])
+            operands_here = []
+            for p, f in enumerate(found):
+                lens = draft.readings[p].lens
+                if p in whole:
+                    part = Part(first_assembled + whole[p], -1, Affine.identity(tuple(map(len, box))))
+                    operands_here.append(part._replace(lens=part.lens.restricted(shifted(part_box, start), frame_of(box))))
+                    continue
+                for part, seen in f:
+                    if all(is_within(r, s) for r, s in zip(part_box, seen, strict=True)):
+                        inner = tuple([
+                            range(r.start - s.start, r.stop - s.start) for r, s in zip(part_box, seen, strict=True)
+                        ])
+                        operands_here.append(args.settle(part)._replace(lens=restrict(part.lens, inner)))
+                        break
+                else:
+                    raise AssertionError(f"no part of operand {p} covers {part_box} through {lens}")
+            place = tuple([slice(a - s, b - s) for (a, b), s in zip(chosen, start, strict=True)])
+            regions.append(
+                Region(place, tuple(map(len, part_box)), tuple([r.start for r in part_box]), tuple(operands_here))
+            )
+        return tuple(regions), tuple(assembled)
+
+    def read(self, r: Reading, box: Box, found: Sequence[tuple[Part, Box]], args: Arguments) -> Read:
+        dtype = self.graph.nodes[r.node].dtype
+        parts = tuple([args.settle(p) for p, _ in found])
+        if len(parts) == 1:
+            return Read(tuple(map(len, box)), dtype, parts, ((),))
+        places = tuple([
+            tuple([slice(s.start - b.start, s.stop - b.start, s.step) for s, b in zip(seen, box, strict=True)])
+            for _, seen in found
+        ])
+        return Read(tuple(map(len, box)), dtype, parts, places)
+
+    def _write(
+        self, draft: Draft, t: int, tile: Tile, args: Arguments
+    ) -> tuple[tuple[int, Affine, bool, bool], bool]:
+        assert draft.stage.write is not None
+        lens: Affine = self.graph.nodes[draft.stage.write[1]].runtime
+        below = self.located[draft.base]
+        base_tile, number = draft.base_tiles[t]
+        frame = below.box(base_tile)
+        arg = args.ref(below.refs[number])
+        here = lens.restricted(tile.box, frame)
+        image = lens.source_box(tile.box)
+        whole = all(len(i) == len(f) for i, f in zip(image, frame, strict=True))
+        hazard = draft.inplace and any(
+            r.node == draft.base and not (r.lens.terms == lens.terms and r.lens.shape == lens.shape)
+            for r in draft.readings
+        )
+        inplace = draft.inplace and number not in below.shared
+        return (arg, here, inplace, whole), hazard
+
+    def note_readers(self, key: Key, args: Arguments, draft: Draft, t: int) -> None:
+        for at in args.direct:
+            self.routes.readers.setdefault(at, []).append(key)
+        if draft.inplace and t >= 0 and draft.base_tiles[t][1] not in self.located[draft.base].shared:
+            self.wait_for_readers(key, self.located[draft.base].refs[draft.base_tiles[t][1]])
+
+    def wait_for_readers(self, key: Key, ref: Any) -> None:
+        waits = {k for k in self.routes.readers.get(key_of(ref), ()) if k != key}
+        if waits:
+            self.out.after.setdefault(key, set()).update(waits)
+
+    def _reuse(self, draft: Draft, tile: Tile, args: Arguments) -> tuple[int, ...]:
+        """For each stored result the argument whose block it takes over, or -1."""
+        out = []
+        for _, i in draft.stage.stores:
+            arg = -1
+            node = self.inplace.get(i)
+            if node is not None:
+                at = self.located[node]
+                if at.sharding == draft.sharding and not at.on_client and at.create is None:
+                    arg = args.ref(at.refs[tile.number])
+            out.append(arg)
+        return tuple(out)
+
+    def _combined_index(self, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
+        keepdims = bool(self.graph.nodes[c.node].params[1])
+        if keepdims:
+            return tuple([0 if a in c.axes else i for a, i in enumerate(index)])
+        return tuple([i for a, i in enumerate(index) if a not in c.axes])
+
+    def _combined_shape(self, c: Combine, tile: Tile) -> tuple[int, ...]:
+        keepdims = bool(self.graph.nodes[c.node].params[1])
+        if keepdims:
+            return tuple([1 if a in c.axes else len(r) for a, r in enumerate(tile.box)])
+        return tuple([len(r) for a, r in enumerate(tile.box) if a not in c.axes])
+
+    def _combine(
+        self, i: int, finish: Finish, partials: Mapping[tuple[int, ...], list[tuple[Any, int]]], *, finished: bool
+    ) -> None:
+        """A tree of combining tasks for each tile of the result, at the member that holds the tile."""
+        at = self.located[i]
+        for number, index in enumerate(at.sharding.tiles()):
+            member = at.members[number]
+            shape = tuple(map(len, at.box(index)))
+            parts = partials.get(index, [])
+            if not parts:
+                if 0 in shape:
+                    at.refs[number] = backend_for(self.env.device, member).empty(shape, at.dtype)
+                else:
+                    at.refs[number] = tasks.of_nothing(finish, shape, backend_for(self.env.device, member))
+                continue
+            if finished:
+                assert len(parts) == 1
+                at.refs[number] = parts[0][0]
+                continue
+            while True:
+                last = len(parts) <= FAN_IN
+                merged = []
+                for k in range(0, len(parts), FAN_IN):
+                    group = parts[k : k + FAN_IN]
+                    where = member if last else group[0][1]
+                    for ref, source in group:
+                        self.routes.carry(ref, source, where, shape, max(1, n_elements(shape)) * at.dtype.itemsize)
+                    key = self.emit(
+                        "combine", "combine", tasks.combine_partials,
+                        (finish, shape if last else None, self.env.device, where, *[ref for ref, _ in group]),
+                        where, number,
+                    )
+                    merged.append((key, where))
+                parts = merged
+                if last:
+                    break
+            at.refs[number] = parts[0][0]
+
+    def _lower_kernel(self, draft: Draft) -> None:
+        """Contractions and whole-block kernels: one task per tile of their loops."""
+        stage, nodes, loops = draft.stage, self.graph.nodes, draft.loops
+        i = stage.nodes[0]
+        node = nodes[i]
+        several = self.several.get(i)
+        dtypes = node.dtype if isinstance(node.dtype, tuple) else (node.dtype,)
+        contract = stage.kind == "contract"
+        finishes: tuple[Finish, ...] = ()
+        if contract:
+            monoid = "any" if node.dtype == np.bool_ else "sum"
+            finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
+        spec = self.share(StageSpec(
+            None, (), tuple(dtypes), finishes, False, (), self.env.device, node.errstate, (),
+            node.op.name, node.params, loops.extents,
+        ))
+        function = tasks.run_contract if contract else tasks.run_block
+        if stage.kind == "compress":
+            function = tasks.run_compress
+        for at in several or [self.located[i]]:
+            at.refs = [None] * at.sharding.n_tiles
+        partials: dict[tuple[int, ...], list[tuple[Any, int]]] = {}
+        alone = all(draft.sharding.parts[a] == 1 for a in loops.reduced)
+        for tile in draft.tiles:
+            result_boxes = [tuple([tile.box[a] for a in axes]) for axes in loops.results]
+            if all(not all(b) for b in result_boxes):
+                continue
+            if contract and loops.reduced and not all(tile.box) and not alone:
+                continue
+            args = Arguments()
+            found = [self.routes.parts(w, args) for w in tile.wants]
+            reads = tuple([
+                self.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)
+            ])
+            shape = tuple(map(len, result_boxes[0]))
+            record = TileSpec(
+                tile.member, shape, generated=tuple(args.generated), finish=(shape,) if contract else (), reads=reads,
+                offset=tuple([r.start for r in tile.box]),
+            )
+            key = self.emit("tile", node.op.name, function, (spec, record, *args.given), tile.member, tile.number)
+            for where in args.direct:
+                self.routes.readers.setdefault(where, []).append(key)
+            if contract and not alone:
+                index = tuple([tile.index[a] for a in loops.results[0]])
+                partials.setdefault(index, []).append((key, tile.member))
+                continue
+            keys = self._results(key, len(several) if several else 1, tile.member, tile.number)
+            for at, k, axes in zip(several or [self.located[i]], keys, loops.results, strict=True):
+                at.refs[at.number(tuple([tile.index[a] for a in axes]))] = k
+        if contract and not alone:
+            self._combine(i, finishes[0], partials, finished=False)
+        for k, at in enumerate(several or [self.located[i]]):
+            for number, index in enumerate(at.sharding.tiles()):
+                if at.refs[number] is None:
+                    shape = tuple(map(len, at.box(index)))
+                    backend = backend_for(self.env.device, at.members[number])
+                    at.refs[number] = backend.zeros(shape, dtypes[k])
+
+    def _lower_reshape(self, draft: Draft) -> None:
+        stage, nodes = draft.stage, self.graph.nodes
+        i = stage.nodes[0]
+        node = nodes[i]
+        at = self.located[i]
+        spec = self.share(StageSpec(None, (), (node.dtype,), device=self.env.device, name="reshape"))
+        for tile, (extents, places) in zip(draft.tiles, draft.extra, strict=True):
+            if not all(tile.box):
+                at.refs[tile.number] = self.empty_tile(tile, node.dtype)
+                continue
+            args = Arguments()
+            found = [self.routes.parts(w, args) for w in tile.wants]
+            reads = tuple([
+                self.read(draft.readings[0], w.box, f, args) for w, f in zip(tile.wants, found, strict=True)
+            ])
+            regions = tuple([Region(place, shape, (), ()) for place, shape in places])
+            record = TileSpec(
+                tile.member, tuple(map(len, tile.box)), regions, (), tuple(args.generated), reads=reads, offset=extents
+            )
+            key = self.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
+            for where in args.direct:
+                self.routes.readers.setdefault(where, []).append(key)
+            at.refs[tile.number] = key

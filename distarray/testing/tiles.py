@@ -1,0 +1,26 @@
+"""Small arrays in many tiles: the way to send a test suite for arrays down the distributed paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distarray.array.environment import forced_parts
+
+__all__ = ["force_tiles"]
+
+
+@contextmanager
+def force_tiles(n: int) -> Iterator[None]:
+    """Let every array that is made inside, and is not told its cut, lie in `n` tiles per axis.
+
+    The tiles are uneven (sizes about 1 : 2 : 3) and have explicit boundaries, and small arrays are not computed as one
+    block: what is tested is the planner, the tasks and the routes.
+    """
+    if n < 1:
+        raise ValueError(f"force_tiles: {n} tiles per axis are too few")
+    token = forced_parts.set(n)
+    try:
+        yield
+    finally:
+        forced_parts.reset(token)
