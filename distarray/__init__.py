@@ -408,6 +408,7 @@ def __getattr__(name: str) -> _Any:  # a module
 def __dir__() -> list[str]:
     return sorted(__all__)
 
+
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "__version__", "abs", "absolute", "acos", "acosh", "add",
     "all", "allclose", "amax", "amin", "angle", "any", "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh",

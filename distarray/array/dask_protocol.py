@@ -114,18 +114,37 @@ class Collection:
         """A lazy ``dask.array`` of the values that the array has now, one chunk per tile."""
         import dask.array as da
 
+        from dask._task_spec import Alias
+        from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
         graph = self._dask_graph()
         name, _, sharding = graph.filled()
-        chunks = tuple(
-            tuple(stop - start for start, stop in itertools.pairwise(bounds))
-            for bounds in sharding.boundaries(graph.node.shape)
+        node = graph.node
+        if node.memo is not None:
+            # Dask may hand the blocks on: they are not written in place from now on.
+            node.memo.exported = True
+        layers: dict[str, Any] = {graph.layer: graph}
+        chunks = []
+        kept = []
+        for bounds in sharding.boundaries(node.shape):
+            sizes = [stop - start for start, stop in itertools.pairwise(bounds)]
+            # Reductions of dask.array are not all made for empty chunks.
+            parts = [i for i, n in enumerate(sizes) if n] or [0]
+            kept.append(parts)
+            chunks.append(tuple(sizes[i] for i in parts))
+        chunk_name = f"{graph.layer}-chunks"
+        layers[chunk_name] = {
+            (chunk_name, *at): Alias((chunk_name, *at), target=(name, *tile))
+            for at, tile in zip(
+                itertools.product(*(range(len(parts)) for parts in kept)), itertools.product(*kept), strict=True
+            )
+        }
+        high = HighLevelGraph(
+            {key: MaterializedLayer(layer) for key, layer in layers.items()},
+            {graph.layer: set(), chunk_name: {graph.layer}},
         )
-        layers = self.__dask_graph__()
-        # dask.array finds its chunks in a layer of its own name.
-        layers.layers[name], layers.dependencies[name] = layers.layers.pop(graph.layer), set()
-        layers.dependencies.pop(graph.layer)
-        meta = np.empty((0,) * graph.node.ndim, graph.node.dtype)
-        return da.Array(layers, name, chunks, dtype=graph.node.dtype, meta=meta)
+        meta = np.empty((0,) * node.ndim, node.dtype)
+        return da.Array(high, chunk_name, tuple(chunks), dtype=node.dtype, meta=meta)
 
 
 def _nested(name: str, tile: tuple[int, ...], parts: Sequence[int]) -> list[Any]:

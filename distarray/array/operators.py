@@ -219,11 +219,11 @@ class Operators:
     def __divmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
             return NotImplemented
-        quotient, remainder = elementwise.divmod(self, other)
-        return quotient, remainder
+        made: tuple[DistArray, DistArray] = elementwise.divmod(self, other)
+        return made
 
     def __rdivmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
             return NotImplemented
-        quotient, remainder = elementwise.divmod(other, self)
-        return quotient, remainder
+        made: tuple[DistArray, DistArray] = elementwise.divmod(other, self)
+        return made

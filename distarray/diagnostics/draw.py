@@ -39,7 +39,9 @@ def _holders(sharding: Sharding, tile: Sequence[int]) -> str:
     """The members that hold a tile: ``0,4`` are replicas, ``0+4`` addends of one sum."""
     addends = _shortened(range(sharding.n_addends))
     return "+".join(
-        ".." if addend is None else ",".join(
+        ".."
+        if addend is None
+        else ",".join(
             ".." if member is None else str(member) for member in _shortened(sharding.members(tile, addend=addend))
         )
         for addend in addends
@@ -280,9 +282,7 @@ def _rectangle(
     )
 
 
-def _extents(
-    extents: Sequence[int], left: float, top: float, width: float, height: float, back: float
-) -> list[str]:
+def _extents(extents: Sequence[int], left: float, top: float, width: float, height: float, back: float) -> list[str]:
     """The extents beside the drawn axes."""
     texts = []
     if extents:

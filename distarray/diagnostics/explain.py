@@ -225,15 +225,31 @@ class Explanation:
         right = [0, *range(4, 11)]
         rows = [
             [
-                str(number), _named(s.operations), _shortened(s.cut), _tiles(s), str(s.tasks),
-                format_nbytes(s.read_bytes), format_nbytes(s.moved_bytes), str(s.messages),
-                format_nbytes(s.lower_bound_bytes), format_nbytes(s.written_bytes), format_nbytes(s.peak_bytes),
+                str(number),
+                _named(s.operations),
+                _shortened(s.cut),
+                _tiles(s),
+                str(s.tasks),
+                format_nbytes(s.read_bytes),
+                format_nbytes(s.moved_bytes),
+                str(s.messages),
+                format_nbytes(s.lower_bound_bytes),
+                format_nbytes(s.written_bytes),
+                format_nbytes(s.peak_bytes),
             ]
             for number, s in enumerate(self.stages)
         ]
         total = [
-            "", "total", "", "", str(self.tasks), format_nbytes(self.read_bytes), format_nbytes(self.moved_bytes),
-            str(self.messages), format_nbytes(self.lower_bound_bytes), format_nbytes(self.written_bytes),
+            "",
+            "total",
+            "",
+            "",
+            str(self.tasks),
+            format_nbytes(self.read_bytes),
+            format_nbytes(self.moved_bytes),
+            str(self.messages),
+            format_nbytes(self.lower_bound_bytes),
+            format_nbytes(self.written_bytes),
             format_nbytes(self.peak_bytes),
         ]
         lines = [s.line or "" for s in self.stages]
@@ -393,7 +409,11 @@ def _plain(targets: Sequence[Expr], operations: Sequence[str], env: Environment)
     else:
         why = "all results are there, nothing would run"
     return Explanation(
-        _environment(env), len(operations), (), _results(targets, targets, _notation), why,
+        _environment(env),
+        len(operations),
+        (),
+        _results(targets, targets, _notation),
+        why,
     )
 
 
@@ -401,9 +421,7 @@ def _environment(env: Environment) -> str:
     return f"{'this process' if env.team is None else env.team}, device {env.device!r}"
 
 
-def _planned(
-    targets: Sequence[Expr], operations: Sequence[str], env: Environment, rehearsal: Rehearsal
-) -> Explanation:
+def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environment, rehearsal: Rehearsal) -> Explanation:
     graph, lowered, memory = rehearsal.graph, rehearsal.lowered, rehearsal.memory
     tasks = Counter(key[1] for key in lowered.tasks)
 

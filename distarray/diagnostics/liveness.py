@@ -235,9 +235,7 @@ class _Walk:
         for a in args:
             if isinstance(a, TileSpec):
                 nbytes += sum(prod(stop - start for start, stop in g.box) * g.dtype.itemsize for g in a.generated)
-                nbytes += sum(
-                    prod(r.shape) * r.dtype.itemsize for r in (*a.assembled, *a.reads) if len(r.parts) > 1
-                )
+                nbytes += sum(prod(r.shape) * r.dtype.itemsize for r in (*a.assembled, *a.reads) if len(r.parts) > 1)
             elif self._is_cluster and isinstance(a, np.ndarray):
                 nbytes += a.nbytes
         return nbytes

@@ -246,9 +246,7 @@ def _combined_bytes(draft: Draft, graph: Graph) -> int:
     return total
 
 
-def _gathered(
-    draft: Draft, graph: Graph, i: int, kept: Sequence[int], result: Sharding, ones: Sequence[int]
-) -> int:
+def _gathered(draft: Draft, graph: Graph, i: int, kept: Sequence[int], result: Sharding, ones: Sequence[int]) -> int:
     members: dict[tuple[int, ...], set[int]] = {}
     sizes: dict[tuple[int, ...], int] = {}
     for tile in draft.tiles:

@@ -344,9 +344,7 @@ class StrictBackend:
         """One function by the standard's rules: no mixed dtypes, no scalars without an array."""
         xp, canonical = self.xp, numpy_name(name)
         known = [_numpy_dtype(x) for x in operands]
-        arrays = [
-            self._array(x, d) for x, d in zip(operands, loop_dtypes(canonical, tuple(known), dtype), strict=True)
-        ]
+        arrays = [self._array(x, d) for x, d in zip(operands, loop_dtypes(canonical, tuple(known), dtype), strict=True)]
         if canonical == "copy":
             return xp.asarray(arrays[0], copy=True)
         if canonical == "astype":

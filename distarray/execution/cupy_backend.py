@@ -473,9 +473,7 @@ def _elementwise_kernel(generated: Generated) -> Any:
 def _reduction_kernel(generated: Generated, monoid: str, state: DType) -> Any:
     combine, identity = _REDUCE[monoid]
     parameters = generated.parameters
-    declared = ", ".join(
-        f"const {_C_TYPE[d.name]} {name}" for d, name in zip(generated.types, parameters, strict=True)
-    )
+    declared = ", ".join(f"const {_C_TYPE[d.name]} {name}" for d, name in zip(generated.types, parameters, strict=True))
     accumulator = _C_TYPE[state.name]
     (value,) = generated.stored
     result = _cast(value, generated.stored_types[0], state)

@@ -64,9 +64,7 @@ class Draft:
 class Drafting:
     """State of one lowering, and its first pass. `stage_tasks.Lowering` adds the second."""
 
-    def __init__(
-        self, plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]
-    ) -> None:
+    def __init__(self, plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]) -> None:
         self.plan = plan
         self.graph = graph
         self.env = env
@@ -194,12 +192,14 @@ class Drafting:
                 draft.base_tiles.append(found)
                 base_number = found[1]
                 member = self.located[draft.base].members[base_number] if self.located[draft.base].members else 0
-            elif not all(box):
-                if draft.stage.kind == "program" and not draft.stage.stores:
-                    continue
+            elif not all(box) and draft.stage.kind == "program" and not draft.stage.stores:
+                continue
             wants = [
                 self.routes.want(
-                    self.source(r.node), r.lens, self._operand_box(r, box), member,
+                    self.source(r.node),
+                    r.lens,
+                    self._operand_box(r, box),
+                    member,
                     private=base_number if draft.inplace and r.node == draft.base else -1,
                 )
                 for r in draft.readings

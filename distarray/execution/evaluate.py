@@ -211,7 +211,8 @@ def _retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
 
 def _nbytes(node: Expr) -> int:
     if type(node.dtype) is tuple:
-        return sum(prod(s) * d.itemsize for s, d in zip(node.shape, node.dtype, strict=True))  # type: ignore[arg-type]  # several results
+        shapes: Any = node.shape  # one for each result
+        return sum(prod(s) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True))
     return node.nbytes
 
 
@@ -272,7 +273,7 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
 
 
 def _donated(order: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> set[int]:
-    """Memoised nodes whose blocks may be overwritten: nobody needs them after this evaluation, and nobody else has them."""
+    """Memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has them."""
     if not all(_is_safe(n) for n in order if n.memo is None):
         return set()
     free = {id(n) for n in order if n.memo is not None and not n.is_live and _is_unshared(n.memo)}
@@ -313,9 +314,7 @@ def _is_safe(node: Expr) -> bool:
     )
 
 
-def _inplace(
-    plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr]]
-) -> dict[int, int]:
+def _inplace(plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> dict[int, int]:
     """Results that may take over the blocks of a node that nobody reads afterwards: result -> that node.
 
     Writes take over their base, wherever it was made; other results the block of a donated operand.

@@ -1,7 +1,7 @@
 """Executors: what runs the tasks that `lower` makes.
 
-In process, `ThreadExecutor` walks the tasks in dependency order on a pool of threads, or inline where there is nothing to
-overlap; dask's own threaded scheduler costs ten times as much per task. On a cluster, `cluster.ClusterExecutor` hands
+In process, `ThreadExecutor` walks the tasks in dependency order on a pool of threads, or inline where there is
+nothing to overlap; dask's own threaded scheduler costs ten times as much per task. On a cluster, `cluster.ClusterExecutor` hands
 the same tasks to the workers. Both give bitwise equal results.
 """
 
@@ -123,7 +123,7 @@ class ThreadExecutor:
 
         try:
             while ready or running:
-                # Newest first, and no more than the threads: what was just made is still in cache, and memory stays low.
+                # Newest first, and few at a time: what was just made is still in cache, and memory stays low.
                 while ready and len(running) < self._size + 1:
                     start(ready.pop())
                 done, _ = wait(running, return_when=FIRST_COMPLETED)

@@ -48,7 +48,14 @@ def _load_npy(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: Any, par
 
 
 def write_block(
-    block: Block, path: str, offset: int, shape: tuple[int, ...], box: Bounds, fortran_order: bool, device: str, member: int
+    block: Block,
+    path: str,
+    offset: int,
+    shape: tuple[int, ...],
+    box: Bounds,
+    fortran_order: bool,
+    device: str,
+    member: int,
 ) -> None:
     """Write the block of a global box into its bytes of a file that is there already.
 
@@ -67,7 +74,7 @@ def write_block(
         # The same bytes, seen with the axes reversed.
         host, shape, box = host.T, shape[::-1], box[::-1]
     # Bytes: dates have no buffer of their own.
-    data = memoryview(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
+    data = memoryview(np.ascontiguousarray(host).reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
     itemsize = host.dtype.itemsize
     done = 0
     fd = os.open(path, os.O_WRONLY)

@@ -8,7 +8,7 @@ repeated indices the last one wins. Where all is at hand, one task does it.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 from distarray.execution import tasks
@@ -46,7 +46,8 @@ def second_pass(low: Lowering, draft: Draft) -> None:
 def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...], Box]]:
     bounds = sharding.boundaries(extents)
     return [
-        (index, tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])) for index in sharding.tiles()
+        (index, tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)]))
+        for index in sharding.tiles()
     ]
 
 
@@ -90,9 +91,7 @@ def _lower_take(low: Lowering, draft: Draft) -> None:
     i = stage.nodes[0]
     node = low.graph.nodes[i]
     at = low.located[i]
-    spec = low.share(
-        StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params)
-    )
+    spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params))
     for tile, sources in zip(draft.tiles, draft.extra, strict=True):
         if not sources:
             at.refs[tile.number] = low.empty_tile(tile, node.dtype)
@@ -105,9 +104,9 @@ def _lower_take(low: Lowering, draft: Draft) -> None:
                 key = low.emit("tile", "take", tasks.run_take, (spec, record, *args.given), where, tile.number)
             else:
                 loops = draft.readings[0].loops
-                start = tuple([
-                    r.start - (0 if k is None else tile.box[k].start) for r, k in zip(view, loops, strict=True)
-                ])
+                start = tuple(
+                    [r.start - (0 if k is None else tile.box[k].start) for r, k in zip(view, loops, strict=True)]
+                )
                 key = low.emit(
                     "piece", "take-part", tasks.take_part, (spec, record, start, *args.given), where, tile.number
                 )
@@ -129,9 +128,7 @@ def _reads(
 ) -> tuple[Arguments, TileSpec]:
     args = Arguments()
     found = [low.routes.parts(w, args) for w in wants]
-    reads = tuple([
-        low.read(r, w.box, f, args) for r, w, f in zip(draft.readings, wants, found, strict=True)
-    ])
+    reads = tuple([low.read(r, w.box, f, args) for r, w, f in zip(draft.readings, wants, found, strict=True)])
     return args, TileSpec(member, shape, generated=tuple(args.generated), reads=reads)
 
 
@@ -158,9 +155,7 @@ def _value_readings(low: Drafting, draft: Draft) -> tuple[tuple[int, ...], list[
         else:
             lens = r.lens.broadcast(tuple(lead))
             # the loops before and after the index loops are new axes of the index operand
-            lens = Affine(
-                extents, tuple([(None if a is None else a + at, s, t) for a, s, t in lens.terms])
-            )
+            lens = Affine(extents, tuple([(None if a is None else a + at, s, t) for a, s, t in lens.terms]))
         out.append(Reading(r.node, lens, tuple(range(len(extents))), r.shape, r.sharding))
     return extents, out
 
@@ -178,7 +173,7 @@ def _want_put(low: Drafting, draft: Draft) -> None:
         for b, (axis, start, step) in enumerate(value.lens.terms):
             if axis is not None and step == 1 and len(lying[b]) > 2 and not at < axis < at + n_index:
                 points = sorted({min(max(p - start, 0), extents[axis]) for p in lying[b]})
-                cuts[axis] = [range(p, q) for p, q in zip(points, points[1:], strict=False)]
+                cuts[axis] = [range(p, q) for p, q in pairwise(points)]
     chunks = [c for c in product(*cuts) if all(c)]
     rest = [a for a in range(len(below.shape)) if a not in axes]
     loop_of = {a: (k if k < at else k + n_index) for k, a in enumerate(rest)}
@@ -210,9 +205,7 @@ def _lower_put(low: Lowering, draft: Draft) -> None:
     below = low.located[draft.base]
     at = low.located[i]
     low.inherit(at, below, {number for number, *_, sources in draft.extra if sources}, draft.inplace)
-    spec = low.share(
-        StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params)
-    )
+    spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params))
     # All parts first: they may read the base, which may then be written in place.
     parts_of: list[list[Any]] = []
     for number, _, frame, member, sources in draft.extra:

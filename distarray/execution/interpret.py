@@ -110,9 +110,10 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
                     if not uses[r] and r in values and r != id(node):
                         del values[r]
     if events:
-        report([(kind, node.op.name) for kind, node in events], [
-            (node.op.name, node.origin) for _, node in events if node.origin is not None
-        ])
+        report(
+            [(kind, node.op.name) for kind, node in events],
+            [(node.op.name, node.origin) for _, node in events if node.origin is not None],
+        )
     result = {}
     for node in order:
         i = id(node)
@@ -120,7 +121,10 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
             value = values[i]
             owned = i in fresh or node.memo is not None
             if type(node.dtype) is not tuple and (
-                i in root or not owned or type(value) is not np.ndarray or not value.flags.c_contiguous
+                i in root
+                or not owned
+                or type(value) is not np.ndarray
+                or not value.flags.c_contiguous
                 or not value.flags.writeable
             ):
                 value = np.array(value, order="C")
@@ -170,9 +174,7 @@ def _step(
     return kernels.BLOCK[node.op.name](np, *blocks, params=params)
 
 
-def _map(
-    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]
-) -> Array:
+def _map(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]) -> Array:
     args: list[Any] = []
     dtypes: list[Any] = []
     for o in node.operands:
@@ -231,7 +233,7 @@ def _put(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[in
 
 
 def _reduce(node: Expr, block: Array, backend: Any) -> Array:
-    axes: tuple[int, ...] = node.params[0]  # type: ignore[assignment]  # set by bind_reduce
+    axes: tuple[int, ...] = node.params[0]  # set by bind_reduce
     accumulator = accumulator_dtype(node)
     monoid = MONOIDS[node.op.monoid]
     if 0 in block.shape:
@@ -244,4 +246,6 @@ def _reduce(node: Expr, block: Array, backend: Any) -> Array:
             block = np.ascontiguousarray(block)
         partial = monoid.partial(block, axes, accumulator)
     n = prod(block.shape[a] for a in axes)
-    return np.reshape(finish_reduction(node.op.name, node.op.monoid, partial, n, node.dtype, node.params[2:]), node.shape)
+    return np.reshape(
+        finish_reduction(node.op.name, node.op.monoid, partial, n, node.dtype, node.params[2:]), node.shape
+    )

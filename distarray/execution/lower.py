@@ -23,7 +23,9 @@ from distarray.planner.plan import Plan
 __all__ = ["Lowered", "Template", "lower"]
 
 
-def lower(plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int] = MappingProxyType({})) -> Lowered:
+def lower(
+    plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int] = MappingProxyType({})
+) -> Lowered:
     """Make the tasks of a plan for the nodes at hand.
 
     Parameters

@@ -33,11 +33,14 @@ def shifted(box: Box, start: Sequence[int]) -> Box:
 
 def restrict(lens: Affine, box: Box) -> Affine:
     """The part of a view that lies in `box`, from the same array."""
-    terms = tuple([
-        (None, start, 0) if axis is None
-        else (axis, start + step * box[axis].start, step if len(box[axis]) > 1 else 1)
-        for axis, start, step in lens.terms
-    ])
+    terms = tuple(
+        [
+            (None, start, 0)
+            if axis is None
+            else (axis, start + step * box[axis].start, step if len(box[axis]) > 1 else 1)
+            for axis, start, step in lens.terms
+        ]
+    )
     return Affine(tuple(map(len, box)), terms)
 
 
@@ -80,8 +83,7 @@ def runs(lo: int, hi: int, shape: tuple[int, ...]) -> list[tuple[int, int, Box]]
         descend(first, lo, min(hi, (first + 1) * inner))
     if whole_first < whole_last:
         out.append(
-            (whole_first * inner, whole_last * inner,
-             (range(whole_first, whole_last), *[range(n) for n in shape[1:]]))
+            (whole_first * inner, whole_last * inner, (range(whole_first, whole_last), *[range(n) for n in shape[1:]]))
         )
     if whole_last == last and last >= whole_first:
         descend(last, last * inner, hi)

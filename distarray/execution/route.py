@@ -171,7 +171,7 @@ class Routes:
     # ----------------------------------------------------------------------------------------- second pass
 
     def parts(self, want: Want, args: Arguments) -> list[tuple[Part, Box]]:
-        """Where the region is: parts of arguments and the operand boxes that they hold. Adds what is missing to `args`."""
+        """Where the region is: parts of arguments and the operand boxes that they hold; `args` grows as needed."""
         at = self._located[want.node]
         lens, box = want.lens, want.box
         if at.create is not None:
@@ -299,4 +299,3 @@ class Arguments:
     def settle(self, part: Part) -> Part:
         """The part with its final argument number: generated operands come after the given ones."""
         return part if part.arg >= 0 else part._replace(arg=len(self.given) - 1 - part.arg)
-

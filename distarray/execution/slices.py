@@ -55,9 +55,7 @@ def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array]
     shape = tuple(shape[axis] for axis in order)
     joined: list[int] = []
     for axis, n in enumerate(shape):
-        if axis and (
-            shape[axis - 1] == 1 or all(a.strides[axis - 1] == a.strides[axis] * n for a in arrays)
-        ):
+        if axis and (shape[axis - 1] == 1 or all(a.strides[axis - 1] == a.strides[axis] * n for a in arrays)):
             joined[-1] *= n
         else:
             joined.append(n)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,14 @@ def _program(
     """The executable program of a stage; programs keep their register schedules, so equal ones are shared."""
     return programs.Program(
         n_reads,
-        tuple([
-            programs.Instruction(
-                i.function, tuple([r if r >= 0 else programs.Scalar(-1 - r) for r in i.inputs]), i.dtype, i.params
-            )
-            for i in instructions
-        ]),
+        tuple(
+            [
+                programs.Instruction(
+                    i.function, tuple([r if r >= 0 else programs.Scalar(-1 - r) for r in i.inputs]), i.dtype, i.params
+                )
+                for i in instructions
+            ]
+        ),
         outputs,
         tuple([programs.Reduction(*c) for c in combines]),
     )
@@ -80,9 +82,7 @@ class Lowering(Drafting):
         """The keys of the results of a task: itself, or one projection for each of several."""
         if n == 1:
             return [key]
-        return [
-            self.emit("project", f"item{i}", tasks.project, (i, key), member, number) for i in range(n)
-        ]
+        return [self.emit("project", f"item{i}", tasks.project, (i, key), member, number) for i in range(n)]
 
     # ------------------------------------------------------------------------------------------ second pass
 
@@ -138,18 +138,20 @@ class Lowering(Drafting):
             else:
                 filled = -1 - stage.write[0]
         program = _program(len(stage.reads), stage.instructions, outputs, combines)
-        spec = self.share(StageSpec(
-            program,
-            (),
-            tuple(nodes[i].dtype for _, i in stage.stores),
-            tuple(self._finish(c, loops) for c in stage.combines),
-            stage.write is not None,
-            draft.sharding.layout,
-            self.env.device,
-            self._errstate(stage),
-            extents=loops.extents,
-            filled=filled,
-        ))
+        spec = self.share(
+            StageSpec(
+                program,
+                (),
+                tuple(nodes[i].dtype for _, i in stage.stores),
+                tuple(self._finish(c, loops) for c in stage.combines),
+                stage.write is not None,
+                draft.sharding.layout,
+                self.env.device,
+                self._errstate(stage),
+                extents=loops.extents,
+                filled=filled,
+            )
+        )
         name = self._name(stage)
         partials: list[dict[tuple[int, ...], list[tuple[Any, int]]]] = [{} for _ in stage.combines]
         if stage.write is not None:
@@ -159,12 +161,10 @@ class Lowering(Drafting):
             for tile in draft.tiles:
                 for want in tile.wants:
                     self.routes.prepare(want)
-        in_one_tile = [
-            all(draft.sharding.parts[a] == 1 for a in c.axes) for c in stage.combines
-        ]
+        in_one_tile = [all(draft.sharding.parts[a] == 1 for a in c.axes) for c in stage.combines]
         for t, tile in enumerate(draft.tiles):
             if not all(tile.box):
-                for register, i in stage.stores:
+                for _, i in stage.stores:
                     self.located[i].refs[tile.number] = self.empty_tile(tile, nodes[i].dtype)
                 continue
             args = Arguments()
@@ -179,8 +179,17 @@ class Lowering(Drafting):
                 for c, alone in zip(stage.combines, in_one_tile, strict=True)
             )
             record = TileSpec(
-                tile.member, tuple(map(len, tile.box)), regions, assembled, tuple(args.generated), finish, write,
-                hazard, tuple([r.start for r in tile.box]), (), reuse,
+                tile.member,
+                tuple(map(len, tile.box)),
+                regions,
+                assembled,
+                tuple(args.generated),
+                finish,
+                write,
+                hazard,
+                tuple([r.start for r in tile.box]),
+                (),
+                reuse,
             )
             key = self._emit_program(draft, spec, name, record, args, tile)
             self.note_readers(key, args, draft, t)
@@ -207,30 +216,41 @@ class Lowering(Drafting):
         """The task of a tile; two of them where its core is to run before what it needs from others has come."""
         local = [r for r in record.regions if not any(p.arg in args.remote for p in r.operands)]
         if (
-            not self.has_overlap or spec.finishes or record.assembled or not args.remote
-            or not local or len(local) == len(record.regions)
+            not self.has_overlap
+            or spec.finishes
+            or record.assembled
+            or not args.remote
+            or not local
+            or len(local) == len(record.regions)
         ):
             return self.emit("tile", name, tasks.run_program, (spec, record, *args.given), tile.member, tile.number)
         # The core: regions whose operands are all here. It is given None for what is still on its way.
         core = [None if k in args.remote else a for k, a in enumerate(args.given)]
         first = self.emit(
-            "tile", f"{name}-core", tasks.run_program,
-            (spec, replace(record, regions=tuple(local)), *core), tile.member, tile.number,
+            "tile",
+            f"{name}-core",
+            tasks.run_program,
+            (spec, replace(record, regions=tuple(local)), *core),
+            tile.member,
+            tile.number,
         )
         self.note_readers(first, args, draft, -1)
         rest = tuple([r for r in record.regions if r not in local])
         # generated operands are numbered after the given ones, to which the core's results are now added
         n = len(args.given)
-        shifted = tuple([
-            r._replace(operands=tuple([p._replace(arg=p.arg + 1) if p.arg >= n else p for p in r.operands])) for r in rest
-        ])
-        border = replace(record, regions=shifted, into=n)
+        moved = tuple(
+            [
+                r._replace(operands=tuple([p._replace(arg=p.arg + 1) if p.arg >= n else p for p in r.operands]))
+                for r in rest
+            ]
+        )
+        border = replace(record, regions=moved, into=n)
         return self.emit(
             "tile", f"{name}-border", tasks.run_program, (spec, border, *args.given, first), tile.member, tile.number
         )
 
     def inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
-        """A new version begins as the old one; tiles that it does not touch stay shared, unless the old one ends here."""
+        """A new version begins as the old one; tiles that it does not touch stay shared unless the old one ends."""
         at.refs = list(below.refs)
         at.on_client, at.members = below.on_client, below.members
         at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
@@ -252,10 +272,8 @@ class Lowering(Drafting):
                 assert 0 in shape, "every tile with elements has a task"
                 at.refs[number] = backend_for(self.env.device, at.members[number]).empty(shape, at.dtype)
 
-    def _regions(
-        self, draft: Draft, tile: Tile, args: Arguments
-    ) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
-        """Boxes of the tile in which every operand is one slice; operands for which that takes too many are assembled."""
+    def _regions(self, draft: Draft, tile: Tile, args: Arguments) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
+        """Boxes of the tile in which every operand is one slice; operands that need too many are assembled."""
         found = [self.routes.parts(w, args) for w in tile.wants]
         box = tile.box
         start = tuple([r.start for r in box])
@@ -284,20 +302,22 @@ class Lowering(Drafting):
         ordered = [sorted(c) for c in cuts]
         first_assembled = len(args.given) + len(args.generated)
         regions = []
-        for chosen in product(*[list(zip(c, c[1:], strict=False)) for c in ordered]):
+        for chosen in product(*[list(pairwise(c)) for c in ordered]):
             part_box = tuple([range(a, b) for a, b in chosen])
             operands_here = []
             for p, f in enumerate(found):
                 lens = draft.readings[p].lens
                 if p in whole:
                     part = Part(first_assembled + whole[p], -1, Affine.identity(tuple(map(len, box))))
-                    operands_here.append(part._replace(lens=part.lens.restricted(shifted(part_box, start), frame_of(box))))
+                    operands_here.append(
+                        part._replace(lens=part.lens.restricted(shifted(part_box, start), frame_of(box)))
+                    )
                     continue
                 for part, seen in f:
                     if all(is_within(r, s) for r, s in zip(part_box, seen, strict=True)):
-                        inner = tuple([
-                            range(r.start - s.start, r.stop - s.start) for r, s in zip(part_box, seen, strict=True)
-                        ])
+                        inner = tuple(
+                            [range(r.start - s.start, r.stop - s.start) for r, s in zip(part_box, seen, strict=True)]
+                        )
                         operands_here.append(args.settle(part)._replace(lens=restrict(part.lens, inner)))
                         break
                 else:
@@ -313,15 +333,15 @@ class Lowering(Drafting):
         parts = tuple([args.settle(p) for p, _ in found])
         if len(parts) == 1:
             return Read(tuple(map(len, box)), dtype, parts, ((),))
-        places = tuple([
-            tuple([slice(s.start - b.start, s.stop - b.start, s.step) for s, b in zip(seen, box, strict=True)])
-            for _, seen in found
-        ])
+        places = tuple(
+            [
+                tuple([slice(s.start - b.start, s.stop - b.start, s.step) for s, b in zip(seen, box, strict=True)])
+                for _, seen in found
+            ]
+        )
         return Read(tuple(map(len, box)), dtype, parts, places)
 
-    def _write(
-        self, draft: Draft, t: int, tile: Tile, args: Arguments
-    ) -> tuple[tuple[int, Affine, bool, bool], bool]:
+    def _write(self, draft: Draft, t: int, tile: Tile, args: Arguments) -> tuple[tuple[int, Affine, bool, bool], bool]:
         assert draft.stage.write is not None
         lens: Affine = self.graph.nodes[draft.stage.write[1]].runtime
         below = self.located[draft.base]
@@ -402,9 +422,12 @@ class Lowering(Drafting):
                     for ref, source in group:
                         self.routes.carry(ref, source, where, shape, max(1, n_elements(shape)) * at.dtype.itemsize)
                     key = self.emit(
-                        "combine", "combine", tasks.combine_partials,
+                        "combine",
+                        "combine",
+                        tasks.combine_partials,
                         (finish, shape if last else None, self.env.device, where, *[ref for ref, _ in group]),
-                        where, number,
+                        where,
+                        number,
                     )
                     merged.append((key, where))
                 parts = merged
@@ -424,10 +447,22 @@ class Lowering(Drafting):
         if contract:
             monoid = "any" if node.dtype == np.bool_ else "sum"
             finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
-        spec = self.share(StageSpec(
-            None, (), tuple(dtypes), finishes, False, (), self.env.device, node.errstate, (),
-            node.op.name, node.params, loops.extents,
-        ))
+        spec = self.share(
+            StageSpec(
+                None,
+                (),
+                tuple(dtypes),
+                finishes,
+                False,
+                (),
+                self.env.device,
+                node.errstate,
+                (),
+                node.op.name,
+                node.params,
+                loops.extents,
+            )
+        )
         function = tasks.run_contract if contract else tasks.run_block
         if stage.kind == "compress":
             function = tasks.run_compress
@@ -443,12 +478,16 @@ class Lowering(Drafting):
                 continue
             args = Arguments()
             found = [self.routes.parts(w, args) for w in tile.wants]
-            reads = tuple([
-                self.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)
-            ])
+            reads = tuple(
+                [self.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)]
+            )
             shape = tuple(map(len, result_boxes[0]))
             record = TileSpec(
-                tile.member, shape, generated=tuple(args.generated), finish=(shape,) if contract else (), reads=reads,
+                tile.member,
+                shape,
+                generated=tuple(args.generated),
+                finish=(shape,) if contract else (),
+                reads=reads,
                 offset=tuple([r.start for r in tile.box]),
             )
             key = self.emit("tile", node.op.name, function, (spec, record, *args.given), tile.member, tile.number)
@@ -463,12 +502,12 @@ class Lowering(Drafting):
                 at.refs[at.number(tuple([tile.index[a] for a in axes]))] = k
         if contract and not alone:
             self._combine(i, finishes[0], partials, finished=False)
-        for k, at in enumerate(several or [self.located[i]]):
-            for number, index in enumerate(at.sharding.tiles()):
+        # tiles without elements, and sums over no elements
+        for at, dtype in zip(several or [self.located[i]], dtypes, strict=True):
+            for number, tile_index in enumerate(at.sharding.tiles()):
                 if at.refs[number] is None:
-                    shape = tuple(map(len, at.box(index)))
-                    backend = backend_for(self.env.device, at.members[number])
-                    at.refs[number] = backend.zeros(shape, dtypes[k])
+                    shape = tuple(map(len, at.box(tile_index)))
+                    at.refs[number] = backend_for(self.env.device, at.members[number]).zeros(shape, dtype)
 
     def _lower_reshape(self, draft: Draft) -> None:
         stage, nodes = draft.stage, self.graph.nodes
@@ -482,9 +521,9 @@ class Lowering(Drafting):
                 continue
             args = Arguments()
             found = [self.routes.parts(w, args) for w in tile.wants]
-            reads = tuple([
-                self.read(draft.readings[0], w.box, f, args) for w, f in zip(tile.wants, found, strict=True)
-            ])
+            reads = tuple(
+                [self.read(draft.readings[0], w.box, f, args) for w, f in zip(tile.wants, found, strict=True)]
+            )
             regions = tuple([Region(place, shape, (), ()) for place, shape in places])
             record = TileSpec(
                 tile.member, tuple(map(len, tile.box)), regions, (), tuple(args.generated), reads=reads, offset=extents

@@ -139,7 +139,7 @@ class StageSpec:
     filled: int = -1
 
     @property
-    def modes(self) -> dict[str, str]:
+    def modes(self) -> dict[str, Any]:
         """numpy's floating-point state as `Program.run` takes it."""
         return dict(zip(_KINDS, self.errstate or _DEFAULT_MODES, strict=True))
 
@@ -210,7 +210,9 @@ def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]]) 
         (operation, `Origin`) of the operations that may have caused them.
     """
     for kind, function in dict.fromkeys(events):
-        here = next((w for w in where if w[0] == function or _same_function(w[0], function)), where[-1] if where else None)
+        here = next(
+            (w for w in where if w[0] == function or _same_function(w[0], function)), where[-1] if where else None
+        )
         text = f"{kind} encountered in {function}"
         if here is None:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -337,9 +339,7 @@ def _explained(run: Run) -> Run:
 
 
 def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
-    values = [
-        a if a is None else tuple(map(backend.adopt, a)) if type(a) is tuple else backend.adopt(a) for a in args
-    ]
+    values = [a if a is None else tuple(map(backend.adopt, a)) if type(a) is tuple else backend.adopt(a) for a in args]
     values += [generate(g, backend) for g in tile.generated]
     values += [r.assemble(values, backend) for r in tile.assembled]
     return values
@@ -367,10 +367,14 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     if tile.into >= 0:
         started = values[tile.into]
         started = list(started) if isinstance(started, tuple) else [started]
-    results: list[Any] = started[: len(stage.stores)] if started is not None else [
-        values[arg] if arg >= 0 else backend.empty(tile.shape, d, stage.layout)
-        for d, arg in zip(stage.stores, tile.reuse or (-1,) * len(stage.stores), strict=True)
-    ]
+    results: list[Any] = (
+        started[: len(stage.stores)]
+        if started is not None
+        else [
+            values[arg] if arg >= 0 else backend.empty(tile.shape, d, stage.layout)
+            for d, arg in zip(stage.stores, tile.reuse or (-1,) * len(stage.stores), strict=True)
+        ]
+    )
     outs = list(results)
     new_base = None
     copy_back = None
@@ -402,7 +406,14 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         place = region.place
         here = outs if place is None else [o[place] for o in outs]
         outcome = program.run(
-            inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents  # type: ignore[arg-type]  # literals
+            inputs,
+            stage.scalars,
+            region.shape,
+            here,
+            backend,
+            modes,
+            region.start,
+            stage.extents,
         )
         problems += outcome.events
         for k, partial in enumerate(outcome.partials):
@@ -433,16 +444,14 @@ def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: An
     if len(merged) == 1:
         return next(iter(merged.values()))
     kept = [a for a in range(len(tile.shape)) if a not in finish.axes]
-    first = next(iter(merged.values()))
+    first: Any = next(iter(merged.values()))  # an array, or a tuple of them
     several = isinstance(first, tuple)
     outs = []
     for k in range(len(first) if several else 1):
         sample = first[k] if several else first
-        out = backend.empty(
-            tuple(1 if a in finish.axes else n for a, n in enumerate(tile.shape)), sample.dtype
-        )
+        out = backend.empty(tuple(1 if a in finish.axes else n for a, n in enumerate(tile.shape)), sample.dtype)
         for cell, partial in merged.items():
-            block = partial[k] if several else partial
+            block: Any = partial[k] if several else partial  # type: ignore[index]
             where: list[slice] = [slice(None)] * len(tile.shape)
             for a, s in zip(kept, cell, strict=True):
                 where[a] = slice(s - tile.offset[a], s - tile.offset[a] + extents[cell][a])
@@ -544,16 +553,18 @@ def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: A
 def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
     """A result tile from what each source tile had of it."""
     backend = backend_for(stage.device, tile.member)
-    return kernels.take_join(backend, tile.shape, stage.stores[0], [tuple(map(backend.adopt, p)) for p in parts], stage.params)
+    return kernels.take_join(
+        backend, tile.shape, stage.stores[0], [tuple(map(backend.adopt, p)) for p in parts], stage.params
+    )
 
 
 @_explained
-def put_part(stage: StageSpec, tile: TileSpec, box: Box, *args: Any) -> Any:
-    """What one tile of values writes into one tile of the base: (index arrays in the tile, values), in order."""
+def put_part(stage: StageSpec, tile: TileSpec, boxes: tuple[Box, Box], *args: Any) -> Any:
+    """What one tile of values writes into one tile of the base, in order; `boxes` are those of the base and the values."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     value, *index = [r.assemble(values, backend) for r in tile.reads]
-    return kernels.put_part(backend.xp, value, index, box, stage.params)
+    return kernels.put_part(backend.xp, value, index, boxes, stage.params)
 
 
 @_explained
@@ -574,5 +585,3 @@ def run_compress(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
     return kernels.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset))
-
-

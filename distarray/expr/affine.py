@@ -268,9 +268,7 @@ class Affine:
                 terms.append((axis, first, step * r.step // f.step if len(r) > 1 else 1))
         return Affine(shape, tuple(terms))
 
-    def fragments(
-        self, view_box: Box, boundaries: Sequence[Sequence[int]]
-    ) -> list[tuple[tuple[int, ...], Box, Box]]:
+    def fragments(self, view_box: Box, boundaries: Sequence[Sequence[int]]) -> list[tuple[tuple[int, ...], Box, Box]]:
         """A box of the view, split by the tiles of the source.
 
         Parameters

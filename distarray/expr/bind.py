@@ -152,9 +152,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
             clash = True
         nodes.append(node)
     if clash:
-        listed = ", ".join(
-            f"operand {i} in {n.env}" for i, n in enumerate(nodes) if type(n) is Expr
-        )
+        listed = ", ".join(f"operand {i} in {n.env}" for i, n in enumerate(nodes) if type(n) is Expr)
         raise EnvironmentMismatchError(
             f"{name}: operands live in different environments ({listed}); move one with x.to_team(...) or "
             "x.to_device(...)"
@@ -258,7 +256,7 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
     OverflowError
         If a Python integer does not fit the integer dtype that it meets, as in numpy.
     """
-    key_parts: list[Hashable] = [op.name, params]
+    key_parts: list[Any] = [op.name, params]  # hashable
     cacheable = True
     for a in args:
         kind = type(a)
@@ -379,9 +377,7 @@ def bind_reduce(
     node = operands.nodes[0]
     assert type(node) is Expr
     gone = set(axes)
-    shape = tuple(
-        1 if i in gone else n for i, n in enumerate(node.shape) if keepdims or i not in gone
-    )
+    shape = tuple(1 if i in gone else n for i, n in enumerate(node.shape) if keepdims or i not in gone)
     return bind(op, (), shape, dtype, (axes, keepdims, *params), None, operands)
 
 

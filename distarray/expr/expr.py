@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeAlias
-
-
 
 from distarray.expr.op import Op, declare
 from distarray.sharding.mesh import Mesh
@@ -179,7 +176,7 @@ class Expr:
         shape: tuple[int, ...],
         dtype: Any,  # np.dtype, or a tuple of them for several results
         env: Environment,
-        params: tuple[Hashable, ...] = (),
+        params: tuple[Any, ...] = (),  # hashable; each family's own
         runtime: Any = None,  # each family's own
         pin: Sharding | None = None,
         origin: Origin | None = None,
@@ -283,5 +280,3 @@ def postorder(targets: Iterable[Expr]) -> list[Expr]:
             if type(o) is Expr and id(o) not in seen:
                 stack.append((o, False))
     return order
-
-

@@ -94,9 +94,7 @@ class Advanced:
     @property
     def axes(self) -> tuple[int, ...]:
         """The axes of the basic view that arrays run over, masks with all of theirs."""
-        return tuple(
-            axis + i for axis, array in self.arrays for i in range(len(array.shape) if _is_mask(array) else 1)
-        )
+        return tuple(axis + i for axis, array in self.arrays for i in range(len(array.shape) if _is_mask(array) else 1))
 
     @property
     def shape(self) -> tuple[int, ...] | None:

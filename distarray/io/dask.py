@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +78,6 @@ def from_dask(
     dtype = as_dtype(array.dtype)
     env = environment(team, device)
     cut = _sharding_of_chunks(array.chunks, env)
-    (array,) = dask.optimize(array)
     found = _on_cluster(array, cut, env) if evaluation.is_cluster(env) else _in_process(array, cut, env)
     node = Expr(SOURCE, (), shape, dtype, env)
     # Dask may keep what it gave away, a persisted collection for example: never written in place.
@@ -96,13 +96,15 @@ def _sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment) -> Sh
         return Sharding.whole(mesh, len(chunks))
     longest = max(range(len(chunks)), key=lambda axis: len(chunks[axis]))
     n_members = mesh.size
-    waves = [-(-len(sizes) // n_members) if axis == longest else len(sizes) for axis, sizes in enumerate(chunks)]
-    refined = mesh.with_waves(*waves)
-    names = refined.names[len(mesh.names) :]
-    axes = [(name, *reversed(mesh.names)) if axis == longest else (name,) for axis, name in enumerate(names)]
+    n_waves = [-(-len(sizes) // n_members) if axis == longest else len(sizes) for axis, sizes in enumerate(chunks)]
+    refined = mesh.with_waves(*(n for n in n_waves if n > 1))
+    names = iter(refined.names[len(mesh.names) :])
+    axes = []
     bounds = []
     for axis, sizes in enumerate(chunks):
-        n_parts = waves[axis] * (n_members if axis == longest else 1)
+        waves = (next(names),) if n_waves[axis] > 1 else ()
+        axes.append((*waves, *reversed(mesh.names)) if axis == longest else waves)
+        n_parts = n_waves[axis] * (n_members if axis == longest else 1)
         known = tuple(itertools.accumulate(sizes, initial=0))
         bounds.append(known + known[-1:] * (n_parts + 1 - len(known)))
     return Sharding(refined, tuple(axes), bounds=tuple(bounds))
@@ -117,9 +119,10 @@ def _keys(array: Any, cut: Sharding) -> list[Any]:
 
 
 def _in_process(array: Any, cut: Sharding, env: Environment) -> list[Any]:
+    (array,) = dask.optimize(array)
     keys = _keys(array, cut)
     get = get_scheduler(collections=[array])
-    found = iter(get(array.__dask_graph__(), [key for key in keys if key is not None]))
+    found = deque(get(array.__dask_graph__(), [key for key in keys if key is not None]))
     blocks = []
     for key, tile in zip(keys, cut.tiles()):
         extents = cut.shard_shape(array.shape, tile)
@@ -127,7 +130,7 @@ def _in_process(array: Any, cut: Sharding, env: Environment) -> list[Any]:
         if key is None:
             blocks.append(backend_for(env.device, member).empty(extents, array.dtype))
             continue
-        chunk = next(found)
+        chunk = found.popleft()
         # One reference is this name's, one the argument's of getrefcount: a third is somebody's who may write to it.
         is_ours = sys.getrefcount(chunk) <= 2
         blocks.append(_block(chunk, extents, array.dtype, env.device, member, copy=not is_ours))

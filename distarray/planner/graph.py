@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine, touched
@@ -130,9 +131,7 @@ def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -
             elif sharding.is_regular:
                 key.append((node.shape, node.dtype, sharding))
             else:
-                free = tuple(
-                    -1 if b is not None else n for n, b in zip(node.shape, sharding.bounds, strict=True)
-                )
+                free = tuple(-1 if b is not None else n for n, b in zip(node.shape, sharding.bounds, strict=True))
                 key.append((free, node.dtype, sharding.axes, sharding.mesh, sharding.layout))
             continue
         refs = tuple(number[id(o)] if type(o) is Expr else None for o in node.operands)
@@ -146,8 +145,7 @@ def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -
                 pattern: Hashable = len(shape)
             else:
                 pattern = (len(shape),) + tuple(
-                    None if type(o) is not Expr or o.shape == shape
-                    else tuple(n if n <= 1 else 2 for n in o.shape)
+                    None if type(o) is not Expr or o.shape == shape else tuple(n if n <= 1 else 2 for n in o.shape)
                     for o in node.operands
                 )
             key.append((node.op.name, refs, node.dtype, node.params, scalars, pattern, node.pin, node.errstate))
@@ -161,8 +159,8 @@ def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -
             lying = lies[inner]
             value = node.operands[1]
             if type(value) is Expr:
-                spread: Hashable = None if value.shape == node.runtime.shape else tuple(
-                    n if n <= 1 else 2 for n in value.shape
+                spread: Any = (
+                    None if value.shape == node.runtime.shape else tuple(n if n <= 1 else 2 for n in value.shape)
                 )
             else:
                 spread = type(value)

@@ -133,7 +133,7 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
 
 def _contract_loops(node: Expr) -> Loops:
     inputs: tuple[tuple[int, ...], ...]
-    inputs, result = node.params[:2]  # type: ignore[assignment]  # set by ops.contractions
+    inputs, result = node.params[:2]  # set by ops.contractions
     extents: dict[int, int] = {}
     for labels, o in zip(inputs, node.operands, strict=True):
         assert type(o) is Expr
@@ -172,7 +172,7 @@ def _rule_loops(node: Expr) -> Loops:
 
 def _take_loops(node: Expr) -> Loops:
     axes: tuple[int, ...]
-    axes, at, n_index = node.params[:3]  # type: ignore[assignment]  # set by ops.indexing
+    axes, at, n_index = node.params[:3]  # set by ops.indexing
     x = node.operands[0]
     assert type(x) is Expr
     rest = [a for a in range(x.ndim) if a not in axes]
@@ -184,15 +184,13 @@ def _take_loops(node: Expr) -> Loops:
     for o in node.operands[1:]:
         assert type(o) is Expr
         shift = n_index - o.ndim
-        operands.append(tuple(
-            at + shift + i if n == node.shape[at + shift + i] else None for i, n in enumerate(o.shape)
-        ))
+        operands.append(
+            tuple(at + shift + i if n == node.shape[at + shift + i] else None for i, n in enumerate(o.shape))
+        )
     return Loops(node.shape, frozenset(), (tuple(range(node.ndim)),), (), tuple(operands))
 
 
-def reading(
-    access: Access, loops: Loops, position: int, nodes: Sequence[Expr], sharding: Sharding | None
-) -> Reading:
+def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], sharding: Sharding | None) -> Reading:
     """The lens of one operand for the nodes at hand."""
     source = nodes[access.node]
     lens = Affine.identity(source.shape)
@@ -296,9 +294,7 @@ def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bo
 
 def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
     """The type of a result whose axes run over these loops."""
-    return Sharding(
-        sharding.mesh, tuple(sharding.axes[a] for a in axes), (), tuple(sharding.bounds[a] for a in axes)
-    )
+    return Sharding(sharding.mesh, tuple(sharding.axes[a] for a in axes), (), tuple(sharding.bounds[a] for a in axes))
 
 
 def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits) -> Cut:
@@ -339,9 +335,7 @@ class _Propagation:
             put = nodes[stage.write[1]]
             below = self._graph.operands[stage.write[1]][0]
             assert below is not None
-            base = Reading(
-                below, put.runtime, tuple(range(len(loops.extents))), put.shape, self._lying[below]
-            )
+            base = Reading(below, put.runtime, tuple(range(len(loops.extents))), put.shape, self._lying[below])
         cut = self._choose(stage, loops, readings)
         sharding = resolve_cut(cut, loops, readings, nodes, base, self._mesh)
         for _, i in stage.stores:

@@ -244,8 +244,7 @@ class _Grouping:
             for o in self.graph.operands[i]:
                 if o is None or self.kind(o) in ("map", "create") or self.shape_of(o) != self._loops(i):
                     continue
-                first = seen.setdefault((o, self.level[i]), i)
-                unite(first, i)
+                unite(seen.setdefault((o, self.level[i]), i), i)
 
     # ------------------------------------------------------------------------------------------- result
 
@@ -406,7 +405,7 @@ class _Program:
 
     def _combine(self, register: int, i: int) -> Combine:
         expr = self._g.graph.nodes[i]
-        axes: tuple[int, ...] = expr.params[0]  # type: ignore[assignment]  # set by bind_reduce
+        axes: tuple[int, ...] = expr.params[0]  # set by bind_reduce
         return Combine(i, register, expr.op.monoid, axes, accumulator_dtype(expr))
 
     def _put_value(self, i: int) -> int | str:

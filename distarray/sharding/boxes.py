@@ -106,9 +106,7 @@ def _within(inner: range, outer: range) -> bool:
     if not outer or inner[0] < outer.start or inner[-1] > outer[-1]:
         return False
     step = outer.step
-    return step == 1 or (
-        (inner.start - outer.start) % step == 0 and (inner.step % step == 0 or len(inner) == 1)
-    )
+    return step == 1 or ((inner.start - outer.start) % step == 0 and (inner.step % step == 0 or len(inner) == 1))
 
 
 def contains(outer: Box, inner: Box) -> bool:
