@@ -224,6 +224,6 @@ class Operators:
 
     def __rdivmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
         made: tuple[DistArray, DistArray] = elementwise.divmod(other, self)
         return made

@@ -21,7 +21,7 @@ from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Lens, compose
 from distarray.ops import elementwise
 from distarray.ops.indexing import Mode
-from distarray.types import DType, Shape
+from distarray.types import DType, HostArray, Shape
 
 if TYPE_CHECKING:
     from distarray.array.array import DistArray
@@ -73,6 +73,8 @@ def _scatter(version: Expr, lens: Lens, index: Advanced, value: Any, mode: Mode 
     from distarray.array.indexing import written
 
     seen = read(version, lens)
+    if mode == "set" and not hasattr(type(value), "__dx_node__"):
+        value = _cast_host(value, seen.dtype)
     return put(version, lens, written(seen, index, value, mode))
 
 
@@ -117,14 +119,21 @@ def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what n
 def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
     host = np.asarray(value)
     _check_broadcast(host.shape, shape)
+    cast = _cast_host(host, dtype)
+    return literal(cast, env, name) if isinstance(cast, np.ndarray) else cast
+
+
+def _cast_host(value: Any, dtype: DType) -> HostArray | Scalar:
+    """Host data as numpy casts them in an assignment, with its errors and its warnings."""
+    host = np.asarray(value)
     if host.ndim == 0 and dtype.kind in "biufc":
-        return _scalar(host[()], dtype)
-    if host.dtype != dtype:
-        # numpy casts as in the assignment: with its errors and its warnings
-        target = np.empty(host.shape, dtype)
-        target[...] = host
-        host = target
-    return literal(host, env, name)
+        # Python's complex number is an error where numpy's is a warning.
+        return _scalar(host[()] if isinstance(value, np.ndarray) else value, dtype)
+    if host.dtype == dtype:
+        return host
+    target = np.empty(host.shape, dtype)
+    target[...] = host
+    return target
 
 
 def _check_broadcast(value: Shape, shape: Shape) -> None:

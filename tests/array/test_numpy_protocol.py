@@ -1,0 +1,371 @@
+"""numpy's functions, ufuncs and ndarray's methods on DistArrays give numpy's results, and nothing gathers silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing import force_tiles
+from distarray.testing.assertions import assert_close, assert_equal
+
+X = np.arange(24.0).reshape(2, 3, 4) - 7.5
+WHERE = X > 0
+
+#: One line per way of calling a function of numpy; each is called on a numpy array and on a DistArray.
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "add": lambda x: np.add(x, 1),
+    "add, dtype": lambda x: np.add(x, 1, dtype="f4"),
+    "add of lists": lambda x: np.add(x[0, 0], [1, 2, 3, 4]),
+    "divmod": lambda x: np.divmod(x, 3)[1],
+    "modf": lambda x: np.modf(x)[0],
+    "add.reduce": lambda x: np.add.reduce(x),
+    "add.reduce, axis, keepdims": lambda x: np.add.reduce(x, axis=(0, 2), keepdims=True),
+    "maximum.reduce": lambda x: np.maximum.reduce(x, axis=None),
+    "logical_and.reduce": lambda x: np.logical_and.reduce(x, axis=1),
+    "add.accumulate": lambda x: np.add.accumulate(x, axis=1),
+    "multiply.outer": lambda x: np.multiply.outer(x[0, 0], x[0, 1]),
+    "sum": lambda x: np.sum(x, 0),
+    "sum, where, initial": lambda x: np.sum(x, axis=1, where=x > 0, initial=3.0),
+    "prod, where": lambda x: np.prod(x, axis=0, where=x > 0),
+    "max, initial": lambda x: np.max(x, initial=30.0),
+    "max, where": lambda x: np.max(x, axis=1, where=x > 0, initial=-1.0),
+    "mean, positions": lambda x: np.mean(x, (0, 1), "f4", None, True),
+    "mean, where": lambda x: np.mean(x, axis=0, where=x > -6),
+    "std, ddof": lambda x: np.std(x, axis=1, ddof=1),
+    "var, correction": lambda x: np.var(x, correction=1),
+    "any": lambda x: np.any(x > 15, axis=0),
+    "argmax": lambda x: np.argmax(x, axis=1),
+    "cumsum": lambda x: np.cumsum(x, axis=1),
+    "average": lambda x: np.average(x, axis=0),
+    "median": lambda x: np.median(x, axis=0),
+    "percentile": lambda x: np.percentile(x, [10, 50], axis=1),
+    "nansum": lambda x: np.nansum(x, axis=0),
+    "count_nonzero": lambda x: np.count_nonzero(x > 0, axis=0),
+    "concatenate": lambda x: np.concatenate([x, x], 1),
+    "stack": lambda x: np.stack([x, x], axis=1),
+    "vstack": lambda x: np.vstack([x[0], x[1]]),
+    "where": lambda x: np.where(x > 3, x, 0),
+    "where, one argument": lambda x: np.where(x > 3)[1],
+    "reshape": lambda x: np.reshape(x, (6, 4)),
+    "reshape, F": lambda x: np.reshape(x, (6, 4), order="F"),
+    "ravel": lambda x: np.ravel(x),
+    "transpose": lambda x: np.transpose(x, (1, 0, 2)),
+    "moveaxis": lambda x: np.moveaxis(x, 0, -1),
+    "expand_dims": lambda x: np.expand_dims(x, (0, 2)),
+    "flip": lambda x: np.flip(x, 1),
+    "rot90": lambda x: np.rot90(x),
+    "roll": lambda x: np.roll(x, 1, 0),
+    "pad": lambda x: np.pad(x, 1),
+    "tile": lambda x: np.tile(x, (2, 1)),
+    "repeat": lambda x: np.repeat(x, 2, 0),
+    "split": lambda x: np.split(x, 2)[1],
+    "broadcast_to": lambda x: np.broadcast_to(x, (2, 2, 3, 4)),
+    "meshgrid": lambda x: np.meshgrid(x[0, 0], x[0, 1])[0],
+    "sort": lambda x: np.sort(-x, 0),
+    "argsort, kind": lambda x: np.argsort(-x, axis=1, kind="stable"),
+    "searchsorted": lambda x: np.searchsorted(x.ravel(), [-3.0, 5.0]),
+    "take": lambda x: np.take(x, [0, 1], 2),
+    "diff": lambda x: np.diff(x, 1, 0),
+    "tril": lambda x: np.tril(x, -1),
+    "trace": lambda x: np.trace(x),
+    "clip": lambda x: np.clip(x, 2, 5),
+    "clip, keywords": lambda x: np.clip(x, a_min=2, a_max=5),
+    "round": lambda x: np.round(x / 3, 1),
+    "zeros_like": lambda x: np.zeros_like(x),
+    "full_like": lambda x: np.full_like(x, 3, dtype=int),
+    "copy": lambda x: np.copy(x),
+    "real": lambda x: np.real(x * 1j),
+    "angle": lambda x: np.angle(x * 1j),
+    "nan_to_num": lambda x: np.nan_to_num(x),
+    "matmul": lambda x: np.matmul(x, x.swapaxes(1, 2)),
+    "tensordot": lambda x: np.tensordot(x, x, axes=([0, 1], [0, 1])),
+    "einsum": lambda x: np.einsum("ijk,ijk->k", x, x),
+    "dot": lambda x: np.dot(x[0], x[1].T),
+    "outer": lambda x: np.outer(x[0, 0], x[0, 1]),
+    "kron": lambda x: np.kron(x[0], x[1]),
+    "linalg.norm": lambda x: np.linalg.norm(x[0]),
+    "fft.rfft": lambda x: np.fft.rfft(x),
+    "unique": lambda x: np.unique(x // 4),
+    "isin": lambda x: np.isin(x, [0.5, 1.5]),
+    "select": lambda x: np.select([x > 3, x > 1], [x, 2 * x]),
+    "insert": lambda x: np.insert(x, [1, 3], 9.0, axis=2),
+    "insert, one position": lambda x: np.insert(x[0], 1, 9.0, axis=0),
+    "delete": lambda x: np.delete(x, 1, axis=1),
+    "argwhere": lambda x: np.argwhere(x > 4),
+    "gradient": lambda x: np.gradient(x**2, axis=1),
+    "gradient, uneven": lambda x: np.gradient(x**2, [0.0, 1.0, 3.0, 4.0], axis=2),
+    "trapezoid": lambda x: np.trapezoid(x, axis=1),
+    "cov": lambda x: np.cov(x[0]),
+    "corrcoef": lambda x: np.corrcoef(x[0] + x[1] ** 2),
+    "interp": lambda x: np.interp(x, [0, 5, 30], [1, 2, 0]),
+    "convolve": lambda x: np.convolve(x[0, 0], x[0, 1, :2]),
+    "convolve, same": lambda x: np.convolve(x[0, 0], x[0, 1, :2], "same"),
+    "histogram": lambda x: np.histogram(x, 5)[0],
+    "histogram, range": lambda x: np.histogram(x, 4, (-3, 8))[0],
+    "digitize": lambda x: np.digitize(x, [1, 5, 7]),
+    "vander": lambda x: np.vander(x[0, 0], 3),
+    "resize": lambda x: np.resize(x, (3, 3)),
+}
+
+#: What methods have no function of their own above, and those that take numpy's positions.
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "T": lambda x: x.T,
+    "mT": lambda x: x.mT,
+    "flat": lambda x: np.asarray(list(x.flat)) if isinstance(x, np.ndarray) else x.flat,
+    "sum": lambda x: x.sum(1, "f4"),
+    "mean": lambda x: x.mean(axis=1, keepdims=True),
+    "reshape": lambda x: x.reshape(4, -1),
+    "ravel of a view": lambda x: x[:, ::2].ravel(),
+    "ravel, A": lambda x: x.T.ravel("A"),
+    "ravel, K": lambda x: x.transpose(1, 2, 0).ravel("K"),
+    "flatten, F": lambda x: x.flatten("F"),
+    "transpose": lambda x: x.transpose(2, 0, 1),
+    "swapaxes": lambda x: x.swapaxes(0, 2),
+    "diagonal": lambda x: x.diagonal(1, 1, 2),
+    "squeeze": lambda x: x[:, :1].squeeze(1),
+    "astype": lambda x: x.astype("i4"),
+    "round": lambda x: (x / 3).round(2),
+    "clip": lambda x: x.clip(None, 3),
+    "conj": lambda x: (x * 1j).conj(),
+    "imag": lambda x: (x * 1j).imag,
+    "argsort, all": lambda x: x.argsort(axis=None),
+    "take": lambda x: x.take([3, 1]),
+    "compress": lambda x: x.compress([True, False, True], axis=1),
+    "nonzero": lambda x: (x > 1).nonzero()[0],
+    "trace": lambda x: x.trace(1, 1, 2),
+    "cumprod": lambda x: x.cumprod(axis=2),
+    "power by 2": lambda x: x**2,
+    "power by a half": lambda x: abs(x) ** 0.5,
+    "power by -1": lambda x: x**-1,
+    "reflected power": lambda x: 2**x,
+    "reflected matmul": lambda x: np.ones((5, 3)) @ x,
+    "divmod": lambda x: divmod(x, 2)[0],
+    "reflected divmod": lambda x: divmod(7, x)[1],
+    "equal to None": lambda x: x == None,  # noqa: E711
+    "equal to text": lambda x: x != "a",
+    "bits": lambda x: ~(x > 0) & (x < 5) | (x == 0.5) ^ True,
+    "shifts": lambda x: (x.astype(int) << 2) >> 1,
+}
+
+
+@pytest.mark.parametrize("tiles", [None, 2], ids=["small", "tiles"])
+@pytest.mark.parametrize("call", [*CALLS.values(), *METHODS.values()], ids=[*CALLS, *METHODS])
+def test_call_is_numpys(call: Callable[[Any], Any], tiles: int | None) -> None:
+    expected = call(X)
+    if tiles is None:
+        assert_close(call(dx.asarray(X)), expected, rtol=1e-6, atol=1e-12)
+    else:
+        with force_tiles(tiles):
+            assert_close(call(dx.asarray(X)), expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, out: np.add(x, 1, out=out),
+        lambda x, out: np.sqrt(abs(x), out),
+        lambda x, out: np.cumsum(x, 1, None, out),
+        lambda x, out: x.round(1, out=out),
+        lambda x, out: np.multiply(x, 2, out=out, where=x > 0),
+        lambda x, out: np.concatenate([x[:1], x[1:]], 0, out),
+    ],
+)
+def test_out_is_written_and_returned(call: Callable[[Any, Any], Any]) -> None:
+    expected = np.full(X.shape, 9.0)
+    call(X, expected)
+    out = dx.full(X.shape, 9.0)
+    alias = out[0]
+    assert call(dx.asarray(X), out) is out
+    assert_equal(out, expected)
+    assert_equal(alias, expected[0])
+
+
+def test_out_that_does_not_fit_is_refused_and_unchanged() -> None:
+    x, out = dx.ones((2, 3)), dx.zeros((3,))
+    with pytest.raises(ValueError, match="shape"):
+        np.add(x, 1, out=out)
+    with pytest.raises(TypeError):
+        np.add(x[0], 0.5, out=dx.zeros(3, dtype=int))
+    with pytest.raises(TypeError, match="DistArray"):
+        np.add(x[0], 1, out=np.zeros(3))
+    assert_equal(out, np.zeros(3))
+
+
+def test_updates_at_repeated_positions_accumulate() -> None:
+    x = dx.zeros(4)
+    np.add.at(x, [0, 0, 2], [1.0, 2.0, 3.0])
+    assert_equal(x, np.array([3.0, 0, 3, 0]))
+
+
+def test_operators_of_numpy_arrays_leave_the_operation_to_us() -> None:
+    x = dx.arange(3.0)
+    for made in (np.ones(3) + x, np.float64(2) * x, np.ones(3) == x, np.ones((2, 3)) @ x):
+        assert isinstance(made, dx.DistArray)
+
+
+def test_a_type_that_knows_arrays_goes_first() -> None:
+    class Quantity:
+        __array_ufunc__ = None
+
+        def __radd__(self, other: Any) -> str:
+            return "theirs"
+
+    assert dx.arange(3) + Quantity() == "theirs"
+
+
+@pytest.mark.parametrize("function", [lambda x: np.apply_over_axes(np.sum, x, [0]), lambda x: np.unwrap(x)])
+def test_what_is_missing_raises_and_names_the_way_out(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"is not implemented for DistArray; use .*compute\(\) \(192 B\)"):
+        function(dx.asarray(X))
+
+
+def test_gathering_is_the_users_choice_warns_and_has_a_cap() -> None:
+    x = dx.asarray(X)
+    with dx.config.set(fallback="gather"):
+        with pytest.warns(UserWarning, match="gathering 192 B"):
+            made = np.unwrap(x)
+        assert_equal(made, np.unwrap(X))
+    with dx.config.set(fallback="gather", fallback_max_bytes=100), pytest.raises(MemoryError, match="192 B"):
+        np.unwrap(x)
+
+
+def test_questions_about_arrays_compute_nothing() -> None:
+    x = dx.zeros((3, 2)) + 1
+    with dx.testing.counting() as c:
+        assert np.shape(x) == (3, 2)
+        assert np.ndim(x) == 2
+        assert np.size(x) == 6
+        assert np.result_type(x, np.float32) == np.float64
+    assert c.evaluations == 0
+
+
+@pytest.mark.parametrize("function", ["add", "log10", "sum", "sort", "reshape", "clip"])
+def test_functions_take_numbers_and_lists(function: str) -> None:
+    args = {"add": (1, [2, 3]), "log10": (100.0,), "reshape": ([1, 2, 3, 4], (2, 2)), "clip": ([1, 5, 9], 2, 6)}
+    given = args.get(function, ([3, 1, 2],))
+    assert_equal(getattr(dx, function)(*given), getattr(np, function)(*given))
+
+
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "float": float, "int": int, "complex": complex, "bool": bool, "format": lambda x: f"{x:.3f}", "item": lambda x: x.item(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize("value", [2.5, 0.0, -3.0])
+def test_number_of_an_array_without_axes_is_numpys(function: Callable[[Any], Any], value: float) -> None:
+    assert function(dx.asarray(value)) == function(np.array(value)[()])
+
+
+def test_index_needs_an_integer_without_axes() -> None:
+    assert [10, 20, 30][dx.asarray(1)] == 20
+    for wrong in (dx.asarray(1.0), dx.asarray([1])):
+        with pytest.raises(TypeError):
+            range(3)[wrong]
+
+
+def test_truth_of_several_elements_is_ambiguous() -> None:
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(dx.ones(2))
+
+
+def test_sequence_protocol_is_numpys() -> None:
+    x = dx.asarray(X)
+    assert len(x) == 2
+    assert 0.5 in x
+    assert 99 not in x
+    assert [float(v) for v in x[0, 0]] == X[0, 0].tolist()
+    assert x.tolist() == X.tolist()
+    assert x.tobytes() == X.tobytes()
+    assert x.item(5) == X.item(5)
+    assert x.item(1, 0, 2) == X.item(1, 0, 2)
+    with pytest.raises(TypeError, match="unsized"):
+        len(dx.asarray(1))
+    with pytest.raises(TypeError, match="0-d"):
+        iter(dx.asarray(1))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(x)
+
+
+def test_methods_in_place_change_every_alias() -> None:
+    x = dx.asarray([3.0, 1.0, 2.0])
+    v = x[::-1]
+    x.sort()
+    assert_equal(v, np.array([3.0, 2, 1]))
+    x.fill(7)
+    assert_equal(v, np.full(3, 7.0))
+    dx.copyto(x, [1, 2, 3], where=np.array([True, False, True]))
+    assert_equal(v, np.array([3.0, 7, 1]))
+    dx.putmask(x, x > 2, [0.0, 5.0])
+    assert_equal(v, np.array([0.0, 5, 1]))
+    m = dx.zeros((3, 3))
+    dx.fill_diagonal(m, [1, 2, 3])
+    assert_equal(m, np.diag([1.0, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    ("update", "text"),
+    [
+        (lambda x: x.__iadd__(0.5), "Cannot cast ufunc 'add' output"),
+        (lambda x: x.__itruediv__(2), "Cannot cast ufunc 'divide' output"),
+    ],
+)
+def test_update_that_does_not_cast_back_is_numpys_error(update: Callable[[Any], Any], text: str) -> None:
+    x = dx.arange(3)
+    with pytest.raises(TypeError, match=text):
+        update(x)
+    with pytest.raises(TypeError, match=text):
+        update(np.arange(3))
+    assert_equal(x, np.arange(3))
+
+
+def test_update_that_grows_the_array_is_an_error() -> None:
+    x = dx.zeros(3)
+    with pytest.raises(ValueError, match=r"non-broadcastable output operand with shape \(3,\)"):
+        x += np.zeros((2, 3))
+
+
+@pytest.mark.parametrize(
+    "value", [3.7, -1, 300, 1j, np.nan, [1, 2], None, "4", np.float32(2.5), np.array([[1, 2, 3]]), np.ones((3, 1))]
+)
+@pytest.mark.parametrize("index", [0, slice(None), (slice(None), 1), ([0, 2], [1, 1])], ids=str)
+@pytest.mark.parametrize("dtype", ["i1", "f4", "c8", "?"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_assignment_casts_and_fails_as_numpys(value: Any, index: Any, dtype: str) -> None:
+    host = np.arange(9).reshape(3, 3).astype(dtype)
+    x = dx.asarray(host)
+    try:
+        host[index] = value
+    except (TypeError, ValueError, OverflowError) as error:
+        with pytest.raises((TypeError, ValueError, OverflowError)) as caught:
+            x[index] = value
+        if not isinstance(index, tuple) or isinstance(index[0], slice):
+            assert caught.type is type(error)
+        return
+    x[index] = value
+    assert_equal(x, host)
+
+
+def test_imaginary_parts_are_lost_with_a_warning() -> None:
+    x = dx.zeros(2)
+    with pytest.warns(np.exceptions.ComplexWarning):
+        x[:] = dx.asarray([1 + 2j, 3])
+    assert_equal(x, np.array([1.0, 3.0]))
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_real_and_imaginary_part_are_views_that_lose_no_bit(dtype: str) -> None:
+    host = np.array([[1 + 2j, np.inf - 0.0j], [complex(-0.0, np.nan), 5]]).astype(dtype)
+    x = dx.asarray(host)
+    x.imag[0] = 7
+    x.T.real[1] += 1
+    host.imag[0] = 7
+    host.T.real[1] += 1
+    found = np.asarray(x)
+    assert found.dtype == host.dtype
+    np.testing.assert_array_equal(found.view(found.real.dtype), host.view(host.real.dtype))
+    np.testing.assert_array_equal(np.signbit(found.real), np.signbit(host.real))

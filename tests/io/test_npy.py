@@ -1,0 +1,321 @@
+"""Files: what is written is what numpy reads, what is read is what numpy wrote, and nobody holds more than a tile."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray import config
+from distarray.execution import file_kernels, kernels
+from distarray.testing import counting
+from distarray.testing.assertions import assert_equal
+
+TEAM = dx.Team((2, 3), ("R", "C"))
+SHARDINGS = [None, ("R", None), (None, "C"), ("C", "R"), (("C", "R"), None)]
+DTYPES = "? i1 u2 <i4 >i4 u8 f2 <f4 >f8 c8 >c16 <M8[s] >m8[ns]".split()
+
+
+def values(dtype: str, shape: tuple[int, ...] = (13, 7), order: Any = "C") -> np.ndarray:
+    rng = np.random.default_rng(3)
+    made = rng.integers(0, 100, shape).astype(np.int64).astype(dtype)
+    if made.dtype.kind in "fc":
+        made = (rng.standard_normal(shape) * 9).astype(dtype)
+    return np.asarray(made, order=order)
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "array.npy"
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_load_reads_every_dtype_byte_order_and_memory_order(file: Path, dtype: str, order: str) -> None:
+    expected = values(dtype, order=order)
+    np.save(file, expected)
+    for sharding in SHARDINGS:
+        with config.set(block_bytes=64):
+            assert_equal(dx.load(file, team=TEAM, sharding=sharding), native(expected))
+    assert_equal(dx.load(file, team=None), native(expected))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (0, 4), (2, 3, 5)])
+def test_load_and_save_of_any_shape(file: Path, shape: tuple[int, ...]) -> None:
+    expected = values("f8", shape)
+    np.save(file, expected)
+    x = dx.load(file, team=TEAM)
+    assert_equal(x, expected)
+    again = np.load(dx.save(file.with_name("again"), x))
+    assert again.shape == shape
+    np.testing.assert_array_equal(again, expected)
+
+
+def test_load_reads_no_element_before_they_are_needed_and_only_those(file: Path, monkeypatch: Any) -> None:
+    np.save(file, values("f8", (40, 6)))
+    read: list[int] = []
+
+    def counted(backend: Any, box: Any, *rest: Any) -> Any:
+        read.append(int(np.prod([hi - lo for lo, hi in box])))
+        return kernel(backend, box, *rest)
+
+    kernel = file_kernels.CREATE["load_npy"]
+    monkeypatch.setitem(kernels.CREATE, "load_npy", counted)
+    with config.set(block_bytes=64):
+        x = dx.load(file, team=TEAM)
+        part = x[10:14, 2:4] * 2
+        del x
+        assert read == []
+        assert_equal(part, values("f8", (40, 6))[10:14, 2:4] * 2)
+    assert sum(read) == 8
+
+
+def test_load_brings_nothing_to_other_members(file: Path) -> None:
+    np.save(file, values("f8", (40, 6)))
+    with config.set(block_bytes=64), counting() as counted:
+        (dx.load(file, team=TEAM) + 1).persist()
+    assert counted.messages == 0
+    assert set(counted.members.values()) == set(range(6))
+
+
+def test_a_held_array_is_not_read_again(file: Path) -> None:
+    expected = values("f8")
+    np.save(file, expected)
+    with config.set(block_bytes=64):
+        x = dx.load(file, team=TEAM).persist()
+        np.save(file, -expected[1:])
+        assert_equal(x, expected)
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1 << 20])
+def test_a_changed_file_is_an_error_that_says_so(file: Path, block_bytes: int) -> None:
+    np.save(file, values("f8"))
+    x = dx.load(file, team=TEAM)
+    np.save(file, values("f8", (14, 7)))
+    with config.set(block_bytes=block_bytes), pytest.raises(OSError, match="has changed since"):
+        x.compute()
+    file.unlink()
+    with config.set(block_bytes=block_bytes), pytest.raises(FileNotFoundError):
+        x.compute()
+
+
+def test_a_failed_read_leaves_an_array_that_was_to_be_updated_in_place_as_it_was(file: Path) -> None:
+    start = np.arange(91.0).reshape(13, 7)
+    np.save(file, values("f8"))
+    with config.set(block_bytes=64):
+        y = dx.asarray(start, team=TEAM, sharding=("R", None)) + 0.0
+        y.persist()
+        z = y + dx.load(file, team=TEAM)
+        file.unlink()
+        with pytest.raises(FileNotFoundError):
+            z.compute()
+        assert_equal(y, start)
+
+
+def test_what_is_no_array_of_numbers_is_refused(file: Path) -> None:
+    for bad in (np.array([None]), np.zeros(2, "f8, i4"), np.array(["a"]), np.zeros(2, np.longdouble)):
+        np.save(file, bad, allow_pickle=True)
+        with pytest.raises(TypeError, match="not supported"):
+            dx.load(file)
+    file.write_bytes(b"PK\x03\x04 and so on")
+    with pytest.raises(ValueError, match=r"no \.npy file"):
+        dx.load(file)
+    np.save(file, values("f8"))
+    os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(ValueError, match="needs"):
+        dx.load(file)
+    with pytest.raises(FileNotFoundError):
+        dx.load(file.with_name("none.npy"))
+    with pytest.raises(TypeError, match="is no path"), open(file, "rb") as stream:
+        dx.load(stream)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="would write"):
+        dx.load(file, mmap_mode="r+")  # type: ignore[arg-type]
+
+
+def test_files_of_a_series_have_one_plan(file: Path) -> None:
+    with config.set(block_bytes=64):
+        for i in range(4):
+            np.save(file, values("f8") + i)
+            with counting() as counted:
+                assert_equal(dx.load(file, team=TEAM) * 2, (values("f8") + i) * 2)
+    assert counted.planner_calls == 0
+
+
+def test_a_loaded_array_travels_by_the_name_of_its_file(file: Path) -> None:
+    np.save(file, values("f8", (400, 7)))
+    data = pickle.dumps(dx.load(file, team=None))
+    assert len(data) < 4096
+    assert_equal(pickle.loads(data), values("f8", (400, 7)))
+
+
+# -- memory maps ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_memory_map_is_read_by_the_tasks(file: Path, order: str, mode: Any) -> None:
+    expected = values("f8", (2000, 7), order)
+    np.save(file, expected)
+    mapped = np.load(file, mmap_mode=mode)
+    views = {"all": np.s_[:], "transposed": None, "rows": np.s_[700:1900], "columns": np.s_[:, 2:5], "one": np.s_[4]}
+    for index in views.values():
+        view = mapped.T if index is None else mapped[index]
+        want = expected.T if index is None else expected[index]
+        x = dx.asarray(view, team=None)
+        is_one_range = view.flags.c_contiguous or view.flags.f_contiguous
+        assert (x.__dx_node__().memo is None) == is_one_range
+        with config.set(block_bytes=64):
+            assert_equal(x, want)
+            assert_equal(dx.asarray(view, "f4", team=TEAM), want.astype("f4"))
+
+
+def test_a_map_whose_memory_is_not_the_files_is_read_at_the_call(file: Path) -> None:
+    np.save(file, values("f8"))
+    private = np.load(file, mmap_mode="c")
+    private[0] = 99
+    x = dx.asarray(private, team=TEAM)
+    private[0] = 0
+    assert_equal(x[0], np.full(7, 99.0))
+    gone = np.load(file, mmap_mode="r")
+    file.unlink()
+    assert_equal(dx.asarray(gone, team=TEAM), values("f8"))
+
+
+def test_a_writable_map_that_is_written_before_it_is_read_is_an_error(file: Path) -> None:
+    np.save(file, values("f8"))
+    os.utime(file, ns=(0, 0))
+    mapped = np.load(file, mmap_mode="r+")
+    x = dx.asarray(mapped, team=TEAM)
+    mapped[0] = 99
+    mapped.flush()
+    with pytest.raises(OSError, match="has changed since"):
+        x.compute()
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["?", "i2", "f4", "f8", "c16", "M8[ns]"])
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_save_is_numpys_file_of_any_cut_and_layout(file: Path, dtype: str, sharding: Any, layout: Any) -> None:
+    expected = values(dtype)
+    x = dx.asarray(expected, team=TEAM, sharding=sharding, layout=layout)
+    assert dx.save(file, x) == str(file)
+    np.save(file.with_name("numpy.npy"), np.asarray(expected, order=layout))
+    assert file.read_bytes() == file.with_name("numpy.npy").read_bytes()
+    assert sorted(os.listdir(file.parent)) == ["array.npy", "numpy.npy"]
+
+
+def test_save_takes_views_lists_and_names_without_suffix(file: Path) -> None:
+    x = dx.asarray(values("f8", (5, 6, 7)), team=TEAM, sharding=("R", "C", None))
+    want = values("f8", (5, 6, 7))[::-1, 1:4].transpose(2, 0, 1)
+    np.testing.assert_array_equal(np.load(dx.save(file, x[::-1, 1:4].permute_dims((2, 0, 1)))), want)
+    path = dx.save(str(file.with_name("list")), [[1, 2], [3, 4]])
+    assert path.endswith("list.npy")
+    np.testing.assert_array_equal(np.load(path), [[1, 2], [3, 4]])
+
+
+def test_save_of_what_is_not_kept_computes_and_writes_tile_by_tile(file: Path) -> None:
+    with config.set(block_bytes=4096):
+        x = dx.random.default_rng(1).random((500, 31), team=TEAM)
+        with counting() as counted:
+            dx.save(file, x)
+        assert x.__dx_node__().memo is None
+        assert counted.fetched_bytes == 0
+        assert counted.by_class["call"] == counted.by_class["tile"]
+        assert_equal(dx.load(file, team=TEAM), x.compute())
+
+
+def test_an_array_can_be_saved_to_the_file_that_it_is_read_from(file: Path) -> None:
+    np.save(file, values("f8", (500, 7)))
+    with config.set(block_bytes=4096):
+        dx.save(file, dx.load(file, team=TEAM) + 1)
+    np.testing.assert_array_equal(np.load(file), values("f8", (500, 7)) + 1)
+
+
+def test_save_through_a_link_keeps_the_link(file: Path) -> None:
+    link = file.with_name("link.npy")
+    link.symlink_to(file)
+    dx.save(link, dx.arange(5))
+    assert link.is_symlink()
+    np.testing.assert_array_equal(np.load(file), np.arange(5))
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(file: Path, monkeypatch: Any) -> None:
+    np.save(file, np.arange(3))
+    x = dx.asarray(values("f8"), team=TEAM, sharding=("R", None)).persist()
+    lock, calls = threading.Lock(), []
+
+    def full_disk(fd: int, data: Any, offset: int) -> int:
+        with lock:
+            calls.append(offset)
+            if len(calls) > 1:
+                raise OSError(28, "No space left on device")
+        return pwrite(fd, data, offset)
+
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        dx.save(file, x)
+    assert os.listdir(file.parent) == ["array.npy"]
+    np.testing.assert_array_equal(np.load(file), np.arange(3))
+
+
+def test_short_writes_are_continued(file: Path, monkeypatch: Any) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, data[:5], offset))
+    x = dx.asarray(values("f8"), team=TEAM, sharding=("R", None))
+    np.testing.assert_array_equal(np.load(dx.save(file, x)), values("f8"))
+
+
+def test_blocks_of_another_backend_are_read_and_written(file: Path) -> None:
+    pytest.importorskip("array_api_strict")
+    x = dx.asarray(values("f8"), team=TEAM, device="strict", sharding=("R", None)) * 2
+    dx.save(file, x)
+    y = dx.load(file, team=TEAM, device="strict", sharding=(None, "C"))
+    assert_equal(y + 1, values("f8") * 2 + 1)
+
+
+# -- on a cluster --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("cluster", ["cluster4", "process_cluster"])
+def test_workers_read_and_write_their_own_tiles(cluster: str, request: Any, file: Path) -> None:
+    request.getfixturevalue(cluster)
+    expected = values("f8", (201, 13))
+    np.save(file, expected)
+    with config.set(block_bytes=1024), counting() as counted:
+        x = dx.load(file, sharding=(None, "x"))
+        y = x * 2 + 1
+        np.testing.assert_array_equal(np.load(dx.save(file.with_name("out"), y)), expected * 2 + 1)
+        np.testing.assert_array_equal(np.load(dx.save(file.with_name("copy"), x)), expected)
+        assert counted.fetched_bytes == 0
+        assert counted.messages == 0
+    mapped = np.load(file, mmap_mode="r")
+    assert_equal(dx.asarray(mapped[3:]) * 2, expected[3:] * 2)
+
+
+@pytest.mark.cluster
+def test_a_failure_on_a_worker_leaves_no_file(cluster4: Any, file: Path) -> None:
+    np.save(file, values("f8", (201, 13)))
+    with config.set(block_bytes=1024):
+        x = dx.load(file) + 1
+        np.save(file, values("f8"))
+        with pytest.raises(OSError, match="has changed since"):
+            dx.save(file.with_name("out"), x)
+    assert os.listdir(file.parent) == ["array.npy"]
