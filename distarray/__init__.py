@@ -181,7 +181,6 @@ from distarray.errors import (
     NotSupportedError,
     ShardingError,
 )
-from distarray.execution.evaluate import plan_cache_clear, plan_cache_info
 from distarray.io.dask import from_dask, to_dask_array
 from distarray.io.npy import load, save
 from distarray.ops import (
@@ -334,6 +333,7 @@ from distarray.ops import (
     vecmat,
     vstack,
 )
+from distarray.planner.cache import plan_cache_clear, plan_cache_info
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team

@@ -483,6 +483,9 @@ def _without_dasks(options: dict[str, Any]) -> dict[str, Any]:
 
 def _defer(node: Expr) -> None:
     """List a new node as pending, or compute it now where that is asked for."""
+    if node.op.repeatable:
+        # Nothing of it is worth running ahead of whoever reads it.
+        return
     window.register(node)
     if _runs_at_once(node):
         window.run(node)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distarray import config
 from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.diagnostics.explain import Explanation
-from distarray.diagnostics.explain import explain as _explain
+
+if TYPE_CHECKING:
+    from distarray.diagnostics.explain import Explanation
 
 __all__ = ["compute", "explain", "persist"]
 
@@ -61,5 +62,7 @@ def persist(*args: Any, **options: Any) -> tuple[Any, ...]:
 
 def explain(*args: Any, analyze: bool = False) -> Explanation:
     """How arrays would be computed together; see `DistArray.explain`."""
+    from distarray.diagnostics import explain as explain_nodes
+
     nodes = [x.__dx_node__() for x in _arrays(args)]
-    return _explain(nodes, analyze=analyze, others=window.pending_beside(nodes))
+    return explain_nodes(nodes, analyze=analyze, others=window.pending_beside(nodes))

@@ -297,7 +297,9 @@ class Block(NamedTuple):
 def _stored(x: DistArray) -> tuple[Expr, Stored]:
     node = x.__dx_node__()
     window.observe((node,))
-    evaluation.place(node)
+    from distarray.execution import planned
+
+    planned.place(node)
     assert node.memo is not None
     return node, node.memo
 

@@ -39,7 +39,9 @@ class _Graph(Mapping[Any, Any]):
     def filled(self) -> tuple[str, dict[Any, Any], Sharding]:
         """Name, tasks and sharding; plans on first use."""
         if self._filled is None:
-            self._filled = evaluation.graph_of(self.node)
+            from distarray.execution import planned
+
+            self._filled = planned.graph_of(self.node)
         return self._filled
 
     def __getitem__(self, key: Any) -> Any:
@@ -50,6 +52,12 @@ class _Graph(Mapping[Any, Any]):
 
     def __len__(self) -> int:
         return len(self.filled()[1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.filled()[1],)
+
+    def __dask_tokenize__(self) -> str:
+        return self.layer
 
 
 class Collection:
@@ -113,7 +121,6 @@ class Collection:
     def to_dask_array(self: Any) -> Any:
         """A lazy ``dask.array`` of the values that the array has now, one chunk per tile."""
         import dask.array as da
-
         from dask._task_spec import Alias
         from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 

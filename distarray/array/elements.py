@@ -14,6 +14,7 @@ import numpy as np
 
 from distarray.array import window
 from distarray.execution import evaluate as evaluation
+from distarray.execution.retention import streams
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Expr
 from distarray.expr.lens import Affine
@@ -110,7 +111,7 @@ def _fill(rows: _Rows, source: Expr, row: int) -> None:
         rows.values = fetch(source)
         return
     stop = min(n, row + max(1, CACHED_NBYTES // per_row))
-    if source.memo is None and not evaluation.streams(source):
+    if source.memo is None and not streams(source):
         window.observe((source,))
     terms: Sequence[Any] = [(0, row, 1), *((a, 0, 1) for a in range(1, source.ndim))]
     part = bind_get(source, Affine((stop - row, *source.shape[1:]), tuple(terms)))

@@ -12,12 +12,12 @@ import numpy as np
 
 from distarray import config
 from distarray.array import elements
+from distarray.array.base import cast
 from distarray.array.views import as_distarray
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.bind import bind_get, bind_put, normalize_axis, unbox
+from distarray.expr.bind import bind_get, bind_put, normalize_axis
 from distarray.expr.expr import Expr, source
 from distarray.expr.indexing import Advanced, nonzero_indices
-from distarray.ops import elementwise
 from distarray.ops.indexing import Mode, get_item, put_item, put_mask
 from distarray.ops.indexing import take as _take
 from distarray.types import HostArray, Shape
@@ -119,10 +119,10 @@ def _needs_no_count(value: Any, rest: Shape) -> bool:
 # ------------------------------------------------------------------------------------- functions with counts
 
 
-def _true(name: str, x: Any) -> tuple[DistArray, Expr]:
-    x = as_distarray(x)
-    node = x.__dx_node__()
-    return x, node if node.dtype == bool else unbox(name, (elementwise.not_equal(node, 0),)).nodes[0]  # type: ignore[return-value]  # a node
+def _true(x: Any) -> tuple[DistArray, Expr]:
+    own = as_distarray(x)
+    node = own.__dx_node__()
+    return own, node if node.dtype == bool else cast(node, np.dtype(bool))
 
 
 def _boxed(x: DistArray, host: HostArray) -> DistArray:
@@ -131,7 +131,7 @@ def _boxed(x: DistArray, host: HostArray) -> DistArray:
 
 def nonzero(x: Any, /) -> tuple[DistArray, ...]:
     """Positions of the elements that are not zero, one array per axis. Computes their number."""
-    x, mask = _true("nonzero", x)
+    x, mask = _true(x)
     if not mask.shape:
         raise ValueError(
             "Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead. "
@@ -142,7 +142,7 @@ def nonzero(x: Any, /) -> tuple[DistArray, ...]:
 
 def argwhere(a: Any, /) -> DistArray:
     """Positions of the elements that are not zero, one per row."""
-    x, mask = _true("argwhere", a)
+    x, mask = _true(a)
     return _boxed(x, np.stack(positions("argwhere", mask), axis=-1) if mask.shape else _rows_of_nothing(mask))
 
 
@@ -164,7 +164,7 @@ def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
     mask = as_distarray(condition)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
-    (at,) = positions("compress", _true("compress", mask)[1])
+    (at,) = positions("compress", _true(mask)[1])
     return _take(x, at, axis=axis)  # type: ignore[no-any-return]  # boxed as x is
 
 

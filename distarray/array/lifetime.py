@@ -37,7 +37,9 @@ def own_storage(base: Base) -> Expr:
     """The version of `base`, computed, with blocks that no other version shares; so they may be handed out."""
     version = base.current
     window.observe((version,))
-    evaluation.place(version)
+    from distarray.execution import planned
+
+    planned.place(version)
     memo = version.memo
     assert memo is not None
     if evaluation.is_cluster(version.env) and not memo.on_client:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distarray import config
 from distarray.array import elements
-from distarray.diagnostics import draw
-from distarray.diagnostics.draw import sharding_svg
-from distarray.diagnostics.table import format_nbytes, html_table
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 from distarray.types import HostArray
@@ -67,8 +65,11 @@ def _printed(x: DistArray, array2string: Any) -> str:
     for axis, n in enumerate(x.shape):
         if n > 2 * edge:
             corners = _edges(corners, axis, edge)
+    # Only what is shown is computed: a live array is not kept whole because its corners are looked at.
+    with config.set(retain="none"):
+        shown = corners._host()
     # One more element between the edges, never shown, makes numpy print the dots.
-    return str(array2string(_with_gaps(corners._host(), x.shape, edge), threshold=0))
+    return str(array2string(_with_gaps(shown, x.shape, edge), threshold=0))
 
 
 def _edges(x: DistArray, axis: int, edge: int) -> DistArray:
@@ -93,6 +94,10 @@ def _with_gaps(corners: HostArray, shape: tuple[int, ...], edge: int) -> HostArr
 
 def html(x: DistArray) -> str:
     """A table of facts and, where the cut is known, a drawing of it."""
+    # pictures and tables are loaded when one is asked for
+    from distarray.diagnostics.draw import sharding_svg
+    from distarray.diagnostics.table import format_nbytes, html_table
+
     if x._base.expr is None:
         return f"<pre>{escape(describe(x))}</pre>"
     sharding = _sharding(x)
@@ -111,4 +116,6 @@ def html(x: DistArray) -> str:
 
 def visualize_sharding(x: DistArray) -> str:
     """The grid of tiles as text: which member holds which. Plans what is pending; computes nothing."""
+    from distarray.diagnostics import draw
+
     return draw.visualize_sharding(x.shape, x.sharding)

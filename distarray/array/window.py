@@ -14,12 +14,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from distarray import config
 from distarray.execution import evaluate as evaluation
 from distarray.execution.inside import is_inside_task
+from distarray.execution.retention import streams
 from distarray.expr.expr import Expr, postorder
 
 __all__ = ["enter", "flush", "observe", "pending", "period_of", "register", "run"]
@@ -38,7 +39,7 @@ class _Window:
         self.places: list[Hashable] = []
         self.size = -1
         self.limit = 0
-        self.in_flight: deque[list[Expr]] = deque()
+        self.in_flight: deque[Callable[[], None]] = deque()
         #: Pending nodes that raised in a flush, or depend on one: they raise when they are observed.
         self.failed: weakref.WeakSet[Expr] = weakref.WeakSet()
 
@@ -129,7 +130,7 @@ def flush() -> None:
     """Run what is pending in this thread; on a cluster without waiting, but for the window before the last."""
     window = _local.window
     failed = window.failed
-    nodes = [n for n in _waiting(window) if n not in failed and not evaluation.streams(n)]
+    nodes = [n for n in _waiting(window) if n not in failed and not streams(n)]
     window.places.clear()
     if nodes:
         try:
@@ -139,13 +140,13 @@ def flush() -> None:
                 raise
     # Only now, so that an interrupt leaves them listed; what streams or failed still reads what it was made from.
     window.nodes = [weakref.ref(n) for n in _waiting(window)]
-    running = [n for n in nodes if evaluation.is_cluster(n.env) and n.memo is not None and not n.memo.on_client]
-    if running:
+    running = evaluation.waiter(nodes)
+    if running is not None:
         window.in_flight.append(running)
         while len(window.in_flight) > IN_FLIGHT:
             # What failed there raises when it is observed, not here.
             with suppress(Exception):
-                evaluation.wait_for(window.in_flight.popleft())
+                window.in_flight.popleft()()
 
 
 def _evaluate_one_by_one(nodes: Sequence[Expr], failed: weakref.WeakSet[Expr]) -> bool:

@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 
 from distarray.diagnostics.liveness import Liveness, liveness
-from distarray.execution import evaluate
+from distarray.execution import evaluate, planned
+from distarray.execution.donation import inplace_results
 from distarray.execution.drafts import Draft
 from distarray.execution.lower import Lowered, lower
+from distarray.execution.retention import retained
 from distarray.execution.route import Want
 from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import combined_sharding, result_sharding
@@ -102,8 +105,8 @@ def rehearse(
         if evaluate.is_small(order, env):
             return None
         aimed = {id(t) for t in targets}
-        retained = evaluate._retained([n for n in order if n.memo is None and id(n) not in aimed], env)
-        kept = [*targets, *(n for n in order if id(n) in retained)]
+        kept_too = retained([n for n in order if n.memo is None and id(n) not in aimed], env)
+        kept = [*targets, *(n for n in order if id(n) in kept_too)]
         memos = [(n, n.memo) for n in order if n.memo is not None and n.memo.on_client]
         host_bytes = 0
         try:
@@ -115,11 +118,11 @@ def rehearse(
                 keys = [("dx-rehearsal", number, t) for t in range(sharding.n_tiles)]
                 node.memo = Stored(sharding, keys, exported=memo.exported)
                 host_bytes += node.nbytes
-            misses = evaluate.plan_cache_info().misses
-            plan, graph, _ = evaluate.plan_of(kept)
-            from_cache = evaluate.plan_cache_info().misses == misses
+            misses = plan_cache_info().misses
+            plan, graph, _ = planned.plan_of(kept)
+            from_cache = plan_cache_info().misses == misses
             cluster = evaluate.is_cluster(env)
-            inplace = {} if cluster else evaluate._inplace(plan, graph, order, others)
+            inplace = {} if cluster else inplace_results(plan, graph, order, others)
             lowered = lower(plan, graph, env, "rehearsal", inplace)
             memory = liveness(lowered, graph, is_cluster=cluster)
         finally:
@@ -145,7 +148,7 @@ def _placement(node: Expr, env: Environment) -> Sharding | None:
     """How `evaluate` would cut a host array; None where it leaves it whole."""
     if node.pin is not None:
         return node.pin
-    if node.nbytes <= evaluate.limits_of(env).block or env.team is None or (env.size == 1 and env.device == "cpu"):
+    if node.nbytes <= planned.limits_of(env).block or env.team is None or (env.size == 1 and env.device == "cpu"):
         return None
     axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
     mesh = env.team.mesh

@@ -16,8 +16,8 @@ from distarray.execution import kernels
 from distarray.execution.backends import backend_for
 from distarray.execution.buffers import POOL
 from distarray.execution.elementwise import elementwise
-from distarray.execution.monoids import MONOIDS
-from distarray.execution.tasks import finish_reduction, report
+from distarray.execution.monoids import MONOIDS, finish_reduction
+from distarray.execution.reporting import report
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr
 

@@ -37,7 +37,11 @@ def _is_strict(xp: Namespace) -> bool:
 
 def _dtype(xp: Namespace, dtype: DType) -> Any:
     """`dtype` as the namespace spells it."""
-    return getattr(xp, dtype.name) if _is_strict(xp) else dtype
+    if not _is_strict(xp):
+        return dtype
+    if not hasattr(xp, dtype.name):
+        raise NotSupportedError(f"not on strict: the standard has no dtype {dtype.name}")
+    return getattr(xp, dtype.name)
 
 
 # ------------------------------------------------------------------------------------------------------- creation
@@ -60,7 +64,7 @@ def _empty(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, para
 
 def _full(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
     if dtype.kind in "mM":
-        return backend.xp.full(_extents(box), runtime, dtype=dtype)
+        return backend.xp.full(_extents(box), runtime, dtype=_dtype(backend.xp, dtype))
     if not runtime and not np.signbit(runtime.real) and not np.signbit(runtime.imag):
         # fresh pages are zero already
         return backend.zeros(_extents(box), dtype)
@@ -335,14 +339,27 @@ def take_join(backend: Any, shape: tuple[int, ...], dtype: DType, parts: Sequenc
     index_shape = shape[position : position + n_index]
     rest = (*shape[:position], *shape[position + n_index :])
     out = backend.empty((math.prod(index_shape), *rest), dtype)
+    if _is_strict(xp):
+        parts = _in_order(xp, parts)
     for positions, values, start in parts:
         places = tuple(slice(s, s + n) for s, n in zip(start, values.shape[1:]))
-        if _is_strict(xp):
-            raise NotSupportedError("reads at integer positions of a cut array are not on strict: they end in a write")
         out[(positions, *places)] = values
     if sum(math.prod(values.shape) for _, values, _ in parts) != math.prod(out.shape):
         raise IndexError("an index is out of bounds of the axis that it runs over")
     return _move_front(xp, xp.reshape(out, (*index_shape, *rest)), n_index, position)
+
+
+def _in_order(xp: Namespace, parts: Sequence[Any]) -> list[Any]:
+    """Parts joined to runs of positions without gaps: the standard writes at slices only."""
+    by_start: dict[tuple[int, ...], list[Any]] = {}
+    for part in parts:
+        by_start.setdefault(tuple(part[2]), []).append(part)
+    joined = []
+    for start, group in by_start.items():
+        order = xp.argsort(xp.concat([positions for positions, _, _ in group]))
+        values = xp.take(xp.concat([values for _, values, _ in group]), order, axis=0)
+        joined.append((slice(0, values.shape[0]), values, start))
+    return joined
 
 
 # ------------------------------------------------------------------------------------------ integer-array writes

@@ -2,7 +2,7 @@
 
 dask keeps the tasks that led to every live result, so that it can recompute what a lost worker held. A loop of ten
 thousand steps would thus leave ten thousand steps in the scheduler. Here the lineage of a block is *cut* once it is
-`interval` submissions deep: the block gets a copy under a second key on another worker (replicas of one key are undone
+`interval` tasks deep: the block gets a copy under a second key on another worker (replicas of one key are undone
 by dask's memory manager), the copy becomes plain data, and the block from then on is "read the copy".
 
 Both are held until nothing that could be recomputed from them is left, so the loss of any one worker loses nothing:
@@ -51,6 +51,17 @@ def send(client: Any, graph: Graph, keys: Collection[Key], priority: int = 0) ->
     return {key: futures[key] for key in keys}
 
 
+def _longest_chain(tasks: Mapping[Key, Task]) -> int:
+    """The most tasks that run one after the other, of tasks in an order in which they can run.
+
+    A window of a loop may be one submission of hundreds of steps.
+    """
+    depths: dict[Key, int] = {}
+    for key, task in tasks.items():
+        depths[key] = 1 + max((depths.get(k, 0) for k in task.dependencies), default=0)
+    return max(depths.values(), default=0)
+
+
 class BlockRecord:
     """What the client knows about a kept block.
 
@@ -62,7 +73,7 @@ class BlockRecord:
     def __init__(self, key: Key, home: str, depth: int, parents: tuple[BlockRecord, ...]) -> None:
         self.key = key
         self.home = home
-        #: Submissions since the lineage began.
+        #: Tasks one after the other since the lineage began.
         self.depth = depth
         self.parents = parents
         #: After a cut: the block and its copy (None where there is no second worker).
@@ -106,11 +117,11 @@ class Lineage:
         homes
             Home of each kept block.
         interval
-            Depth at which lineage is cut.
+            Depth at which lineage is cut, in tasks one after the other.
         """
         outside = set().union(*(task.dependencies for task in tasks.values())) - tasks.keys()
         parents = tuple(record for key in outside if (record := self._by_key.get(key)) is not None)
-        depth = 1 + max((record.depth for record in parents), default=0)
+        depth = _longest_chain(tasks) + max((record.depth for record in parents), default=0)
         for key, future in futures.items():
             self._add(future, BlockRecord(key, homes[key], depth, parents))
         if depth >= interval:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MONOIDS", "Monoid", "Partial"]
+__all__ = ["MONOIDS", "Monoid", "Partial", "finish_reduction"]
 
 #: An array or a tuple of arrays of any backend: backends share no base class.
 Partial = Any
@@ -456,3 +456,28 @@ MONOIDS: dict[str, Monoid] = {
     "argmin": _ArgExtremum("argmin", 2, is_max=False),
     "moments": _Moments("moments", 3),
 }
+
+
+def finish_reduction(
+    name: str, monoid: str, partial: Any, n: int, dtype: np.dtype[Any], params: tuple[Any, ...]
+) -> Any:
+    """The result of a reduction from its one remaining partial result.
+
+    Parameters
+    ----------
+    name
+        Of the operation: a mean is a sum divided, var and std are read off the moments.
+    n
+        Elements reduced into each element of the result.
+    params
+        The operation's own static parameters: the correction of var and std.
+    """
+    parameters: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        if name == "mean":
+            partial = partial / n if n else partial * np.nan
+        elif monoid == "moments":
+            parameters = {"of": name, "correction": params[0] if params else 0.0}
+        result = MONOIDS[monoid].finish(partial, dtype, **parameters)
+    # numpy's functions turn arrays without axes into scalars, which cannot be written
+    return np.asarray(result) if isinstance(result, np.generic) else result

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from distarray.errors import ShardingError
+from distarray.execution import reporting
 from distarray.sharding import team
 from distarray.sharding.team import Team
 
@@ -78,6 +79,7 @@ class Placement:
         client.register_plugin(PlacementPlugin())
         handler = weakref.WeakMethod(self._announced)
         client.subscribe_topic(TOPIC, lambda event: (method := handler()) and method(event))
+        client.subscribe_topic(reporting.TOPIC, reporting.received)
         # After subscribing, so that no change falls between the two.
         client.sync(self.refresh)
 

@@ -7,10 +7,7 @@ lists of arrays) and host data, in the order that the record counts them in.
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from math import prod
@@ -20,10 +17,10 @@ import numpy as np
 
 from distarray.execution import kernels
 from distarray.execution.backends import backend_for
-from distarray.execution.elementwise import numpy_name
 from distarray.execution.inside import inside_task
-from distarray.execution.monoids import MONOIDS
+from distarray.execution.monoids import MONOIDS, finish_reduction
 from distarray.execution.program import Program
+from distarray.execution.reporting import report
 from distarray.expr.lens import Affine
 from distarray.sharding.boxes import Box
 
@@ -166,110 +163,12 @@ class Finish:
         return backend.xp.reshape(result, shape)
 
 
-def finish_reduction(
-    name: str, monoid: str, partial: Any, n: int, dtype: np.dtype[Any], params: tuple[Any, ...]
-) -> Array:
-    """The result of a reduction from its one remaining partial result.
-
-    Parameters
-    ----------
-    name
-        Of the operation: a mean is a sum divided, var and std are read off the moments.
-    n
-        Elements reduced into each element of the result.
-    params
-        The operation's own static parameters: the correction of var and std.
-    """
-    parameters: dict[str, Any] = {}
-    with np.errstate(all="ignore"):
-        if name == "mean":
-            partial = partial / n if n else partial * np.nan
-        elif monoid == "moments":
-            parameters = {"of": name, "correction": params[0] if params else 0.0}
-        result = MONOIDS[monoid].finish(partial, dtype, **parameters)
-    # numpy's functions turn arrays without axes into scalars, which cannot be written
-    return np.asarray(result) if isinstance(result, np.generic) else result
-
-
 def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
     """The result of a reduction over no elements at all."""
     kept = tuple([1 if a in finish.axes else n for a, n in enumerate(finish.extents)])
     partial = MONOIDS[finish.monoid].identity(kept, finish.accumulator, backend.xp, backend.device)
     assert partial is not None, "reductions without an identity raise at the call"
     return finish(partial, shape, backend)
-
-
-def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]]) -> None:
-    """Warn of floating point events as numpy does, naming the user's line.
-
-    Parameters
-    ----------
-    events
-        (kind, function) pairs.
-    where
-        (operation, `Origin`) of the operations that may have caused them.
-    """
-    for kind, function in dict.fromkeys(events):
-        here = next(
-            (w for w in where if w[0] == function or _same_function(w[0], function)), where[-1] if where else None
-        )
-        text = f"{kind} encountered in {function}"
-        if here is None:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
-        else:
-            warn(text, *here[1].line)
-
-
-def _same_function(name: str, function: str) -> bool:
-    try:
-        return numpy_name(name) == function
-    except ValueError:
-        return False
-
-
-def warn(text: str, file: str, line: int) -> None:
-    """Warn in the process of the user: in a Dask task the worker sends it to the client."""
-    worker = sys.modules.get("distributed.worker")
-    if worker is not None:
-        try:
-            worker.get_worker()
-        except ValueError:
-            pass
-        else:
-            worker.warn(f"{text} ({file}:{line})", RuntimeWarning)
-            return
-    if _gathered is not None:
-        _gathered[text, file, line] = None
-    else:
-        _give((text, file, line))
-
-
-#: Warnings (text, file, line) of the evaluation that runs in this process, in order; None outside of evaluations.
-_gathered: dict[tuple[str, str, int], None] | None = None
-#: What Python keeps per module, so that its default filter shows a warning once per line.
-_registries: dict[str, dict[Any, Any]] = {}
-
-
-def _give(warning: tuple[str, str, int]) -> None:
-    text, file, line = warning
-    warnings.warn_explicit(text, RuntimeWarning, file, line, registry=_registries.setdefault(file, {}))
-
-
-@contextmanager
-def warnings_gathered() -> Iterator[None]:
-    """Give the warnings of an evaluation at its end, each once, in the caller's thread.
-
-    Not before all is committed: where warnings are errors, a write in place that warned is done nevertheless.
-    """
-    global _gathered
-    _gathered, outer = {}, _gathered
-    try:
-        yield
-        found = _gathered
-    finally:
-        _gathered = outer
-    for warning in found:
-        _give(warning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +238,11 @@ def _explained(run: Run) -> Run:
 
 
 def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
-    values = [a if a is None else tuple(map(backend.adopt, a)) if type(a) is tuple else backend.adopt(a) for a in args]
+    values: list[Any] = []
+    for a in args:
+        # Results of several arrays are tuples, pieces of several boxes lists.
+        several = type(a) in (tuple, list)
+        values.append(a if a is None else tuple(map(backend.adopt, a)) if several else backend.adopt(a))
     values += [generate(g, backend) for g in tile.generated]
     values += [r.assemble(values, backend) for r in tile.assembled]
     return values

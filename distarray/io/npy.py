@@ -18,7 +18,9 @@ from distarray.array.conversion import asarray
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.dtypes import as_dtype
 from distarray.execution import evaluate as evaluation
+from distarray.execution import planned
 from distarray.execution.file_kernels import write_block
+from distarray.execution.retention import streams
 from distarray.expr.expr import postorder
 from distarray.ops.files import FileRange, load_npy
 from distarray.sharding.layout import LayoutLike
@@ -175,7 +177,7 @@ def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
 def _write(x: DistArray, path: str, offset: int, fortran_order: bool) -> None:
     node = x.__dx_node__()
     env = node.env
-    if node.memo is None and not (evaluation.streams(node) and not evaluation.is_small(postorder([node]), env)):
+    if node.memo is None and not (streams(node) and not evaluation.is_small(postorder([node]), env)):
         window.observe((node,))
     shape = node.shape
-    evaluation.for_each_block(node, write_block, lambda box: (path, offset, shape, box, fortran_order))
+    planned.for_each_block(node, write_block, lambda box: (path, offset, shape, box, fortran_order))

@@ -1,7 +1,7 @@
 """Random numbers as functions of the global index: every cut, team and device gives the same ones.
 
 Each operation is made from the position of an element and a key, like any created array; so a part is made where it
-lies, nothing is kept that can be made again, and the numbers do not depend on the number of members. Distributions
+lies, what does not fit in memory is made again, and the numbers do not depend on the number of members. Distributions
 with other parameters are elementwise functions of these.
 """
 
@@ -21,9 +21,9 @@ from distarray.types import DTypeLike
 __all__ = ["random_bits", "random_normal", "random_uniform"]
 
 #: runtime of all: the key, an integer below 2**64.
-RANDOM_BITS = declare("random_bits", "create", repeatable=True)
-RANDOM_UNIFORM = declare("random_uniform", "create", repeatable=True)
-RANDOM_NORMAL = declare("random_normal", "create", repeatable=True)
+RANDOM_BITS = declare("random_bits", "create")
+RANDOM_UNIFORM = declare("random_uniform", "create")
+RANDOM_NORMAL = declare("random_normal", "create")
 
 
 def random_bits(shape: Any, key: int, env: Environment, pin: Sharding | None = None) -> Expr:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-__all__ = ["LRUCache", "PlanCacheInfo"]
+if TYPE_CHECKING:
+    from distarray.planner.plan import Plan
+
+__all__ = ["PLANS", "LRUCache", "PlanCacheInfo", "plan_cache_clear", "plan_cache_info"]
 
 
 class PlanCacheInfo(NamedTuple):
@@ -57,3 +60,17 @@ class LRUCache(Generic[T]):
         with self._lock:
             self._values.clear()
             self._hits = self._misses = 0
+
+
+#: The plans of this process, by the key of their graph.
+PLANS: LRUCache[Plan] = LRUCache()
+
+
+def plan_cache_info() -> PlanCacheInfo:
+    """Hits, misses, maximal and current size of the plan cache."""
+    return PLANS.info()
+
+
+def plan_cache_clear() -> None:
+    """Forget all plans; arrays are not affected."""
+    PLANS.clear()

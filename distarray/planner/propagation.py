@@ -297,6 +297,11 @@ def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
     return Sharding(sharding.mesh, tuple(sharding.axes[a] for a in axes), (), tuple(sharding.bounds[a] for a in axes))
 
 
+def _n_read(lens: Affine) -> int:
+    """Elements of the source that a view reads, those that it repeats counted once."""
+    return prod(lens.shape[a] for a in {axis for axis, _, _ in lens.terms if axis is not None})
+
+
 def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits) -> Cut:
     nbytes = prod(loops.extents) * itemsize
     if nbytes <= limits.block:
@@ -320,6 +325,7 @@ class _Propagation:
         self._limits = limits
         self._lying: dict[int, Sharding | None] = {}
         self._several: dict[int, tuple[Sharding, ...]] = {}
+        self._users: list[list[int]] | None = None
         for i, node in enumerate(graph.nodes):
             if node.memo is not None:
                 self._lying[i] = None if node.memo.on_client else node.memo.sharding
@@ -377,12 +383,15 @@ class _Propagation:
         if stage.write is not None:
             return Cut("base")
         lies = [p for p, r in enumerate(readings) if r.sharding is not None]
-        order = sorted(lies, key=lambda p: -prod(readings[p].lens.shape))
+        order = sorted(lies, key=lambda p: -_n_read(readings[p].lens))
         if order:
             sharding = follow(loops, readings, order, self._mesh)
             if sharding.n_tiles > 1:
                 return Cut("follow", tuple(order))
         i = stage.nodes[-1]
+        assembled = self._assembled(i)
+        if assembled is not None:
+            return assembled
         dtype = nodes[i].dtype
         itemsize = dtype[0].itemsize if isinstance(dtype, tuple) else dtype.itemsize
         if loops.operands is not None and loops.reduced:
@@ -397,6 +406,62 @@ class _Propagation:
         if cut.how == "whole" and order:
             return Cut("follow", tuple(order))
         return cut
+
+
+    def _assembled(self, i: int) -> Cut | None:
+        """The cut of a created array that parts are written into (concat, roll): as its reader asks, else as they lie.
+
+        Where the base of the writes lies, the result lies: left to the size alone, small parts would all gather at
+        one member.
+        """
+        nodes, operands = self._graph.nodes, self._graph.operands
+        if nodes[i].op.kind != "create":
+            return None
+        if self._users is None:
+            self._users = self._graph.users()
+        best: tuple[int, int] = (0, -1)
+        top = i
+        while True:
+            puts = [k for k in self._users[top] if nodes[k].op.kind == "put" and operands[k][0] == top]
+            if len(puts) != 1:
+                break
+            (top,) = puts
+            value = operands[top][1]
+            if value is None:
+                continue
+            source, axes = self._behind(value)
+            sharding = self._seen(source)
+            if sharding is None or sharding.n_tiles == 1 or len(sharding.axes) != len(nodes[source].shape):
+                continue
+            lens = nodes[top].runtime
+            for b, (axis, _, _) in enumerate(lens.terms):
+                if axis is not None and axis < len(axes) and axes[axis] is not None and sharding.axes[axes[axis]]:
+                    best = max(best, (prod(lens.shape), b))
+        if top == i:
+            return None
+        for k in self._users[top]:
+            if nodes[k].pin is not None and nodes[k].shape == nodes[i].shape:
+                return Cut("pin", node=k)
+        return Cut("auto", loop=best[1]) if best[1] >= 0 else None
+
+    def _behind(self, i: int) -> tuple[int, tuple[int | None, ...]]:
+        """The largest array that elementwise work and views above it end in, and its axis for each axis of node `i`."""
+        nodes, operands = self._graph.nodes, self._graph.operands
+        axes: tuple[int | None, ...] = tuple(range(len(nodes[i].shape)))
+        while nodes[i].memo is None and i not in self._lying:
+            node = nodes[i]
+            if node.op.kind == "get":
+                seen = {axis: b for b, (axis, _, _) in enumerate(node.runtime.terms) if axis is not None}
+                axes = tuple(None if a is None else seen.get(a) for a in axes)
+                below = operands[i][0]
+            elif node.op.kind == "map":
+                below = next((o for o in operands[i] if o is not None and nodes[o].shape == node.shape), None)
+            else:
+                break
+            if below is None:
+                break
+            i = below
+        return i, axes
 
 
 def _with_cut(stage: Stage, cut: Cut) -> Stage:

@@ -23,6 +23,8 @@ __all__ = ["group_stages"]
 
 #: Families whose nodes run in register programs.
 _PROGRAM = frozenset({"map", "reduce", "put"})
+#: Slices of a result are computed where they are read, rather than all of it once, if they are this small a share.
+SMALL_SHARE = 4
 _OWN_STAGE: dict[str, StageKind] = {
     "contract": "contract",
     "block": "block",
@@ -110,7 +112,7 @@ class _Grouping:
                 self.stored.add(i)
             if i in graph.kept:
                 self.stored.add(i)
-                if kind == "get":
+                if kind == "get" and not self._push_through(i):
                     self._store_read(i)
 
     def _loops(self, i: int) -> tuple[int, ...] | None:
@@ -144,9 +146,15 @@ class _Grouping:
         return True
 
     def _is_private(self, i: int) -> bool:
-        """Whether `i` may be computed inside its only reader."""
-        if i in self.graph.kept or len(self.users[i]) != 1:
+        """Whether `i` may be computed inside its readers: it has one, or few elements of it are read through lenses."""
+        if i in self.graph.kept:
             return False
+        if len(self.users[i]) != 1:
+            nodes = self.graph.nodes
+            if any(self.kind(u) != "get" for u in self.users[i]):
+                return False
+            if SMALL_SHARE * sum(nodes[u].size for u in self.users[i]) > nodes[i].size:
+                return False
         return all(
             o is None or self.kind(o) != "map" or (self._can_lens[o] and o in self.same[i])
             for o in self.graph.operands[i]
@@ -156,14 +164,20 @@ class _Grouping:
         """A slice of an elementwise result that nobody else needs is pushed through: get(f(a)) -> f(get(a))."""
         if kind not in _PROGRAM or self.kind(o) != "get":
             return False
+        if len(self.users[o]) != 1 or o in self.graph.kept or loops != self.shape_of(o):
+            return False
+        return self._push_through(o)
+
+    def _push_through(self, o: int) -> bool:
+        """Compute what the lens `o` reads inside its reader, if that is private and the lens repeats nothing."""
         inner = self.graph.operands[o][0]
         assert inner is not None
-        if not (self._can_lens[inner] and len(self.users[o]) == 1 and o not in self.graph.kept):
-            return False
-        if loops != self.shape_of(o) or self.graph.nodes[o].size > self.graph.nodes[inner].size:
+        if not self._can_lens[inner] or self.graph.nodes[o].size > self.graph.nodes[inner].size:
             return False
         for i in self._private_tree(inner):
             self.lensed[i] = True
+        self.level[o] = self.level[inner]
+        self.available[o] = self.level[o] + 1
         return True
 
     def _private_tree(self, i: int) -> Iterable[int]:
@@ -254,7 +268,8 @@ class _Grouping:
         for i in range(len(self.graph.nodes)):
             kind = self.kind(i)
             if kind in _PROGRAM:
-                if not self.lensed[i]:
+                # pushed through one lens, and stored for another reader: computed in both places
+                if not self.lensed[i] or i in self.stored:
                     members.setdefault(self.groups.find(i), []).append(i)
             elif kind in _OWN_STAGE or i in self.stored:
                 single.append((self.level[i], i))
@@ -379,11 +394,7 @@ class _Program:
                 write = (self._put_value(i), i)
                 shape_of = ("lens", i)
             elif i in g.stored:
-                if kind == "map":
-                    stores.append((self._value(i), i))
-                else:
-                    node, path = (i, ()) if kind == "create" else g.resolve(i)
-                    stores.append((self._read(node, path), i))
+                stores.append((self._value(i), i))
                 shape_of = shape_of or ("shape", i)
             else:
                 shape_of = shape_of or ("shape", i)

@@ -160,6 +160,8 @@ class Sharding:
     def shard_shape(self, shape: Sequence[int], tile: Sequence[int] | None = None) -> tuple[int, ...]:
         """Shape of a tile; of the largest one, which is what types print, if `tile` is None."""
         if tile is None:
+            if self.is_regular and len(shape) == self.ndim:
+                return tuple([-(-n // k) for n, k in zip(shape, self.parts, strict=True)])
             return tuple(map(cuts.largest_part, self.boundaries(shape)))
         return tuple(b[t + 1] - b[t] for b, t in zip(self.boundaries(shape), tile, strict=True))
 

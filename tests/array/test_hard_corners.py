@@ -23,6 +23,7 @@ from dask._task_spec import Task, TaskRef
 import distarray as dx
 from distarray.array.blockwise import map_blocks
 from distarray.execution import evaluate as evaluation
+from distarray.execution import planned
 
 TEAM = dx.Team((4,), ("R",))
 #: Small arrays are plain calls, large ones tasks on the pool, middling ones tasks in the calling thread.
@@ -54,7 +55,7 @@ def run_twice(x: dx.DistArray) -> np.ndarray:
     """The value of `x` from its functional tasks, each of which runs two times on the same inputs."""
     node = x._node()
     assert node.memo is None
-    name, graph, sharding = evaluation.graph_of(node)
+    name, graph, sharding = planned.graph_of(node)
     results: dict[Any, Any] = {}
 
     def value(a: Any) -> Any:

@@ -83,7 +83,7 @@ def sums(xp: Any, x: Any) -> list[Any]:
 
 def test_a_script_has_the_same_bits_as_on_threads(client: Any) -> None:
     a = np.sqrt(np.arange(144.0)).reshape(24, 6)
-    threads = dx.Team((4,), ("R",), members=range(4)) if False else None
+    threads = dx.Team((2,), ("R",), members=(0, 1))
     with dx.use(threads):
         on_threads = [np.asarray(r) for r in script(dx, dx.asarray(a))]
         sums_on_threads = [np.asarray(r) for r in sums(dx, dx.asarray(a))]
@@ -194,20 +194,21 @@ def test_host_data_survive_the_loss_of_a_worker(mortal_cluster: Any) -> None:
 # -- long loops ----------------------------------------------------------------------------------------------------
 
 
-def test_a_loop_of_ten_thousand_updates_keeps_the_scheduler_bounded(cluster4: Any) -> None:
+@pytest.mark.parametrize("n_updates", [3000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_loop_of_updates_keeps_the_scheduler_bounded(cluster4: Any, n_updates: int) -> None:
     """B-17: graph size and memory of the client are bounded, and so is the lineage."""
     n = 16
     x = rows(np.zeros(n))
     expected = np.zeros(n)
     counts = []
-    for k in range(10_000):
+    for k in range(n_updates):
         x[k % n] += 1
         expected[k % n] += 1
-        if k % 1000 == 999:
+        if k % 500 == 499:
             counts.append(tasks_of_scheduler(cluster4))
     np.testing.assert_array_equal(np.asarray(x), expected)
-    assert max(counts) < 500
-    assert max(counts[5:]) <= 2 * max(counts[:5])
+    # Two intervals of steps on four tiles, and two windows that wait for their turn.
+    assert max(counts) < 4 * 2 * dx.config.get("lineage-interval") + 3 * dx.config.get("window")
     del x
     gc.collect()
     eventually(lambda: tasks_of_scheduler(cluster4) == 0)
@@ -374,10 +375,6 @@ def test_dask_computes_arrays_and_changes_no_handle(client: Any) -> None:
 # -- errors and warnings -------------------------------------------------------------------------------------------
 
 
-def _fails(block: np.ndarray) -> np.ndarray:
-    raise KeyError("no such thing")
-
-
 def fails() -> Callable[[Any], Any]:
     """Workers that are processes cannot import this file."""
 
@@ -514,6 +511,8 @@ def test_threads_compute_on_shared_and_on_own_arrays(cluster4: Any) -> None:
         np.testing.assert_allclose(results[k], (own + a * 2).sum(), rtol=1e-12)
 
 
+# Python cannot raise Ctrl-C out of a finalizer (of distributed's Future, say): it reports and drops it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_leaves_arrays_usable_and_never_half_a_step(cluster4: Any) -> None:
     x = rows(np.zeros(64))
     x.persist()

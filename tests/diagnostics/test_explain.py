@@ -19,6 +19,7 @@ from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import Environment, Stored, source
 from distarray.expr.indexing import parse_index
 from distarray.ops import contractions, elementwise, indexing, manipulation, reductions
+from distarray.planner.cache import plan_cache_clear
 from distarray.sharding import Sharding, Team
 
 ENV = Environment(Team((4,), ("R",)))
@@ -320,7 +321,7 @@ def test_targets_of_two_environments_are_refused():
 
 
 def test_the_cache_is_told():
-    evaluate.plan_cache_clear()
+    plan_cache_clear()
     assert not explain([stencil()]).from_cache
     found = explain([stencil()])
     assert found.from_cache

@@ -17,6 +17,7 @@ from distarray.sharding.boxes import (
     local,
     normalise,
     relative,
+    runs,
     size,
     union,
 )
@@ -145,3 +146,12 @@ def test_full_is_every_element_of_a_shape() -> None:
     assert full((2, 3)) == (range(2), range(3))
     assert size(full((2, 3))) == 6
     assert full(()) == ()
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5), st.integers(0, 5)), min_size=0, max_size=4))
+def test_runs_are_the_maximal_rows_of_a_box(axes: list[tuple[int, int, int]]) -> None:
+    shape = tuple(n for n, _, _ in axes)
+    box = tuple((min(a, b, n), min(max(a, b), n)) for n, a, b in axes)
+    inside = np.arange(np.prod(shape, dtype=int)).reshape(shape)[tuple(slice(*r) for r in box)]
+    found = list(runs(box, shape))
+    assert [i for first, n in found for i in range(first, first + n)] == inside.ravel().tolist()

@@ -1,0 +1,265 @@
+"""The planned path of an evaluation: plan (or its cache), tasks, executor.
+
+Loaded when the first arrays come that are more than one small block each. It is also what the Dask collection protocol
+and writers of files ask for tasks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+from dask._task_spec import Alias, DataNode, Task, TaskRef
+
+from distarray import config
+from distarray.execution import counters
+from distarray.execution.backends import backend_for
+from distarray.execution.donation import inplace_results
+from distarray.execution.evaluate import LOCK, executor_for, is_cluster, mesh_of
+from distarray.execution.inside import is_inside_task
+from distarray.execution.interrupts import interrupts_deferred
+from distarray.execution.lower import Lowered, lower
+from distarray.execution.memory import memory_limit
+from distarray.execution.retention import result_nbytes
+from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.planner.cache import PLANS
+from distarray.planner.graph import Graph, canonical
+from distarray.planner.plan import Plan
+from distarray.planner.propagation import Limits, propagate
+from distarray.sharding.sharding import Sharding
+
+__all__ = [
+    "for_each_block",
+    "graph_of",
+    "limits_of",
+    "place",
+    "plan_of",
+    "run",
+]
+
+_runs = itertools.count()
+_process = uuid.uuid4().hex[:8]
+
+#: Bytes of results per task below which tasks run one after the other in the calling thread.
+INLINE_NBYTES = 32 << 10
+#: Largest tile that the planner chooses by itself, as a part of the memory limit.
+TILES_PER_LIMIT = 16
+
+
+def limits_of(env: Environment) -> Limits:
+    """What bounds the size of tiles in an environment."""
+    return Limits(config.get("block-bytes"), max(1 << 20, memory_limit(env) // TILES_PER_LIMIT))
+
+
+def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr]]) -> None:
+    """Evaluate nodes of one environment by tasks, and set the memos of those that are wanted.
+
+    Parameters
+    ----------
+    order
+        All nodes needed, operands before users.
+    wanted
+        ``id`` of the nodes whose results are kept.
+    others
+        See `evaluate.evaluate`.
+    """
+    executor = executor_for(env)
+    for node in order:
+        if node.memo is not None and node.memo.on_client:
+            _place(node, env, executor)
+    graph = canonical(order, wanted, _context(env))
+    plan = PLANS.get(graph.key, lambda: _plan(graph, env), config.get("plan-cache-size"))
+    cluster = is_cluster(env)
+    inplace = {} if cluster else inplace_results(plan, graph, order, others)
+    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
+    _count(lowered)
+    keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
+    # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
+    with interrupts_deferred() if overwrites or cluster else nullcontext():
+        if cluster:
+            found = executor.submit(lowered.tasks, lowered.members, keep)
+        else:
+            nbytes = sum(result_nbytes(n) for n in order if n.memo is None)
+            found = executor.submit(
+                lowered.tasks, lowered.members, keep, lowered.after, nbytes < INLINE_NBYTES * len(lowered.tasks)
+            )
+        for i, (sharding, refs) in lowered.outputs.items():
+            node = graph.nodes[i]
+            if node.memo is None:
+                node.settle(Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs]))
+
+
+def _context(env: Environment) -> tuple[Any, ...]:
+    limits = limits_of(env)
+    return (limits, config.get("planner"), config.get("overlap"))
+
+
+def _plan(graph: Graph, env: Environment) -> Plan:
+    for c in counters.active:
+        c.planner_calls += 1
+    return propagate(graph, env, limits_of(env))
+
+
+def _count(lowered: Lowered) -> None:
+    for c in counters.active:
+        c.tasks += len(lowered.tasks)
+        c.by_class.update(lowered.counts)
+        c.transfers += lowered.transfers
+        c.kernels.update(lowered.kernels)
+        c.packed_bytes += lowered.packed_bytes
+        c.allocated_bytes += lowered.allocated_bytes
+        c.members.update(lowered.members)
+
+
+def place(node: Expr) -> None:
+    """Bring host data of an evaluated node to the members that are to hold its parts, as its first use would."""
+    if node.memo is not None and node.memo.on_client:
+        with LOCK:
+            _place(node, node.env, executor_for(node.env))
+
+
+def _place(node: Expr, env: Environment, executor: Any) -> None:
+    """Cut a large host array into tiles: views of it in this process, blocks on the members of a cluster."""
+    memo = node.memo
+    assert memo is not None
+    limits = limits_of(env)
+    pin = node.pin
+    if pin is None:
+        if node.nbytes <= limits.block or node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
+            return
+        axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
+        mesh = mesh_of(env)
+        axes: list[tuple[str, ...]] = [()] * node.ndim
+        axes[axis] = tuple(reversed(mesh.names))
+        pin = Sharding(mesh, tuple(axes))
+    array = memo.blocks[0]
+    blocks = [array[pin.tile_slices(node.shape, t)] for t in pin.tiles()]
+    members = [pin.member(t) for t in pin.tiles()]
+    if is_cluster(env):
+        run = f"{_process}-{next(_runs)}"
+        keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
+        found = executor.put(
+            {k: np.ascontiguousarray(b) for k, b in zip(keys, blocks, strict=True)},
+            dict(zip(keys, members, strict=True)),
+        )
+        stored: list[Any] = [found[k] for k in keys]
+    else:
+        stored = [
+            backend_for(env.device, m).adopt(b if b.flags.c_contiguous else np.ascontiguousarray(b))
+            for b, m in zip(blocks, members, strict=True)
+        ]
+    node.memo = Stored(pin, stored, exported=memo.exported)
+
+
+def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
+    """The plan of pending targets, made or from the cache; nothing runs."""
+    order = postorder(targets)
+    env = targets[0].env
+    graph = canonical(order, {id(t) for t in targets}, _context(env))
+    plan = PLANS.get(graph.key, lambda: _plan(graph, env), config.get("plan-cache-size"))
+    return plan, graph, env
+
+
+def _place_hosts(node: Expr) -> None:
+    """Cut the large host arrays that a node needs into tiles, so that it is planned as it would be evaluated."""
+    for leaf in postorder([node]):
+        if leaf.memo is not None and leaf.memo.on_client:
+            _place(leaf, node.env, executor_for(node.env))
+
+
+def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
+    """A Dask graph that computes one node and changes no handle: versions are pinned, nothing is donated or kept.
+
+    Returns
+    -------
+    name
+        The results have the keys ``(name, *tile)``.
+    graph
+        Nodes of ``dask._task_spec`` by key, and Futures under their own keys.
+    sharding
+        How the results tile the array.
+    """
+    run = f"{_process}-{next(_runs)}"
+    # Not the name of its tasks, whose keys have a step and a number where results have a tile.
+    name = f"dx-array-{run}"
+    graph: dict[Any, Any] = {}
+    if node.memo is not None:
+        sharding, refs = node.memo.sharding, list(node.memo.blocks)
+    else:
+        _place_hosts(node)
+        plan, nodes, env = plan_of([node])
+        lowered = lower(plan, nodes, env, run)
+        graph.update(lowered.tasks)
+        for leaf in nodes.nodes:
+            if leaf.memo is not None and is_cluster(env) and not leaf.memo.on_client:
+                graph.update({b.key: b for b in leaf.memo.blocks if not isinstance(b, np.ndarray)})
+        ((sharding, refs),) = lowered.outputs.values()
+    read = {key for task in graph.values() for key in getattr(task, "dependencies", ())}
+    for tile, ref in zip(sharding.tiles(), refs, strict=True):
+        key = (name, *tile)
+        if isinstance(ref, tuple) and ref not in read:
+            # nobody else reads the task: it takes the name of the result
+            task = graph.pop(ref)
+            graph[key] = Task(key, task.func, *task.args)
+        elif isinstance(ref, tuple):
+            graph[key] = Alias(key, target=ref)
+        elif hasattr(ref, "key"):
+            graph[ref.key] = ref
+            graph[key] = Alias(key, target=ref.key)
+        else:
+            graph[key] = DataNode(key, ref)
+    return name, graph, sharding
+
+
+def for_each_block(
+    node: Expr, function: Callable[..., Any], arguments: Callable[[tuple[tuple[int, int], ...]], tuple[Any, ...]]
+) -> None:
+    """Call a function with each block of a node where the block lies, and wait until all calls are over.
+
+    A pending node is computed for it and not kept: each block is freed as soon as the function has had it.
+
+    Parameters
+    ----------
+    function
+        Called as ``function(block, *arguments(box), device, member)``, box: (start, stop) per axis; more than once for
+        a block if its member is lost. It must not keep or write the block.
+    """
+    env = node.env
+    memo = node.memo
+    if memo is not None and memo.on_client:
+        (tile,) = memo.sharding.tiles()
+        function(memo.blocks[0], *arguments(memo.sharding.tile_box(node.shape, tile)), env.device, 0)
+        return
+    executor = executor_for(env)
+    run = f"{_process}-{next(_runs)}"
+    with nullcontext() if is_inside_task() else LOCK:
+        if memo is not None:
+            lowered, sharding, refs = Lowered(), memo.sharding, list(memo.blocks)
+        else:
+            _place_hosts(node)
+            plan, graph, _ = plan_of([node])
+            lowered = lower(plan, graph, env, run)
+            ((sharding, refs),) = lowered.outputs.values()
+            _count(lowered)
+        tasks, members, calls = dict(lowered.tasks), dict(lowered.members), []
+        for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs, strict=True)):
+            key = (f"dx-call-{run}", 0, number)
+            member = sharding.member(tile)
+            ref = TaskRef(getattr(ref, "key", ref)) if isinstance(ref, tuple) or hasattr(ref, "key") else ref
+            tasks[key] = Task(key, function, ref, *arguments(sharding.tile_box(node.shape, tile)), env.device, member)
+            members[key] = member
+            calls.append(key)
+        for c in counters.active:
+            c.tasks += len(calls)
+            c.by_class["call"] += len(calls)
+        if is_cluster(env):
+            found = executor.submit(tasks, members, calls)
+        else:
+            executor.submit(tasks, members, calls, lowered.after)
+            return
+    executor.wait(found.values())

@@ -1,0 +1,67 @@
+"""Distinct elements and membership are numpy's, whatever the cut (B-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing import force_tiles
+from distarray.testing.assertions import assert_equal
+
+ARRAYS = {
+    "integers": np.array([[3, 1, 3], [2, 1, 0]]),
+    "nan": np.array([np.nan, 1.0, np.nan, -0.0, 0.0, np.inf]),
+    "complex": np.array([1j, 1, 1j, 0]),
+    "bool": np.array([True, False, True]),
+    "empty": np.array([], np.float32),
+    "dates": np.array(["2020-01-02", "2020-01-01", "2020-01-02"], "M8[D]"),
+}
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("host", ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda xp, x: xp.sort(xp.unique_values(x)),  # numpy's are in no order
+        lambda xp, x: xp.unique_counts(x),
+        lambda xp, x: xp.unique_inverse(x),
+        lambda xp, x: xp.unique_all(x),
+        lambda xp, x: xp.unique(x),
+        lambda xp, x: xp.unique(x, return_counts=True),
+        lambda xp, x: xp.unique(x, True, True, True),
+        lambda xp, x: xp.isin(x, x.ravel()[:2]),
+        lambda xp, x: xp.isin(x, x.ravel()[1:], invert=True),
+        lambda xp, x: xp.union1d(x, x.ravel()[:2]),
+        lambda xp, x: xp.setdiff1d(x, x.ravel()[:1]),
+        lambda xp, x: xp.intersect1d(x, x.ravel()[1:]),
+        lambda xp, x: xp.nonzero(x),
+    ],
+)
+def test_function_is_numpys(function: Callable[[Any, Any], Any], host: Any, tiles: int) -> None:
+    expected = function(np, host)
+    with force_tiles(tiles):
+        made = function(dx, dx.asarray(host))
+    if not isinstance(expected, tuple):
+        made, expected = (made,), (expected,)
+    assert getattr(made, "_fields", None) == getattr(expected, "_fields", None)
+    assert len(made) == len(expected)
+    for ours, theirs in zip(made, expected):
+        # Where equal elements have different bits, any of them stands for all; numpy's sort is not stable.
+        assert_equal(ours, theirs)
+
+
+def test_membership_in_a_large_set_is_searched() -> None:
+    x, table = np.arange(-50, 1000), np.arange(0, 900, 7)
+    assert_equal(dx.isin(dx.asarray(x), table), np.isin(x, table))
+    assert_equal(dx.isin(dx.asarray(x), dx.asarray(table)), np.isin(x, table))
+
+
+@pytest.mark.parametrize("name", ["unique", "unique_values", "unique_counts", "unique_inverse", "unique_all"])
+def test_counts_can_be_forbidden(name: str) -> None:
+    with dx.config.set(data_dependent="raise"), pytest.raises(ValueError, match="depends on data"):
+        getattr(dx, name)(dx.arange(3))

@@ -1,0 +1,59 @@
+"""Fourier transforms are numpy's, on any cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing import force_tiles
+from distarray.testing.assertions import assert_close
+
+X = np.random.default_rng(0).standard_normal((6, 5, 4))
+NAMES_1D = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
+NAMES_ND = ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "rfft2", "irfft2"]
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: lambda fft, x, name=name: getattr(fft, name)(x) for name in NAMES_1D + NAMES_ND},
+    **{f"{name}, n": lambda fft, x, name=name: getattr(fft, name)(x, n=7, axis=1) for name in NAMES_1D},
+    **{f"{name}, ortho": lambda fft, x, name=name: getattr(fft, name)(x, n=3, norm="ortho") for name in NAMES_1D},
+    **{
+        f"{name}, s": lambda fft, x, name=name: getattr(fft, name)(x, s=(3, 8), axes=(2, 0), norm="forward")
+        for name in NAMES_ND
+    },
+    "fftshift": lambda fft, x: fft.fftshift(x),
+    "fftshift, axes": lambda fft, x: fft.fftshift(x, axes=(0, 1)),
+    "ifftshift": lambda fft, x: fft.ifftshift(x, axes=1),
+    "fftfreq": lambda fft, x: fft.fftfreq(7, d=0.25),
+    "rfftfreq": lambda fft, x: fft.rfftfreq(8),
+}
+
+
+@pytest.mark.parametrize("tiles", [1, 2])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_transform_is_numpys(call: Callable[[Any, Any], Any], tiles: int) -> None:
+    with force_tiles(tiles):
+        assert_close(call(dx.fft, dx.asarray(X)), call(np.fft, X), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16", "i4", "?"])
+def test_dtype_is_numpys(dtype: str) -> None:
+    x = X[0].astype(dtype)
+    assert_close(dx.fft.fft(dx.asarray(x)), np.fft.fft(x), rtol=1e-4, atol=1e-5)
+
+
+def test_inverse_gives_back() -> None:
+    x = dx.asarray(X)
+    assert_close(dx.fft.irfftn(dx.fft.rfftn(x), s=X.shape, axes=(0, 1, 2)), X, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"n": 0}, ValueError), ({"axis": 3}, IndexError), ({"norm": "loud"}, ValueError)],
+)
+def test_bad_arguments_are_refused_at_the_call(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        dx.fft.fft(dx.asarray(X), **options)
