@@ -15,7 +15,7 @@ import numpy as _np
 
 from distarray import config
 from distarray.array.array import DistArray
-from distarray.array.blockwise import map_blocks
+from distarray.array.blockwise import map_blocks, map_tiles
 from distarray.array.capabilities import ArrayNamespaceInfo
 from distarray.array.collections import compute, explain, persist
 from distarray.array.conversion import (
@@ -433,7 +433,7 @@ __all__ = [
     "intersect1d", "intp", "invert", "isclose", "iscomplex", "isdtype", "isfinite", "isin", "isinf", "isnan", "isnat",
     "isneginf", "isposinf", "isreal", "isscalar", "iterable", "kron", "lcm", "ldexp", "left_shift", "less",
     "less_equal", "linalg", "linspace", "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "map_blocks", "matmul", "matrix_transpose",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "map_blocks", "map_tiles", "matmul", "matrix_transpose",
     "matvec", "max", "maximum", "may_share_memory", "mean", "median", "MemoryBudgetError", "Mesh", "meshgrid", "min",
     "minimum", "mod", "modf", "moveaxis", "multiply", "nan", "nan_to_num", "nanmax", "nanmean", "nanmin", "nanprod",
     "nanstd", "nansum", "nanvar", "ndarray", "ndim", "ndindex", "negative", "newaxis", "nextafter", "nonzero",

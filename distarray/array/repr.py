@@ -7,12 +7,14 @@ elements that are shown.
 from __future__ import annotations
 
 from html import escape
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distarray import config
-from distarray.array import elements
+from distarray.array import elements, window
+from distarray.execution import evaluate as evaluation
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 from distarray.types import HostArray
@@ -61,23 +63,21 @@ def _printed(x: DistArray, array2string: Any) -> str:
     if x.size <= options["threshold"]:
         return str(array2string(x._host()))
     edge = options["edgeitems"]
-    corners = x
-    for axis, n in enumerate(x.shape):
-        if n > 2 * edge:
-            corners = _edges(corners, axis, edge)
-    # Only what is shown is computed: a live array is not kept whole because its corners are looked at.
-    with config.set(retain="none"):
-        shown = corners._host()
     # One more element between the edges, never shown, makes numpy print the dots.
-    return str(array2string(_with_gaps(shown, x.shape, edge), threshold=0))
+    return str(array2string(_with_gaps(_corners(x, edge), x.shape, edge), threshold=0))
 
 
-def _edges(x: DistArray, axis: int, edge: int) -> DistArray:
-    from distarray.ops.manipulation import concat
-
-    at = (slice(None),) * axis
-    joined: DistArray = concat([x[(*at, slice(None, edge))], x[(*at, slice(-edge, None))]], axis=axis)
-    return joined
+def _corners(x: DistArray, edge: int) -> HostArray:
+    """The first and last `edge` elements of each long axis, and nothing else computed or kept for it."""
+    sides = [(slice(0, edge), slice(n - edge, n)) if n > 2 * edge else (slice(0, n),) for n in x.shape]
+    corners = [x[at].__dx_node__() for at in product(*sides)]
+    with config.set(retain="none"):  # a live array is not kept whole because its corners are looked at
+        window.observe(corners)
+    values = [evaluation.fetch(corner) for corner in corners]
+    for axis in reversed(range(x.ndim)):
+        n = len(sides[axis])
+        values = [np.concatenate(values[k : k + n], axis=axis) for k in range(0, len(values), n)]
+    return values[0]
 
 
 def _with_gaps(corners: HostArray, shape: tuple[int, ...], edge: int) -> HostArray:

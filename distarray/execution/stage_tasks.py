@@ -252,7 +252,8 @@ class Lowering(Drafting):
     def inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
         """A new version begins as the old one; tiles that it does not touch stay shared unless the old one ends."""
         at.refs = list(below.refs)
-        at.on_client, at.members = below.on_client, below.members
+        if not below.on_client:
+            at.members = below.members
         at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
         at.shared -= touched
 

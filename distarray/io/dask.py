@@ -39,8 +39,8 @@ def from_dask(
 ) -> DistArray:
     """An array of the chunks of a ``dask.array``.
 
-    Dask computes the chunks, at the call. On a cluster the call does not wait for them, and each goes to the member that
-    holds its tile; otherwise dask's own scheduler computes them into this process.
+    Dask computes the chunks, at the call. On a cluster the call does not wait for them, and each goes to the member
+    that holds its tile; otherwise dask's own scheduler computes them into this process.
 
     Parameters
     ----------

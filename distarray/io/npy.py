@@ -98,7 +98,7 @@ def _header(stream: BinaryIO, path: str) -> _Header:
     reader = _READERS.get(version)
     if reader is None:
         # Version 3 is there for names of fields that are not latin-1.
-        raise TypeError(f"{path} is of version {version} of the format, which is for structures; they are not supported")
+        raise TypeError(f"{path} is of version {version} of the format, for structures, which are not supported")
     return reader(stream)
 
 
@@ -168,7 +168,7 @@ def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
     }
     with open(path, "xb") as stream:
         # numpy takes a later version only for headers of 64 KiB, which structures alone can have.
-        np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[arg-type]  # its stubs want a text stream
+        np.lib.format.write_array_header_1_0(stream, header)
         offset = stream.tell()
         stream.truncate(offset + int(np.prod(shape, dtype=object)) * dtype.itemsize)
     return offset

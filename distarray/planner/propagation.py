@@ -268,7 +268,16 @@ def resolve_cut(
     if cut.how == "pin":
         pin = nodes[cut.node].pin
         assert pin is not None
-        return pin
+        if not loops.results or loops.results[0] == tuple(range(n)):
+            return pin
+        # The pin is of the result; loops that the result lacks are not cut.
+        at = {loop: axis for axis, loop in enumerate(loops.results[0])}
+        return Sharding(
+            pin.mesh,
+            tuple(pin.axes[at[loop]] if loop in at else () for loop in range(n)),
+            (),
+            tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
+        )
     axes: list[tuple[str, ...]] = [()] * n
     if cut.how == "auto":
         names = tuple(reversed(mesh.names))

@@ -133,7 +133,7 @@ def run_step(name: str, pairs: list, i: int, j: int, seed: int) -> None:
         out = manipulation.flip(x, axis=0), np.flip(a, axis=0)
     elif name == "roll" and a.ndim:
         out = manipulation.roll(x, seed % 5, axis=0), np.roll(a, seed % 5, axis=0)
-    elif name == "concat" and a.ndim and a.shape[1:] == b.shape[1:]:
+    elif name == "concat" and a.ndim == b.ndim > 0 and a.shape[1:] == b.shape[1:]:
         out = manipulation.concat([x, y], axis=0), np.concatenate([a, b])
     elif name == "row" and a.ndim and a.shape[0]:
         k = seed % a.shape[0]

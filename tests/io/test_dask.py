@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ def test_chunks_become_tiles(chunks: Any, team: Any) -> None:
     array = da.from_array(A, chunks=chunks) * 2
     x = dx.from_dask(array, team=team)
     assert x.team is team
-    sizes = [[b - a for a, b in zip(bounds, bounds[1:]) if b > a] for bounds in x.sharding.boundaries(x.shape)]
+    sizes = [[b - a for a, b in pairwise(bounds) if b > a] for bounds in x.sharding.boundaries(x.shape)]
     assert sizes == [list(axis) for axis in array.chunks]
     assert_equal(x, A * 2)
     with config.set(block_bytes=256):
         assert_equal(x[3:, ::2] + 1, (A * 2)[3:, ::2] + 1)
         assert_close(x.T @ x, (A * 2).T @ (A * 2), rtol=1e-12, atol=1e-12)
-        assert_close((x - x.mean(axis=0)).sum(axis=1), (A * 2 - (A * 2).mean(axis=0)).sum(axis=1), rtol=1e-9, atol=1e-12)
+        centred = A * 2 - (A * 2).mean(axis=0)
+        assert_close((x - x.mean(axis=0)).sum(axis=1), centred.sum(axis=1), rtol=1e-9, atol=1e-12)
 
 
 def test_tiles_of_many_chunks_are_dealt_out_evenly_and_in_order() -> None:
