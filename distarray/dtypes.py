@@ -18,7 +18,7 @@ _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64
 
 
 @lru_cache(maxsize=1024)
-def _checked(dtype: np.dtype) -> np.dtype:  # type: ignore[type-arg]  # any dtype comes in
+def _checked(dtype: np.dtype) -> np.dtype:
     if dtype.kind in "bMm":
         return dtype
     if dtype.kind in _BITS and dtype.itemsize * 8 in _BITS[dtype.kind]:
@@ -29,7 +29,7 @@ def _checked(dtype: np.dtype) -> np.dtype:  # type: ignore[type-arg]  # any dtyp
     )
 
 
-def as_dtype(spec: object) -> np.dtype:  # type: ignore[type-arg]
+def as_dtype(spec: object) -> np.dtype:
     """The numpy dtype meant by `spec`, in native byte order.
 
     Parameters
@@ -46,7 +46,7 @@ def as_dtype(spec: object) -> np.dtype:  # type: ignore[type-arg]
     return _checked(np.dtype(spec))  # type: ignore[call-overload]  # numpy raises TypeError itself
 
 
-def notation(dtype: np.dtype) -> str:  # type: ignore[type-arg]
+def notation(dtype: np.dtype) -> str:
     """Short name of a supported dtype.
 
     >>> notation(np.dtype("float64")), notation(np.dtype("complex64")), notation(np.dtype(bool))
@@ -62,7 +62,7 @@ def notation(dtype: np.dtype) -> str:  # type: ignore[type-arg]
 
 
 @lru_cache(maxsize=256)
-def parse_notation(text: str) -> np.dtype:  # type: ignore[type-arg]
+def parse_notation(text: str) -> np.dtype:
     """The dtype written as `text` in a type; the inverse of `notation`.
 
     >>> parse_notation("f32"), parse_notation("m8[s]")

@@ -64,7 +64,8 @@ class UserFunction:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.function, tuple([None if a is _BLOCK else (a.value,) for a in self.template]), self.keywords)
+        template = tuple([None if a is _BLOCK else (a.value,) for a in self.template])
+        return _restore, (self.function, template, self.keywords)
 
     def __repr__(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
@@ -281,7 +282,7 @@ def map_tiles(
     extents: dict[str, int] = {}
     for node, letters in zip(nodes, names, strict=True):
         if len(letters) != node.ndim or not letters.isalpha():
-            raise ValueError(f"map_tiles: {letters!r} does not name the {node.ndim} axes of an array of shape {node.shape}")
+            raise ValueError(f"map_tiles: {letters!r} does not name the axes of an array of shape {node.shape}")
         for letter, n in zip(letters, node.shape):
             if extents.setdefault(letter, n) != n:
                 raise ValueError(f"map_tiles: index {letter!r} has the extents {extents[letter]} and {n}")
@@ -289,8 +290,8 @@ def map_tiles(
     for axis, letter in over.items():
         if letter not in written:
             raise ValueError(
-                f"map_tiles: mesh axis {axis!r} cuts index {letter!r}, which {written!r} lacks: its tiles would be partial"
-                " sums; leave it whole, or use einsum"
+                f"map_tiles: mesh axis {axis!r} cuts index {letter!r}, which {written!r} lacks: its tiles would be "
+                "partial sums; leave it whole, or use einsum"
             )
     team = operands.env.team
     # The minor mesh axis comes first; a mesh lists its axes from the slowest.

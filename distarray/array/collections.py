@@ -62,7 +62,7 @@ def persist(*args: Any, **options: Any) -> tuple[Any, ...]:
 
 def explain(*args: Any, analyze: bool = False) -> Explanation:
     """How arrays would be computed together; see `DistArray.explain`."""
-    from distarray.diagnostics import explain as explain_nodes
+    from distarray.diagnostics.explain import explain as explain_nodes
 
     nodes = [x.__dx_node__() for x in _arrays(args)]
     return explain_nodes(nodes, analyze=analyze, others=window.pending_beside(nodes))

@@ -251,7 +251,7 @@ class _Grouping:
                 if self.level[o] == self.level[i]:
                     unite(o, i)
         # Two passes over one array become one: readers of the same operand in the same way, at the same level.
-        seen: dict[tuple[int, int], int] = {}
+        seen: dict[tuple[int | None, int], int] = {}
         for i in range(len(self.graph.nodes)):
             if self.kind(i) not in ("map", "reduce") or self.lensed[i]:
                 continue

@@ -40,6 +40,7 @@ def test_one_gemm_kernel_serves_all_layouts(layouts: tuple[Any, ...], over: dict
         assert out is c
         assert_close(c, 1.2 * C + 1.5 * (A @ B), rtol=1e-12)
         assert c.layout == layouts[0]
+        assert all(block.values.flags[f"{layouts[0]}_CONTIGUOUS"] for block in c.iter_blocks())
 
 
 def test_the_ranges_are_the_global_ones_of_the_tiles() -> None:
