@@ -24,7 +24,7 @@ from distarray.expr.bind import bind_get, bind_reshape
 from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
-from distarray.ops.indexing import TAKE, TAKE_PUT
+from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
 from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
 from distarray.sharding.layout import c_layout, layout_name, layout_of
 from distarray.sharding.sharding import Sharding
@@ -502,7 +502,7 @@ def _runs_at_once(node: Expr) -> bool:
     elif op is TAKE or op is TAKE_PUT:
         # Positions that came with the call were checked then.
         at = 1 if op is TAKE else 2
-        if all(o.memo is not None for o in node.operands[at:] if type(o) is Expr):
+        if all(o.memo is not None or is_position(o) for o in node.operands[at:] if type(o) is Expr):
             return False
     if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
         return False

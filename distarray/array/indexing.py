@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distarray import config
-from distarray.array import elements
+from distarray.array import elements, window
 from distarray.array.base import cast
 from distarray.array.views import as_distarray
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.bind import bind_get, bind_put, normalize_axis
-from distarray.expr.expr import Expr, source
+from distarray.execution import evaluate as evaluation
+from distarray.expr.bind import bind, bind_get, bind_put, normalize_axis
+from distarray.expr.expr import ITEM, Expr, source
 from distarray.expr.indexing import Advanced, nonzero_indices
-from distarray.ops.indexing import Mode, get_item, put_item, put_mask
+from distarray.ops.indexing import MASK_COUNTS, NONZERO, Mode, get_item, put_item, put_mask
 from distarray.ops.indexing import take as _take
+from distarray.ops.manipulation import stack
+from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
 
 if TYPE_CHECKING:
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["argwhere", "compress", "extract", "flatnonzero", "nonzero", "picked", "positions", "resolved", "written"]
 
 
-def positions(name: str, mask: Expr) -> tuple[HostArray, ...]:
+def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:
     """Where a mask is true, one array of positions for each axis, in C order. Computes the mask.
+
+    Of a mask that is cut only the number of true elements in each part comes here; the positions stay deferred, and lie
+    where the mask does. A mask of one part gives host arrays.
 
     Raises
     ------
@@ -41,7 +47,33 @@ def positions(name: str, mask: Expr) -> tuple[HostArray, ...]:
             f"{name}: the shape of the result depends on data, and the option data-dependent is 'raise'; set it to "
             "'counts', or use where(mask, x, other)"
         )
-    return np.nonzero(elements.fetch(mask))
+    window.observe((mask,))
+    assert mask.memo is not None
+    if mask.memo.sharding.n_tiles == 1:
+        return np.nonzero(elements.fetch(mask))
+    return _deferred_positions(mask)
+
+
+def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
+    """Positions of an evaluated mask of several parts, cut as its rows are."""
+    assert mask.memo is not None
+    sharding = mask.memo.sharding
+    if any(parts > 1 for parts in sharding.parts[1:]):
+        # C order runs through rows: bring them together first
+        rows = tuple(reversed(sharding.mesh.names))
+        mask = cast(mask, mask.dtype)
+        mask.pin = Sharding(sharding.mesh, (rows, *[()] * (mask.ndim - 1)))
+        window.observe((mask,))
+        assert mask.memo is not None
+        sharding = mask.memo.sharding
+    parts = sharding.parts[0]
+    int64 = np.dtype(np.int64)
+    counts: Expr = bind(MASK_COUNTS, (mask,), (parts,), int64, (), tuple(range(parts + 1)))
+    window.observe((counts,))
+    bounds = (0, *np.cumsum(evaluation.fetch(counts)).tolist())
+    shape = (bounds[-1],)
+    found: Expr = bind(NONZERO, (mask,), (shape,) * mask.ndim, (int64,) * mask.ndim, (), bounds)
+    return tuple([bind(ITEM, (found,), shape, int64, (axis,)) for axis in range(mask.ndim)])
 
 
 def _is_mask(array: Any) -> bool:
@@ -125,8 +157,8 @@ def _true(x: Any) -> tuple[DistArray, Expr]:
     return own, node if node.dtype == bool else cast(node, np.dtype(bool))
 
 
-def _boxed(x: DistArray, host: HostArray) -> DistArray:
-    return x._on(source(host, x._env))
+def _boxed(x: DistArray, where: HostArray | Expr) -> DistArray:
+    return x._on(where if isinstance(where, Expr) else source(where, x._env))
 
 
 def nonzero(x: Any, /) -> tuple[DistArray, ...]:
@@ -143,7 +175,13 @@ def nonzero(x: Any, /) -> tuple[DistArray, ...]:
 def argwhere(a: Any, /) -> DistArray:
     """Positions of the elements that are not zero, one per row."""
     x, mask = _true(a)
-    return _boxed(x, np.stack(positions("argwhere", mask), axis=-1) if mask.shape else _rows_of_nothing(mask))
+    if not mask.shape:
+        return _boxed(x, _rows_of_nothing(mask))
+    found = positions("argwhere", mask)
+    if isinstance(found[0], Expr):
+        rows: DistArray = stack([x._on(node) for node in found], axis=-1)
+        return rows
+    return _boxed(x, np.stack(found, axis=-1))
 
 
 def _rows_of_nothing(mask: Expr) -> HostArray:
@@ -165,7 +203,7 @@ def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
     (at,) = positions("compress", _true(mask)[1])
-    return _take(x, at, axis=axis)  # type: ignore[no-any-return]  # boxed as x is
+    return _take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis)  # type: ignore[no-any-return]  # boxed
 
 
 def extract(condition: Any, arr: Any, /) -> DistArray:

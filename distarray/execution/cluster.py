@@ -35,6 +35,8 @@ __all__ = ["BlocksLostError", "ClusterExecutor", "failed_key"]
 EMBED_NBYTES = 64 * 1024
 #: Attempts to bring host data to two workers while workers are being lost.
 _ATTEMPTS = 8
+#: Between looks at who was lost while blocks are on their way.
+_LOOK_SECONDS = 0.25
 #: Above the tasks of evaluations: host data is being waited for.
 _PUT_PRIORITY = 10
 
@@ -189,7 +191,7 @@ class ClusterExecutor:
         guess = {key: place for key, place in guess.items() if near[place[0]]}
         found: dict[Key, Any] = {}
         if guess:
-            found = (await gather_from_workers(guess, rpc=self.client.rpc))[0]
+            found = await self._gather_near(guess)
         if rest := [future for key, future in by_key.items() if key not in found]:
             try:
                 found.update(zip((future.key for future in rest), await self.client._gather(rest), strict=True))
@@ -197,6 +199,18 @@ class ClusterExecutor:
                 await self._settle(rest)  # says in our words what became of them
                 raise
         return [found[future.key] for future in futures]
+
+    async def _gather_near(self, places: Mapping[Key, list[str]]) -> dict[Key, Any]:
+        """Blocks straight from the workers that have them; none if one of these is lost meanwhile."""
+        gathering = asyncio.ensure_future(gather_from_workers(places, rpc=self.client.rpc))
+        try:
+            while not (await asyncio.wait((gathering,), timeout=_LOOK_SECONDS))[0]:
+                # distributed would try for half a minute to reach it.
+                if any(address not in self.placement.workers for (address,) in places.values()):
+                    return {}
+            return gathering.result()[0]
+        finally:
+            gathering.cancel()
 
     async def _scatter(self, blocks: Mapping[Key, Any], homes: Mapping[Key, str]) -> dict[Key, Future]:
         futures: dict[Key, Future] = {}

@@ -23,9 +23,9 @@ from distarray.planner.propagation import (
     Loops,
     Reading,
     combined_sharding,
+    kernel_shardings,
     reading,
     resolve_cut,
-    result_sharding,
     stage_loops,
 )
 from distarray.sharding.boxes import Box
@@ -164,14 +164,16 @@ class Drafting:
             self._locate(i, self.located[found].sharding)
             draft.inplace = i in self.inplace
             return
+        shardings = kernel_shardings(node, draft.sharding, draft.loops)
         if isinstance(node.dtype, tuple):
+            shapes: Any = node.shape  # one for each result
             self.several[i] = [
-                Located(result_sharding(draft.sharding, axes), shape, dtype, [])  # type: ignore[arg-type]  # several results: shapes
-                for axes, shape, dtype in zip(draft.loops.results, node.shape, node.dtype, strict=True)
+                Located(*facts, [None] * facts[0].n_tiles)
+                for facts in zip(shardings, shapes, node.dtype, strict=True)
             ]
             self.located[i] = self.several[i][0]
         else:
-            self._locate(i, result_sharding(draft.sharding, draft.loops.results[0]))
+            self._locate(i, shardings[0])
 
     def _locate(self, i: int, sharding: Sharding) -> None:
         node = self.graph.nodes[i]

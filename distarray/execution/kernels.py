@@ -621,6 +621,16 @@ def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) 
     return x, residuals, xp.asarray(rank, dtype=np.intc), s
 
 
+def _mask_counts(xp: Namespace, mask: Block, params: Params) -> Block:
+    """The number of true elements, as an array of one."""
+    return xp.reshape(xp.astype(xp.count_nonzero(mask), _dtype(xp, np.dtype(np.int64))), (1,))
+
+
+def _nonzero(xp: Namespace, mask: Block, params: Params) -> tuple[Block, ...]:
+    """Global positions of the true elements; the last of `params` is where the block begins."""
+    return tuple([i + lo if lo else i for i, lo in zip(xp.nonzero(mask), params[-1], strict=True)])
+
+
 def _user_function(xp: Namespace, *blocks: Block, params: Params) -> Block:
     """What the user's function returns; params are (rule, function).
 
@@ -654,7 +664,9 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "inv": _linalg("inv"),
     "lstsq": _lstsq,
     "map_blocks": _user_function,
+    "mask_counts": _mask_counts,
     "median": _median,
+    "nonzero": _nonzero,
     "qr": _linalg("qr", "mode"),
     "qr_r": _qr_r,
     "quantile": _quantile,

@@ -138,22 +138,24 @@ def _place(node: Expr, env: Environment, executor: Any) -> None:
         axes[axis] = tuple(reversed(mesh.names))
         pin = Sharding(mesh, tuple(axes))
     array = memo.blocks[0]
-    blocks = [array[pin.tile_slices(node.shape, t)] for t in pin.tiles()]
+    blocks = [_in_layout(array[pin.tile_slices(node.shape, t)], pin.layout) for t in pin.tiles()]
     members = [pin.member(t) for t in pin.tiles()]
     if is_cluster(env):
         run = f"{_process}-{next(_runs)}"
         keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
-        found = executor.put(
-            {k: np.ascontiguousarray(b) for k, b in zip(keys, blocks, strict=True)},
-            dict(zip(keys, members, strict=True)),
-        )
+        found = executor.put(dict(zip(keys, blocks, strict=True)), dict(zip(keys, members, strict=True)))
         stored: list[Any] = [found[k] for k in keys]
     else:
-        stored = [
-            backend_for(env.device, m).adopt(b if b.flags.c_contiguous else np.ascontiguousarray(b))
-            for b, m in zip(blocks, members, strict=True)
-        ]
+        stored = [backend_for(env.device, m).adopt(b) for b, m in zip(blocks, members, strict=True)]
     node.memo = Stored(pin, stored, exported=memo.exported)
+
+
+def _in_layout(part: np.ndarray[Any, Any], layout: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """A part of a host array as a contiguous block with its axes in this order; itself if it is one."""
+    ordered = part.transpose(layout)
+    if ordered.flags.c_contiguous:
+        return part
+    return np.ascontiguousarray(ordered).transpose(sorted(range(part.ndim), key=layout.__getitem__))
 
 
 def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:

@@ -380,6 +380,19 @@ def _taken(node: Expr, x: Expr, index: Sequence[Expr]) -> Any:  # a generator of
     return (*rest[:position], *at, *rest[position:])
 
 
+def _check_compress(node: Expr) -> Iterator[str]:
+    mask = node.operands[0]
+    if not isinstance(mask, Expr) or mask.dtype != bool:
+        yield "operand 0 is no mask"
+    bounds = node.runtime
+    if list(bounds) != sorted(bounds) or bounds[0] != 0:
+        yield f"the boundaries {bounds} do not ascend from 0"
+    shapes: Any = node.shape if isinstance(node.dtype, tuple) else (node.shape,)
+    for shape in shapes:
+        if shape != (bounds[-1],):
+            yield f"a result has shape {shape}, but the boundaries end at {bounds[-1]}"
+
+
 #: A family that is missing here cannot be checked, which `verify` reports.
 _FAMILIES: dict[str, Callable[[Expr], Iterator[str]]] = {
     "source": _check_source,
@@ -389,6 +402,7 @@ _FAMILIES: dict[str, Callable[[Expr], Iterator[str]]] = {
     "get": _check_get,
     "reshape": _check_reshape,
     "put": _check_put,
+    "compress": _check_compress,
     "contract": _check_contract,
     "block": _check_block,
     "item": _check_item,

@@ -25,7 +25,7 @@ from distarray.expr.bind import (
     normalize_axis,
     unbox,
 )
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, check_indices
 from distarray.expr.op import CATALOGUE, Op, declare
 from distarray.ops.creation import FULL, fill_value_of
@@ -33,9 +33,13 @@ from distarray.ops.elementwise import add, astype, less, where
 from distarray.ops.families import Array, one_array
 from distarray.types import Shape
 
-__all__ = ["Mode", "get_item", "put_item", "put_mask", "take", "take_along_axis"]
+__all__ = ["Mode", "get_item", "is_position", "put_item", "put_mask", "take", "take_along_axis"]
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
+#: How many elements of each part of a mask are true; runtime: the boundaries 0, 1, .. of the result.
+MASK_COUNTS = declare("mask_counts", "compress")
+#: Where a mask is true, one result per axis; runtime: the running sums of the counts, which are boundaries.
+NONZERO = declare("nonzero", "compress")
 TAKE = declare("take", "take", may_raise=True)
 #: params: those of `TAKE`, and the mode. operands: (base, value, an index per axis)
 TAKE_PUT = declare("take_put", "take_put", may_raise=True)
@@ -55,6 +59,14 @@ _UFUNC = {
 }
 
 
+def is_position(array: Any) -> bool:
+    """Whether these are positions where a mask is true: inside of its axis, and not negative."""
+    if not isinstance(array, Expr) or array.op is not ITEM or array.memo is not None:
+        return False
+    source = array.operands[0]
+    return isinstance(source, Expr) and source.op is NONZERO
+
+
 def _index_node(array: Any, n: int, axis: int, env: Environment) -> Expr:
     """An index array as a node of i64 positions that count from the front.
 
@@ -63,6 +75,8 @@ def _index_node(array: Any, n: int, axis: int, env: Environment) -> Expr:
     IndexError
         If a position is outside of the axis, where it can be seen without computing.
     """
+    if is_position(array):
+        return array
     if not isinstance(array, Expr):
         enter = getattr(type(array), "__dx_node__", None)
         if enter is None:

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from distarray import config
+
 if TYPE_CHECKING:
     from distarray.planner.plan import Plan
 
@@ -68,7 +70,7 @@ PLANS: LRUCache[Plan] = LRUCache()
 
 def plan_cache_info() -> PlanCacheInfo:
     """Hits, misses, maximal and current size of the plan cache."""
-    return PLANS.info()
+    return PLANS.info()._replace(maxsize=config.get("plan-cache-size"))
 
 
 def plan_cache_clear() -> None:

@@ -123,6 +123,12 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
         return Loops(node.shape, frozenset(whole), (tuple(range(node.ndim)),), (), (operand,), is_recut=True)
     if kind == "take":
         return _take_loops(node)
+    if kind == "compress":
+        # Positions count through the array in C order: only the first axis of the mask may be cut.
+        mask = _shape(node, "operand")
+        axes = tuple(range(len(mask)))
+        n_results = len(node.dtype) if isinstance(node.dtype, tuple) else 1
+        return Loops(mask, frozenset(axes[1:]), ((0,),) * n_results, (), (axes,))
     if kind == "take_put":
         operands = [o for o in node.operands if type(o) is Expr]
         positions = tuple([(None,) * o.ndim for o in operands[1:]])
@@ -311,6 +317,21 @@ def _n_read(lens: Affine) -> int:
     return prod(lens.shape[a] for a in {axis for axis, _, _ in lens.terms if axis is not None})
 
 
+def kernel_shardings(node: Expr, sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
+    """The types of the results of a stage that is no program; what a mask picks has the counts as boundaries."""
+    found = tuple([result_sharding(sharding, axes) for axes in loops.results])
+    return tuple([s.with_bounds((node.runtime,)) for s in found]) if node.op.kind == "compress" else found
+
+
+def _first_read(stage: Stage) -> int:
+    """The read that is the first operand of the first operand ... of what a program makes: ties go to its layout."""
+    register = stage.stores[0][0] if stage.stores else stage.combines[0].register if stage.combines else -1
+    while register >= len(stage.reads):
+        inputs = stage.instructions[register - len(stage.reads)].inputs
+        register = next((r for r in inputs if r >= 0), -1)
+    return register
+
+
 def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits) -> Cut:
     nbytes = prod(loops.extents) * itemsize
     if nbytes <= limits.block:
@@ -363,7 +384,7 @@ class _Propagation:
             self._lying[stage.write[1]] = base.sharding or Sharding.whole(self._mesh, len(base.shape))
         if stage.kind != "program":
             i = stage.nodes[0]
-            several = tuple(result_sharding(sharding, axes) for axes in loops.results)
+            several = kernel_shardings(nodes[i], sharding, loops)
             if stage.kind == "take_put":
                 below = self._graph.operands[i][0]
                 assert below is not None
@@ -392,7 +413,8 @@ class _Propagation:
         if stage.write is not None:
             return Cut("base")
         lies = [p for p, r in enumerate(readings) if r.sharding is not None]
-        order = sorted(lies, key=lambda p: -_n_read(readings[p].lens))
+        first = _first_read(stage)
+        order = sorted(lies, key=lambda p: (-_n_read(readings[p].lens), p != first))
         if order:
             sharding = follow(loops, readings, order, self._mesh)
             if sharding.n_tiles > 1:

@@ -48,7 +48,7 @@ def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 def kill_one(client: Any, number: int = 0) -> None:
     """SIGKILL a worker process."""
-    address, pid = sorted(client.run(os.getpid).items())[number]
+    _, pid = sorted(client.run(os.getpid).items())[number]
     os.kill(pid, signal.SIGKILL)
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +21,7 @@ from distarray.expr.indexing import parse_index
 from distarray.expr.op import CATALOGUE
 from distarray.expr.verify import ExprError, verify
 from distarray.ops import creation, indexing, sorting
+from distarray.ops.files import FileRange, load_npy
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -171,7 +177,31 @@ def catalogue() -> dict[str, Expr]:
             ("a0 a1, a1 -> a0 | a1: whole", np.dot),
         ),
         "matrix_power": ops.linalg.matrix_power(matrix(), -3),
+        "mask_counts": bind(CATALOGUE["mask_counts"], (ops.greater(y, 1),), (1,), np.dtype("i8"), (), (0, 1)),
+        "nonzero": bind(
+            CATALOGUE["item"],
+            (
+                bind(
+                    CATALOGUE["nonzero"], (ops.greater(x, 3),), ((8,), (8,)), (np.dtype("i8"),) * 2, (), (0, 8)
+                ),
+            ),
+            (8,),
+            np.dtype("i8"),
+            (1,),
+        ),
+        "load_npy": load_npy((2, 3), FileRange(*saved()), ENV),
     }
+
+
+@lru_cache(maxsize=1)
+def saved() -> tuple:
+    """A file of six elements, removed with the process."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    path = Path(folder) / "x.npy"
+    np.save(path, np.arange(6.0).reshape(2, 3))
+    facts = path.stat()
+    return str(path), facts.st_size - 48, "<f8", False, facts.st_mtime_ns, facts.st_size
 
 
 def test_everything_that_the_catalogue_makes_is_accepted():
