@@ -406,7 +406,12 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
     with errstate(stage):
-        return kernels.BLOCK[stage.name](backend.xp, *blocks, params=stage.params)
+        return _plain(kernels.BLOCK[stage.name](backend.xp, *blocks, params=stage.params))
+
+
+def _plain(result: Any) -> Any:
+    """The block itself where an operation has one result: there is no projection for it."""
+    return result[0] if isinstance(result, tuple) and len(result) == 1 else result
 
 
 def errstate(stage: StageSpec) -> np.errstate:
@@ -487,4 +492,4 @@ def run_compress(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
-    return kernels.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset))
+    return _plain(kernels.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))

@@ -52,8 +52,8 @@ def _immutable_insert(xp: Any, a: Any, b: Any, k: Any) -> Any:
 
 _UNARY = (
     *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "conj", "cos", "cosh", "exp", "expm1"),
-    *("floor", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2", "negative", "positive"),
-    *("reciprocal", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc", "real", "imag"),
+    *("floor", "imag", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2", "negative", "positive", "real"),
+    *("reciprocal", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
 )
 _UNIT_INTERVAL = frozenset({"acos", "asin", "atanh"})
 _BINARY = (
@@ -151,7 +151,9 @@ _TABLE: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "unique_inverse": lambda xp, a, b, k: tuple(xp.unique_inverse(k)),
     "unique_all": lambda xp, a, b, k: tuple(xp.unique_all(k)),
     "sort": lambda xp, a, b, k: xp.sort(a, axis=0),
-    "sort, descending": lambda xp, a, b, k: xp.sort(a, axis=0, descending=True) if xp is not np else np.sort(a, 0)[::-1],
+    "sort, descending": lambda xp, a, b, k: (
+        xp.sort(a, axis=0, descending=True) if xp is not np else np.sort(a, axis=0)[::-1]
+    ),
     "argsort": lambda xp, a, b, k: xp.argsort(k, axis=0, stable=True),
     "argsort of rows": lambda xp, a, b, k: xp.argsort(a, axis=1),
     "cumulative_sum": lambda xp, a, b, k: xp.cumulative_sum(a, axis=0),

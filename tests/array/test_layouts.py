@@ -164,11 +164,13 @@ def test_gather_of_scatter_is_the_array(dtype: str, shape: tuple[int, ...], layo
     host = raw.view(dtype)[..., 0]
     sharding = ("R", "C")[: len(shape)] + (None,) * (len(shape) - 2)
     x = dx.scatter(host, team=T24, sharding=sharding if shape else None, layout=layout)
-    assert x.shape == shape and x.dtype == host.dtype
+    assert x.shape == shape
+    assert x.dtype == host.dtype
     assert x.gather().tobytes() == host.tobytes()
     for order in "CF":
         got = x.gather(order=order)
-        assert got.tobytes() == host.tobytes() and got.flags[f"{order}_CONTIGUOUS"]
+        assert got.tobytes() == host.tobytes()
+        assert got.flags[f"{order}_CONTIGUOUS"]
     if shape:
         wide = np.zeros((*shape[:-1], 2 * shape[-1]), host.dtype)
         out = wide[..., ::-2]
@@ -203,9 +205,13 @@ SCATTERED = dx.scatter(HOST, team=T24, sharding=("R", "C"))
 MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "scatter, extra axis": (lambda: dx.scatter(HOST, team=T24, sharding=("R", "C", None)), ValueError, "3|2"),
     "scatter, missing axis": (lambda: dx.scatter(HOST, team=T24, sharding=("R",)), ValueError, "1|2"),
-    "scatter, tile for whole": (lambda: dx.scatter(HOST[:32, :8], team=T24, sharding="[32{R}64, 8{C}32]"), ValueError, "64|32"),
-    "scatter, whole for tile": (lambda: dx.scatter(HOST, team=T24, sharding="[64{R}128, 32{C}128]"), ValueError, "64|128"),
-    "gather, extra axis": (lambda: SCATTERED.gather(out=np.empty((1, 64, 32))), ValueError, r"\(1, 64, 32\).*\(64, 32\)"),
+    "scatter, tile for whole": (
+        lambda: dx.scatter(HOST[:32, :8], team=T24, sharding="[32{R}64, 8{C}32]"), ValueError, "64|32"
+    ),
+    "scatter, whole for tile": (
+        lambda: dx.scatter(HOST, team=T24, sharding="[64{R}128, 32{C}128]"), ValueError, "64|128"
+    ),
+    "gather, extra axis": (lambda: SCATTERED.gather(out=np.empty((1, 64, 32))), ValueError, r"\(1, 64.*\(64, 32\)"),
     "gather, missing axis": (lambda: SCATTERED.gather(out=np.empty(64 * 32)), ValueError, r"\(2048,\).*\(64, 32\)"),
     "gather, tile for whole": (lambda: SCATTERED.gather(out=np.empty((32, 8))), ValueError, r"\(32, 8\).*\(64, 32\)"),
     "gather, axes swapped": (lambda: SCATTERED.gather(out=np.empty((32, 64))), ValueError, r"\(32, 64\).*\(64, 32\)"),
@@ -248,7 +254,8 @@ def test_blocks_can_be_visited_in_any_order() -> None:
             out[block.global_slices] = block.values
             seen[visit].append(block.member)
         np.testing.assert_array_equal(out, HOST)
-    assert seen["R", "C"] == list(range(8)) and seen["C", "R"] == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert seen["R", "C"] == list(range(8))
+    assert seen["C", "R"] == [0, 4, 1, 5, 2, 6, 3, 7]
 
 
 def test_local_blocks_share_memory_and_know_their_place() -> None:
@@ -257,10 +264,59 @@ def test_local_blocks_share_memory_and_know_their_place() -> None:
     alias = x[::-1]
     pending = x + 1
     part = x.local(5)
-    assert part.global_slices == (slice(32, 64), slice(8, 16)) and part.flags.f_contiguous
+    assert part.global_slices == (slice(32, 64), slice(8, 16))
+    assert part.flags.f_contiguous
     part[...] = -1.0
     expected = HOST.copy()
     expected[32:, 8:16] = -1.0
     np.testing.assert_array_equal(np.asarray(x), expected)
     np.testing.assert_array_equal(np.asarray(alias), expected[::-1])
     np.testing.assert_array_equal(np.asarray(pending), HOST + 1)
+
+
+def test_a_part_that_is_sent_is_copied_alone_and_repeated_elements_once() -> None:
+    """C-6: a piece has the bytes that travel, whatever the size of its block."""
+    x = dx.scatter(np.arange(8000.0).reshape(8, 1000), team=T3, sharding=("R", None))
+    column = dx.scatter(np.arange(8.0).reshape(8, 1), team=T3, sharding=("R", None))
+    x.persist(), column.persist()
+    with counting() as c:
+        (x[1:, :5] * x[:-1, :5]).persist()
+    assert c.packed_bytes == c.bytes_moved == 2 * 5 * 8
+    with counting() as c:
+        (x[1:] * dx.broadcast_to(column[:-1], (7, 1000))).persist()
+    assert c.packed_bytes == c.bytes_moved == 2 * 8
+
+
+def test_offsets_beyond_32_bits_are_planned_right() -> None:
+    """C-7: 2**37 bytes, of which none exists."""
+    from distarray.diagnostics.predict import rehearse
+
+    shape = (1 << 20, 1 << 14)
+    x = dx.asarray(np.broadcast_to(np.float64(1), shape), copy=False, team=T3, sharding=("R", None))
+    y = x[1:] - x[:-1]
+    found = rehearse([y.__dx_node__()], y._env)
+    assert found is not None
+    moved = sorted((t.source, t.destination, t.rows, t.nbytes) for t in found.lowered.transfers)
+    assert moved == [(0, 1, 1, 8 << 14), (1, 2, 1, 8 << 14)]
+    sharding, _ = next(iter(found.lowered.outputs.values()))
+    rows = [sharding.tile_slices(y.shape, tile)[0] for tile in sharding.tiles()]
+    assert (rows[0].start, rows[-1].stop) == (0, (1 << 20) - 1)
+
+
+@pytest.mark.cluster
+def test_blocks_that_arrived_can_be_written(process_cluster: Any) -> None:
+    """C-13: never an error about read-only memory, in any layout."""
+    team = dx.Team((3,), ("R",))
+    for layout in ("C", "F", (1, 2, 0)):
+        a = cube()
+        x = dx.scatter(a, team=team, sharding=("R", None, None), layout=layout)
+        y = x.reshard((None, "R", None))
+        for z in (x, y, x.with_layout("C")):
+            b = a.copy()
+            z[1:4, 2] = -1.0
+            z += 2
+            z[:, :, ::2] = z[:, :, 1::2]
+            b[1:4, 2] = -1.0
+            b += 2
+            b[:, :, ::2] = b[:, :, 1::2]
+            np.testing.assert_array_equal(z.gather(), b)

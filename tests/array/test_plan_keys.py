@@ -191,7 +191,8 @@ def test_offsets_that_touch_other_tiles_are_right() -> None:
 def test_the_cache_is_bounded_and_can_be_inspected_and_cleared() -> None:
     """B-29."""
     x = make()
-    assert dx.plan_cache_info()[:2] == (0, 0) and dx.plan_cache_info().currsize == 0
+    assert dx.plan_cache_info()[:2] == (0, 0)
+    assert dx.plan_cache_info().currsize == 0
     planned(lambda: statement(x))
     planned(lambda: statement(x))
     info = dx.plan_cache_info()

@@ -167,7 +167,8 @@ def test_programs_equal_numpy_and_plan_nothing_in_the_steady_state(
             planner_calls.append(c.planner_calls)
             expected = next(theirs)
     for x, a in zip(state, expected, strict=True):
-        assert x.team == team and x.device == device
+        assert x.team == team
+        assert x.device == device
         np.testing.assert_allclose(np.asarray(x), a, rtol=1e-11, atol=1e-13)
     assert sum(planner_calls[3:]) == 0
 

@@ -43,8 +43,10 @@ def test_operations_of_the_rfc_equal_numpy(
         ours = parts(rfc_operation.run(dx, *arrays))
     assert len(ours) == len(theirs)
     for x, a in zip(ours, theirs, strict=True):
-        assert x.shape == np.shape(a) and x.dtype == np.asarray(a).dtype
-        assert x.team == team and x.device == "cpu"
+        assert x.shape == np.shape(a)
+        assert x.dtype == np.asarray(a).dtype
+        assert x.team == team
+        assert x.device == "cpu"
         np.testing.assert_allclose(np.asarray(x), a, rtol=1e-6 if x.dtype == np.float32 else 1e-12, atol=1e-14)
     for x, table in zip(arrays, rfc_tables, strict=True):
         np.testing.assert_array_equal(np.asarray(x), table)
@@ -80,7 +82,9 @@ def test_attributes_make_no_task() -> None:
     y = x * 2
     with counting() as c:
         assert (y.ndim, y.shape, y.size, y.nbytes, len(y), y.itemsize) == (2, (10, 4), 40, 320, 10, 8)
-        assert y.dtype == np.float64 and y.T.shape == (4, 10) and y.layout == "C"
+        assert y.dtype == np.float64
+        assert y.T.shape == (4, 10)
+        assert y.layout == "C"
         repr(y)
     assert (c.tasks, c.evaluations) == (0, 0)
 
@@ -94,7 +98,7 @@ def test_meshgrid_and_broadcasts_are_views_and_only_unique_elements_travel() -> 
     table.persist(), row.persist()
     with counting() as c:
         (table[2:] + dx.broadcast_to(row[:-2], (6, 1000))).persist()
-    # The cut is that of the larger operand, read from its third row on: two rows of `row` of 8 bytes go to each neighbour.
+    # The cut is that of the larger operand, read from its third row on: two rows of `row` go to each neighbour.
     assert c.bytes_moved == 6 * 8
 
 
@@ -152,7 +156,8 @@ def test_sorting_is_stable_across_part_borders(team: dx.Team | None, descending:
 def test_argmax_is_the_first_occurrence_and_global(team: dx.Team | None) -> None:
     a = np.array([[3, 9, 1], [9, 2, 9], [9, 9, 0], [1, 0, 9], [0, 0, 0]])
     x = rows(a, team)
-    assert int(dx.argmax(x)) == 1 and int(dx.argmin(x)) == 8
+    assert int(dx.argmax(x)) == 1
+    assert int(dx.argmin(x)) == 8
     np.testing.assert_array_equal(np.asarray(dx.argmax(x, axis=0)), a.argmax(axis=0))
     np.testing.assert_array_equal(np.asarray(dx.argmin(x, axis=0)), a.argmin(axis=0))
     nan = np.array([1.0, np.nan, 5.0, np.nan])

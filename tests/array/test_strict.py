@@ -50,7 +50,8 @@ def run(operation: Any, tables: tuple[np.ndarray, ...], team: dx.Team | None, de
         with dx.use(team, device), no_host_copies():
             results = parts(operation.run(dx, *arrays))
             for result in results:
-                assert result.device == device and result.team == team
+                assert result.device == device
+                assert result.team == team
                 result.persist()
         return results
 
@@ -92,7 +93,9 @@ def test_float_and_print_are_transport() -> None:
     """B-15: what the user observes may be moved."""
     x = placed(np.arange(12.0).reshape(6, 2), TEAMS[1], "strict")
     with no_host_copies():
-        assert float(x.sum()) == 66.0 and bool(x[0, 1] > 0) and int(x[3, 0]) == 6
+        assert float(x.sum()) == 66.0
+        assert bool(x[0, 1] > 0)
+        assert int(x[3, 0]) == 6
         assert "[10. 11.]" in str(x)
         np.testing.assert_array_equal(np.asarray(x)[1], [2, 3])
 

@@ -189,7 +189,8 @@ def test_the_cut_of_an_assignment_reaches_back_through_elementwise_chains() -> N
     with counting() as c:
         out[...] = (x + y) * z
         out.persist()
-    assert c.messages == 0 and c.by_class["tile"] <= 8
+    assert c.messages == 0
+    assert c.by_class["tile"] <= 8
     shifted = dx.zeros((16, 3), team=T4, sharding=("R", None))
     with counting() as c:
         shifted[4:] = ((x * 2 + 1) * x)[:-4]
@@ -257,7 +258,8 @@ def test_all_core_tasks_start_before_the_first_halo_arrives(
         y[2:-2] = x[:-4] + x[4:]
         got = y.compute()
     np.testing.assert_array_equal(got[2:-2], a[:-4] + a[4:])
-    assert started.count("core") == 4 and "border" in started
+    assert started.count("core") == 4
+    assert "border" in started
     assert started[:4] == ["core"] * 4
 
 
@@ -305,13 +307,15 @@ def test_arrays_of_rank_0_are_exact(size: int | None) -> None:
     """B-30."""
     team = team_of(size)
     x = dx.asarray(3.0, team=team)
-    assert x.shape == () and float(x * 2 + 1) == 7.0
+    assert x.shape == ()
+    assert float(x * 2 + 1) == 7.0
     y = dx.arange(5.0, team=team)
     assert float((y * x).sum() / x) == 10.0
     x += 1
     x[...] = x * 2
     x[()] -= 1
-    assert float(x) == 7.0 and x.reshape(1, 1).shape == (1, 1)
+    assert float(x) == 7.0
+    assert x.reshape(1, 1).shape == (1, 1)
     assert float(dx.sum(x)) == float(dx.max(x)) == 7.0
     np.testing.assert_array_equal(np.asarray(dx.stack([x, x])), [7.0, 7.0])
 
