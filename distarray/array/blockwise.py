@@ -57,8 +57,10 @@ class UserFunction:
             isinstance(other, UserFunction)
             and self.function == other.function
             and len(self.template) == len(other.template)
-            and all(a is b or (a is not _BLOCK and b is not _BLOCK and a.value is b.value)
-                    for a, b in zip(self.template, other.template, strict=True))
+            and all(
+                a is b or (a is not _BLOCK and b is not _BLOCK and a.value is b.value)
+                for a, b in zip(self.template, other.template, strict=True)
+            )
             and self.keywords.keys() == other.keywords.keys()
             and all(self.keywords[k] is other.keywords[k] for k in self.keywords)
         )

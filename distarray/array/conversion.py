@@ -33,6 +33,7 @@ __all__ = [
     "reshard", "scatter", "to_device", "to_team", "with_layout",
 ]  # fmt: skip
 
+
 def asarray(
     obj: Any,
     /,
@@ -150,9 +151,7 @@ def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
     first_page = np.frombuffer(pages, np.uint8).ctypes.data
     before = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
     offset = before + mapped.ctypes.data - first_page
-    return FileRange(
-        path, offset, mapped.dtype.str, not mapped.flags.c_contiguous, found.st_mtime_ns, found.st_size
-    )
+    return FileRange(path, offset, mapped.dtype.str, not mapped.flags.c_contiguous, found.st_mtime_ns, found.st_size)
 
 
 def _with_hosts(items: Sequence[Any]) -> list[Any]:
@@ -346,9 +345,7 @@ def local(x: DistArray, member: int = 0) -> Any:
     memo = version.memo
     assert memo is not None
     sharding = memo.sharding
-    numbers = [
-        i for i, tile in enumerate(sharding.tiles()) if memo.on_client or member in sharding.members(tile, size)
-    ]
+    numbers = [i for i, tile in enumerate(sharding.tiles()) if memo.on_client or member in sharding.members(tile, size)]
     if len(numbers) > 1:
         raise ValueError(f"member {member} holds {len(numbers)} tiles of {sharding!r}; use x.iter_blocks()")
     if not numbers:

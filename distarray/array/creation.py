@@ -120,9 +120,7 @@ def arange(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
-    return _made(
-        lambda env, pin: creation.arange(start, stop, step, dtype, env, pin), team, device, sharding, layout
-    )
+    return _made(lambda env, pin: creation.arange(start, stop, step, dtype, env, pin), team, device, sharding, layout)
 
 
 def linspace(

@@ -22,7 +22,16 @@ from distarray.sharding.spec import ShardingLike, parse_sharding
 from distarray.sharding.team import Team
 from distarray.types import DType, Shape
 
-__all__ = ["TeamLike", "check_device", "current_device", "current_team", "environment", "forced_parts", "parse_pin", "use"]
+__all__ = [
+    "TeamLike",
+    "check_device",
+    "current_device",
+    "current_team",
+    "environment",
+    "forced_parts",
+    "parse_pin",
+    "use",
+]
 
 #: What creators take for ``team=``: a team, None (not distributed), or ``"current"``.
 TeamLike: TypeAlias = Team | Literal["current"] | None

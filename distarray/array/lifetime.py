@@ -47,9 +47,7 @@ def own_storage(base: Base) -> Expr:
     if not _is_shared(base) and not _are_borrowed(memo):
         return version
     fresh = cast(version, version.dtype)
-    fresh.settle(
-        Stored(memo.sharding, [_copied(block) for block in memo.blocks], on_client=memo.on_client)
-    )
+    fresh.settle(Stored(memo.sharding, [_copied(block) for block in memo.blocks], on_client=memo.on_client))
     base.advance(fresh)
     return fresh
 

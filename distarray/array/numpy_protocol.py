@@ -114,9 +114,7 @@ def _bound(ours: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     parameters = _signature(ours).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     names = [
-        name
-        for name, p in parameters.items()
-        if p.kind not in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        name for name, p in parameters.items() if p.kind not in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     given = dict(kwargs)
     n_positional = sum(p.kind is p.POSITIONAL_ONLY for p in parameters.values())

@@ -347,9 +347,7 @@ def triu(x: Any, /, k: int = 0) -> DistArray:
     return manipulation.triu(x, k=k)  # type: ignore[no-any-return]
 
 
-def diff(
-    x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN
-) -> DistArray:
+def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN) -> DistArray:
     """`n`-th differences of neighbours along `axis`, with values before and after if given."""
     before, after = (None if v is _NOT_GIVEN else v for v in (prepend, append))
     return manipulation.diff(x, axis=axis, n=n, prepend=before, append=after)  # type: ignore[no-any-return]

@@ -131,9 +131,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
     return tuple([x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views])
 
 
-def meshgrid(
-    *arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True
-) -> tuple[DistArray, ...]:
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[DistArray, ...]:
     """Coordinates of a grid from those along its axes: broadcast views.
 
     ``indexing="xy"`` exchanges the first two axes, as plots want it. `copy` is numpy's; no memory is shared that could

@@ -76,9 +76,7 @@ def period_of(places: Sequence[Hashable]) -> int:
         if places[n - 1 - p] == last and places[n - p :] == places[n - 2 * p : n - p]:
             # An inner loop repeats too: the outer one's period must hold for longer than one turn of it.
             span = min(n, max(3 * p, 64)) // p * p
-            if span >= 2 * p and all(
-                places[i] == places[i - p] for i in range(n - 1, n - span + p - 1, -1)
-            ):
+            if span >= 2 * p and all(places[i] == places[i - p] for i in range(n - 1, n - span + p - 1, -1)):
                 return p
     return 0
 

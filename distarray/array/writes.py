@@ -141,9 +141,7 @@ def _check_broadcast(value: Shape, shape: Shape) -> None:
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
     if len(own) > len(shape) or any(n not in (1, m) for n, m in zip(own[::-1], shape[::-1])):
-        raise ValueError(
-            f"could not broadcast input array from shape {_text(value)} into shape {_text(shape)}"
-        )
+        raise ValueError(f"could not broadcast input array from shape {_text(value)} into shape {_text(shape)}")
 
 
 def _text(shape: Shape) -> str:

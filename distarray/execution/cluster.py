@@ -208,7 +208,8 @@ class ClusterExecutor:
                 # distributed would try for half a minute to reach it.
                 if any(address not in self.placement.workers for (address,) in places.values()):
                     return {}
-            return gathering.result()[0]
+            found: dict[Key, Any] = gathering.result()[0]
+            return found
         finally:
             gathering.cancel()
 

@@ -64,7 +64,9 @@ def _is_safe(node: Expr) -> bool:
     )
 
 
-def inplace_results(plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> dict[int, int]:
+def inplace_results(
+    plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr]]
+) -> dict[int, int]:
     """Results that may take over the blocks of a node that nobody reads afterwards: result -> that node.
 
     Writes take over their base, wherever it was made; other results the block of a donated operand.

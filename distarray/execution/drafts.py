@@ -168,8 +168,7 @@ class Drafting:
         if isinstance(node.dtype, tuple):
             shapes: Any = node.shape  # one for each result
             self.several[i] = [
-                Located(*facts, [None] * facts[0].n_tiles)
-                for facts in zip(shardings, shapes, node.dtype, strict=True)
+                Located(*facts, [None] * facts[0].n_tiles) for facts in zip(shardings, shapes, node.dtype, strict=True)
             ]
             self.located[i] = self.several[i][0]
         else:

@@ -181,8 +181,6 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
     return True
 
 
-
-
 # ---------------------------------------------------------------------------------------------- observations
 
 
@@ -253,5 +251,3 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
         for i, b in zip(remote, arrived, strict=True):
             blocks[i] = b
     return [b if isinstance(b, np.ndarray) else backend_for(node.env.device, 0).to_host(b) for b in blocks]
-
-

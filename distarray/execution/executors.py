@@ -1,8 +1,8 @@
 """Executors: what runs the tasks that `lower` makes.
 
 In process, `ThreadExecutor` walks the tasks in dependency order on a pool of threads, or inline where there is
-nothing to overlap; dask's own threaded scheduler costs ten times as much per task. On a cluster, `cluster.ClusterExecutor` hands
-the same tasks to the workers. Both give bitwise equal results.
+nothing to overlap; dask's own threaded scheduler costs ten times as much per task. On a cluster,
+`cluster.ClusterExecutor` hands the same tasks to the workers. Both give bitwise equal results.
 """
 
 from __future__ import annotations

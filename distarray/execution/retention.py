@@ -24,7 +24,9 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
         return {id(n) for n in live if n.op.kind in ("put", "take_put")}
     room = memory_limit(env) * env.size // 2
     kept = set()
-    for n in sorted(live, key=lambda n: (n.op.kind not in ("put", "take_put"), n.op.kind == "create", result_nbytes(n))):
+    for n in sorted(
+        live, key=lambda n: (n.op.kind not in ("put", "take_put"), n.op.kind == "create", result_nbytes(n))
+    ):
         room -= result_nbytes(n)
         if room >= 0 or n.op.kind in ("put", "take_put"):
             kept.add(id(n))

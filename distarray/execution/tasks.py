@@ -468,7 +468,7 @@ def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
 
 @_explained
 def put_part(stage: StageSpec, tile: TileSpec, boxes: tuple[Box, Box], *args: Any) -> Any:
-    """What one tile of values writes into one tile of the base, in order; `boxes` are those of the base and the values."""
+    """What one tile of values writes into one tile of the base, in order; `boxes`: the base's and the values'."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     value, *index = [r.assemble(values, backend) for r in tile.reads]

@@ -113,9 +113,7 @@ def _sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment) -> Sh
 def _keys(array: Any, cut: Sharding) -> list[Any]:
     """The key of the chunk of each tile, row-major; None for the empty tiles that no chunk is behind."""
     n_chunks = array.numblocks
-    return [
-        (array.name, *tile) if all(i < n for i, n in zip(tile, n_chunks)) else None for tile in cut.tiles()
-    ]
+    return [(array.name, *tile) if all(i < n for i, n in zip(tile, n_chunks)) else None for tile in cut.tiles()]
 
 
 def _in_process(array: Any, cut: Sharding, env: Environment) -> list[Any]:

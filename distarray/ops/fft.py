@@ -43,7 +43,7 @@ def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> A
     axis = normalize_axis(axis, node.ndim)
     norm = "backward" if norm is None else norm
     if norm not in _NORMS:
-        raise ValueError(f"Invalid norm value {norm}; should be \"backward\", \"ortho\" or \"forward\".")
+        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
     extent = node.shape[axis]
     if n is None:
         n = 2 * (extent - 1) if name in ("irfft", "hfft") else extent
@@ -103,27 +103,21 @@ def _steps(name: str, x: Array, s: Sequence[int] | None, axes: AxesLike) -> list
     return [(None if n == -1 else n, a) for n, a in zip(lengths, chosen)]
 
 
-def fftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
-) -> Array:
+def fftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
     """`fft` along several axes, all by default; `s` are the lengths."""
     for n, axis in reversed(_steps("fftn", x, s, axes)):
         x = fft(x, n=n, axis=axis, norm=norm)
     return x
 
 
-def ifftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
-) -> Array:
+def ifftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
     """The inverse of `fftn`."""
     for n, axis in reversed(_steps("ifftn", x, s, axes)):
         x = ifft(x, n=n, axis=axis, norm=norm)
     return x
 
 
-def rfftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
-) -> Array:
+def rfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
     """`rfft` along the last of several axes, then `fft` along the others."""
     *others, (n, axis) = _steps("rfftn", x, s, axes)
     x = rfft(x, n=n, axis=axis, norm=norm)
@@ -132,9 +126,7 @@ def rfftn(
     return x
 
 
-def irfftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward"
-) -> Array:
+def irfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
     """The inverse of `rfftn`."""
     *others, (n, axis) = _steps("irfftn", x, s, axes)
     for m, other in others:

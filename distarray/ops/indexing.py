@@ -8,7 +8,7 @@ checked where they enter; others by the kernel that reads them. What needs the n
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -59,7 +59,7 @@ _UFUNC = {
 }
 
 
-def is_position(array: Any) -> bool:
+def is_position(array: Any) -> TypeGuard[Expr]:
     """Whether these are positions where a mask is true: inside of its axis, and not negative."""
     if not isinstance(array, Expr) or array.op is not ITEM or array.memo is not None:
         return False

@@ -438,7 +438,6 @@ class _Propagation:
             return Cut("follow", tuple(order))
         return cut
 
-
     def _assembled(self, i: int) -> Cut | None:
         """The cut of a created array that parts are written into (concat, roll): as its reader asks, else as they lie.
 

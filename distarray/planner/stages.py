@@ -251,14 +251,14 @@ class _Grouping:
                 if self.level[o] == self.level[i]:
                     unite(o, i)
         # Two passes over one array become one: readers of the same operand in the same way, at the same level.
-        seen: dict[tuple[int | None, int], int] = {}
+        seen: dict[tuple[int, int], int] = {}
         for i in range(len(self.graph.nodes)):
             if self.kind(i) not in ("map", "reduce") or self.lensed[i]:
                 continue
-            for o in self.graph.operands[i]:
-                if o is None or self.kind(o) in ("map", "create") or self.shape_of(o) != self._loops(i):
+            for read in self.graph.operands[i]:
+                if read is None or self.kind(read) in ("map", "create") or self.shape_of(read) != self._loops(i):
                     continue
-                unite(seen.setdefault((o, self.level[i]), i), i)
+                unite(seen.setdefault((read, self.level[i]), i), i)
 
     # ------------------------------------------------------------------------------------------- result
 

@@ -1,4 +1,4 @@
-"""Random programs of views, writes, arithmetic and observations give numpy's results, at any window (B-7, B-17, B-34)."""
+"""Random programs of views, writes, arithmetic and observations give numpy's results, at any window (B-7, B-17)."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_bits_do_not_depend_on_strides_and_place(name: str) -> None:
             program = Program(len(operands), (Instruction(name, tuple(range(len(operands))), dtype),), (len(operands),))
 
             def run(arrays: list[np.ndarray], shape: tuple[int, ...], out: Any = None) -> np.ndarray:
-                return program.run(arrays, (), shape, [out]).outputs[0]  # noqa: B023  # called in this iteration
+                return program.run(arrays, (), shape, [out]).outputs[0]  # called in this iteration
 
             whole = run(operands, (n,))
             for start, stop, step in ((0, n, 2), (3, n, 3), (n - 1, None, -1), (0, 1, 1), (5, 8, 1), (11, 98, 1)):

@@ -180,11 +180,7 @@ def catalogue() -> dict[str, Expr]:
         "mask_counts": bind(CATALOGUE["mask_counts"], (ops.greater(y, 1),), (1,), np.dtype("i8"), (), (0, 1)),
         "nonzero": bind(
             CATALOGUE["item"],
-            (
-                bind(
-                    CATALOGUE["nonzero"], (ops.greater(x, 3),), ((8,), (8,)), (np.dtype("i8"),) * 2, (), (0, 8)
-                ),
-            ),
+            (bind(CATALOGUE["nonzero"], (ops.greater(x, 3),), ((8,), (8,)), (np.dtype("i8"),) * 2, (), (0, 8)),),
             (8,),
             np.dtype("i8"),
             (1,),

@@ -54,7 +54,7 @@ SHAPES = [
 def test_every_product_of_two_shapes_is_numpys(kit, a, b):
     x, y = sample(a), sample(b, seed=1)
     for name in ("matmul", "dot", "inner", "vecdot", "outer", "kron", "matvec", "vecmat", "vdot"):
-        both(kit, lambda: getattr(ops, name)(kit.node(x), kit.node(y)), lambda: getattr(np, name)(x, y))  # noqa: B023
+        both(kit, lambda: getattr(ops, name)(kit.node(x), kit.node(y)), lambda: getattr(np, name)(x, y))
 
 
 @pytest.mark.parametrize("b", DTYPES)
@@ -63,7 +63,7 @@ def test_products_keep_the_promoted_dtype(kit, a, b):
     x, y = sample((2, 3), a), sample((3, 2), b, 1)
     for ours, theirs in ((ops.matmul, np.matmul), (ops.tensordot, lambda p, q: np.tensordot(p, q, 1))):
         kwargs = {"axes": 1} if ours is ops.tensordot else {}
-        both(kit, lambda: ours(kit.node(x), kit.node(y), **kwargs), lambda: theirs(x, y))  # noqa: B023
+        both(kit, lambda: ours(kit.node(x), kit.node(y), **kwargs), lambda: theirs(x, y))
     y = sample((2, 3), b, 1)
     both(kit, lambda: ops.vecdot(kit.node(x), kit.node(y)), lambda: np.vecdot(x, y))
 
@@ -111,7 +111,7 @@ AXES = [
 def test_tensordot(kit, axes):
     for a, b in itertools.product([(3, 4), (4, 3), (2, 3, 4), (3, 3), ()], [(4, 3), (3, 4, 2), (3, 3)]):
         x, y = sample(a), sample(b, seed=1)
-        both(kit, lambda: ops.tensordot(kit.node(x), kit.node(y), axes=axes), lambda: np.tensordot(x, y, axes))  # noqa: B023
+        both(kit, lambda: ops.tensordot(kit.node(x), kit.node(y), axes=axes), lambda: np.tensordot(x, y, axes))
 
 
 # ------------------------------------------------------------------------------------------------------- einsum

@@ -147,8 +147,8 @@ def test_value_that_does_not_broadcast_is_an_error_at_the_call(kit):
     x = numbers()
     for index in (([0, 1],), (slice(2),)):
         kit.assert_same_error(
-            lambda: put_item(kit.node(x), parsed(index, x.shape), np.ones((3, 1, 4))),  # noqa: B023
-            lambda: x.__setitem__(index, np.ones((3, 1, 4))),  # noqa: B023
+            lambda: put_item(kit.node(x), parsed(index, x.shape), np.ones((3, 1, 4))),
+            lambda: x.__setitem__(index, np.ones((3, 1, 4))),
         )
 
 
@@ -201,8 +201,8 @@ def test_mask_setitem_keeps_the_dtype_and_checks_the_mask(kit):
     kit.assert_same(put_mask(kit.node(x), kit.node(mask), 2.5), expected)
     for bad in (mask[:2], mask[..., None]):
         kit.assert_same_error(
-            lambda: put_mask(kit.node(x), kit.node(bad), 0),  # noqa: B023
-            lambda: x.__setitem__(bad, 0),  # noqa: B023
+            lambda: put_mask(kit.node(x), kit.node(bad), 0),
+            lambda: x.__setitem__(bad, 0),
         )
 
 
@@ -240,8 +240,8 @@ def test_take_along_axis_broadcasts_and_checks(kit):
     kit.assert_same(ops.take_along_axis(kit.node(x), kit.node(where)), np.take_along_axis(x, where, -1))
     for bad in (where[0], where.astype(float), np.zeros((3, 1, 1), int)):
         kit.assert_same_error(
-            lambda: ops.take_along_axis(kit.node(x), kit.node(bad), axis=-1),  # noqa: B023
-            lambda: np.take_along_axis(x, bad, -1),  # noqa: B023
+            lambda: ops.take_along_axis(kit.node(x), kit.node(bad), axis=-1),
+            lambda: np.take_along_axis(x, bad, -1),
         )
     with pytest.raises(IndexError):
         ops.take_along_axis(kit.node(x), kit.node(where + 9))

@@ -80,8 +80,8 @@ def test_reduction_over_axes_is_numpys(kit, name, keepdims, axis):
             continue
         check(
             kit,
-            lambda: getattr(ops, name)(kit.node(x), keepdims=keepdims, **kwargs),  # noqa: B023  # called at once
-            lambda: getattr(np, name)(x, keepdims=keepdims, **kwargs),  # noqa: B023
+            lambda: getattr(ops, name)(kit.node(x), keepdims=keepdims, **kwargs),  # called at once
+            lambda: getattr(np, name)(x, keepdims=keepdims, **kwargs),
             dtype,
         )
 

@@ -41,7 +41,7 @@ def test_sort_of_nothing_and_bad_axes(kit):
         kit.assert_same(ops.sort(kit.node(x)), np.sort(x))
         kit.assert_same(ops.argsort(kit.node(x)), np.argsort(x))
     for x in (np.array(3), np.ones((2, 2))):
-        kit.assert_same_error(lambda: ops.sort(kit.node(x), axis=2), lambda: np.sort(x, axis=2))  # noqa: B023
+        kit.assert_same_error(lambda: ops.sort(kit.node(x), axis=2), lambda: np.sort(x, axis=2))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -69,8 +69,8 @@ def test_bad_searchsorted_is_an_error_at_the_call(kit):
     )
     for sorter in (np.ones(4), np.arange(3)):
         kit.assert_same_error(
-            lambda: ops.searchsorted(node, 1, sorter=kit.node(sorter)),  # noqa: B023
-            lambda: np.searchsorted(row, 1, sorter=sorter),  # noqa: B023
+            lambda: ops.searchsorted(node, 1, sorter=kit.node(sorter)),
+            lambda: np.searchsorted(row, 1, sorter=sorter),
         )
 
 
