@@ -20,7 +20,7 @@ from distarray.expr.expr import Environment, Expr, Stored, postorder, source, us
 from distarray.expr.indexing import parse_index
 from distarray.expr.op import CATALOGUE
 from distarray.expr.verify import ExprError, verify
-from distarray.ops import creation, indexing, sorting
+from distarray.ops import creation, fft, indexing, random, sorting
 from distarray.ops.files import FileRange, load_npy
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -185,6 +185,10 @@ def catalogue() -> dict[str, Expr]:
             np.dtype("i8"),
             (1,),
         ),
+        "fft": fft.rfft(x, axis=0),
+        "random_bits": random.random_bits((2, 3), 7, ENV),
+        "random_uniform": random.random_uniform((2, 3), "f8", 7, ENV),
+        "random_normal": random.random_normal((2, 3), "f4", 7, ENV),
         "load_npy": load_npy((2, 3), FileRange(*saved()), ENV),
     }
 
