@@ -22,6 +22,7 @@ from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import (
     Loops,
     Reading,
+    base_reading,
     combined_sharding,
     kernel_shardings,
     reading,
@@ -116,15 +117,8 @@ class Drafting:
             return self._draft_item(stage)
         loops = stage_loops(stage, nodes)
         readings = [reading(a, loops, p, nodes, self._lying(a.node)) for p, a in enumerate(stage.reads)]
-        base = None
-        below = -1
-        if stage.write is not None:
-            put = nodes[stage.write[1]]
-            found = self.graph.operands[stage.write[1]][0]
-            assert found is not None
-            below = found
-            axes = tuple(range(len(loops.extents)))
-            base = Reading(below, put.runtime, axes, put.shape, self.located[below].sharding)
+        base = base_reading(stage, self.graph, lambda i: self.located[i].sharding)
+        below = -1 if base is None else base.node
         sharding = resolve_cut(stage.cut, loops, readings, nodes, base, self.mesh)
         draft = Draft(stage, loops, sharding, readings, [], below)
         self._place_results(draft)

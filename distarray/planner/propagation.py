@@ -6,7 +6,7 @@ the stage's loops for the nodes at hand. Planning and lowering both call it, so 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,7 +19,7 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Limits", "Loops", "Reading", "combined_sharding", "propagate", "resolve_cut", "stage_loops"]
+__all__ = ["Limits", "Loops", "Reading", "base_reading", "combined_sharding", "propagate", "resolve_cut", "stage_loops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,17 @@ def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], 
     return Reading(access.node, lens, axes, source.shape, sharding)
 
 
+def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | None]) -> Reading | None:
+    """The base that a stage writes, as its loops see it; None if it writes none."""
+    if stage.write is None:
+        return None
+    put = graph.nodes[stage.write[1]]
+    below = graph.operands[stage.write[1]][0]
+    assert below is not None
+    lens: Affine = put.runtime
+    return Reading(below, lens, tuple(range(len(lens.shape))), put.shape, lies(below))
+
+
 def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[int, ...]:
     """Boundaries of a source axis as a view axis with this start and step sees them."""
     if step > 0:
@@ -366,12 +377,7 @@ class _Propagation:
             return self._item(stage)
         loops = stage_loops(stage, nodes)
         readings = [reading(a, loops, p, nodes, self._seen(a.node)) for p, a in enumerate(stage.reads)]
-        base = None
-        if stage.write is not None:
-            put = nodes[stage.write[1]]
-            below = self._graph.operands[stage.write[1]][0]
-            assert below is not None
-            base = Reading(below, put.runtime, tuple(range(len(loops.extents))), put.shape, self._lying[below])
+        base = base_reading(stage, self._graph, self._lying.__getitem__)
         cut = self._choose(stage, loops, readings)
         sharding = resolve_cut(cut, loops, readings, nodes, base, self._mesh)
         for _, i in stage.stores:

@@ -164,9 +164,7 @@ def test_mixed_environments_raise_at_the_call_and_change_nothing(
 
 
 @pytest.mark.parametrize("operation", ["add", "iadd", "setitem", "concat", "where", "matmul", "ufunc"])
-def test_nothing_is_submitted_by_a_refused_operation(
-    operation: str, elsewhere: Callable[..., dx.DistArray]
-) -> None:
+def test_nothing_is_submitted_by_a_refused_operation(operation: str, elsewhere: Callable[..., dx.DistArray]) -> None:
     """B-1: at window 0, where everything else runs at once."""
     condition = here(VALUES > 3)
     with dx.config.set(window=0):

@@ -47,9 +47,7 @@ def stencil_2d(weights: dict[tuple[int, int], float]) -> Program:
         a = make(np.add.outer(np.arange(n), np.arange(n)).astype(float))
         b = make(np.zeros((n, n)))
         while True:
-            b[r : n - r, r : n - r] += sum(
-                w * a[r + i : n - r + i, r + j : n - r + j] for (i, j), w in weights.items()
-            )
+            b[r : n - r, r : n - r] += sum(w * a[r + i : n - r + i, r + j : n - r + j] for (i, j), w in weights.items())
             a += 1
             yield a, b
 

@@ -80,9 +80,7 @@ def test_uniform_numbers_are_in_the_half_open_interval() -> None:
     assert x.max() < 1
 
 
-@pytest.mark.parametrize(
-    "bounds", [(5,), (-3, 4), (0, 1), (-(2**63), 2**63), (2**40, 2**40 + 3), (0, 2**63)], ids=str
-)
+@pytest.mark.parametrize("bounds", [(5,), (-3, 4), (0, 1), (-(2**63), 2**63), (2**40, 2**40 + 3), (0, 2**63)], ids=str)
 def test_integers_keep_their_bounds(bounds: tuple[int, ...]) -> None:
     x = dx.random.default_rng(0).integers(*bounds, size=1000)
     low, high = (0, *bounds) if len(bounds) == 1 else bounds

@@ -99,9 +99,7 @@ def stencil(a: Any, b: Any, target: slice, sources: list[slice]) -> None:
     ],
     ids=["B-21", "B-21 uneven", "B-22", "B-25"],
 )
-def test_counted_examples(
-    n: int, size: int, target: slice, sources: list[slice], messages: int, n_rows: int
-) -> None:
+def test_counted_examples(n: int, size: int, target: slice, sources: list[slice], messages: int, n_rows: int) -> None:
     """B-21, B-22, B-25: in the words of a user."""
     a, b = np.random.default_rng(0).random((2, n, 3))
     x, y = rows(a, team_of(size)), rows(b, team_of(size))
@@ -232,9 +230,7 @@ def test_overlap_changes_no_value(overlap: bool | str) -> None:
 
 
 @pytest.mark.cluster
-def test_all_core_tasks_start_before_the_first_halo_arrives(
-    cluster4: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_core_tasks_start_before_the_first_halo_arrives(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """B-27: with every message between workers delayed."""
     team = dx.Team((4,), ("R",))
     a = np.random.default_rng(0).random((68, 3))
