@@ -97,6 +97,7 @@ def _lower_take(low: Lowering, draft: Draft) -> None:
             at.refs[tile.number] = low.empty_tile(tile, node.dtype)
             continue
         shape = tuple(map(len, tile.box))
+        low.allocated(tile.box, node.dtype)
         parts: list[tuple[Any, int]] = []
         for where, view, wants in sources:
             args, record = _reads(low, draft, wants, where, shape)
@@ -219,10 +220,12 @@ def _lower_put(low: Lowering, draft: Draft) -> None:
             low.routes.carry(key, where, member, shape, _size(shape) * node.dtype.itemsize)
             parts.append(key)
         parts_of.append(parts)
-    for (number, _, _, member, sources), parts in zip(draft.extra, parts_of, strict=True):
+    for (number, _, frame, member, sources), parts in zip(draft.extra, parts_of, strict=True):
         if not sources:
             continue
         inplace = draft.inplace and number not in below.shared
+        if not inplace:
+            low.allocated(frame, node.dtype)
         key = low.emit(
             "tile", "take_put", tasks.put_join, (spec, member, inplace, below.refs[number], *parts), member, number
         )

@@ -194,6 +194,12 @@ class Lowering(Drafting):
             key = self._emit_program(draft, spec, name, record, args, tile)
             self.note_readers(key, args, draft, t)
             for (_, i), arg in zip(stage.stores, reuse, strict=True):
+                if arg < 0:
+                    self.allocated(tile.box, nodes[i].dtype)
+            if write is not None and not write[2]:
+                below = self.located[draft.base]
+                self.allocated(below.box(draft.base_tiles[t][0]), below.dtype)
+            for (_, i), arg in zip(stage.stores, reuse, strict=True):
                 if arg >= 0:
                     self.wait_for_readers(key, self.located[self.inplace[i]].refs[tile.number])
             n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
@@ -248,6 +254,10 @@ class Lowering(Drafting):
         return self.emit(
             "tile", f"{name}-border", tasks.run_program, (spec, border, *args.given, first), tile.member, tile.number
         )
+
+    def allocated(self, box: Box, dtype: np.dtype[Any]) -> None:
+        """Count a block that a task makes."""
+        self.out.allocated_bytes += n_elements(tuple(map(len, box))) * dtype.itemsize
 
     def inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
         """A new version begins as the old one; tiles that it does not touch stay shared unless the old one ends."""
@@ -500,7 +510,9 @@ class Lowering(Drafting):
                 continue
             keys = self._results(key, len(several) if several else 1, tile.member, tile.number)
             for at, k, axes in zip(several or [self.located[i]], keys, loops.results, strict=True):
-                at.refs[at.number(tuple([tile.index[a] for a in axes]))] = k
+                index = tuple([tile.index[a] for a in axes])
+                at.refs[at.number(index)] = k
+                self.allocated(at.box(index), at.dtype)
         if contract and not alone:
             self._combine(i, finishes[0], partials, finished=False)
         # tiles without elements, and sums over no elements
@@ -530,6 +542,7 @@ class Lowering(Drafting):
                 tile.member, tuple(map(len, tile.box)), regions, (), tuple(args.generated), reads=reads, offset=extents
             )
             key = self.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
+            self.allocated(tile.box, node.dtype)
             for where in args.direct:
                 self.routes.readers.setdefault(where, []).append(key)
             at.refs[tile.number] = key

@@ -190,6 +190,26 @@ def test_updates_in_place_keep_their_blocks(team: dx.Team) -> None:
     assert [x.local(m).ctypes.data for m in range(4)] == before
 
 
+def test_allocated_bytes_are_those_of_the_blocks_that_tasks_make(team: dx.Team) -> None:
+    x = rows(np.arange(16.0), team)
+    x[:] = x * 2
+    x.compute()
+    with counting() as c:
+        y = x + 1
+        y.compute()
+    assert c.allocated_bytes == 16 * 8
+    with counting() as c:
+        x[3:9] *= 2  # in place: nobody else has the blocks
+        x.compute()
+    assert c.allocated_bytes == 0
+    held = x.copy()
+    with counting() as c:
+        x[3:9] *= 2
+        x.compute()
+    assert c.allocated_bytes == 3 * 4 * 8  # only the touched tiles are copied
+    assert float(held[3]) * 2 == float(x[3])
+
+
 def test_a_pinned_version_keeps_its_blocks_and_only_touched_ones_are_copied(team: dx.Team) -> None:
     """B-4, B-7."""
     x = rows(np.arange(16.0), team)
