@@ -24,7 +24,7 @@ from tornado.ioloop import PeriodicCallback
 
 from distarray.execution.placement import TOPIC
 from distarray.execution.wire import unpack
-from distarray.execution.worker_plugin import CUT
+from distarray.execution.worker_plugin import CUT, GONE
 
 __all__ = ["Graph", "PlacementPlugin"]
 
@@ -149,6 +149,9 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         waiting.sort(key=lambda task: task.priority, reverse=True)
         scheduler.transitions({task.key: "processing" for task in waiting}, stimulus_id)
         self._announce()
+        if CUT in scheduler.worker_plugins:
+            for address in list(scheduler.workers):
+                scheduler.worker_send(address, {"op": GONE, "address": worker})
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         self.names[worker] = name = scheduler.workers[worker].name

@@ -1,8 +1,11 @@
-"""What runs in the workers' processes: they forget lineage when the scheduler does.
+"""What runs in the workers' processes: they forget lineage when the scheduler does, and lost peers at once.
 
 A worker remembers the dependencies of every task that it computed, and those of the dependencies, for as long as the
 last one is in memory. When the scheduler cuts lineage (`scheduler_plugin`), the workers must follow: their memory would
 grow with every step, and a block that is to be read from its copy would wait for what it once was computed from.
+
+A worker that fetches from a lost one would try to reach it until the connection times out, half a minute by default,
+and its task would wait for that long although the block is computed again elsewhere. So it is told.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from typing import Any
 from dask.typing import Key
 from distributed.diagnostics.plugin import WorkerPlugin
 
-__all__ = ["CUT", "LineagePlugin"]
+__all__ = ["CUT", "GONE", "LineagePlugin"]
 
 #: Name of the plugin, and of the message from the scheduler.
 CUT = "distarray-cut"
+#: Name of the message that a worker is lost.
+GONE = "distarray-gone"
 
 #: States in which the dependencies of a task are in use. The scheduler asks only for blocks that are computed, so these
 #: belong to a computation that it has called off.
@@ -25,7 +30,7 @@ _ACTIVE = frozenset({"constrained", "executing", "long-running", "ready", "waiti
 
 
 class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no type information
-    """Answers the scheduler's message that the lineage of blocks is cut."""
+    """Answers the scheduler's messages that the lineage of blocks is cut, and that a worker is lost."""
 
     name = CUT
     idempotent = True
@@ -33,6 +38,11 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
     def setup(self, worker: Any) -> None:
         self.worker = worker
         worker.stream_handlers[CUT] = self.cut
+        worker.stream_handlers[GONE] = self.gone
+
+    def gone(self, address: str) -> None:
+        """Give up connections to a lost worker, those under way too: who waits for one fails, and asks elsewhere."""
+        self.worker.rpc.remove(address, reason=f"worker {address} is lost")
 
     def cut(self, keys: Sequence[Key]) -> None:
         """Forget what tasks were computed from, and what was known only for their sake."""

@@ -1,5 +1,6 @@
 """The cluster executor: places tasks strictly, survives the loss of workers, and keeps the scheduler bounded."""
 
+import asyncio
 import operator
 import os
 import signal
@@ -18,6 +19,7 @@ from dask._task_spec import Task, TaskRef
 from distarray import config
 from distarray.execution.cluster import EMBED_NBYTES, BlocksLostError, ClusterExecutor, failed_key
 from distarray.execution.placement import active_client, placement_of, resolve_members, team_for_client
+from distarray.execution.worker_plugin import GONE
 from distarray.sharding.team import Team
 
 pytestmark = pytest.mark.cluster
@@ -404,3 +406,24 @@ def test_asking_for_the_active_client_does_not_import_distributed():
         "assert 'distributed' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_workers_do_not_wait_for_a_lost_peer(cluster4):
+    """distributed would try to reach it for half a minute, and the tasks that need its blocks would wait."""
+    executor(cluster4)  # loads the plugins
+    nobody = "tcp://127.0.0.1:9"
+
+    async def seconds_of_waiting(dask_worker):
+        async def fetch():
+            with pytest.raises(OSError, match="is lost"):
+                await dask_worker.rpc.connect(nobody, timeout=30)
+
+        attempt = asyncio.ensure_future(fetch())
+        start = time.monotonic()
+        await asyncio.sleep(0.2)
+        assert not attempt.done()
+        dask_worker.stream_handlers[GONE](address=nobody)
+        await attempt
+        return time.monotonic() - start
+
+    assert max(cluster4.run(seconds_of_waiting).values()) < 10
