@@ -14,6 +14,7 @@ from distributed.worker_state_machine import TaskState as WorkerTaskState
 from distributed.worker_state_machine import WorkerState
 
 from distarray.execution.scheduler_plugin import HOME, Graph, PlacementPlugin
+from distarray.execution.worker_plugin import CUT, GONE
 
 
 def test_tasks_say_what_they_depend_on_and_run_with_the_values():
@@ -69,6 +70,11 @@ class _Scheduler:
         self.workers = {f"w{i}": _Worker(i) for i in range(n)}
         self.tasks = {}
         self.events = []
+        self.worker_plugins = {CUT: b""}
+        self.sent = []
+
+    def worker_send(self, worker, message):
+        self.sent.append((worker, message["op"], message["address"]))
 
     def log_event(self, topic, event):
         self.events.append(event)
@@ -99,6 +105,8 @@ def test_lost_homes_are_spread_over_the_survivors():
     for address in ("w0", "w1", "w2"):
         lose(address)
     assert sorted(plugin.address(f"w{i}") for i in range(6)) == ["w3", "w3", "w4", "w4", "w5", "w5"]
+    told = [message for message in plugin.scheduler.sent if message[2] == "w2"]
+    assert sorted(told) == [(w, GONE, "w2") for w in ("w3", "w4", "w5")]  # so that they stop waiting for it
 
 
 def test_restarted_worker_takes_its_home_back_under_its_new_address():
