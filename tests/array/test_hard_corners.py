@@ -529,8 +529,8 @@ def test_a_floating_point_warning_names_the_users_line_once(make: Any) -> None:
     _, x = make()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        y = 1 / (x % 4)
-        line = here()  # all tiles divide by zero
+        line = here() + 1
+        y = 1 / (x % 4)  # all tiles divide by zero
         y.persist()
     assert [(w.category, str(w.message), w.filename, w.lineno) for w in caught] == [
         (RuntimeWarning, "divide by zero encountered in divide", __file__, line)
