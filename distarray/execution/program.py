@@ -40,7 +40,7 @@ Block = Any  # an array of a backend: they share no base class
 ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
 
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
-REDUCED_SLICE = 65_536
+REDUCED_SLICE = 131_072
 #: A box of at most so many elements runs without slices and scratch: preparing these takes tens of microseconds.
 WHOLE = 16_384
 #: Bounds of the elements of other slices, and the bytes that all live slices of one pass should fit in.
