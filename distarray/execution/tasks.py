@@ -375,11 +375,6 @@ def project(index: int, results: Sequence[Any]) -> Any:
     return results[index]
 
 
-def move(device: str, member: int, block: Array) -> Array:
-    """The block as it is, on the member of the task."""
-    return backend_for(device, member).adopt(block)
-
-
 def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str, member: int, *partials: Any) -> Any:
     """Partial results of several tiles combined in order; finished where `shape` is that of the result."""
     backend = backend_for(device, member)
