@@ -486,10 +486,12 @@ def _defer(node: Expr) -> None:
     if node.op.repeatable:
         # Nothing of it is worth running ahead of whoever reads it.
         return
-    window.register(node)
     if _runs_at_once(node):
+        # Not listed: what fails here lives on in its traceback, and must not be tried again by a full window.
         window.run(node)
-    elif config.get("window") == 0:
+        return
+    window.register(node)
+    if config.get("window") == 0:
         window.flush()
 
 

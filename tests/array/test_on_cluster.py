@@ -513,7 +513,6 @@ def test_threads_compute_on_shared_and_on_own_arrays(cluster4: Any) -> None:
 
 
 # Python cannot raise Ctrl-C out of a finalizer (of distributed's Future, say): it reports and drops it.
-@pytest.mark.slow  # an interrupt that comes late would end the whole test run
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_leaves_arrays_usable_and_never_half_a_step(cluster4: Any) -> None:
     x = rows(np.zeros(64))
