@@ -16,8 +16,8 @@ from distarray.array.base import cast
 from distarray.array.views import as_distarray
 from distarray.errors import EnvironmentMismatchError
 from distarray.execution import evaluate as evaluation
-from distarray.expr.bind import bind, bind_get, bind_put, normalize_axis
-from distarray.expr.expr import ITEM, Expr, source
+from distarray.expr.bind import bind_get, bind_put, bind_tiles, normalize_axis
+from distarray.expr.expr import Expr, source
 from distarray.expr.indexing import Advanced, nonzero_indices
 from distarray.ops.indexing import MASK_COUNTS, NONZERO, Mode, get_item, put_item, put_mask
 from distarray.ops.indexing import take as _take
@@ -67,13 +67,11 @@ def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
         assert mask.memo is not None
         sharding = mask.memo.sharding
     parts = sharding.parts[0]
-    int64 = np.dtype(np.int64)
-    counts: Expr = bind(MASK_COUNTS, (mask,), (parts,), int64, (), tuple(range(parts + 1)))
+    bounds = sharding.boundaries(mask.shape)[0]
+    (counts,) = bind_tiles(MASK_COUNTS, [(mask, bounds)], [((parts,), np.int64, range(parts + 1))], sharding)
     window.observe((counts,))
-    bounds = (0, *np.cumsum(evaluation.fetch(counts)).tolist())
-    shape = (bounds[-1],)
-    found: Expr = bind(NONZERO, (mask,), (shape,) * mask.ndim, (int64,) * mask.ndim, (), bounds)
-    return tuple([bind(ITEM, (found,), shape, int64, (axis,)) for axis in range(mask.ndim)])
+    found = np.cumsum([0, *evaluation.fetch(counts)]).tolist()
+    return bind_tiles(NONZERO, [(mask, bounds)], [((found[-1],), np.int64, found)] * mask.ndim, sharding)
 
 
 def _is_mask(array: Any) -> bool:

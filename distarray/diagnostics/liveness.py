@@ -185,7 +185,7 @@ class _Walk:
         if function is tasks.combine_partials:
             finish, shape, _, _, first, *_ = args
             return [_array(shape, finish.dtype)] if shape is not None else self._blocks_of(first)
-        if function in (tasks.run_contract, tasks.run_block, tasks.run_compress):
+        if function in (tasks.run_contract, tasks.run_block, tasks.run_tiles):
             return self._of_kernel(key, args[0])
         if function in (tasks.run_reshape, tasks.run_take, tasks.take_join):
             return [_array(args[1].shape, args[0].stores[0])]

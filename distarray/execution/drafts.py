@@ -158,7 +158,7 @@ class Drafting:
             self._locate(i, self.located[found].sharding)
             draft.inplace = i in self.inplace
             return
-        shardings = kernel_shardings(node, draft.sharding, draft.loops)
+        shardings = kernel_shardings(draft.sharding, draft.loops)
         if isinstance(node.dtype, tuple):
             shapes: Any = node.shape  # one for each result
             self.several[i] = [
@@ -193,16 +193,13 @@ class Drafting:
                 self.routes.want(
                     self.source(r.node),
                     r.lens,
-                    self._operand_box(r, box),
+                    r.box(box),
                     member,
                     private=base_number if draft.inplace and r.node == draft.base else -1,
                 )
                 for r in draft.readings
             ]
             draft.tiles.append(Tile(index, number, box, member, wants))
-
-    def _operand_box(self, r: Reading, box: Box) -> Box:
-        return tuple([range(n) if k is None else box[k] for k, n in zip(r.loops, r.lens.shape, strict=True)])
 
     def _base_tile(self, draft: Draft, box: Box) -> tuple[tuple[int, ...], int] | None:
         """The one tile of the base that a tile of a writing stage falls into; None for an empty one."""

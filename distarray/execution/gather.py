@@ -51,10 +51,6 @@ def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...
     ]
 
 
-def _operand_box(r: Reading, box: Box) -> Box:
-    return tuple([range(n) if k is None else box[k] for k, n in zip(r.loops, r.lens.shape, strict=True)])
-
-
 # ------------------------------------------------------------------------------------------------------ reads
 
 
@@ -74,13 +70,13 @@ def _want_take(low: Drafting, draft: Draft) -> None:
         sources = []
         if all(box):
             at = low.located[low.source(x.node)]
-            views = _source_boxes(low, x, _operand_box(x, box))
+            views = _source_boxes(low, x, x.box(box))
             for view in views:
                 where = member
                 if len(views) > 1 and at.members:
                     where = at.members[at.number(x.lens.fragments(view, at.boundaries)[0][0])]
                 wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
-                wants += [low.routes.want(low.source(r.node), r.lens, _operand_box(r, box), where) for r in index]
+                wants += [low.routes.want(low.source(r.node), r.lens, r.box(box), where) for r in index]
                 sources.append((where, view, wants))
         draft.tiles.append(Tile(tile, number, box, member, []))
         draft.extra.append(sources)

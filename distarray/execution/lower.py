@@ -55,7 +55,7 @@ def _geometry(graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
         memo = node.memo
         if memo is not None:
             facts.append((node.shape, memo.on_client, memo.sharding))
-        elif node.op.kind in ("get", "put", "compress"):
+        elif node.op.kind in ("get", "put", "tiles"):
             facts.append((node.shape, node.runtime))
         else:
             facts.append(node.shape)

@@ -475,14 +475,15 @@ class Lowering(Drafting):
             )
         )
         function = tasks.run_contract if contract else tasks.run_block
-        if stage.kind == "compress":
-            function = tasks.run_compress
+        if stage.kind == "tiles":
+            function = tasks.run_tiles
         for at in several or [self.located[i]]:
             at.refs = [None] * at.sharding.n_tiles
         partials: dict[tuple[int, ...], list[tuple[Any, int]]] = {}
         alone = all(draft.sharding.parts[a] == 1 for a in loops.reduced)
         for tile in draft.tiles:
-            result_boxes = [tuple([tile.box[a] for a in axes]) for axes in loops.results]
+            indices = [tuple([tile.index[a] for a in axes]) for axes in loops.results]
+            result_boxes = [at.box(index) for at, index in zip(several or [self.located[i]], indices, strict=True)]
             if all(not all(b) for b in result_boxes):
                 continue
             if contract and loops.reduced and not all(tile.box) and not alone:
@@ -493,24 +494,23 @@ class Lowering(Drafting):
                 [self.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)]
             )
             shape = tuple(map(len, result_boxes[0]))
+            at_operand = draft.readings[0].box(tile.box) if stage.kind == "tiles" else tile.box
             record = TileSpec(
                 tile.member,
                 shape,
                 generated=tuple(args.generated),
                 finish=(shape,) if contract else (),
                 reads=reads,
-                offset=tuple([r.start for r in tile.box]),
+                offset=tuple([r.start for r in at_operand]),
             )
             key = self.emit("tile", node.op.name, function, (spec, record, *args.given), tile.member, tile.number)
             for where in args.direct:
                 self.routes.readers.setdefault(where, []).append(key)
             if contract and not alone:
-                index = tuple([tile.index[a] for a in loops.results[0]])
-                partials.setdefault(index, []).append((key, tile.member))
+                partials.setdefault(indices[0], []).append((key, tile.member))
                 continue
             keys = self._results(key, len(several) if several else 1, tile.member, tile.number)
-            for at, k, axes in zip(several or [self.located[i]], keys, loops.results, strict=True):
-                index = tuple([tile.index[a] for a in axes])
+            for at, k, index in zip(several or [self.located[i]], keys, indices, strict=True):
                 at.refs[at.number(index)] = k
                 self.allocated(at.box(index), at.dtype)
         if contract and not alone:

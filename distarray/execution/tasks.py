@@ -482,8 +482,8 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
 
 
 @_explained
-def run_compress(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
-    """One tile of a mask read, or of the positions where a mask is true."""
+def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """A kernel on one tile of axis 0; the last of its params is where the first operand's tile begins."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]

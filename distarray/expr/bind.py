@@ -17,10 +17,11 @@ import numpy as np
 
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.expr import GET, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
+from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
 from distarray.expr.rewrite import simplify
+from distarray.expr.tiles import Tiling
 from distarray.sharding.sharding import Sharding
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "bind_put",
     "bind_reduce",
     "bind_reshape",
+    "bind_tiles",
     "broadcast_shapes",
     "infer_map",
     "literal",
@@ -390,6 +392,46 @@ def accumulator_dtype(node: Expr) -> DType:
         return dtype
     result: DType = node.dtype
     return result
+
+
+def bind_tiles(
+    op: Op,
+    operands: Sequence[tuple[Expr, Sequence[int] | None]],
+    results: Sequence[tuple[tuple[int, ...], Any, Sequence[int]]],
+    cut: Sharding | None,
+    params: tuple[Hashable, ...] = (),
+) -> tuple[Expr, ...]:
+    """A kernel on each tile of axis 0; see `Tiling`.
+
+    Parameters
+    ----------
+    operands
+        Nodes, each with its boundaries along axis 0; None: every tile needs all of it.
+    results
+        Shape, dtype and boundaries along axis 0 of each result.
+    cut
+        A type whose axis 0 is cut into so many tiles: they lie on its mesh axes. None where there is one tile.
+
+    Returns
+    -------
+    tuple of Expr
+        A node for each result.
+    """
+    shapes, dtypes = [tuple(s) for s, _, _ in results], [as_dtype(d) for _, d, _ in results]
+    tiling = Tiling(
+        tuple([None if b is None else tuple(b) for _, b in operands]), tuple([tuple(b) for _, _, b in results])
+    )
+    pin = None
+    if cut is not None and tiling.n_tiles > 1:
+        rest = len(shapes[0]) - 1
+        pin = Sharding(cut.mesh, (cut.axes[0], *[()] * rest), (), (tiling.results[0], *[None] * rest))
+    nodes = tuple([node for node, _ in operands])
+    env, frame, state = nodes[0].env, user_frame(), errstate()
+    if len(results) == 1:
+        return (Expr(op, nodes, shapes[0], dtypes[0], env, params, tiling, pin, frame, state),)
+    made = Expr(op, nodes, tuple(shapes), tuple(dtypes), env, params, tiling, pin, frame, state)  # type: ignore[arg-type]  # several results: tuples of shapes
+    items = zip(shapes, dtypes, strict=True)
+    return tuple([Expr(ITEM, (made,), s, d, env, (k,), None, None, frame) for k, (s, d) in enumerate(items)])
 
 
 def bind_get(x: Expr, lens: Affine) -> Expr:

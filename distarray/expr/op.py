@@ -24,7 +24,7 @@ __all__ = ["CATALOGUE", "Kind", "Op", "declare"]
 #: item      one result of an operation that has several
 #: take      elements at integer-array positions
 #: take_put  a new version written at integer-array positions
-#: compress  rows where a mask is true, with counts known
+#: tiles     a kernel on each tile of axis 0, with boundaries known at run time
 Kind = Literal[
     "source",
     "create",
@@ -38,7 +38,7 @@ Kind = Literal[
     "item",
     "take",
     "take_put",
-    "compress",
+    "tiles",
 ]
 
 #: Every declared operation by name.

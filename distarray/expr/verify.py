@@ -16,6 +16,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import Expr
+from distarray.expr.tiles import Tiling
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
@@ -380,17 +381,24 @@ def _taken(node: Expr, x: Expr, index: Sequence[Expr]) -> Any:  # a generator of
     return (*rest[:position], *at, *rest[position:])
 
 
-def _check_compress(node: Expr) -> Iterator[str]:
-    mask = node.operands[0]
-    if not isinstance(mask, Expr) or mask.dtype != bool:
-        yield "operand 0 is no mask"
-    bounds = node.runtime
-    if list(bounds) != sorted(bounds) or bounds[0] != 0:
-        yield f"the boundaries {bounds} do not ascend from 0"
+def _check_tiles(node: Expr) -> Iterator[str]:
+    tiling: Tiling = node.runtime
     shapes: Any = node.shape if isinstance(node.dtype, tuple) else (node.shape,)
-    for shape in shapes:
-        if shape != (bounds[-1],):
-            yield f"a result has shape {shape}, but the boundaries end at {bounds[-1]}"
+    operands = [o.shape for o in node.nodes()]
+    if len(operands) != len(tiling.operands) or len(shapes) != len(tiling.results):
+        yield f"has {len(operands)} operands and {len(shapes)} results, but boundaries for {tiling}"
+        return
+    for shape, bounds in zip([*operands, *shapes], [*tiling.operands, *tiling.results], strict=True):
+        if bounds is None:
+            continue
+        if list(bounds) != sorted(bounds) or bounds[0] != 0 or len(bounds) != tiling.n_tiles + 1:
+            yield f"the boundaries {bounds} do not ascend from 0 in {tiling.n_tiles} steps"
+        elif not shape or shape[0] != bounds[-1]:
+            yield f"has an operand or result of shape {shape}, but the boundaries end at {bounds[-1]}"
+    if node.pin is None and tiling.n_tiles != 1:
+        yield f"{tiling.n_tiles} tiles lie nowhere: the node has no pin"
+    elif node.pin is not None and node.pin.n_tiles != tiling.n_tiles:
+        yield f"is pinned to {node.pin.n_tiles} tiles, but has boundaries for {tiling.n_tiles}"
 
 
 #: A family that is missing here cannot be checked, which `verify` reports.
@@ -402,7 +410,7 @@ _FAMILIES: dict[str, Callable[[Expr], Iterator[str]]] = {
     "get": _check_get,
     "reshape": _check_reshape,
     "put": _check_put,
-    "compress": _check_compress,
+    "tiles": _check_tiles,
     "contract": _check_contract,
     "block": _check_block,
     "item": _check_item,

@@ -36,10 +36,10 @@ from distarray.types import Shape
 __all__ = ["Mode", "get_item", "is_position", "put_item", "put_mask", "take", "take_along_axis"]
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
-#: How many elements of each part of a mask are true; runtime: the boundaries 0, 1, .. of the result.
-MASK_COUNTS = declare("mask_counts", "compress")
-#: Where a mask is true, one result per axis; runtime: the running sums of the counts, which are boundaries.
-NONZERO = declare("nonzero", "compress")
+#: How many elements of each part of a mask are true.
+MASK_COUNTS = declare("mask_counts", "tiles")
+#: Where a mask is true, one result per axis; the running sums of the counts are the boundaries.
+NONZERO = declare("nonzero", "tiles")
 TAKE = declare("take", "take", may_raise=True)
 #: params: those of `TAKE`, and the mode. operands: (base, value, an index per axis)
 TAKE_PUT = declare("take_put", "take_put", may_raise=True)

@@ -173,7 +173,11 @@ def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -
             key.append((node.op.name, node.shape, node.dtype, node.params, node.pin))
         else:
             ranks = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
-            key.append((node.op.name, refs, str(node.dtype), node.params, ranks, node.pin))
+            pin = node.pin
+            if kind == "tiles":
+                ranks += tuple(b is None for b in node.runtime.operands)
+                pin = None if pin is None else pin.with_bounds(None)
+            key.append((node.op.name, refs, str(node.dtype), node.params, ranks, pin, node.errstate))
         lies.append(lying)
         if id(node) in keep:
             kept.append(i)

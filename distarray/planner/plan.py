@@ -17,7 +17,7 @@ import numpy as np
 __all__ = ["Access", "Combine", "Cut", "Instruction", "Plan", "Stage", "StageKind"]
 
 #: What a stage does with the regions that it reads: one rule for each in `execution.lower`.
-StageKind: TypeAlias = Literal["program", "contract", "block", "reshape", "take", "take_put", "compress", "item"]
+StageKind: TypeAlias = Literal["program", "contract", "block", "reshape", "take", "take_put", "tiles", "item"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.lens import Affine
+from distarray.expr.tiles import Bounds, Tiling
 from distarray.planner.graph import Graph, reshape_groups
 from distarray.planner.plan import Access, Cut, Plan, Stage
 from distarray.planner.stages import group_stages
+from distarray.sharding.boxes import Box
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
@@ -54,6 +57,8 @@ class Reading:
         Of the source.
     sharding
         Of the source; None if it is created on the spot or held by the client.
+    bounds
+        Boundaries of the tiles along axis 0 of the operand, where loop 0 counts tiles.
     """
 
     node: int
@@ -61,6 +66,15 @@ class Reading:
     loops: tuple[int | None, ...]
     shape: tuple[int, ...]
     sharding: Sharding | None
+    bounds: Bounds | None = None
+
+    def box(self, loops: Box) -> Box:
+        """What a box of the loops needs of the operand."""
+        found = [range(n) if k is None else loops[k] for k, n in zip(self.loops, self.lens.shape, strict=True)]
+        if self.bounds is not None:
+            tile = found[0].start
+            found[0] = range(self.bounds[tile], self.bounds[tile + 1])
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,8 @@ class Loops:
     is_recut
         Whether the loops run over other elements than the operand's axes that they follow (a reshape): they take the
         mesh axes, not the boundaries.
+    tiling
+        If loop 0 counts tiles and not elements: what each of them is.
     """
 
     extents: tuple[int, ...]
@@ -90,6 +106,7 @@ class Loops:
     reduced: tuple[int, ...] = ()
     operands: tuple[tuple[int | None, ...], ...] | None = None
     is_recut: bool = False
+    tiling: Tiling | None = None
 
 
 def _shape(node: Expr, what: str) -> tuple[int, ...]:
@@ -123,12 +140,8 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
         return Loops(node.shape, frozenset(whole), (tuple(range(node.ndim)),), (), (operand,), is_recut=True)
     if kind == "take":
         return _take_loops(node)
-    if kind == "compress":
-        # Positions count through the array in C order: only the first axis of the mask may be cut.
-        mask = _shape(node, "operand")
-        axes = tuple(range(len(mask)))
-        n_results = len(node.dtype) if isinstance(node.dtype, tuple) else 1
-        return Loops(mask, frozenset(axes[1:]), ((0,),) * n_results, (), (axes,))
+    if kind == "tiles":
+        return _tile_loops(node)
     if kind == "take_put":
         operands = [o for o in node.operands if type(o) is Expr]
         positions = tuple([(None,) * o.ndim for o in operands[1:]])
@@ -176,6 +189,25 @@ def _rule_loops(node: Expr) -> Loops:
     )
 
 
+def _tile_loops(node: Expr) -> Loops:
+    tiling: Tiling = node.runtime
+    shapes: Sequence[Any] = node.shape if isinstance(node.dtype, tuple) else (node.shape,)
+    extents = [tiling.n_tiles]
+    results = []
+    for shape in shapes:
+        first = len(extents)
+        extents.extend(shape[1:])
+        results.append((0, *range(first, len(extents))))
+    operands = tuple(
+        [
+            (None if bounds is None else 0, *(None,) * (len(o.shape) - 1))[: len(o.shape)]
+            for bounds, o in zip(tiling.operands, node.nodes(), strict=True)
+        ]
+    )
+    whole = frozenset(range(1, len(extents)))
+    return Loops(tuple(extents), whole, tuple(results), (), operands, tiling=tiling)
+
+
 def _take_loops(node: Expr) -> Loops:
     axes: tuple[int, ...]
     axes, at, n_index = node.params[:3]  # set by ops.indexing
@@ -209,7 +241,8 @@ def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], 
         axes: tuple[int | None, ...] = tuple(range(len(loops.extents)))
     else:
         axes = loops.operands[position]
-    return Reading(access.node, lens, axes, source.shape, sharding)
+    bounds = None if loops.tiling is None else loops.tiling.operands[position]
+    return Reading(access.node, lens, axes, source.shape, sharding, bounds)
 
 
 def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | None]) -> Reading | None:
@@ -285,6 +318,8 @@ def resolve_cut(
     if cut.how == "pin":
         pin = nodes[cut.node].pin
         assert pin is not None
+        if loops.tiling is not None:
+            return Sharding(pin.mesh, (pin.axes[0], *[()] * (n - 1)))
         if not loops.results or loops.results[0] == tuple(range(n)):
             return pin
         # The pin is of the result; loops that the result lacks are not cut.
@@ -328,10 +363,12 @@ def _n_read(lens: Affine) -> int:
     return prod(lens.shape[a] for a in {axis for axis, _, _ in lens.terms if axis is not None})
 
 
-def kernel_shardings(node: Expr, sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
-    """The types of the results of a stage that is no program; what a mask picks has the counts as boundaries."""
+def kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
+    """The types of the results of a stage that is no program."""
     found = tuple([result_sharding(sharding, axes) for axes in loops.results])
-    return tuple([s.with_bounds((node.runtime,)) for s in found]) if node.op.kind == "compress" else found
+    if loops.tiling is None:
+        return found
+    return tuple([s.with_bounds((b, *[None] * (s.ndim - 1))) for s, b in zip(found, loops.tiling.results, strict=True)])
 
 
 def _first_read(stage: Stage) -> int:
@@ -390,7 +427,7 @@ class _Propagation:
             self._lying[stage.write[1]] = base.sharding or Sharding.whole(self._mesh, len(base.shape))
         if stage.kind != "program":
             i = stage.nodes[0]
-            several = kernel_shardings(nodes[i], sharding, loops)
+            several = kernel_shardings(sharding, loops)
             if stage.kind == "take_put":
                 below = self._graph.operands[i][0]
                 assert below is not None
@@ -418,6 +455,8 @@ class _Propagation:
                 return Cut("pin", node=i)
         if stage.write is not None:
             return Cut("base")
+        if stage.kind == "tiles":
+            return Cut("whole")  # one tile: several are pinned
         lies = [p for p, r in enumerate(readings) if r.sharding is not None]
         first = _first_read(stage)
         order = sorted(lies, key=lambda p: (-_n_read(readings[p].lens), p != first))

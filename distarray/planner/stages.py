@@ -31,7 +31,7 @@ _OWN_STAGE: dict[str, StageKind] = {
     "reshape": "reshape",
     "take": "take",
     "take_put": "take_put",
-    "compress": "compress",
+    "tiles": "tiles",
     "item": "item",
 }
 

@@ -15,7 +15,7 @@ import pytest
 from distarray import ops
 from distarray.execution.interpret import interpret
 from distarray.expr.affine import Affine
-from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reduce, bind_reshape
+from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reduce, bind_reshape, bind_tiles
 from distarray.expr.expr import Environment, Expr, Stored, postorder, source, user_frame
 from distarray.expr.indexing import parse_index
 from distarray.expr.op import CATALOGUE
@@ -177,14 +177,12 @@ def catalogue() -> dict[str, Expr]:
             ("a0 a1, a1 -> a0 | a1: whole", np.dot),
         ),
         "matrix_power": ops.linalg.matrix_power(matrix(), -3),
-        "mask_counts": bind(CATALOGUE["mask_counts"], (ops.greater(y, 1),), (1,), np.dtype("i8"), (), (0, 1)),
-        "nonzero": bind(
-            CATALOGUE["item"],
-            (bind(CATALOGUE["nonzero"], (ops.greater(x, 3),), ((8,), (8,)), (np.dtype("i8"),) * 2, (), (0, 8)),),
-            (8,),
-            np.dtype("i8"),
-            (1,),
-        ),
+        "mask_counts": bind_tiles(
+            CATALOGUE["mask_counts"], [(ops.greater(y, 1), (0, 4))], [((1,), "i8", (0, 1))], None
+        )[0],
+        "nonzero": bind_tiles(
+            CATALOGUE["nonzero"], [(ops.greater(x, 3), (0, 3))], [((8,), "i8", (0, 8)), ((8,), "i8", (0, 8))], None
+        )[1],
         "fft": fft.rfft(x, axis=0),
         "random_bits": random.random_bits((2, 3), 7, ENV),
         "random_uniform": random.random_uniform((2, 3), "f8", 7, ENV),

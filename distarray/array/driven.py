@@ -1,0 +1,39 @@
+"""Running operations that need values before they can be bound (`ops.programs`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distarray import config
+from distarray.array import window
+from distarray.execution import evaluate as evaluation
+from distarray.expr.expr import Slot
+from distarray.ops.programs import Program
+
+__all__ = ["drive"]
+
+
+def drive(name: str, program: Program) -> Any:
+    """What a program returns; computes what it asks for.
+
+    Raises
+    ------
+    ValueError
+        If it asks for anything and the option ``data-dependent`` says ``raise``.
+    """
+    kept: list[Slot] = []  # what was computed for the program stays as long as it runs
+    try:
+        ask = next(program)
+        while True:
+            if config.get("data-dependent") == "raise":
+                raise ValueError(
+                    f"{name}: how the result is made depends on data, and the option data-dependent is 'raise'; set "
+                    "it to 'counts'"
+                )
+            kept += [node.hold() for node in (*ask.values, *ask.kept)]
+            window.observe((*ask.values, *ask.kept))
+            ask = program.send(tuple([evaluation.fetch(node) for node in ask.values]))
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        program.close()
