@@ -17,6 +17,7 @@ from distarray import config
 from distarray.array import elements, window, writes
 from distarray.array.base import Base, put, read
 from distarray.array.dask_protocol import Collection
+from distarray.array.driven import drive
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
 from distarray.expr import bind
@@ -24,6 +25,7 @@ from distarray.expr.bind import bind_get, bind_reshape
 from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
+from distarray.ops import programs
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
 from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
 from distarray.sharding.layout import c_layout, layout_name, layout_of
@@ -558,3 +560,4 @@ def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:
 
 
 bind.adopt = _adopted
+programs.driver = drive

@@ -2,12 +2,12 @@
 
 How many elements a mask picks, where the parts of a sorted array begin, which rows a factorisation swaps: what follows
 depends on them. Such an operation is a generator: it yields `Ask`, receives host arrays, and returns what it made. The
-array layer runs it (`array.driven`); tests run it with numpy; nothing here imports what evaluates.
+array layer says how they run (`array.driven`); tests run them with numpy; nothing here imports what evaluates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from distarray import config
@@ -15,7 +15,7 @@ from distarray.expr.expr import Expr
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["Ask", "Program", "row_cut"]
+__all__ = ["Ask", "Program", "row_cut", "run"]
 
 
 class Ask(NamedTuple):
@@ -35,6 +35,22 @@ class Ask(NamedTuple):
 
 #: A program yields `Ask`, receives one host array for each of its values, and returns what it made.
 Program: TypeAlias = Generator[Ask, tuple[HostArray, ...], Any]
+
+
+#: Runs a program; the array layer assigns it.
+driver: Callable[[str, Program], Any] | None = None
+
+
+def run(name: str, program: Program) -> Any:
+    """What a program returns.
+
+    Raises
+    ------
+    ValueError
+        If it asks for anything and the option ``data-dependent`` says ``raise``.
+    """
+    assert driver is not None, f"{name}: no array layer is there to compute what the program asks for"
+    return driver(name, program)
 
 
 def row_cut(node: Expr) -> Sharding | None:
