@@ -8,7 +8,7 @@ their bound. No task runs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from distarray.execution import tasks
 from distarray.execution.lower import Lowered
 from distarray.execution.monoids import MONOIDS
 from distarray.execution.route import Key
-from distarray.execution.tasks import Finish, StageSpec, TileSpec
+from distarray.execution.tasks import Finish, Link, StageSpec, TileSpec
 from distarray.planner.graph import Graph
 
 __all__ = ["Liveness", "liveness"]
@@ -100,15 +100,18 @@ class _Walk:
                     arrivals[d, lowered.members[key]] += 1
         arrived: dict[tuple[Any, int], int] = {}
         for key, task in lowered.tasks.items():
-            member, stage = lowered.members[key], key[1]
+            member = lowered.members[key]
             for d in task.dependencies:
                 at = d, member
                 if at in arrivals and at not in arrived:
                     arrived[at] = self._size(d)
                     self._live[member] += arrived[at]
             args = [getattr(a, "key", a) for a in task.args]
-            self._make(key, task.func, args, member)
-            self._note(member, stage, self._scratch(args))
+            for link, function, given, before in _links(key, task.func, args):
+                self._make(link, function, given, member)
+                self._note(member, link[1], self._scratch(given))
+                if before is not None:
+                    self._drop(before)
             for d in task.dependencies:
                 uses[d] -= 1
                 if not uses[d] and d not in kept:
@@ -224,10 +227,12 @@ class _Walk:
         if tiles is None:
             tiles = self._tiles[key[1]] = {t.number: t for t in draft.tiles}
         box = tiles[key[2]].box
-        return [
-            _array([len(box[a]) for a in axes], dtype)
-            for axes, dtype in zip(draft.loops.results, spec.stores, strict=True)
-        ]
+        shapes = [[len(box[a]) for a in axes] for axes in draft.loops.results]
+        if draft.loops.tiling is not None:
+            (tile,) = box[0]
+            for shape, bounds in zip(shapes, draft.loops.tiling.results, strict=True):
+                shape[0] = bounds[tile + 1] - bounds[tile]
+        return [_array(shape, dtype) for shape, dtype in zip(shapes, spec.stores, strict=True)]
 
     def _scratch(self, args: Sequence[Any]) -> int:
         """What a task makes for itself alone: generated and assembled operands, and what was sent along with it."""
@@ -239,6 +244,26 @@ class _Walk:
             elif self._is_cluster and isinstance(a, np.ndarray):
                 nbytes += a.nbytes
         return nbytes
+
+
+def _links(
+    key: Key, function: Callable[..., Any], args: list[Any]
+) -> Iterator[tuple[Key, Callable[..., Any], list[Any], Key | None]]:
+    """What a task does: the links of a chain (`execution.fuse`), each with the key of the one before it."""
+    if function is not tasks.run_chain:
+        yield key, function, args, None
+        return
+    links: Sequence[Link] = args[0]
+    given: list[Any] = args[1:]
+    before: Key | None = None
+    for n, link in enumerate(links):
+        here, given = given[: link.n_args], given[link.n_args :]
+        for i in link.places:
+            here[i] = before
+        # The last link makes the result of the task; the others have keys that no task has.
+        name = key if n == len(links) - 1 else link.key
+        yield name, link.function, here, before
+        before = name
 
 
 def _name(ref: Any) -> Any:

@@ -1,9 +1,9 @@
 """The one door from plans to tasks.
 
 `lower` walks the stages of a plan twice: first (`drafts`) it resolves every cut and collects what every tile reads, so
-that all that one member needs of a tile travels in one piece; then (`stage_tasks`) it makes the tasks. What comes out
-is a `Template`, remembered by geometry and filled in for every run. Keys are unique per evaluation: a key that named
-other work before would return the old value.
+that all that one member needs of a tile travels in one piece; then (`stage_tasks`) it makes the tasks, and `fuse` joins
+those that only hand a block on. What comes out is a `Template`, remembered by geometry and filled in for every run.
+Keys are unique per evaluation: a key that named other work before would return the old value.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from distarray import config
+from distarray.execution.fuse import fuse
 from distarray.execution.stage_tasks import Lowering
 from distarray.execution.template import Lowered, Template, instantiate
 from distarray.expr.expr import Environment
@@ -55,7 +56,7 @@ def _geometry(graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
         memo = node.memo
         if memo is not None:
             facts.append((node.shape, memo.on_client, memo.sharding))
-        elif node.op.kind in ("get", "put", "tiles"):
+        elif node.op.kind in ("get", "put", "tiles", "windows"):
             facts.append((node.shape, node.runtime))
         else:
             facts.append(node.shape)
@@ -68,4 +69,5 @@ def _template(plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, 
     state.second_pass(state.out.drafts)
     # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
     del state.routes
+    fuse(state.template)
     return state.template

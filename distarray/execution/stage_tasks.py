@@ -70,7 +70,7 @@ class Lowering(Drafting):
         key: Key = (f"dx-{name}", self._step, number)
         if key in recipes:
             key = (*key, len(recipes))
-        recipes[key] = Recipe(function, tuple(args))
+        recipes[key] = Recipe(kind, function, tuple(args))
         self.out.members[key] = member
         self.out.counts[kind] += 1
         return key

@@ -370,6 +370,40 @@ def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block:
     return found[0] if len(found) == 1 else found
 
 
+class Link(NamedTuple):
+    """One task of a chain.
+
+    Parameters
+    ----------
+    key
+        Its key, had it been a task of its own.
+    function
+        What it calls.
+    n_args
+        How many of the chain's arguments are its own.
+    places
+        Which of them are the result of the link before it.
+    """
+
+    key: tuple[Any, ...]
+    function: Callable[..., Any]
+    n_args: int
+    places: tuple[int, ...]
+
+
+def run_chain(links: Sequence[Link], *args: Any) -> Any:
+    """Tasks one after the other, each with the result of the one before it; the result of the last."""
+    given = list(args)
+    result: Any = None
+    for link in links:
+        here, given = given[: link.n_args], given[link.n_args :]
+        for i in link.places:
+            here[i] = result
+        result = None  # what the link alone has, it may free
+        result = link.function(*here)
+    return result
+
+
 def project(index: int, results: Sequence[Any]) -> Any:
     """One result of a task that has several: dropping its handle frees just its block."""
     return results[index]

@@ -63,6 +63,7 @@ class Lowered:
 class Recipe(NamedTuple):
     """A task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`."""
 
+    kind: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
@@ -129,7 +130,7 @@ def instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lower
         return a
 
     made: dict[Key, Task] = {}
-    for key, (function, args) in template.recipes.items():
+    for key, (_, function, args) in template.recipes.items():
         new = named(key)
         made[new] = Task(new, function, *[filled(a) for a in args])
     fixed = template.lowered

@@ -1,0 +1,158 @@
+"""Tasks that only hand a block on are one task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.execution import tasks
+from distarray.execution.fuse import fuse
+from distarray.execution.tasks import Link
+from distarray.execution.template import Recipe, Template
+from distarray.testing import counting
+
+TEAM = dx.Team((3,), ("R",))
+
+
+def rows(n: int, team: dx.Team = TEAM) -> dx.DistArray:
+    return dx.asarray(np.arange(float(n)), team=team, sharding=(team.axes[0],)).persist()
+
+
+def writes(x: Any) -> None:
+    for i in range(12):
+        x[i] = 2 * i
+    x[2:7] += 1
+    x[1:2] = x[2:3]
+    x[:] *= 2
+
+
+def expected() -> np.ndarray:
+    a = np.arange(12.0)
+    writes(a)
+    return a
+
+
+def test_a_windows_writes_to_one_tile_are_one_task() -> None:
+    x = rows(12)
+    writes(x)
+    with counting() as c:
+        x.persist()
+    assert c.by_class["tile"] == 3
+    np.testing.assert_array_equal(np.asarray(x), expected())
+
+
+@pytest.mark.cluster
+def test_a_windows_writes_to_one_tile_are_one_task_on_a_cluster(cluster4: Any) -> None:
+    x = rows(12, dx.current_team())
+    old = x + 0
+    old.persist()
+    writes(x)
+    with counting() as c:
+        x.persist()
+    assert c.by_class["tile"] == 4
+    np.testing.assert_array_equal(np.asarray(x), expected())
+    np.testing.assert_array_equal(np.asarray(old), np.arange(12.0))
+
+
+def test_a_kernel_and_the_operations_on_its_result_are_one_task_per_tile() -> None:
+    x = rows(12)
+    with dx.config.set(errors="deferred"), counting() as c:
+        y = (dx.map_blocks(np.sort, x, dtype="f8") + 1).persist()
+    assert c.tasks == 3
+    np.testing.assert_array_equal(np.asarray(y), np.arange(12.0) + 1)
+
+
+def test_a_result_that_is_held_is_not_fused_away() -> None:
+    x = rows(12)
+    with dx.config.set(errors="deferred"), counting() as c:
+        y = dx.map_blocks(np.sort, x, dtype="f8")
+        (y + 1).persist()
+        np.testing.assert_array_equal(np.asarray(y), np.arange(12.0))
+    assert c.tasks == 6
+
+
+def test_a_write_that_reads_elsewhere_sees_the_old_values() -> None:
+    a = np.arange(12.0)
+    x = rows(12)
+    for z in (a, x):
+        z[1:4] = 7
+        z[1:4] = z[0:3] + z[1:4]
+        z[0:3] = z[1:4]
+    np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def chain_of(*args: tuple[Any, ...], members: tuple[int, ...] | None = None, **after: Any) -> Template:
+    """Tasks ``t0, t1, ..`` with these arguments."""
+    template = Template()
+    for n, given in enumerate(args):
+        key = (f"dx-t{n}", n, 0)
+        template.recipes[key] = Recipe("tile", lambda *a: sum(a), given)
+        template.lowered.members[key] = members[n] if members else 0
+    template.lowered.counts["tile"] = len(args)
+    return template
+
+
+T0, T1, T2 = ("dx-t0", 0, 0), ("dx-t1", 1, 0), ("dx-t2", 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("template", "n_tasks"),
+    [
+        (chain_of((1,), (T0, 2), (T1, 3)), 1),
+        (chain_of((1,), (T0, T0), (T1, T1)), 1),
+        (chain_of((1,), (T0,), (T0,)), 3),  # two readers
+        (chain_of((1,), (2,), (T0, T1)), 3),  # another task to wait for
+        (chain_of((1,), (T0,), (T1,), members=(0, 1, 1)), 2),  # elsewhere
+    ],
+)
+def test_what_is_fused(template: Template, n_tasks: int) -> None:
+    def run(t: Template) -> Any:
+        results: dict[Any, Any] = {}
+        for key, (_, function, args) in t.recipes.items():
+            links = {a[0].key for a in args if type(a) is tuple and a and type(a[0]) is Link}
+            assert not links.intersection(results)
+            results[key] = function(*[results.get(a, a) if type(a) is tuple and type(a[0]) is str else a for a in args])
+        return results[T2]
+
+    value = run(template)
+    fuse(template)
+    assert len(template.recipes) == template.lowered.counts["tile"] == n_tasks
+    assert list(template.lowered.members) == list(template.recipes)
+    assert run(template) == value
+
+
+def test_fusing_makes_no_cycle_of_waits() -> None:
+    template = chain_of((1,), (T0,), (5,))
+    template.lowered.after = {T1: {T2}}
+    fuse(template)
+    assert len(template.recipes) == 3
+    template = chain_of((1,), (T0,), (5,))
+    template.lowered.after = {T2: {T0}}
+    fuse(template)
+    assert template.lowered.after == {T2: {T1}}
+
+
+def test_a_chain_frees_what_lies_between() -> None:
+    import weakref
+
+    class Block:
+        pass
+
+    seen: list[weakref.ref[Block]] = []
+
+    def make() -> Block:
+        block = Block()
+        seen.append(weakref.ref(block))
+        return block
+
+    def after(block: Block) -> Block:
+        return make()
+
+    def last(block: Block) -> list[bool]:
+        return [ref() is not None for ref in seen]
+
+    links = (Link((), make, 0, ()), Link((), after, 1, (0,)), Link((), last, 1, (0,)))
+    assert tasks.run_chain(links, None, None) == [False, True]
