@@ -1,4 +1,4 @@
-"""The command line: ``python -m distarray info`` says what there is to compute with.
+"""The command line: ``info`` says what there is to compute with, ``reshard`` plans redistributions.
 
 Each subcommand is a function that gets the parsed arguments and returns the exit status: 0, or 2 for input that cannot
 be, with one line on stderr.
@@ -11,6 +11,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from typing import NoReturn
 
 from distarray.diagnostics.table import format_nbytes, format_table
 
@@ -100,12 +101,50 @@ def info(args: argparse.Namespace) -> int:
     return 0
 
 
+def reshard(args: argparse.Namespace) -> int:
+    """Plan a redistribution, or a file of them, and print the plan."""
+    from distarray.diagnostics.reshard import batch, single
+
+    try:
+        options = {"mode": args.mode, "memory": args.memory, "itemsize": args.itemsize}
+        if args.problems is not None:
+            if args.mesh or args.source or args.target:
+                raise ValueError("--problems stands for --mesh, --source and --target; give one or the other")
+            text = batch(args.problems, as_json=args.json, **options)
+        elif args.mesh and args.source and args.target:
+            text = single(args.mesh, args.source, args.target, as_json=args.json, **options)
+        else:
+            raise ValueError("give --mesh, --source and --target, or --problems")
+    except (ValueError, MemoryError, OSError) as error:
+        print(f"python -m distarray reshard: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(text)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """What the command line accepts."""
-    top = argparse.ArgumentParser("python -m distarray", description="Distributed arrays on Dask.", allow_abbrev=False)
+    top = _Parser("python -m distarray", description="Distributed arrays on Dask.", allow_abbrev=False)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     command = commands.add_parser("info", help="versions, devices, the current team, options that were changed")
     command.set_defaults(run=info)
+    command = commands.add_parser("reshard", help="plan the collectives that take an array from one type to another")
+    command.add_argument("--mesh", metavar="x=4,y=6", help="names and sizes of the mesh axes")
+    command.add_argument("--source", metavar="TYPE", help="such as '[3{x}12, 2{y}12]': minor axes first")
+    command.add_argument("--target", metavar="TYPE")
+    command.add_argument("--problems", metavar="FILE", help="a JSON list of {id, mesh, src, dst}")
+    command.add_argument("--mode", default="paper", help="paper, fused, direct or auto (default: %(default)s)")
+    command.add_argument("--memory", type=int, metavar="BYTES", help="per member, source and target included")
+    command.add_argument("--itemsize", type=int, metavar="N", help="bytes of an element (default: the dtype's, or 8)")
+    command.add_argument("--json", action="store_true", help="plans as JSON")
+    command.set_defaults(run=reshard)
     return top
 
 

@@ -1,0 +1,77 @@
+"""Plans of redistributions on the command line: one from text, many from a file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distarray.errors import ShardingError
+from distarray.planner.redistribution import Redistribution, plan
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.spec import from_json, parse_mesh, parse_type
+
+__all__ = ["batch", "single"]
+
+
+def single(
+    mesh: str, source: str, target: str, *, mode: str, memory: int | None, itemsize: int | None, as_json: bool
+) -> str:
+    """The plan of one redistribution, types in text.
+
+    Raises
+    ------
+    ShardingError
+        If a text cannot be read or the types are not of one array.
+    MemoryBudgetError
+        If `memory` does not suffice.
+    """
+    found = _plan(parse_mesh(mesh), source, target, mode, memory, itemsize)
+    return json.dumps(found.to_json()) if as_json else found.explain()
+
+
+def batch(path: str, *, mode: str, memory: int | None, itemsize: int | None, as_json: bool) -> str:
+    """The plans of the problems in a JSON file, in their order.
+
+    Raises
+    ------
+    ShardingError
+        If the file or a problem is not of the form; names the ``id`` of the problem.
+    """
+    with open(path, encoding="utf-8") as file:
+        try:
+            problems = json.load(file)
+        except ValueError as error:
+            raise ShardingError(f"{path}: no JSON: {error}") from None
+    if not isinstance(problems, list):
+        raise ShardingError(f"{path}: a list of problems is expected, not {type(problems).__name__}")
+    plans = []
+    for problem in problems:
+        if not isinstance(problem, dict) or not {"id", "mesh", "src", "dst"} <= problem.keys():
+            raise ShardingError(f"{path}: {problem!r} is no problem; it needs id, mesh, src and dst")
+        try:
+            names, sizes = zip(*problem["mesh"], strict=True) if problem["mesh"] else ((), ())
+            mesh = Mesh(tuple(names), tuple(sizes))
+            plans.append((problem["id"], _plan(mesh, problem["src"], problem["dst"], mode, memory, itemsize)))
+        except (ValueError, TypeError, MemoryError) as error:
+            raise type(error)(f"problem {problem['id']}: {error}") from None
+    if as_json:
+        return json.dumps([{"id": name, **found.to_json()} for name, found in plans])
+    return "\n\n".join(f"{name}: {found.explain()}" for name, found in plans)
+
+
+def _plan(mesh: Mesh, source: Any, target: Any, mode: Any, memory: int | None, itemsize: int | None) -> Redistribution:
+    if itemsize is not None and itemsize < 1:
+        raise ShardingError(f"itemsize {itemsize}: an element has at least one byte")
+    dtype, shape, src = _type(source, mesh)
+    other, dst_shape, dst = _type(target, mesh)
+    if shape != dst_shape:
+        raise ShardingError(f"the source is of shape {shape}, the target of shape {dst_shape}: they are not one array")
+    if dtype is not None and other is not None and dtype != other:
+        raise ShardingError(f"the source is of dtype {dtype}, the target of dtype {other}")
+    known = dtype or other
+    size = itemsize or (known.itemsize if known is not None else 8)
+    return plan(shape, src, dst, mode=mode, memory=memory, itemsize=size)
+
+
+def _type(given: Any, mesh: Mesh) -> Any:
+    return parse_type(given, mesh) if isinstance(given, str) else from_json(given, mesh)

@@ -1,0 +1,181 @@
+"""Beyond the paper: at most one exchange over several dimensions and one gather over several dimensions.
+
+A flat exchange (tiles of one size before and after) is an all-to-all over any number of dimensions with a permute
+absorbed; a fused gather makes every tile a disjoint union of whole tiles. Together with slices they never cost more
+than the paper's plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from distarray.planner.redistribution.exchange import boxes, exchange, received_by_exchange
+from distarray.planner.redistribution.groups import cells, gather_groups, matched_groups
+from distarray.planner.redistribution.permuted import refined, wanted_permutation
+from distarray.planner.redistribution.places import IntArray
+from distarray.planner.redistribution.problem import Parts, divisors
+from distarray.planner.redistribution.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
+from distarray.planner.redistribution.weak import Space
+
+__all__ = ["fused_steps", "moved_as", "slices_between"]
+
+
+#: Pairs of weak types whose received elements are compared.
+MAX_PAIRS = 16
+
+
+def slices_between(tiles: IntArray, parts: Parts, finer: IntArray, finer_parts: Parts) -> list[Step]:
+    """The dynslices from a map to one that refines it."""
+    return [DynSlice(i, f // k, finer[:, i] % (f // k)) for i, (k, f) in enumerate(zip(parts, finer_parts)) if f != k]
+
+
+def _refines(fine: IntArray, fine_parts: Parts, coarse: IntArray, coarse_parts: Parts) -> bool:
+    """Whether every device's fine tile lies in its coarse one, and cuts nest."""
+    return all(f % k == 0 for f, k in zip(fine_parts, coarse_parts)) and all(
+        (fine[:, i] // (f // k) == coarse[:, i]).all() for i, (f, k) in enumerate(zip(fine_parts, coarse_parts))
+    )
+
+
+def fused_steps(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
+    """A plan of slices, at most one exchange, and at most one gather; None if none stays within the bound."""
+    a, b = space.src, space.dst
+    if _refines(dst, b, src, a):
+        return slices_between(src, a, dst, b)
+    direct = _gathered(space, src, dst)
+    if direct is not None:
+        return direct
+    if space.n_dst % space.n_src == 0:
+        found = _flat(space, src, dst)
+        if found is not None:
+            return found
+    return _through_a_valley(space, src, dst)
+
+
+def _gathered(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
+    """Slices, then one gather: where every device finds a piece of its own tile in its target tile."""
+    a, b = space.src, space.dst
+    least = tuple([int(np.lcm(x, y)) for x, y in zip(a, b)])
+    n = int(np.prod(least))
+    if space.n_devices % n or not all(space.may_cut(i, k) for i, k in enumerate(least)):
+        return None
+    for level in (1, *reversed(divisors(space.n_devices // n))):
+        for mid in islice(_finer(space, least, n * level), MAX_PAIRS):
+            tiles = refined(src, a, mid, dst, b)
+            if _refines(tiles, mid, dst, b):
+                return slices_between(src, a, tiles, mid) + gather(space, tiles, mid, dst, b)
+    return None
+
+
+def _flat(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
+    """Slices to the size of the target, then one exchange."""
+    target = space.tile(space.dst)
+    best: Any = None
+    for mid in _finer(space, space.src, space.n_dst):
+        if space.tile(mid) > max(target, space.tile(space.src)):
+            continue
+        tiles = refined(src, space.src, mid, dst, space.dst)
+        received = _received(space, tiles, mid, dst, space.dst)
+        if best is None or received < best[0]:
+            best = received, mid, tiles
+    if best is None:
+        return None
+    _, mid, tiles = best
+    return slices_between(src, space.src, tiles, mid) + moved_as(space, tiles, mid, dst, space.dst)
+
+
+def _through_a_valley(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
+    """Slices to a, a flat exchange to b, a gather: the smallest valley, then what receives least."""
+    level = int(np.lcm(space.n_src, space.n_dst))
+    candidates: list[tuple[int, int]] = sorted(
+        {(-n, n) for n in (level * d for d in (1, *divisors(space.n_devices // level))) if space.n_devices % n == 0}
+    )
+    for _, n_tiles in candidates:
+        found = _at_level(space, src, dst, n_tiles)
+        if found is not None:
+            return found
+    return None
+
+
+def _at_level(space: Space, src: IntArray, dst: IntArray, n_tiles: int) -> list[Step] | None:
+    starts = list(_finer(space, space.src, n_tiles))
+    ends = list(_finer(space, space.dst, n_tiles))
+    pairs = [(a, b) for a in starts for b in ends if space.tile(a) == space.tile(b)]
+    if not pairs:
+        return None
+    least = min(space.tile(a) for a, _ in pairs)
+    pairs = [p for p in pairs if space.tile(p[0]) == least]
+    # near types first: they share more of every tile
+    pairs.sort(key=lambda p: sum(x != y for x, y in zip(*p)))
+    best: Any = None
+    for a, b in pairs[:MAX_PAIRS]:
+        for first in ("src", "dst"):
+            if first == "src":
+                x = refined(src, space.src, a, dst, space.dst)
+                y = refined(dst, space.dst, b, x, a)
+            else:
+                y = refined(dst, space.dst, b, src, space.src)
+                x = refined(src, space.src, a, y, b)
+            received = _received(space, x, a, y, b)
+            if best is None or received < best[0]:
+                best = received, a, x, b, y
+    _, a, x, b, y = best
+    return slices_between(src, space.src, x, a) + moved_as(space, x, a, y, b) + gather(space, y, b, dst, space.dst)
+
+
+def _finer(space: Space, parts: Parts, n_tiles: int) -> Iterator[Parts]:
+    """Legal refinements of a weak type with this many tiles."""
+    n = int(np.prod(parts))
+    if n_tiles % n:
+        return
+
+    def extended(i: int, left: int, made: Parts) -> Iterator[Parts]:
+        if i == space.rank:
+            if left == 1 and space.is_legal(made):
+                yield made
+            return
+        for d in (1, *divisors(left)):
+            if space.may_cut(i, parts[i] * d):
+                yield from extended(i + 1, left // d, (*made, parts[i] * d))
+
+    yield from extended(0, n_tiles // n, ())
+
+
+def _received(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> int:
+    return int(received_by_exchange(boxes(x, space.shape, a), boxes(y, space.shape, b)).sum())
+
+
+def moved_as(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> list[Step]:
+    """One step between two maps with tiles of one size: the simplest collective that does it."""
+    if a == b:
+        perm = wanted_permutation(cells(x, a), cells(y, b))
+        return [] if perm is None else [AllPermute(perm)]
+    changed = [i for i, (p, q) in enumerate(zip(a, b)) if p != q]
+    if len(changed) == 2:
+        for i, j in (changed, changed[::-1]):
+            n = a[i] // b[i]
+            if n > 1 and a[i] == b[i] * n and b[j] == a[j] * n:
+                coarse = x.copy()
+                coarse[:, i] //= n
+                stays = y.copy()
+                stays[:, j] //= n
+                if (coarse == stays).all():
+                    parts = tuple([k // n if d == i else k for d, k in enumerate(a)])
+                    groups, index = matched_groups(cells(coarse, parts), x[:, i] % n, y[:, j] % n, n)
+                    return [AllToAll(i, j, n, groups, index)]
+    return [exchange(y, space.shape, b)]
+
+
+def gather(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> list[Step]:
+    """One gather, over one dimension or as an exchange over several."""
+    changed = [i for i, (p, q) in enumerate(zip(a, b)) if p != q]
+    if not changed:
+        return []
+    if len(changed) == 1:
+        (i,) = changed
+        n = a[i] // b[i]
+        return [AllGather(i, n, gather_groups(cells(y, b), x[:, i] % n, n))]
+    return [exchange(y, space.shape, b)]

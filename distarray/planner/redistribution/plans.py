@@ -1,0 +1,341 @@
+"""Plans as the library, the command line and `explain` show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import lcm
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from distarray.errors import MemoryBudgetError, ShardingError
+from distarray.planner.cache import LRUCache
+from distarray.planner.redistribution.exchange import boxes
+from distarray.planner.redistribution.places import IntArray, places_of
+from distarray.planner.redistribution.problem import Problem
+from distarray.planner.redistribution.steps import AllToAll, DynSlice, Step
+from distarray.planner.redistribution.synthesize import Solution, synthesize, target_tiles
+from distarray.planner.redistribution.timing import Rates, messages
+from distarray.planner.redistribution.trace import Moment
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.spec import format_type, to_json
+
+__all__ = ["Mode", "Redistribution", "Waves", "cache_info", "plan"]
+
+Mode: TypeAlias = Literal["paper", "fused", "direct", "auto"]
+#: How many waves move the array along which dimensions.
+Waves: TypeAlias = tuple[tuple[int, int], ...]
+
+#: Bytes of the largest piece in flight.
+PIECE_LIMIT = 16 << 20
+
+
+@dataclass(frozen=True)
+class Redistribution:
+    """The plan that takes an array from one type to another.
+
+    Sizes and costs are elements, per device: a place of the mesh.
+
+    Parameters
+    ----------
+    shape
+        Global shape.
+    src, dst
+        The types.
+    solution
+        Steps, for all arrays and meshes that differ in names alone.
+    itemsize
+        Bytes of an element.
+    waves
+        (dimension, number) of the waves in which the steps run; one wave if empty.
+    """
+
+    shape: tuple[int, ...]
+    src: Sharding
+    dst: Sharding
+    solution: Solution
+    itemsize: int = 8
+    waves: Waves = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The collectives, in order."""
+        return self.solution.steps
+
+    @property
+    def mode(self) -> str:
+        """How the steps were found: ``paper``, ``fused`` or ``direct``."""
+        return self.solution.mode
+
+    @property
+    def seconds(self) -> float:
+        """That planning took."""
+        return self.solution.seconds
+
+    @property
+    def trace(self) -> list[Moment]:
+        """What holds before the first step and after each."""
+        return self.solution.trace
+
+    @property
+    def cost(self) -> int:
+        """What the steps move (Rink et al. 2021, figure 11)."""
+        return sum([m.cost for m in self.trace])
+
+    @property
+    def peak(self) -> int:
+        """The largest tile at any time: the height of the plan."""
+        return max([m.size for m in self.trace])
+
+    @property
+    def bound(self) -> int:
+        """The larger of the largest tiles of source and target."""
+        return self.solution.problem.bound
+
+    @property
+    def buffers(self) -> int:
+        """What a device at work holds at most, in and out of one step together."""
+        sizes = [m.size for m in self.trace]
+        return max([a + b for a, b in pairwise(sizes)], default=sizes[0])
+
+    @cached_property
+    def received(self) -> IntArray:
+        """What every device gets from others."""
+        total: IntArray = sum([m.received for m in self.trace], np.zeros(self.solution.problem.n_devices, np.int64))
+        return total
+
+    @property
+    def lower_bound(self) -> IntArray:
+        """What every device must get from others, whatever the plan: of its target what it does not hold."""
+        return self.solution.lower_bound
+
+    @cached_property
+    def messages(self) -> list[IntArray]:
+        """Messages that every device receives, by step."""
+        return [messages(s, a, b) for s, (a, b) in zip(self.steps, pairwise(self.trace))]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a member with one place needs for source and target, buffers and pieces."""
+        n = 1
+        for _, w in self.waves:
+            n *= w
+        return _needed(self, n)
+
+    @property
+    def target(self) -> IntArray:
+        """The tile index of every device at the end: the target's, or what was chosen where any order would do."""
+        return target_tiles(self.solution.problem)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, which `verify` takes and the command line prints."""
+        made: dict[str, Any] = {
+            "mesh": [[name, size] for name, size in zip(self.src.mesh.names, self.src.mesh.sizes)],
+            "src": to_json(self.shape, self.src),
+            "dst": to_json(self.shape, self.dst),
+            "steps": [step.to_json() for step in self.steps],
+            "cost": self.cost,
+            "peak": self.peak,
+            "mode": self.mode,
+            "seconds": self.seconds,
+            "received": _summary(self.received),
+            "lower_bound": _summary(self.lower_bound),
+        }
+        if self.dst.mesh != self.src.mesh:
+            made["dst_mesh"] = [[name, size] for name, size in zip(self.dst.mesh.names, self.dst.mesh.sizes)]
+        if self.waves:
+            made["waves"] = [list(w) for w in self.waves]
+            made["memory"] = self.memory
+        return made
+
+    def explain(self) -> str:
+        """The plan as text: each collective with the tile, the cost, and what the busiest device receives."""
+        mesh = self.src.mesh
+        sizes = " ".join(f"{name}={size}" for name, size in zip(mesh.names, mesh.sizes))
+        head = (
+            f"{format_type(self.shape, None, self.src)} -> {format_type(self.shape, None, self.dst)}"
+            f"     mesh {sizes}, {mesh.size} places     mode {self.mode}"
+        )
+        rows = [("step", "collective", "tile", "cost", "received max", "messages max")]
+        for n, (step, moment, count) in enumerate(zip(self.steps, self.trace[1:], self.messages), 1):
+            tile = "[" + ", ".join(map(str, moment.shape)) + "]"
+            rows.append((str(n), _named(step), tile, str(moment.cost), str(moment.received.max()), str(count.max())))
+        widths = [max(len(row[c]) for row in rows) for c in range(6)]
+        left = (1, 2)
+        table = [
+            "  ".join(cell.ljust(w) if c in left else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths)))
+            for row in rows
+        ]
+        problem = self.solution.problem
+        others = []
+        for mode in ("paper", "fused", "direct"):
+            if mode != self.mode and not problem.src_unreduced:
+                others.append(f"{mode} {sum(m.cost for m in synthesize(problem, mode).trace)}")
+        foot = (
+            f"cost {self.cost} | peak {self.peak} of bound {self.bound} | buffers {self.buffers} | received max "
+            f"{self.received.max()}, lower bound {self.lower_bound.max()}"
+            + (" | " + ", ".join(others) if others else "")
+        )
+        if self.waves:
+            waves = ", ".join(f"{w} along dimension {i}" for i, w in self.waves)
+            foot += f" | waves {waves}, {self.memory} bytes"
+        return "\n".join([head, *table, foot])
+
+
+def _summary(counts: IntArray) -> dict[str, float]:
+    return {"mean": float(counts.mean()), "max": int(counts.max())}
+
+
+def _named(step: Step) -> str:
+    if isinstance(step, AllToAll):
+        return f"alltoall {step.src_dim}->{step.dst_dim} n={step.n}"
+    dim = getattr(step, "dim", None)
+    n = getattr(step, "n", None)
+    return step.op + (f" {dim}" if dim is not None else "") + (f" n={n}" if n is not None else "")
+
+
+# --------------------------------------------------------------------------------------------------------- plan
+
+_SOLUTIONS: LRUCache[Solution] = LRUCache()
+
+
+def cache_info() -> Any:
+    """Hits, misses and sizes of the cache of plans."""
+    return _SOLUTIONS.info()
+
+
+def plan(
+    shape: Sequence[int],
+    src: Sharding,
+    dst: Sharding,
+    *,
+    mode: Mode = "auto",
+    memory: int | None = None,
+    itemsize: int = 8,
+    target_order: Literal["exact", "any"] = "exact",
+    rates: Rates | None = None,
+    cache_size: int = 512,
+) -> Redistribution:
+    """The plan that takes an array of this shape from one type to another.
+
+    Parameters
+    ----------
+    shape
+        Global shape.
+    src, dst
+        Types on meshes with equally many places.
+    mode
+        ``paper``, ``fused``, ``direct``, or ``auto``: the fastest of them by `rates`. Where no sequence stays within
+        the bound, ``paper`` becomes ``fused``, and that ``direct``; the result says what was really used.
+    memory
+        Bytes per member for this redistribution, source and target included: with less the steps run in waves.
+    itemsize
+        Bytes of an element.
+    target_order
+        ``any``: the consumer does not mind which device has which tile, so each gets the tile that it holds most of.
+    rates
+        Of the cluster, for ``auto``.
+    cache_size
+        Plans that are remembered.
+
+    Returns
+    -------
+    Redistribution
+        Frozen. A second call with an equal problem is a look-up.
+
+    Raises
+    ------
+    ShardingError
+        If the types are not of one array, or the mode is unknown.
+    MemoryBudgetError
+        If no number of waves fits into `memory`; it names the smallest that would do.
+
+    References
+    ----------
+    Rink et al. 2021, sections 4 to 7.
+
+    Examples
+    --------
+    >>> from distarray.sharding.mesh import Mesh
+    >>> mesh = Mesh(("x", "y"), (4, 6))
+    >>> found = plan((12, 12), Sharding(mesh, (("x",), ("y",))), Sharding(mesh, (("y",), ("x",))), mode="paper")
+    >>> [step.op for step in found.steps], found.cost, found.peak
+    (['alltoall', 'alltoall', 'allpermute'], 18, 6)
+    """
+    if mode not in get_args(Mode):
+        raise ShardingError(f"mode {mode!r} is unknown; use one of {', '.join(get_args(Mode))}")
+    if target_order not in ("exact", "any"):
+        raise ShardingError(f"target_order {target_order!r} is unknown; use exact or any")
+    problem = Problem.of(shape, src, dst)
+    if target_order == "any":
+        problem = replace(problem, dst_order=_nearest_order(problem))
+    key = (problem, mode, (itemsize, rates) if mode == "auto" else None)
+    solution = _SOLUTIONS.get(key, lambda: synthesize(problem, mode, itemsize, rates), cache_size)
+    found = Redistribution(tuple(shape), src, dst, solution, itemsize)
+    return found if memory is None else _in_waves(found, memory)
+
+
+def _nearest_order(problem: Problem) -> tuple[int, ...] | None:
+    """Which device's target tile each device should get: a maximum-weight assignment on overlaps."""
+    from scipy.optimize import linear_sum_assignment
+
+    a = boxes(places_of(problem.sizes).tiles(problem.src), problem.shape, problem.src_parts, problem.src_bounds)
+    b = boxes(target_tiles(problem), problem.shape, problem.dst_parts, problem.dst_bounds)
+    width = np.minimum(a[1][:, None], b[1][None]) - np.maximum(a[0][:, None], b[0][None])
+    shared = np.maximum(width, 0).prod(axis=2)
+    order = tuple(linear_sum_assignment(shared, maximize=True)[1].tolist())
+    return None if order == tuple(range(len(order))) else order
+
+
+# -------------------------------------------------------------------------------------------------------- waves
+
+
+def _needed(found: Redistribution, w: int) -> int:
+    """Bytes that one place needs if the steps run in `w` waves (section 4.6 of the specification)."""
+    piece = min(PIECE_LIMIT, found.peak * found.itemsize)
+    at_rest = (w - 1) * found.bound * found.itemsize
+    return -(-(at_rest + found.buffers * found.itemsize + piece) // w)
+
+
+def _in_waves(found: Redistribution, memory: int) -> Redistribution:
+    if _needed(found, 1) <= memory:
+        return found
+    room = []
+    for i, s in enumerate(found.shape):
+        cells = lcm(*_part_counts(found, i))
+        room.append((s // cells, i))
+    room.sort(key=lambda r: (-r[0], r[1]))
+    chosen: list[tuple[int, int]] = []
+    n = 1
+    for most, i in room[:2]:
+        for w in range(2, most + 1):
+            if _needed(found, n * w) <= memory:
+                return replace(found, waves=(*chosen, (i, w)))
+        if most > 1:
+            chosen.append((i, most))
+            n *= most
+    smallest = _needed(found, n)
+    raise MemoryBudgetError(
+        f"redistribution of {found.shape}: needs at least {smallest} bytes per member, in {n} waves, but memory is "
+        f"{memory}"
+    )
+
+
+def _part_counts(found: Redistribution, i: int) -> list[int]:
+    """How many parts dimension `i` is in on the way."""
+    k = found.solution.problem.src_parts[i]
+    counts = [k]
+    for step in found.steps:
+        if isinstance(step, DynSlice) and step.dim == i:
+            k *= step.n
+        elif isinstance(step, AllToAll):
+            k = k // step.n if step.src_dim == i else k * step.n if step.dst_dim == i else k
+        elif step.op == "allgather" and step.dim == i:  # type: ignore[union-attr]  # gathers have a dimension
+            k //= step.n  # type: ignore[union-attr]
+        elif step.op == "exchange":
+            k = step.parts[i]  # type: ignore[union-attr]  # exchanges have parts
+        counts.append(k)
+    return counts

@@ -1,0 +1,168 @@
+"""The redistribution problem: one array, how it lies and how it shall lie, as the searches see it.
+
+Searches know nothing of names: a mesh is the sizes of its axes, a type the positions of the axes that cut each
+dimension. What they walk through are *weak types*: part counts per dimension (Rink et al. 2021, section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+from typing import TypeAlias
+
+from distarray.errors import ShardingError
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Axes", "Parts", "Problem", "divisors", "factorized", "tile_size"]
+
+#: Part counts per dimension: a weak type.
+Parts: TypeAlias = tuple[int, ...]
+#: Per dimension the positions of the mesh axes that cut it, minor first.
+Axes: TypeAlias = tuple[tuple[int, ...], ...]
+#: Explicit boundaries per dimension; None where the cut is regular.
+Bounds: TypeAlias = tuple[tuple[int, ...] | None, ...]
+
+
+@lru_cache(maxsize=4096)
+def factorized(n: int) -> tuple[int, ...]:
+    """The prime factors of `n`, ascending.
+
+    >>> factorized(12)
+    (2, 2, 3)
+    """
+    found, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            found.append(p)
+            n //= p
+        p = p + 1 if p * p <= n else max(n, p + 1)
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def divisors(n: int) -> tuple[int, ...]:
+    """The divisors of `n` above 1, descending.
+
+    >>> divisors(12)
+    (12, 6, 4, 3, 2)
+    """
+    return tuple([d for d in range(n, 1, -1) if n % d == 0])
+
+
+def tile_size(shape: Sequence[int], parts: Sequence[int]) -> int:
+    """Elements of the largest tile."""
+    n = 1
+    for s, k in zip(shape, parts):
+        n *= -(-s // k)
+    return n
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One redistribution.
+
+    Parameters
+    ----------
+    sizes
+        Of the mesh axes; a device is a place of the mesh, numbered row-major.
+    shape
+        Global shape.
+    src, dst
+        Mesh axes that cut each dimension.
+    src_bounds, dst_bounds
+        Explicit boundaries; ``()`` where every cut is regular.
+    src_unreduced, dst_unreduced
+        Mesh axes over which the array is a partial result, minor first.
+    dst_sizes
+        Of the mesh of the target, if it is another one with as many devices.
+    dst_order
+        Where the consumer takes tiles in any order: device ``d`` gets the tile that the type gives to ``dst_order[d]``.
+    """
+
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+    src: Axes
+    dst: Axes
+    src_bounds: Bounds = ()
+    dst_bounds: Bounds = ()
+    src_unreduced: tuple[int, ...] = ()
+    dst_unreduced: tuple[int, ...] = ()
+    dst_sizes: tuple[int, ...] | None = None
+    dst_order: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(
+        cls, shape: Sequence[int], src: Sharding, dst: Sharding, mesh: Mesh | None = None, dst_mesh: Mesh | None = None
+    ) -> Problem:
+        """The problem of two types.
+
+        Raises
+        ------
+        ShardingError
+            If the meshes have another number of places, the ranks differ, or the target leaves something unreduced
+            that is not a partial result in the source.
+        """
+        mesh, dst_mesh = mesh or src.mesh, dst_mesh or dst.mesh
+        if mesh.size != dst_mesh.size:
+            raise ShardingError(f"the source lies on {mesh.size} places, the target on {dst_mesh.size}")
+        if not len(shape) == src.ndim == dst.ndim:
+            raise ShardingError(f"types of rank {src.ndim} and {dst.ndim} do not fit an array of shape {tuple(shape)}")
+        src.boundaries(shape), dst.boundaries(shape)
+        if not set(dst.unreduced) <= set(src.unreduced):
+            raise ShardingError(f"the target is unreduced over {dst.unreduced}, the source over {src.unreduced}")
+        return cls(
+            mesh.sizes,
+            tuple(shape),
+            _positions(mesh, src.axes),
+            _positions(dst_mesh, dst.axes),
+            () if src.is_regular else src.bounds,
+            () if dst.is_regular else dst.bounds,
+            tuple([mesh.axis_position(name) for name, _ in src.unreduced]),
+            tuple([dst_mesh.axis_position(name) for name, _ in dst.unreduced]),
+            None if dst_mesh.sizes == mesh.sizes else dst_mesh.sizes,
+        )
+
+    @property
+    def n_devices(self) -> int:
+        """Number of places."""
+        return prod(self.sizes)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether no boundaries are explicit."""
+        return not self.src_bounds and not self.dst_bounds
+
+    @property
+    def src_parts(self) -> Parts:
+        """Part counts of the source."""
+        return tuple([prod([self.sizes[a] for a in axes]) for axes in self.src])
+
+    @property
+    def dst_parts(self) -> Parts:
+        """Part counts of the target."""
+        sizes = self.dst_sizes or self.sizes
+        return tuple([prod([sizes[a] for a in axes]) for axes in self.dst])
+
+    @property
+    def bound(self) -> int:
+        """Elements of the larger of the largest tiles of source and target: no tile on the way may be larger."""
+        return max(
+            _largest(self.shape, self.src_parts, self.src_bounds), _largest(self.shape, self.dst_parts, self.dst_bounds)
+        )
+
+
+def _positions(mesh: Mesh, axes: Sequence[Sequence[str]]) -> Axes:
+    return tuple([tuple([mesh.axis_position(name) for name in names if mesh.axis_size(name) > 1]) for names in axes])
+
+
+def _largest(shape: Sequence[int], parts: Parts, bounds: Bounds) -> int:
+    if not bounds:
+        return tile_size(shape, parts)
+    n = 1
+    for s, k, b in zip(shape, parts, bounds, strict=True):
+        n *= -(-s // k) if b is None else max(hi - lo for lo, hi in pairwise(b))
+    return n

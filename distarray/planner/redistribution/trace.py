@@ -1,0 +1,118 @@
+"""What a plan does, step by step: maps, largest tiles, costs, elements received."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from distarray.planner.redistribution.exchange import boxes, received_by_exchange
+from distarray.planner.redistribution.places import IntArray
+from distarray.planner.redistribution.problem import Parts, Problem
+from distarray.planner.redistribution.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceScatter,
+    Step,
+)
+
+__all__ = ["Moment", "moments", "step_cost"]
+
+
+class Moment(NamedTuple):
+    """After a step.
+
+    Parameters
+    ----------
+    shape
+        Of the largest tile.
+    size
+        Its elements.
+    cost
+        Of the step, in elements (figure 11).
+    received
+        Elements that every device gets from others in the step.
+    box
+        Begin and end of every device's tile, in elements.
+    """
+
+    shape: tuple[int, ...]
+    size: int
+    cost: int
+    received: IntArray
+    box: tuple[IntArray, IntArray]
+
+
+def moments(problem: Problem, src: IntArray, steps: Sequence[Step]) -> list[Moment]:
+    """What holds before the first step, then after each."""
+    shape = problem.shape
+    tiles, parts = src.copy(), list(problem.src_parts)
+    box = boxes(tiles, shape, problem.src_parts, problem.src_bounds)
+    largest = _shape(shape, problem.src_parts, box)
+    found = [Moment(largest, prod(largest), 0, np.zeros(len(tiles), np.int64), box)]
+    for step in steps:
+        if isinstance(step, Exchange):
+            tiles, parts = step.tiles.copy(), list(step.parts)
+            after = step.offsets, step.offsets + step.extents
+            largest = step.shape
+        else:
+            _advance(step, tiles, parts)
+            after = boxes(tiles, shape, tuple(parts))
+            largest = _shape(shape, tuple(parts), after)
+        size = prod(largest)
+        before = found[-1]
+        received = received_by_exchange(before.box, after)
+        if isinstance(step, ReduceScatter):
+            received = (after[1] - after[0]).prod(axis=1) * (step.n - 1)
+        elif isinstance(step, AllReduce):
+            # reduce-scatter and all-gather of 1/n each
+            received = 2 * (after[1] - after[0]).prod(axis=1) * (step.n - 1) // step.n
+        found.append(Moment(largest, size, step_cost(step, before.size, size), received, after))
+    return found
+
+
+def step_cost(step: Step, before: int, after: int) -> int:
+    """Elements that a step moves, per device (figure 11; section 2.1 for exchanges, 4.4 for reductions)."""
+    if isinstance(step, DynSlice):
+        return 0
+    if isinstance(step, AllGather | Exchange):
+        return after
+    return 2 * before if isinstance(step, AllReduce) else before
+
+
+def _advance(step: Step, tiles: IntArray, parts: list[int]) -> None:
+    if isinstance(step, DynSlice):
+        tiles[:, step.dim] = tiles[:, step.dim] * step.n + step.index
+        parts[step.dim] *= step.n
+    elif isinstance(step, AllGather):
+        tiles[:, step.dim] //= step.n
+        parts[step.dim] //= step.n
+    elif isinstance(step, AllToAll):
+        kept = step.index
+        if kept is None:
+            kept = np.empty(len(tiles), np.int64)
+            kept[step.groups] = np.arange(step.n)
+        tiles[:, step.src_dim] //= step.n
+        parts[step.src_dim] //= step.n
+        tiles[:, step.dst_dim] = tiles[:, step.dst_dim] * step.n + kept
+        parts[step.dst_dim] *= step.n
+    elif isinstance(step, AllPermute):
+        tiles[:] = tiles[step.perm]
+    elif isinstance(step, ReduceScatter):
+        kept = np.empty(len(tiles), np.int64)
+        kept[step.groups] = np.arange(step.n)
+        tiles[:, step.dim] = tiles[:, step.dim] * step.n + kept
+        parts[step.dim] *= step.n
+
+
+def _shape(shape: Sequence[int], parts: Parts, box: tuple[IntArray, IntArray]) -> tuple[int, ...]:
+    if len(box[0]) and box[0].shape[1]:
+        # all tiles are there in a uniform map, so this is ceil(s / k)
+        return tuple((box[1] - box[0]).max(axis=0).tolist())
+    return tuple([-(-s // k) for s, k in zip(shape, parts)])
