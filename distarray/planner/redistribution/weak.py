@@ -290,11 +290,14 @@ def by_cost(space: Space, common: Parts, limit: tuple[int, int]) -> Iterator[Pat
         key = key_of(space.size // _product(parts), 0, 0, *facts)
         if key <= limit:
             state = _State(parts, space.src, pushed)
-            heappush(heap, (key, next(ticket), 0, 0, state, facts, (parts, None, None)))
+            heappush(heap, (key, next(ticket), 0, 0, state, facts, (parts, None, None), None))
     for _ in range(MAX_EXPANSIONS):
         if not heap:
             return
-        _, _, g, n_moves, state, facts, trail = heappop(heap)
+        _, _, g, n_moves, state, facts, trail, path = heappop(heap)
+        if path is not None:
+            yield path
+            continue
         parts = state.parts
         seen = visits[parts, state.left] = visits.get((parts, state.left), 0) + 1
         if seen > MAX_VISITS:
@@ -302,9 +305,12 @@ def by_cost(space: Space, common: Parts, limit: tuple[int, int]) -> Iterator[Pat
         missing, over, gathered = facts
         if not missing and _ends(space, state, common):
             steps, cost = space.gathers(parts)
-            if (g + cost, n_moves + len(steps)) <= limit:
+            key = (g + cost, n_moves + len(steps))
+            if key <= limit:
+                # listed with what it costs in truth: until then cheaper ones may come
                 start, moves = _walked(trail)
-                yield Path(_slices(space.src, start), moves, steps, g + cost, space.tile(parts))
+                path = Path(_slices(space.src, start), moves, steps, g + cost, space.tile(parts))
+                heappush(heap, (key, next(ticket), g, n_moves, state, facts, trail, path))
         before = g + space.tile(parts)
         least = space.size // _product(parts)
         last = trail[1][:2] if trail[1] is not None else None
@@ -340,9 +346,8 @@ def by_cost(space: Space, common: Parts, limit: tuple[int, int]) -> Iterator[Pat
                     left[i], pushed_on[i] = rest
                     pushed_on[j] = (*pushed_on[j], n)
                     following = _State(after, tuple(left), tuple(pushed_on))
-                    heappush(
-                        heap, (key, next(ticket), before, n_moves + 1, following, facts, (after, (i, j, n), trail))
-                    )
+                    way = (after, (i, j, n), trail)
+                    heappush(heap, (key, next(ticket), before, n_moves + 1, following, facts, way, None))
 
 
 def _ends(space: Space, state: _State, common: Parts) -> bool:
