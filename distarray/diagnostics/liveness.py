@@ -188,7 +188,7 @@ class _Walk:
         if function is tasks.combine_partials:
             finish, shape, _, _, first, *_ = args
             return [_array(shape, finish.dtype)] if shape is not None else self._blocks_of(first)
-        if function in (tasks.run_contract, tasks.run_block, tasks.run_tiles):
+        if function in (tasks.run_contract, tasks.run_block, tasks.run_fold, tasks.run_tiles):
             return self._of_kernel(key, args[0])
         if function in (tasks.run_reshape, tasks.run_take, tasks.take_join):
             return [_array(args[1].shape, args[0].stores[0])]
@@ -228,6 +228,8 @@ class _Walk:
             tiles = self._tiles[key[1]] = {t.number: t for t in draft.tiles}
         box = tiles[key[2]].box
         shapes = [[len(box[a]) for a in axes] for axes in draft.loops.results]
+        if draft.loops.windows is not None:
+            shapes = [[b[r.start + 1] - b[r.start] for r, b in zip(box, draft.loops.windows.bounds, strict=True)]]
         if draft.loops.tiling is not None:
             (tile,) = box[0]
             for shape, bounds in zip(shapes, draft.loops.tiling.results, strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,6 +20,7 @@ from distarray.diagnostics.liveness import Liveness, liveness
 from distarray.execution import evaluate, planned
 from distarray.execution.donation import inplace_results
 from distarray.execution.drafts import Draft
+from distarray.execution.inside import is_inside_task
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.retention import retained
 from distarray.execution.route import Want
@@ -100,7 +102,8 @@ def rehearse(
     others
         As for `evaluate`.
     """
-    with evaluate.LOCK:
+    # Whoever waits for this task may hold the lock.
+    with nullcontext() if is_inside_task() else evaluate.LOCK:
         order = postorder(targets)
         if evaluate.is_small(order, env):
             return None
@@ -243,7 +246,7 @@ def _combined_bytes(draft: Draft, graph: Graph) -> int:
         kept = [a for a in range(len(loops.extents)) if a not in c.axes]
         result = combined_sharding(draft.sharding, c.axes, keepdims=keepdims)
         total += _gathered(draft, graph, c.node, kept, result, c.axes if keepdims else ())
-    if stage.kind == "contract" and loops.reduced:
+    if stage.kind in ("contract", "fold") and loops.reduced:
         kept = list(loops.results[0])
         total += _gathered(draft, graph, stage.nodes[0], kept, result_sharding(draft.sharding, kept), ())
     return total

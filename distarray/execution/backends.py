@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -263,7 +264,8 @@ class StrictBackend:
             raise ImportError(
                 "device='strict' needs array_api_strict; install it with: pip install array-api-strict"
             ) from error
-        self.xp = array_api_strict
+        self.xp = _standard(array_api_strict)
+        self.xp.fft, self.xp.linalg = _standard(array_api_strict.fft), _standard(array_api_strict.linalg)
         self.device = array_api_strict.Device(f"device{index}")
         self.label = f"strict:{index}"
         self._cpu = array_api_strict.Device("CPU_DEVICE")
@@ -349,6 +351,8 @@ class StrictBackend:
             return xp.asarray(arrays[0], copy=True)
         if canonical == "astype":
             return self._cast(arrays[0], self.dtype(dtype))
+        if canonical.startswith("logical_"):
+            arrays = [self._cast(x, xp.bool) for x in arrays]
         if canonical == "clip":
             limits: Mapping[str, Any] = dict(zip(params or ("min", "max"), arrays[1:], strict=True))
             return xp.clip(arrays[0], limits.get("min"), limits.get("max"))
@@ -360,6 +364,8 @@ class StrictBackend:
         if function is None or (params and params != (0,)):
             raise NotSupportedError(f"not on strict: the standard has no {canonical}{params or ''}")
         result = function(*arrays)
+        if canonical == "sign" and xp.isdtype(result.dtype, "complex floating"):
+            result = xp.where(arrays[0] == 0, xp.zeros_like(result), result)  # its own keeps the signs of the zeros
         return result if result.dtype == self.dtype(dtype) else xp.astype(result, self.dtype(dtype))
 
     def _cast(self, x: Block, dtype: Any) -> Block:
@@ -378,6 +384,22 @@ class StrictBackend:
             return x if x.dtype == wanted else self._cast(x, wanted)
         value = x.item() if isinstance(x, (np.ndarray, np.generic)) else x
         return self.xp.asarray(value, dtype=None if dtype is None else self.dtype(dtype), device=self.device)
+
+
+class _NotInStandardError(NotSupportedError, AttributeError):
+    """The standard has no function of this name; an AttributeError, so that ``hasattr`` may ask."""
+
+
+def _standard(namespace: Any) -> Any:
+    """The functions of a module of array_api_strict, and an error that says so for every other name."""
+    copied = ModuleType(namespace.__name__, namespace.__doc__)
+    copied.__dict__.update(vars(namespace))
+
+    def missing(name: str) -> Any:
+        raise _NotInStandardError(f"not on strict: the standard has no {name}")
+
+    copied.__dict__["__getattr__"] = missing
+    return copied
 
 
 def _numpy_dtype(x: Any) -> DType | type:

@@ -22,6 +22,7 @@ from distarray.errors import NotSupportedError
 from distarray.execution.backends import Layout, axes_by_stride, transport
 from distarray.execution.elementwise import loop_dtypes, numpy_name
 from distarray.execution.monoids import MONOIDS
+from distarray.execution.random_maps import MAPS
 
 if TYPE_CHECKING:
     from distarray.execution.program import Program, Reduction
@@ -292,6 +293,8 @@ class CupyBackend:
         if canonical == "clip":
             limits = dict(zip(params or ("min", "max"), arrays[1:], strict=True))
             return cupy.clip(arrays[0], limits.get("min"), limits.get("max")).astype(dtype, copy=False)
+        if canonical in MAPS:
+            return MAPS[canonical](params, dtype)(*arrays)
         if canonical == "round":
             return cupy.around(arrays[0], *params)
         if canonical.startswith("special."):

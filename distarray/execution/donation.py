@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distarray.planner.graph import Graph
     from distarray.planner.plan import Plan
 
-__all__ = ["donated", "inplace_results"]
+__all__ = ["donated", "inplace_results", "is_unshared"]
 
 #: Families whose kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
 _SAFE = frozenset({"map", "reduce", "get", "put", "create", "reshape", "contract", "item"})
@@ -30,16 +30,18 @@ def donated(order: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> set[
     """Memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has them."""
     if not all(_is_safe(n) for n in order if n.memo is None):
         return set()
-    free = {id(n) for n in order if n.memo is not None and not n.is_live and _is_unshared(n.memo)}
+    free = {id(n) for n in order if n.memo is not None and not n.is_live and is_unshared(n.memo)}
     if free:
         here = {id(n) for n in order}
-        pending = [n for n in others() if id(n) not in here and n.memo is None]
+        needed = list(others())
+        free -= {id(n) for n in needed if n.memo is not None}
+        pending = [n for n in needed if id(n) not in here and n.memo is None]
         if pending:
             free -= {id(n) for n in postorder(pending)}
     return free
 
 
-def _is_unshared(memo: Stored) -> bool:
+def is_unshared(memo: Stored) -> bool:
     """Whether the memo alone refers to its blocks: no view, no DLPack capsule, no piece of user code has them."""
     if memo.exported:
         return False

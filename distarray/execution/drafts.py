@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from distarray import config
+from distarray.execution.evaluate import is_cluster
 from distarray.execution.regions import runs
 from distarray.execution.route import Key, Leaf, Located, Routes, Want
 from distarray.execution.template import Template
@@ -29,6 +30,7 @@ from distarray.planner.propagation import (
     resolve_cut,
     stage_loops,
 )
+from distarray.planner.rates import current_rates
 from distarray.sharding.boxes import Box
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -70,7 +72,10 @@ class Drafting:
         self.graph = graph
         self.env = env
         self.inplace = inplace
-        self.has_overlap = config.get("overlap") == "always"
+        overlap = config.get("overlap")
+        #: Whether tiles may be split in core and border; then only where the model predicts a gain, unless "always".
+        self.has_overlap = overlap == "always" or (overlap is True and is_cluster(env))
+        self.overlap_rates = None if overlap == "always" else current_rates()
         self.mesh = env.team.mesh if env.team is not None else Mesh((), ())
         self.template = Template()
         self.out = self.template.lowered
@@ -101,9 +106,12 @@ class Drafting:
                 )
         return [self._draft(s) for s in self.plan.stages]
 
-    def source(self, i: int) -> int:
-        """Number under which a node is read."""
-        return ~i if ~i in self.located else i
+    def source(self, i: int, stage: Stage | None = None) -> int:
+        """Number under which a node is read; by the stage that stores it, if that is said."""
+        if ~i not in self.located:
+            return i
+        is_stored = i in self.located and self.graph.is_held(i) and (stage is None or i not in stage.nodes)
+        return i if is_stored else ~i
 
     def _lying(self, i: int) -> Sharding | None:
         at = self.located[self.source(i)]
@@ -191,7 +199,7 @@ class Drafting:
                 continue
             wants = [
                 self.routes.want(
-                    self.source(r.node),
+                    self.source(r.node, draft.stage),
                     r.lens,
                     r.box(box),
                     member,

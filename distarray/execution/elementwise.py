@@ -2,7 +2,8 @@
 
 `program` looks up each instruction here once, when it compiles a schedule. A name is one of numpy's ufuncs (the
 standard's spellings, which numpy has too), ``special.<ufunc>`` of SciPy, or one of the few functions of this file that
-numpy has no ufunc for: ``astype``, ``clip``, ``complex``, ``copy``, ``imag``, ``real``, ``round``, ``where``.
+numpy has no ufunc for: ``astype``, ``clip``, ``complex``, ``copy``, ``imag``, ``real``, ``round``, ``where``, and the
+distributions of `random_maps`.
 
 An element of a result may depend on nothing but the elements that it is computed from, else the cut of an array would
 show in its bits. For most of numpy's float kernels that is not so: contiguous operands take a vector kernel, strided
@@ -21,6 +22,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
+from distarray.execution.random_maps import MAPS
 
 __all__ = ["Elementwise", "elementwise", "is_exact", "loop_dtypes", "numpy_name", "whole_vectors"]
 
@@ -200,6 +203,7 @@ def _ufunc(name: str) -> np.ufunc:
         import scipy.special  # late: takes a quarter of a second
 
         found = getattr(scipy.special, name.removeprefix("special."), None)
+        found = getattr(found, "__wrapped__", found)  # with SCIPY_ARRAY_API=1 a ufunc is wrapped
     else:
         found = getattr(np, name, None)
     if not isinstance(found, np.ufunc) or found.signature is not None:
@@ -297,4 +301,5 @@ _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {
     "real": _copying(np.real),
     "round": _round,
     "where": _where,
+    **MAPS,
 }

@@ -39,9 +39,11 @@ __all__ = [
     "executor_for",
     "fetch",
     "fetch_blocks",
+    "futures_of",
     "is_cluster",
     "is_small",
     "mesh_of",
+    "state_of",
     "wait_for",
     "waiter",
 ]
@@ -50,6 +52,9 @@ LOCK = threading.RLock()
 _executors: dict[int, Any] = {}
 #: By client, then by team: two clients of one cluster make equal teams.
 _cluster_executors: weakref.WeakKeyDictionary[Any, dict[Team, Any]] = weakref.WeakKeyDictionary()
+
+#: Called when blocks that are waited for turn out to have failed on a cluster; the array layer assigns it.
+on_failure: Callable[[], None] | None = None
 
 #: Bytes up to which a result that was fetched from a cluster stays in this process.
 STAYS_NBYTES = 64 << 10
@@ -230,14 +235,40 @@ def waiter(nodes: Iterable[Expr]) -> Callable[[], None] | None:
     return wait
 
 
-def wait_for(nodes: Iterable[Expr]) -> None:
-    """Wait until the blocks of evaluated nodes are there."""
+def futures_of(nodes: Iterable[Expr]) -> list[Any]:
+    """The Futures of evaluated nodes; none of what is in this process."""
+    stored = [n.memo for n in nodes if n.memo is not None and is_cluster(n.env) and not n.memo.on_client]
+    return [b for memo in stored for b in memo.blocks if not isinstance(b, np.ndarray)]
+
+
+def wait_for(nodes: Iterable[Expr], *, told: bool = True) -> None:
+    """Wait until the blocks of evaluated nodes are there; `told`: a failure is told to `on_failure`."""
     by_env: dict[Environment, list[Any]] = {}
     for node in nodes:
         if node.memo is not None and is_cluster(node.env) and not node.memo.on_client:
             by_env.setdefault(node.env, []).extend(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
-    for env, futures in by_env.items():
-        executor_for(env).wait(futures)
+    try:
+        for env, futures in by_env.items():
+            executor_for(env).wait(futures)
+    except Exception:
+        if told:
+            _tell_of_failure()
+        raise
+
+
+def _tell_of_failure() -> None:
+    if on_failure is not None:
+        on_failure()
+
+
+def state_of(node: Expr) -> str:
+    """What is known of the blocks of an evaluated node: ``"finished"``, ``"pending"`` or ``"failed"``; asks nobody."""
+    memo = node.memo
+    assert memo is not None
+    if memo.on_client or not is_cluster(node.env):
+        return "finished"
+    states = {b.status for b in memo.blocks if not isinstance(b, np.ndarray)}
+    return "finished" if states <= {"finished"} else "failed" if states & {"error", "cancelled"} else "pending"
 
 
 def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:
@@ -247,7 +278,11 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
     blocks = [memo.blocks[i] for i in numbers]
     if is_cluster(node.env) and not memo.on_client:
         remote = [i for i, b in enumerate(blocks) if not isinstance(b, np.ndarray)]
-        arrived = executor_for(node.env).fetch([blocks[i] for i in remote])
+        try:
+            arrived = executor_for(node.env).fetch([blocks[i] for i in remote])
+        except Exception:
+            _tell_of_failure()
+            raise
         for i, b in zip(remote, arrived, strict=True):
             blocks[i] = b
     return [b if isinstance(b, np.ndarray) else backend_for(node.env.device, 0).to_host(b) for b in blocks]

@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
-from dask._task_spec import Task, TaskRef
+from dask._task_spec import Alias, Task, TaskRef
 
 from distarray.execution.route import Key
+from distarray.execution.watching import Watch, watched
 
 __all__ = ["Executor", "ThreadExecutor"]
 
@@ -29,8 +30,12 @@ class Executor(Protocol):
         """Results in this process."""
 
 
+#: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).
+_REFERENCES = frozenset({Alias, TaskRef})
+
+
 def _resolve(value: Any, results: Mapping[Key, Any]) -> Any:
-    return results[value.key] if type(value) is TaskRef else value
+    return results[value.key] if type(value) in _REFERENCES else value
 
 
 class ThreadExecutor:
@@ -77,14 +82,21 @@ class ThreadExecutor:
         for task in tasks.values():
             for key in task.dependencies:
                 uses[key] = uses.get(key, 0) + 1
-        if inline or self._size == 1 or len(tasks) == 1:
-            return self._inline(tasks, kept, uses)
-        return self._threaded(tasks, kept, uses, after or {})
+        with watched(tasks) as watch:
+            if inline or self._size == 1 or len(tasks) == 1:
+                return self._inline(tasks, kept, uses, watch)
+            return self._threaded(tasks, kept, uses, after or {}, watch)
 
-    def _inline(self, tasks: Mapping[Key, Task], kept: set[Key], uses: dict[Key, int]) -> dict[Key, Any]:
+    def _inline(
+        self, tasks: Mapping[Key, Task], kept: set[Key], uses: dict[Key, int], watch: Watch | None
+    ) -> dict[Key, Any]:
         results: dict[Key, Any] = {}
         for key, task in tasks.items():
+            if watch is not None:
+                watch.before(key)
             results[key] = task.func(*[_resolve(a, results) for a in task.args])
+            if watch is not None:
+                watch.after(key, results[key])
             self._drop(task, results, kept, uses)
             if key not in kept and not uses.get(key):
                 del results[key]
@@ -102,6 +114,7 @@ class ThreadExecutor:
         kept: set[Key],
         uses: dict[Key, int],
         after: Mapping[Key, Collection[Key]],
+        watch: Watch | None,
     ) -> dict[Key, Any]:
         results: dict[Key, Any] = {}
         waits: dict[Key, int] = {}
@@ -119,6 +132,8 @@ class ThreadExecutor:
 
         def start(key: Key) -> None:
             task = tasks[key]
+            if watch is not None:
+                watch.before(key)
             running[pool.submit(task.func, *[_resolve(a, results) for a in task.args])] = key
 
         try:
@@ -134,6 +149,8 @@ class ThreadExecutor:
                     except Exception as error:
                         error.add_note(f"in task {key[0]}")
                         raise
+                    if watch is not None:
+                        watch.after(key, results[key])
                     self._drop(tasks[key], results, kept, uses)
                     if key not in kept and not uses.get(key):
                         results.pop(key, None)

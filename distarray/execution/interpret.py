@@ -16,6 +16,7 @@ from distarray.execution import kernels
 from distarray.execution.backends import backend_for
 from distarray.execution.buffers import POOL
 from distarray.execution.elementwise import elementwise
+from distarray.execution.folds import FOLD
 from distarray.execution.monoids import MONOIDS, finish_reduction
 from distarray.execution.reporting import report
 from distarray.expr.bind import accumulator_dtype
@@ -170,6 +171,13 @@ def _step(
         new = base if _may_overwrite(node, values, uses, root, fresh) else base.copy()
         kernels.put_whole(np, new, value, index, node.params)
         return new
+    if kind == "fold":
+        fold = FOLD[node.op.name]
+        return fold.finish(np, fold.partial(np, *blocks, params=node.params), node.shape, node.dtype, node.params)
+    if kind == "windows":
+        boxes = [node.runtime.box(i, (0,) * node.ndim, b.shape) for i, b in enumerate(blocks)]
+        blocks = [b[tuple([slice(r.start, r.stop) for r in box])] for b, box in zip(blocks, boxes, strict=True)]
+        return kernels.BLOCK[node.op.name](np, *blocks, params=(*node.params, (0,) * node.ndim))
     params = node.params if kind == "block" else (*node.params, (0,) * blocks[0].ndim)
     return kernels.BLOCK[node.op.name](np, *blocks, params=params)
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from distarray.errors import NotSupportedError
-from distarray.execution import file_kernels, random_kernels
-from distarray.execution.inside import inside_task
+from distarray.expr.lens import windows_of
 from distarray.sharding.boxes import Box
 
 __all__ = ["BLOCK", "CREATE", "contract", "put_apply", "put_part", "put_whole", "take", "take_join", "take_part"]
@@ -150,17 +150,39 @@ def _tri(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params
     return xp.astype(_index(backend, 0, right - left, np.dtype(np.int64)) <= rows + k, _dtype(xp, dtype))
 
 
+class _Table(dict[str, Callable[..., Any]]):
+    """Kernels by name. Those of other files are loaded when one that is not here is asked for: small arrays that are
+    added never need what sorts and factorises.
+    """
+
+    def __init__(self, here: dict[str, Callable[..., Any]], name: str, *files: str) -> None:
+        super().__init__(here)
+        self._name, self._files = name, files
+
+    def __missing__(self, kernel: str) -> Callable[..., Any]:
+        files, self._files = self._files, ()
+        for file in files:
+            self.update(getattr(import_module(f"distarray.execution.{file}"), self._name))
+        if not files:
+            raise KeyError(kernel)
+        return self[kernel]
+
+
 #: ``(backend, box, global shape, dtype, params, runtime) -> block``; box: (low, high) per axis.
-CREATE: dict[str, Callable[[Any, Bounds, tuple[int, ...], DType, Params, Any], Block]] = {
-    "empty": _empty,
-    "full": _full,
-    "arange": _arange,
-    "linspace": _linspace,
-    "eye": _eye,
-    "tri": _tri,
-    **random_kernels.CREATE,
-    **file_kernels.CREATE,
-}
+CREATE = _Table(
+    {
+        "empty": _empty,
+        "full": _full,
+        "arange": _arange,
+        "linspace": _linspace,
+        "eye": _eye,
+        "tri": _tri,
+    },
+    "CREATE",
+    "fourier_kernels",
+    "random_kernels",
+    "file_kernels",
+)
 
 # --------------------------------------------------------------------------------------------------- contractions
 
@@ -364,17 +386,6 @@ def _in_order(xp: Namespace, parts: Sequence[Any]) -> list[Any]:
 
 # ------------------------------------------------------------------------------------------ integer-array writes
 
-#: How a value joins what stands at its position; `set` by assignment, the others by the ufunc of this name.
-_AT = {
-    "add": "add",
-    "subtract": "subtract",
-    "multiply": "multiply",
-    "divide": "divide",
-    "power": "power",
-    "min": "minimum",
-    "max": "maximum",
-}
-
 
 def put_whole(xp: Namespace, new: Block, value: Block, index: Sequence[Block], params: Params) -> None:
     """Write `value` at integer positions of a whole array, in C order of the index arrays: the last one stays.
@@ -386,7 +397,8 @@ def put_whole(xp: Namespace, new: Block, value: Block, index: Sequence[Block], p
     value
         Broadcasts to the shape that reading would have.
     params
-        ``(axes, position, n_index, mode)``: as for `take`; mode is ``set`` or a key of the update table.
+        ``(axes, position, n_index, mode)``: as for `take`; mode is ``set`` or numpy's name of the function by which a
+        value joins what stands there. One of a single operand leaves the values alone.
 
     Raises
     ------
@@ -428,9 +440,9 @@ def _write(
             key = (*at, *places)
         front[key] = values
     else:
-        ufunc = getattr(xp, _AT[mode])
+        ufunc = getattr(xp, mode)
         view = front[(..., *places)] if places else front
-        ufunc.at(view, tuple(at), values)
+        ufunc.at(view, tuple(at), *(values,)[: ufunc.nin - 1])
 
 
 def _last_ones(xp: Namespace, shape: tuple[int, ...], at: Sequence[Block], values: Block) -> tuple[list[Block], Block]:
@@ -493,189 +505,41 @@ def put_apply(xp: Namespace, new: Block, part: tuple[Any, ...], params: Params) 
 # ---------------------------------------------------------------------------------------------------- whole blocks
 
 
-def _cumulative(name: str) -> Callable[..., Block]:
-    def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
-        return getattr(xp, name)(x, axis=-1, dtype=_dtype(xp, np.dtype(params[0])))
-
-    return kernel
-
-
-def _linalg(name: str, *keywords: str) -> Callable[..., Any]:
-    """A function of ``xp.linalg``; params become the named keywords."""
-
-    def kernel(xp: Namespace, *blocks: Block, params: Params) -> Any:
-        result = getattr(xp.linalg, name)(*blocks, **dict(zip(keywords, params)))
-        # numpy gives named tuples, and scalars where no axis is left
-        return tuple(map(xp.asarray, result)) if isinstance(result, tuple) else xp.asarray(result)
-
-    return kernel
-
-
-def _sort(xp: Namespace, x: Block, *, params: Params) -> Block:
-    descending, stable = params
-    if _is_strict(xp):
-        return xp.sort(x, axis=-1, descending=descending, stable=stable)
-    ordered = xp.sort(x, axis=-1, **_stability(xp, stable))
-    return ordered[..., ::-1] if descending else ordered
-
-
-def _argsort(xp: Namespace, x: Block, *, params: Params) -> Block:
-    descending, stable = params
-    if _is_strict(xp):
-        return xp.argsort(x, axis=-1, descending=descending, stable=stable)
-    if not descending:
-        return xp.argsort(x, axis=-1, **_stability(xp, stable))
-    # of the mirrored row and mirrored back, so that equal elements keep their order
-    return (x.shape[-1] - 1 - xp.argsort(x[..., ::-1], axis=-1, **_stability(xp, stable)))[..., ::-1]
-
-
-def _stability(xp: Namespace, stable: bool) -> dict[str, Any]:
-    return {"stable": stable} if xp is np else {"kind": "stable"}  # CuPy has the old keyword, and this value only
-
-
-def _searchsorted(xp: Namespace, row: Block, sought: Block, *, params: Params) -> Block:
-    return xp.asarray(xp.searchsorted(row, sought, side=params[0]))
-
-
-def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, params: Params) -> Block:
-    return xp.asarray(xp.searchsorted(xp.take(row, order, axis=0), sought, side=params[0]))
-
-
-def _fft(xp: Namespace, x: Block, *, params: Params) -> Block:
-    name, n, norm = params
-    return getattr(xp.fft, name)(x, n=n, axis=-1, norm=norm)
-
-
-def _median(xp: Namespace, x: Block, *, params: Params) -> Block:
-    return xp.asarray(xp.median(x, axis=-1))
-
-
-def _quantile(xp: Namespace, x: Block, q: Block, *, params: Params) -> Block:
-    return xp.moveaxis(xp.quantile(x, q, axis=-1, method=params[0]), 0, -1)
-
-
 def _take_along_axis(xp: Namespace, x: Block, index: Block, *, params: Params) -> Block:
     return xp.take_along_axis(x, _checked(xp, index, x.shape[-1], -1), axis=-1)
 
 
-def _eig(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Block]:
-    values, vectors = xp.linalg.eig(x)
-    dtype = _complex_of(xp, x)
-    return xp.astype(values, dtype), xp.astype(vectors, dtype)
-
-
-def _eigvals(xp: Namespace, x: Block, *, params: Params) -> Block:
-    return xp.astype(xp.linalg.eigvals(x), _complex_of(xp, x))
-
-
-def _complex_of(xp: Namespace, x: Block) -> Any:
-    return xp.result_type(x.dtype, xp.complex64)
-
-
-def _svd(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
-    (full_matrices,) = params
-    return tuple(xp.linalg.svd(x, full_matrices=full_matrices))
-
-
-def _qr_r(xp: Namespace, x: Block, *, params: Params) -> Block:
-    return xp.linalg.qr(x)[1] if _is_strict(xp) else xp.linalg.qr(x, mode="r")
-
-
-def _cholesky(xp: Namespace, x: Block, *, params: Params) -> Block:
-    (upper,) = params
-    if xp is np or _is_strict(xp):
-        return xp.linalg.cholesky(x, upper=upper)
-    if not upper:
-        return xp.linalg.cholesky(x)
-    # x = U^H U with U = L^H, of the triangle above the diagonal
-    return xp.conj(xp.swapaxes(xp.linalg.cholesky(xp.conj(xp.swapaxes(x, -1, -2))), -1, -2))
-
-
-def _eigh(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
-    if _is_strict(xp):
-        return tuple(xp.linalg.eigh(_mirrored(xp, x, params[0])))
-    return tuple(xp.linalg.eigh(x, UPLO=params[0]))
-
-
-def _eigvalsh(xp: Namespace, x: Block, *, params: Params) -> Block:
-    if _is_strict(xp):
-        return xp.linalg.eigvalsh(_mirrored(xp, x, params[0]))
-    return xp.linalg.eigvalsh(x, UPLO=params[0])
-
-
-def _mirrored(xp: Namespace, x: Block, triangle: str) -> Block:
-    """The standard leaves open which triangle is read: the matrix that both give."""
-    if triangle == "L":
-        return x
-    return xp.conj(xp.matrix_transpose(x))
-
-
-def _svdvals(xp: Namespace, x: Block, *, params: Params) -> Block:
-    return xp.linalg.svdvals(x) if hasattr(xp.linalg, "svdvals") else xp.linalg.svd(x, compute_uv=False)
-
-
-def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) -> tuple[Block, ...]:
-    x, residuals, rank, s = xp.linalg.lstsq(a, b, rcond=float(cutoff))
-    if residuals.shape[0] != b.shape[1]:  # numpy has none where the rank is too low
-        residuals = xp.full(b.shape[1], math.nan, dtype=s.dtype)
-    return x, residuals, xp.asarray(rank, dtype=np.intc), s
-
-
 def _mask_counts(xp: Namespace, mask: Block, params: Params) -> Block:
     """The number of true elements, as an array of one."""
-    return xp.reshape(xp.astype(xp.count_nonzero(mask), _dtype(xp, np.dtype(np.int64))), (1,))
+    # asarray: before numpy 2.3 the count is a Python integer
+    return xp.reshape(xp.astype(xp.asarray(xp.count_nonzero(mask)), _dtype(xp, np.dtype(np.int64))), (1,))
 
 
-def _nonzero(xp: Namespace, mask: Block, params: Params) -> tuple[Block, ...]:
+def _sliding_window_view(xp: Namespace, x: Block, params: Params) -> Block:
+    """Every window of a block; params are (window, axes, tile)."""
+    return xp.asarray(windows_of(x, *params[:2]), copy=True)
+
+
+def _nonzero(xp: Namespace, mask: Block, params: Params) -> Any:
     """Global positions of the true elements; the last of `params` is where the block begins."""
-    return tuple([i + lo if lo else i for i, lo in zip(xp.nonzero(mask), params[-1], strict=True)])
-
-
-def _user_function(xp: Namespace, *blocks: Block, params: Params) -> Block:
-    """What the user's function returns; params are (rule, function).
-
-    The function sees its blocks read-only: they belong to arrays that others may hold.
-    """
-    seen = []
-    for block in blocks:
-        if isinstance(block, np.ndarray):
-            block = block.view()
-            block.flags.writeable = False
-        seen.append(block)
-    with inside_task():
-        result = params[1](*seen)
-    if any(result is block for block in seen):
-        result = xp.asarray(result, copy=True)
-    return xp.asarray(result)
+    found = tuple([i + lo if lo else i for i, lo in zip(xp.nonzero(mask), params[-1], strict=True)])
+    return found[0] if len(found) == 1 else found
 
 
 #: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks for an operation with several results.
-BLOCK: dict[str, Callable[..., Any]] = {
-    "argsort": _argsort,
-    "cholesky": _cholesky,
-    "cumulative_prod": _cumulative("cumulative_prod"),
-    "cumulative_sum": _cumulative("cumulative_sum"),
-    "det": _linalg("det"),
-    "eig": _eig,
-    "eigh": _eigh,
-    "eigvals": _eigvals,
-    "eigvalsh": _eigvalsh,
-    "fft": _fft,
-    "inv": _linalg("inv"),
-    "lstsq": _lstsq,
-    "map_blocks": _user_function,
-    "mask_counts": _mask_counts,
-    "median": _median,
-    "nonzero": _nonzero,
-    "qr": _linalg("qr", "mode"),
-    "qr_r": _qr_r,
-    "quantile": _quantile,
-    "searchsorted": _searchsorted,
-    "searchsorted_by": _searchsorted_by,
-    "slogdet": _linalg("slogdet"),
-    "solve": _linalg("solve"),
-    "sort": _sort,
-    "svd": _svd,
-    "svdvals": _svdvals,
-    "take_along_axis": _take_along_axis,
-}
+BLOCK = _Table(
+    {
+        "sliding_window_view": _sliding_window_view,
+        "mask_counts": _mask_counts,
+        "nonzero": _nonzero,
+        "take_along_axis": _take_along_axis,
+    },
+    "BLOCK",
+    "fourier_kernels",
+    "random_maps",
+    "linalg_kernels",
+    "panel_kernels",
+    "sorting_kernels",
+    "ufunc_kernels",
+    "user_kernels",
+)

@@ -20,6 +20,7 @@ from distarray.expr.expr import Environment
 from distarray.planner.cache import LRUCache
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
+from distarray.planner.rates import current_rates
 
 __all__ = ["Lowered", "Template", "lower"]
 
@@ -51,7 +52,7 @@ _TEMPLATES: LRUCache[Template] = LRUCache()
 
 def _geometry(graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
     """What decides the tasks of a plan beside its key: extents, boundaries and lenses."""
-    facts: list[Any] = [graph.key, config.get("overlap"), tuple(inplace.items())]
+    facts: list[Any] = [graph.key, config.get("overlap"), current_rates(), tuple(inplace.items())]
     for node in graph.nodes:
         memo = node.memo
         if memo is not None:

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from distarray.execution.ufunc_kernels import combine, halved
+
 __all__ = ["MONOIDS", "Monoid", "Partial", "finish_reduction"]
 
 #: An array or a tuple of arrays of any backend: backends share no base class.
@@ -199,7 +201,8 @@ class _Fold(Monoid):
         xp = _namespace(block)
         if self.function in ("any", "all"):
             return getattr(xp, self.function)(block, axis=axes, keepdims=True)
-        return getattr(xp, self.function)(block, axis=axes, dtype=_dtype_of(xp, self.state(dtype)), keepdims=True)
+        numbers = _numbers(xp, block)
+        return getattr(xp, self.function)(numbers, axis=axes, dtype=_dtype_of(xp, self.state(dtype)), keepdims=True)
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is np.ndarray:
@@ -215,6 +218,11 @@ class _Fold(Monoid):
 
     def _copied(self, partial: Partial) -> Partial:
         return partial.copy() if type(partial) is np.ndarray else partial
+
+
+def _numbers(xp: Any, block: Any) -> Any:
+    """`block`, of the numbers 0 and 1 if it is boolean: the standard neither adds nor orders truth values."""
+    return block if xp is np or not xp.isdtype(block.dtype, "bool") else xp.astype(block, xp.uint8)
 
 
 def _loop_dtype(dtype: DType) -> DType | None:
@@ -247,16 +255,51 @@ class _Count(_Fold):
 
 
 @dataclass(frozen=True)
+class _UfuncFold(_Fold):
+    """An associative ufunc that the standard has no reduction for; `unit` is None if there is no value of nothing."""
+
+    unit: Any = None
+
+    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
+        if self.unit is None:
+            return None
+        # -1 is all bits of an unsigned number
+        value = np.array(self.unit).astype(self.state(dtype)).item()
+        if xp is np:
+            return np.full(tuple(shape), value, self.state(dtype))
+        return xp.full(tuple(shape), value, dtype=_dtype_of(xp, self.state(dtype)), device=device)
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        if isinstance(block, np.ndarray):
+            return super().partial(block, axes, dtype)
+        xp, block = _namespace(block), _astype(block, self.state(dtype))
+        for axis in axes:
+            block = halved(xp, self.function, block, axis)
+        return block
+
+
+@dataclass(frozen=True)
 class _Extremum(Monoid):
     """The largest or smallest element; nan, NaT if there is one. Of zeros, +0 is the larger one.
 
     numpy leaves open which of two zeros it takes, and then the cut of an array would show in the sign of the result.
+    With `passes_nan` a nan counts only among nans, as in ``fmax``.
     """
 
     is_max: bool = True
+    passes_nan: bool = False
 
     @property
     def _ufunc(self) -> np.ufunc:
+        if self.passes_nan:
+            return np.fmax if self.is_max else np.fmin
         return np.maximum if self.is_max else np.minimum
 
     def partial(
@@ -269,6 +312,10 @@ class _Extremum(Monoid):
     ) -> Partial:
         if not isinstance(block, np.ndarray):
             xp = _namespace(block)
+            if self.passes_nan:
+                for axis in axes:
+                    block = halved(xp, self.name, block, axis)
+                return block
             return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
         if len(axes) == block.ndim:
             return _kept(self.total(block, dtype), block.ndim)
@@ -293,8 +340,7 @@ class _Extremum(Monoid):
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is not np.ndarray:
-            xp = _namespace(left)
-            return (xp.maximum if self.is_max else xp.minimum)(left, right)
+            return combine(_namespace(left), self._ufunc.__name__)(left, right)
         if left.dtype.kind == "f" and (zeros := (left == 0) & (right == 0)).any():
             # (-0) + (-0) = -0 and every other sum of zeros is +0; the minimum is its mirror image.
             signed = left + right if self.is_max else -((-left) + (-right))
@@ -322,6 +368,7 @@ class _ArgExtremum(Monoid):
         extents: Sequence[int] | None = None,
     ) -> Partial:
         xp = _namespace(block)
+        block = _numbers(xp, block)
         kept = tuple(a for a in range(block.ndim) if a not in axes)
         shape = tuple(1 if a in axes else n for a, n in enumerate(block.shape))
         inner = tuple(block.shape[a] for a in axes)
@@ -447,11 +494,30 @@ _FOLDS: tuple[tuple[str, Callable[..., Monoid], str, np.ufunc, str, int | bool],
     ("count", _Count, "count_nonzero", np.add, "add", 0),
 )
 
+#: By numpy's name.
+_UFUNCS: tuple[np.ufunc, ...] = (
+    np.bitwise_and,
+    np.bitwise_or,
+    np.bitwise_xor,
+    np.logical_xor,
+    np.gcd,
+    np.lcm,
+    np.hypot,
+    np.logaddexp,
+    np.logaddexp2,
+)
+
 #: By the kind of a reducing loop.
 MONOIDS: dict[str, Monoid] = {
     **{name: make(name, function=f, ufunc=u, merge_name=m, unit=e) for name, make, f, u, m, e in _FOLDS},
     "max": _Extremum("max", is_max=True),
     "min": _Extremum("min", is_max=False),
+    **{
+        u.__name__: _UfuncFold(u.__name__, function=u.__name__, ufunc=u, merge_name=u.__name__, unit=u.identity)
+        for u in _UFUNCS
+    },
+    "fmax": _Extremum("fmax", is_max=True, passes_nan=True),
+    "fmin": _Extremum("fmin", is_max=False, passes_nan=True),
     "argmax": _ArgExtremum("argmax", 2, is_max=True),
     "argmin": _ArgExtremum("argmin", 2, is_max=False),
     "moments": _Moments("moments", 3),

@@ -18,6 +18,7 @@ from dask._task_spec import Alias, DataNode, Task, TaskRef
 from distarray import config
 from distarray.execution import counters
 from distarray.execution.backends import backend_for
+from distarray.execution.budget import check_whole_kernels
 from distarray.execution.donation import inplace_results
 from distarray.execution.evaluate import LOCK, executor_for, is_cluster, mesh_of
 from distarray.execution.inside import is_inside_task
@@ -76,6 +77,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     cluster = is_cluster(env)
     inplace = {} if cluster else inplace_results(plan, graph, order, others)
     lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
+    check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
     _count(lowered)
     keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
     overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
@@ -247,6 +249,7 @@ def for_each_block(
             plan, graph, _ = plan_of([node])
             lowered = lower(plan, graph, env, run)
             ((sharding, refs),) = lowered.outputs.values()
+            check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
             _count(lowered)
         tasks, members, calls = dict(lowered.tasks), dict(lowered.members), []
         for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs, strict=True)):

@@ -27,7 +27,7 @@ from distarray.execution.buffers import ALIGNMENT, POOL
 from distarray.execution.elementwise import elementwise
 from distarray.execution.monoids import MONOIDS, Monoid, Partial
 from distarray.execution.schedule import Call, Schedule, State, Step, schedule
-from distarray.execution.slices import axes_by_stride, boxes, narrowed, slice_extents
+from distarray.execution.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
 
 if TYPE_CHECKING:
     from distarray.execution.backends import Backend
@@ -448,7 +448,7 @@ class _SlicedRun:
             # Later slices may be thinner, never fatter: what is contiguous here is contiguous there.
             is_contiguous = a[first].flags.c_contiguous
             is_fixed = not any(a.strides[axis] for axis in cut)
-            expand = is_fixed and not is_contiguous and box[-1] < SHORT_RUN
+            expand = (is_fixed and not is_contiguous and box[-1] < SHORT_RUN) or is_across(a[first])
             states.append(State(a.dtype, is_contiguous, is_fixed, expand))
         given: dict[int, State | None] = dict.fromkeys(self.values)
         given |= dict(zip(streamed, states, strict=False))

@@ -1,6 +1,7 @@
-"""Kernels of random numbers: splitmix64 of the global row-major index, and Box-Muller on two of its streams.
+"""Kernels of random numbers that are made from the global row-major index alone.
 
-An element is a function of its position and the key, nothing else. Work goes through slices that stay in cache.
+An element is a function of its position and the key, nothing else. On the host work goes through slices that stay in
+cache; words that a slice leaves open are decided together at the end.
 """
 
 from __future__ import annotations
@@ -12,89 +13,82 @@ from typing import Any
 
 import numpy as np
 
+from distarray.execution.random_maps import SAMPLERS
+from distarray.execution.random_words import Indexed, Words, uniform_into, ziggurat
+
 __all__ = ["CREATE"]
 
 Block = Any  # of any backend
-Words = Any  # an array of 64-bit words, of numpy or cupy
 
-#: Elements of one slice: its words and scratch stay in cache.
-SLICE = 8_192
+#: Elements of one slice: on the host its words and scratch stay in cache, on a GPU it is a kernel's work.
+SLICE, DEVICE_SLICE = 8_192, 1 << 22
+#: Elements of a slice of samplers, which make many calls for each. Scratch of 128 KiB and more would be mapped from the
+#: system and given back by every call: numbers from 0 to 9 then take five times as long.
+SAMPLED_SLICE = 15_360
 
-_STEP = 0x9E3779B97F4A7C15
-_STREAM = 0xD1B54A32D192ED03
-_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-_MASK = 2**64 - 1
-
-
-class _Slice:
-    """Scratch for one slice after the other."""
-
-    def __init__(self, xp: Any) -> None:
-        self.xp = xp
-        # What the step adds from one element to the next; the arithmetic wraps around.
-        self.steps = xp.arange(SLICE, dtype=np.uint64) * np.uint64(_STEP)
-        self.words = xp.empty(SLICE, np.uint64)
-        self.scratch = xp.empty(SLICE, np.uint64)
-
-    def bits(self, first: int, n: int, key: int) -> Words:
-        """64 random bits for each of `n` indices: splitmix64 (Steele et al. 2014). Valid until the next call."""
-        xp, z, t = self.xp, self.words[:n], self.scratch[:n]
-        # (index + 1) * step + key * stream
-        xp.add(self.steps[:n], np.uint64(((first + 1) * _STEP + key * _STREAM) & _MASK), out=z)
-        for shift, factor in _MIX:
-            xp.right_shift(z, np.uint64(shift), out=t)
-            xp.bitwise_xor(z, t, out=z)
-            xp.multiply(z, np.uint64(factor), out=z)
-        xp.right_shift(z, np.uint64(31), out=t)
-        xp.bitwise_xor(z, t, out=z)
-        return z
-
-    def uniform(self, first: int, n: int, key: int, out: Block) -> None:
-        """Numbers in [0, 1), all multiples of the smallest step that the dtype has below 1."""
-        z = self.bits(first, n, key)
-        digits = 24 if out.dtype == np.float32 else 53
-        self.xp.right_shift(z, np.uint64(64 - digits), out=z)
-        out[...] = z
-        out *= out.dtype.type(2.0**-digits)
-
-    def normal(self, first: int, n: int, key: int, out: Block) -> None:
-        """Normal numbers: the radius from one stream, the angle from another."""
-        xp = self.xp
-        radius, angle = xp.empty(n), xp.empty(n)
-        self.uniform(first, n, 2 * key, radius)
-        self.uniform(first, n, 2 * key + 1, angle)
-        xp.log1p(xp.negative(radius, out=radius), out=radius)
-        radius *= -2.0
-        xp.sqrt(radius, out=radius)
-        angle *= 2.0 * np.pi
-        radius *= xp.cos(angle, out=angle)
-        out[...] = radius
-
-    def words_into(self, first: int, n: int, key: int, out: Block) -> None:
-        """The bits themselves."""
-        out[...] = self.bits(first, n, key)
+#: (place in the block, words) of one slice after the other.
+Slices = Iterator[tuple[slice, Words]]
 
 
-def _created(fill: Callable[[_Slice, int, int, int, Block], None]) -> Callable[..., Block]:
+def _words(xp: Any, slices: Slices, out: Block) -> None:
+    for place, words in slices:
+        out[place] = words
+
+
+def _uniform(xp: Any, slices: Slices, out: Block) -> None:
+    for place, words in slices:
+        uniform_into(words, out[place])
+
+
+def _normal(xp: Any, slices: Slices, out: Block) -> None:
+    tables = ziggurat(xp)
+    left, seeds = [], []
+    for place, words in slices:
+        out[place], open_ = tables.try_once(words)
+        left.append(open_ + place.start)
+        seeds.append(words[open_])
+    if left:
+        out[xp.concatenate(left)] = tables.decide(xp.concatenate(seeds))
+
+
+def _created(fill: Callable[[Any, Slices, Block], None], longest: int = SLICE) -> Callable[..., Block]:
     """A kernel that fills the block of a global box, slice by slice of the row-major index."""
 
     def kernel(backend: Any, box: Any, shape: tuple[int, ...], dtype: Any, params: Any, runtime: Any) -> Block:
         extents = tuple(hi - lo for lo, hi in box)
         # array_api_strict has no in-place arithmetic on words: numpy makes its blocks, which come from nowhere.
         xp = np if hasattr(backend.xp, "__array_api_strict_version__") else backend.xp
-        key: int = runtime
-        out = xp.empty(prod(extents), dtype)
-        done = 0
+        out = backend.empty(extents, dtype) if xp is backend.xp else np.empty(extents, dtype)
         with np.errstate(over="ignore"):
-            slices = _Slice(xp)
-            for start, length in _runs(box, shape):
-                for offset in range(0, length, SLICE):
-                    n = min(SLICE, length - offset)
-                    fill(slices, start + offset, n, key, out[done : done + n])
-                    done += n
-        return backend.adopt(out.reshape(extents))
+            fill(xp, _slices(xp, box, shape, runtime, longest), out.reshape(-1))
+        return backend.adopt(out)
 
     return kernel
+
+
+def _drawn(sample: Callable[..., Any]) -> Callable[..., Block]:
+    """A kernel of numbers with parameters that are the same for all elements; runtime: (key, *parameters)."""
+
+    def kernel(backend: Any, box: Any, shape: tuple[int, ...], dtype: Any, params: Any, runtime: Any) -> Block:
+        def fill(xp: Any, slices: Slices, out: Block) -> None:
+            for place, words in slices:
+                out[place] = sample(words, *runtime[1:])
+
+        with np.errstate(all="ignore"):
+            return _created(fill, SAMPLED_SLICE)(backend, box, shape, dtype, params, runtime[0])
+
+    return kernel
+
+
+def _slices(xp: Any, box: Any, shape: tuple[int, ...], key: int, longest: int) -> Slices:
+    longest = min(longest if xp is np else DEVICE_SLICE, prod(hi - lo for lo, hi in box))
+    indexed = Indexed(xp, key, longest)
+    done = 0
+    for start, length in _runs(box, shape):
+        for offset in range(0, length, longest):
+            n = min(longest, length - offset)
+            yield slice(done, done + n), indexed.words(start + offset, n)
+            done += n
 
 
 def _runs(box: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -116,7 +110,8 @@ def _runs(box: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
 
 #: As `kernels.CREATE`.
 CREATE: dict[str, Callable[..., Block]] = {
-    "random_bits": _created(_Slice.words_into),
-    "random_normal": _created(_Slice.normal),
-    "random_uniform": _created(_Slice.uniform),
+    "random_bits": _created(_words),
+    "random_normal": _created(_normal),
+    "random_uniform": _created(_uniform),
+    **{f"drawn_{name}": _drawn(sample) for name, sample in SAMPLERS.items()},
 }

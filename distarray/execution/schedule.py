@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.execution.elementwise import Elementwise
+from distarray.execution.slices import copy_across, is_across
 
 __all__ = ["Call", "Schedule", "State", "Step", "schedule"]
 
@@ -271,4 +272,7 @@ def _copy_step(source: int, target: int) -> Step:
 
 
 def _copyto(x: Any, out: Any) -> None:
-    np.copyto(out, x)
+    if is_across(x):
+        copy_across(x, out)
+    else:
+        np.copyto(out, x)

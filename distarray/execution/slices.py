@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["axes_by_stride", "boxes", "narrowed", "slice_extents"]
+__all__ = ["axes_by_stride", "boxes", "copy_across", "is_across", "narrowed", "slice_extents"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Extents = tuple[int, ...]
@@ -63,6 +63,40 @@ def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array]
         shape = tuple(joined)
         arrays = [a.reshape(shape) for a in arrays]
     return arrays, shape
+
+
+#: Elements of a part of an array that is turned in the nearest cache.
+TURNED = 4096
+#: A last axis with a longer stride than others is slow to read if its elements lie a multiple of so many bytes apart,
+#: since they share sets of the cache, or if it has more elements than that holds lines (measured: 1.5 to 3 times).
+SHARED_SETS, MANY_LINES = 2048, 2048
+
+
+def is_across(x: Array) -> bool:
+    """Whether `x` is better turned first: its last axis is one along which reading is slow.
+
+    >>> is_across(np.ones((4096, 3)).T), is_across(np.ones((4096, 3)))
+    (True, False)
+    """
+    if x.ndim < 2 or x.shape[-1] < 2:
+        return False
+    last = abs(x.strides[-1])
+    if last % SHARED_SETS and x.shape[-1] <= MANY_LINES:
+        return False
+    return any(0 < abs(s) < last for s, n in zip(x.strides[:-1], x.shape[:-1]) if n > 1)
+
+
+def copy_across(x: Array, out: Array) -> None:
+    """``out[...] = x`` for an `x` whose elements lie in another order: part by part, read in their own order.
+
+    Copied at once, every element of a row of `out` would come from another page of memory.
+    """
+    axis = max(range(x.ndim), key=x.shape.__getitem__)
+    step = max(1, TURNED * x.shape[axis] // x.size)
+    lead = (slice(None),) * axis
+    for start in range(0, x.shape[axis], step):
+        part = (*lead, slice(start, start + step))
+        np.copyto(out[part], x[part].copy(order="K"))
 
 
 def slice_extents(shape: Extents, budget: int) -> Extents:

@@ -20,11 +20,12 @@ from distarray.execution.backends import backend_for
 from distarray.execution.drafts import Draft, Drafting, Tile
 from distarray.execution.regions import count_regions, frame_of, is_within, n_elements, restrict, shifted
 from distarray.execution.route import Arguments, Key, Located, key_of
-from distarray.execution.tasks import Finish, Part, Read, Region, StageSpec, TileSpec
+from distarray.execution.tasks import Finish, Folding, Part, Read, Region, StageSpec, TileSpec
 from distarray.execution.template import Recipe
 from distarray.expr.lens import Affine
 from distarray.planner.plan import Combine, Instruction, Stage
 from distarray.planner.propagation import Loops, Reading
+from distarray.planner.rates import hides_a_transfer
 from distarray.sharding.boxes import Box
 
 __all__ = ["Lowering"]
@@ -33,6 +34,16 @@ __all__ = ["Lowering"]
 FAN_IN = 8
 #: Regions of a tile beyond which an operand is put together instead.
 MAX_REGIONS = 64
+
+
+#: What runs in a task for each family of kernels.
+_KERNELS: dict[str, Callable[..., Any]] = {
+    "block": tasks.run_block,
+    "contract": tasks.run_contract,
+    "fold": tasks.run_fold,
+    "tiles": tasks.run_tiles,
+    "windows": tasks.run_tiles,
+}
 
 
 @lru_cache(maxsize=512)
@@ -228,6 +239,7 @@ class Lowering(Drafting):
             or not args.remote
             or not local
             or len(local) == len(record.regions)
+            or not self._pays(draft, record, local, args, tile)
         ):
             return self.emit("tile", name, tasks.run_program, (spec, record, *args.given), tile.member, tile.number)
         # The core: regions whose operands are all here. It is given None for what is still on its way.
@@ -253,6 +265,21 @@ class Lowering(Drafting):
         border = replace(record, regions=moved, into=n)
         return self.emit(
             "tile", f"{name}-border", tasks.run_program, (spec, border, *args.given, first), tile.member, tile.number
+        )
+
+    def _pays(self, draft: Draft, record: TileSpec, local: list[Region], args: Arguments, tile: Tile) -> bool:
+        """Whether the model says that the core of a tile is to be a task of its own."""
+        if self.overlap_rates is None:
+            return True
+        nbytes = sum(
+            n_elements(tuple(map(len, source))) * self.graph.nodes[want.node].dtype.itemsize
+            for want in tile.wants
+            for _, number, source, _ in want.fragments
+            if number in want.private
+        )
+        n_core, n_all = sum(n_elements(r.shape) for r in local), n_elements(record.shape)
+        return hides_a_transfer(
+            self.overlap_rates, len(args.remote), nbytes, n_core, n_all, len(draft.stage.instructions)
         )
 
     def allocated(self, box: Box, dtype: np.dtype[Any]) -> None:
@@ -453,11 +480,13 @@ class Lowering(Drafting):
         node = nodes[i]
         several = self.several.get(i)
         dtypes = node.dtype if isinstance(node.dtype, tuple) else (node.dtype,)
-        contract = stage.kind == "contract"
+        contract, fold = stage.kind == "contract", stage.kind == "fold"
         finishes: tuple[Finish, ...] = ()
         if contract:
             monoid = "any" if node.dtype == np.bool_ else "sum"
             finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
+        elif fold:
+            finishes = (Folding(node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents),)
         spec = self.share(
             StageSpec(
                 None,
@@ -474,9 +503,7 @@ class Lowering(Drafting):
                 loops.extents,
             )
         )
-        function = tasks.run_contract if contract else tasks.run_block
-        if stage.kind == "tiles":
-            function = tasks.run_tiles
+        function = _KERNELS[stage.kind]
         for at in several or [self.located[i]]:
             at.refs = [None] * at.sharding.n_tiles
         partials: dict[tuple[int, ...], list[tuple[Any, int]]] = {}
@@ -487,6 +514,8 @@ class Lowering(Drafting):
             if all(not all(b) for b in result_boxes):
                 continue
             if contract and loops.reduced and not all(tile.box) and not alone:
+                continue
+            if fold and not alone and not all(tile.box) and all(loops.extents[a] for a in loops.reduced):
                 continue
             args = Arguments()
             found = [self.routes.parts(w, args) for w in tile.wants]
@@ -499,21 +528,21 @@ class Lowering(Drafting):
                 tile.member,
                 shape,
                 generated=tuple(args.generated),
-                finish=(shape,) if contract else (),
+                finish=(shape,) if contract else (shape if alone else None,) if fold else (),
                 reads=reads,
                 offset=tuple([r.start for r in at_operand]),
             )
             key = self.emit("tile", node.op.name, function, (spec, record, *args.given), tile.member, tile.number)
             for where in args.direct:
                 self.routes.readers.setdefault(where, []).append(key)
-            if contract and not alone:
+            if finishes and not alone:
                 partials.setdefault(indices[0], []).append((key, tile.member))
                 continue
             keys = self._results(key, len(several) if several else 1, tile.member, tile.number)
             for at, k, index in zip(several or [self.located[i]], keys, indices, strict=True):
                 at.refs[at.number(index)] = k
                 self.allocated(at.box(index), at.dtype)
-        if contract and not alone:
+        if finishes and not alone:
             self._combine(i, finishes[0], partials, finished=False)
         # tiles without elements, and sums over no elements
         for at, dtype in zip(several or [self.located[i]], dtypes, strict=True):

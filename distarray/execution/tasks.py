@@ -17,6 +17,7 @@ import numpy as np
 
 from distarray.execution import kernels
 from distarray.execution.backends import backend_for
+from distarray.execution.folds import FOLD
 from distarray.execution.inside import inside_task
 from distarray.execution.monoids import MONOIDS, finish_reduction
 from distarray.execution.program import Program
@@ -74,6 +75,9 @@ class Read(NamedTuple):
     places: tuple[tuple[slice, ...], ...]
 
     def assemble(self, args: Sequence[Any], backend: Any) -> Array:
+        if 0 in self.shape:
+            # An empty box of a view reads an empty box of its source, of which no other extent need fit.
+            return backend.empty(self.shape, self.dtype)
         if len(self.parts) == 1:
             return self.parts[0].read(args)
         out = backend.empty(self.shape, self.dtype)
@@ -162,11 +166,27 @@ class Finish:
         result = finish_reduction(self.name, self.monoid, partial, n, self.dtype, self.params)
         return backend.xp.reshape(result, shape)
 
+    def combine(self, partials: Sequence[Any], backend: Any) -> Any:
+        """One partial result of several, in order."""
+        adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
+        return MONOIDS[self.monoid].combine(adopted)
+
+
+@dataclass(frozen=True, slots=True)
+class Folding(Finish):
+    """How the partial results of a fold become its result: by the row of its name in `folds.FOLD`."""
+
+    def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
+        return FOLD[self.name].finish(backend.xp, partial, shape, self.dtype, self.params)
+
+    def combine(self, partials: Sequence[Any], backend: Any) -> Any:
+        """One partial result of several, in order."""
+        return FOLD[self.name].combine(backend, partials, self.params)
+
 
 def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
-    """The result of a reduction over no elements at all."""
-    kept = tuple([1 if a in finish.axes else n for a, n in enumerate(finish.extents)])
-    partial = MONOIDS[finish.monoid].identity(kept, finish.accumulator, backend.xp, backend.device)
+    """A tile, of this shape, of the result of a reduction over no elements at all."""
+    partial = MONOIDS[finish.monoid].identity(shape, finish.accumulator, backend.xp, backend.device)
     assert partial is not None, "reductions without an identity raise at the call"
     return finish(partial, shape, backend)
 
@@ -412,8 +432,7 @@ def project(index: int, results: Sequence[Any]) -> Any:
 def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str, member: int, *partials: Any) -> Any:
     """Partial results of several tiles combined in order; finished where `shape` is that of the result."""
     backend = backend_for(device, member)
-    adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
-    partial = MONOIDS[finish.monoid].combine(adopted)
+    partial = finish.combine(partials, backend)
     return partial if shape is None else finish(partial, shape, backend)
 
 
@@ -426,6 +445,18 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     inputs, result = stage.params[:2]
     out = kernels.contract(backend.xp, inputs, result, *blocks, dtype=stage.stores[0])
     return out if tile.finish[0] is None else backend.xp.reshape(out, tile.finish[0])
+
+
+@_explained
+def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """What one tile gives to a fold: a partial result, or the result where there is no other tile."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    with errstate(stage):
+        partial = FOLD[stage.name].partial(backend.xp, *blocks, params=stage.params)
+        (shape,) = tile.finish
+        return partial if shape is None else stage.finishes[0](partial, shape, backend)
 
 
 @_explained
@@ -517,8 +548,9 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
 
 @_explained
 def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
-    """A kernel on one tile of axis 0; the last of its params is where the first operand's tile begins."""
+    """A kernel on one tile; the last of its params is where the first operand's tile begins, or its place in a grid."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
-    return _plain(kernels.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))
+    with errstate(stage):
+        return _plain(kernels.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))

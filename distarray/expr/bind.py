@@ -21,7 +21,7 @@ from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scal
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
 from distarray.expr.rewrite import simplify
-from distarray.expr.tiles import Tiling
+from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.sharding import Sharding
 
 __all__ = [
@@ -36,7 +36,9 @@ __all__ = [
     "bind_reduce",
     "bind_reshape",
     "bind_tiles",
+    "bind_windows",
     "broadcast_shapes",
+    "identity",
     "infer_map",
     "literal",
     "normalize_axes",
@@ -61,7 +63,8 @@ class Boxed(Protocol):
         """A new handle on `node`."""
 
 
-def _identity(node: Expr) -> Any:
+def identity(node: Expr) -> Any:
+    """How results are boxed where no operand is boxed."""
     return node
 
 
@@ -170,7 +173,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
         for i, n in enumerate(nodes):
             if type(n) is not Expr and type(n) not in _SCALARS:
                 nodes[i] = literal(n, env, f"{name}, operand {i}")
-    return Operands(nodes, env, box or _identity)
+    return Operands(nodes, env, box or identity)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -243,6 +246,14 @@ _inferred: dict[Hashable, DType] = {}
 _DUMMY: dict[type, Scalar] = {bool: True, int: 1, float: 1.0, complex: 1j}
 
 
+def _numpy_function(name: str) -> Callable[..., Any]:
+    if name.startswith("special."):
+        import scipy.special  # late: takes a quarter of a second
+
+        return getattr(scipy.special, name.removeprefix("special."))  # type: ignore[no-any-return]  # a ufunc
+    return getattr(np, name)  # type: ignore[no-any-return]  # a ufunc
+
+
 def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DType:
     """The result dtype of an elementwise operation: numpy is asked, on arrays without elements, and remembered.
 
@@ -272,11 +283,11 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
         if known is not None:
             return known
         args = [_DUMMY[type(a)] if type(a) in _SCALARS else a for a in args]
-    if op.name == "astype":
+    if op.name == "astype" or op.name.startswith("random_"):
         dtype = as_dtype(params[0])
     else:
         dummies = [a if type(a) in _SCALARS else np.empty(0, a) for a in args]
-        function = _INFER.get(op.name) or getattr(np, op.name)
+        function = _INFER.get(op.name) or _numpy_function(op.name)
         with np.errstate(all="ignore"):
             dtype = as_dtype(function(*dummies, *params).dtype)
     if cacheable:
@@ -432,6 +443,34 @@ def bind_tiles(
     made = Expr(op, nodes, tuple(shapes), tuple(dtypes), env, params, tiling, pin, frame, state)  # type: ignore[arg-type]  # several results: tuples of shapes
     items = zip(shapes, dtypes, strict=True)
     return tuple([Expr(ITEM, (made,), s, d, env, (k,), None, None, frame) for k, (s, d) in enumerate(items)])
+
+
+def bind_windows(
+    op: Op,
+    operands: Sequence[Expr],
+    windows: Windows,
+    dtype: Any,
+    cut: Sharding | None,
+    params: tuple[Hashable, ...] = (),
+) -> Expr:
+    """A kernel on each tile of a grid; see `Windows`.
+
+    Parameters
+    ----------
+    windows
+        What each tile makes, and what it reads of `operands`.
+    cut
+        A type of the rank of the result with as many parts: the tiles lie on its mesh axes. None for a single tile.
+    params
+        Static parameters; the kernel gets them with the index of the tile last.
+    """
+    shape = tuple([b[-1] for b in windows.bounds])
+    pin = None
+    if cut is not None and cut.n_tiles > 1:
+        assert cut.parts == windows.grid, (cut, windows.grid)
+        pin = Sharding(cut.mesh, cut.axes, (), windows.bounds)
+    env = operands[0].env
+    return Expr(op, tuple(operands), shape, as_dtype(dtype), env, params, windows, pin, user_frame(), errstate())
 
 
 def bind_get(x: Expr, lens: Affine) -> Expr:

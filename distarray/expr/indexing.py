@@ -280,6 +280,25 @@ def _plain(item: Index) -> tuple[Index, int]:
     raise IndexError("arrays used as indices must be of integer (or boolean) type")
 
 
+def _fitting_mask(mask: IndexArray, shape: tuple[int, ...], axis: int) -> Sequence[IndexArray]:
+    """A mask over the axes of `shape` from `axis` on: itself, or what stands for it, one index array per axis.
+
+    Raises
+    ------
+    IndexError
+        If an extent of it is neither that of the axis nor 0.
+    """
+    extents = shape[axis : axis + len(mask.shape)]
+    for i, (n, m) in enumerate(zip(extents, mask.shape, strict=True)):
+        if m not in (0, n):
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis + i}; "
+                f"size of axis is {n} but size of corresponding boolean axis is {m}"
+            )
+    # As in numpy a mask that has no elements fits any axis, and picks nothing of it.
+    return (mask,) if mask.shape == extents else [np.empty(0, np.intp)] * len(extents)
+
+
 def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | Advanced:
     plain: list[tuple[Index, int]] = []
     ellipsis = None
@@ -338,15 +357,11 @@ def _parse_general(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | 
             view.append(1)
         else:
             if _is_mask(item):
-                for i, (n, m) in enumerate(zip(shape[axis:], item.shape)):
-                    if n != m:
-                        raise IndexError(
-                            f"boolean index did not match indexed array along axis {axis + i}; "
-                            f"size of axis is {n} but size of corresponding boolean axis is {m}"
-                        )
+                arrays += [(len(view) + i, part) for i, part in enumerate(_fitting_mask(item, shape, axis))]
             elif isinstance(item, np.ndarray):
-                item = check_indices(item, shape[axis], axis)
-            arrays.append((len(view), item))
+                arrays.append((len(view), check_indices(item, shape[axis], axis)))
+            else:
+                arrays.append((len(view), item))
             for a in range(axis, axis + takes):
                 terms.append((len(view), 0, 1))
                 view.append(shape[a])

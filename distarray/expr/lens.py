@@ -21,6 +21,7 @@ __all__ = [
     "Lens",
     "Link",
     "Reshape",
+    "Sliding",
     "compose",
     "get",
     "is_unit_axes",
@@ -31,6 +32,7 @@ __all__ = [
     "strided_dummy",
     "touched",
     "unit_axes",
+    "windows_of",
 ]
 
 
@@ -48,9 +50,29 @@ class Component:
     part: Literal["real", "imag"]
 
 
-Link: TypeAlias = Affine | Reshape | Component
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """The link of ``sliding_window_view``: every window of some axes, whose extents come as new last axes.
 
-#: Links from the base outwards: at most one `Component`, which stands first, then `Affine` and `Reshape` in turn.
+    Parameters
+    ----------
+    window
+        Extent of each window axis.
+    axes
+        The axis that each slides along.
+    shape
+        Of the view.
+    """
+
+    window: tuple[int, ...]
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+Link: TypeAlias = Affine | Reshape | Component | Sliding
+
+#: Links from the base outwards: at most one `Component`, which stands first, then the others; neighbours that are one
+#: are joined. Behind a `Sliding` nothing can be written.
 Lens: TypeAlias = tuple[Link, ...]
 
 
@@ -101,6 +123,8 @@ def compose(base_shape: tuple[int, ...], lens: Lens, link: Link) -> Lens:
         # real, so there is never a second one.
         assert not (lens and isinstance(lens[0], Component)), "the component of a real array is no link"
         return (link, *lens)
+    if isinstance(link, Sliding):
+        return (*lens, link)
     last = lens[-1] if lens else None
     if isinstance(link, Affine):
         if isinstance(last, Affine):
@@ -134,8 +158,22 @@ def get(lens: Lens, array: Block) -> Block:
             array = link.read(array)
         elif isinstance(link, Reshape):
             array = namespace(array).reshape(array, link.shape)
+        elif isinstance(link, Sliding):
+            array = windows_of(array, link.window, link.axes)
         else:
             array = _component(array, link)
+    return array
+
+
+def windows_of(array: Block, window: tuple[int, ...], axes: tuple[int, ...]) -> Block:
+    """Every window of a block; a view of numpy's."""
+    if isinstance(array, np.ndarray):
+        return np.lib.stride_tricks.sliding_window_view(array, window, axes)
+    xp = namespace(array)
+    for n, axis in zip(window, axes, strict=True):
+        m = array.shape[axis] - n + 1
+        parts = [array[(*(slice(None),) * axis, slice(k, k + m), ...)] for k in range(n)]
+        array = xp.stack(parts, axis=-1)
     return array
 
 
@@ -158,6 +196,8 @@ def put(lens: Lens, array: Block, value: Block) -> Block:
         out[...] = value
         return out
     link, rest = lens[0], lens[1:]
+    if isinstance(link, Sliding):
+        raise ValueError("assignment destination is read-only: windows share elements")
     if isinstance(link, Reshape):
         inner = put(rest, xp.reshape(array, link.shape), value)
         return xp.reshape(inner, array.shape)

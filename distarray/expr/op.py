@@ -25,6 +25,8 @@ __all__ = ["CATALOGUE", "Kind", "Op", "declare"]
 #: take      elements at integer-array positions
 #: take_put  a new version written at integer-array positions
 #: tiles     a kernel on each tile of axis 0, with boundaries known at run time
+#: windows   a kernel on each tile of a grid known at run time, whose tiles may read boxes that overlap
+#: fold      a kernel on whole blocks that gives partial results, combined in a tree over the reducing loops of its rule
 Kind = Literal[
     "source",
     "create",
@@ -39,6 +41,8 @@ Kind = Literal[
     "take",
     "take_put",
     "tiles",
+    "windows",
+    "fold",
 ]
 
 #: Every declared operation by name.
@@ -56,7 +60,7 @@ class Op:
     kind
         Its family.
     rule
-        ShardingRule notation, for ``block`` operations.
+        ShardingRule notation, for ``block`` and ``fold`` operations.
     monoid
         Name of the monoid, for ``reduce`` operations.
     may_raise

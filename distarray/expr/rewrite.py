@@ -5,10 +5,11 @@ node and its operands, no deeper, so a definition stays at a few microseconds, a
 nodes was. What needs to know all readers of a node (a slice pushed through elementwise operations, one pass for two
 reductions) is not known when it is defined, and belongs to the planner.
 
-Every row keeps numpy's result bit for bit, dtype and errors included (payloads and signs of nan are never promised),
-gives no more nodes and no more bytes, and computes nothing twice: it leaves out steps, but never repeats one that
-somebody else may read. Structure never depends on run-time parameters: not on Python scalars, not on slice offsets, so
-that a loop has one plan. Hence no row forwards ``a[i] = v`` to a later ``a[i]``, nor multiplies by one.
+Every row keeps numpy's result, dtype and errors included (payloads and signs of nan are never promised): bit for bit,
+but for float sums over a permuted array, which go along the memory of the source, as numpy's do, and so add in another
+order. A row gives no more nodes and no more bytes, and computes nothing twice: it leaves out steps, but never repeats
+one that somebody else may read. Structure never depends on run-time parameters: not on Python scalars, not on slice
+offsets, so that a loop has one plan. Hence no row forwards ``a[i] = v`` to a later ``a[i]``, nor multiplies by one.
 """
 
 from __future__ import annotations
@@ -220,7 +221,38 @@ def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     return True
 
 
-# --------------------------------------------------------------------------------------------------- contractions
+# -------------------------------------------------------------------------------- reductions and contractions
+
+
+def _permutation(x: Expr, source: Expr, lens: Affine) -> tuple[int, ...] | None:
+    """Which axis of `x` each axis of `source` is, if the lens does nothing but permute them."""
+    permuted = tuple([axis for axis, _, _ in lens.terms if axis is not None])
+    # Neither flipped, sliced, broadcast nor a diagonal. (The terms of fixed indices have step 0.)
+    if lens.terms != tuple([(a, 0, 1) for a in permuted]) or sorted(permuted) != list(range(x.ndim)):
+        return None
+    return permuted if source.shape == tuple([x.shape[a] for a in permuted]) else None
+
+
+def _reduce_permuted(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is not GET or (found := _pending(x)) is None:
+        return None
+    axes: Any
+    axes, keepdims, *rest = node.params
+    if len(axes) > 1 and node.op.monoid in ("argmax", "argmin"):
+        return None  # the index counts the axes in their order
+    permuted = _permutation(x, *found)
+    if permuted is None:
+        return None
+    kept = [a for a in permuted if keepdims or a not in axes]
+    if kept != sorted(kept):
+        return None
+    # A sum goes along the memory of the source, as numpy's does.
+    own = tuple([i for i, a in enumerate(permuted) if a in axes])
+    params = (own, keepdims, *rest)
+    return Expr(
+        node.op, (found[0],), node.shape, node.dtype, node.env, params, None, node.pin, node.origin, node.errstate
+    )
 
 
 def _contract_permuted(node: Expr) -> Expr | None:
@@ -233,11 +265,8 @@ def _contract_permuted(node: Expr) -> Expr | None:
         if type(x) is not Expr or x.op is not GET or (found := _pending(x)) is None:
             continue
         source, lens = found
-        axes = [term[0] for term in lens.terms]
-        # Neither flipped, sliced, broadcast nor a diagonal. (The terms of fixed indices have step 0.)
-        if lens.terms != tuple([(a, 0, 1) for a in axes]) or sorted(axes) != list(range(x.ndim)):
-            continue
-        if source.shape != tuple([x.shape[a] for a in axes]):
+        axes = _permutation(x, source, lens)
+        if axes is None:
             continue
         trial = [*labels[:i], tuple([labels[i][a] for a in axes]), *labels[i + 1 :]]
         # The kernel runs over loops in the order of the labels. Another order would be another order of summation.
@@ -296,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     *[Rule(name, f"{name}({name}(x)) -> x", _self_inverse) for name in _SELF_INVERSE],
     *[Rule(name, f"{name}({name}(x)) -> {name}(x)", _idempotent) for name in _IDEMPOTENT],
     Rule("astype", "astype(astype(x, wider), dtype of x) -> x", _cast_and_back),
+    Rule("reduce", "reduce(permute(x, p), axes) -> reduce(x, axes . p), the others in order", _reduce_permuted),
     Rule("contract", "contract(permute(x, p), y; labels) -> contract(x, y; labels . p)", _contract_permuted),
 )
 

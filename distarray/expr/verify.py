@@ -8,6 +8,7 @@ wrong calls it first. It costs tens of microseconds per node, and computes nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import Expr
-from distarray.expr.tiles import Tiling
+from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
@@ -401,6 +402,31 @@ def _check_tiles(node: Expr) -> Iterator[str]:
         yield f"is pinned to {node.pin.n_tiles} tiles, but has boundaries for {tiling.n_tiles}"
 
 
+def _check_windows(node: Expr) -> Iterator[str]:
+    windows: Windows = node.runtime
+    operands = node.nodes()
+    if len(operands) != len(windows.operands) or any(
+        x.ndim != len(reads) for x, reads in zip(operands, windows.operands)
+    ):
+        yield f"has {len(operands)} operands, but reads {windows.operands}"
+        return
+    for bounds in windows.bounds:
+        if not bounds or bounds[0] != 0 or list(bounds) != sorted(bounds):
+            yield f"the boundaries {bounds} do not ascend from 0"
+            return
+    yield from _expect("shape", node.shape, tuple([b[-1] for b in windows.bounds]))
+    for x, reads in zip(operands, windows.operands):
+        for n, read in zip(x.shape, reads):
+            if read is None:
+                continue
+            if len(read[1]) != windows.grid[read[0]]:
+                yield f"has {len(read[1])} ranges for the {windows.grid[read[0]]} tiles of axis {read[0]}"
+            elif not all(0 <= start <= stop <= n for start, stop in read[1]):
+                yield f"reads {read[1]} of an axis of {n} elements"
+    if (node.pin is None) != (prod(windows.grid) == 1) or (node.pin is not None and node.pin.parts != windows.grid):
+        yield f"has a grid of {windows.grid} tiles, but the pin {node.pin}"
+
+
 #: A family that is missing here cannot be checked, which `verify` reports.
 _FAMILIES: dict[str, Callable[[Expr], Iterator[str]]] = {
     "source": _check_source,
@@ -411,6 +437,8 @@ _FAMILIES: dict[str, Callable[[Expr], Iterator[str]]] = {
     "reshape": _check_reshape,
     "put": _check_put,
     "tiles": _check_tiles,
+    "windows": _check_windows,
+    "fold": _check_block,
     "contract": _check_contract,
     "block": _check_block,
     "item": _check_item,

@@ -40,6 +40,11 @@ class Graph:
     kept: frozenset[int]
     key: tuple[Hashable, ...]
 
+    def is_held(self, i: int) -> bool:
+        """Whether a created node is made once, stored, and read from there: it is kept, and not free to make again."""
+        node = self.nodes[i]
+        return node.memo is None and node.op.kind == "create" and not node.op.repeatable and i in self.kept
+
     def users(self) -> list[list[int]]:
         """For each node the numbers of the nodes that read it."""
         result: list[list[int]] = [[] for _ in self.nodes]
@@ -172,10 +177,13 @@ def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -
         elif kind == "create":
             key.append((node.op.name, node.shape, node.dtype, node.params, node.pin))
         else:
-            ranks = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
+            ranks: tuple[Hashable, ...] = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
             pin = node.pin
             if kind == "tiles":
                 ranks += tuple(b is None for b in node.runtime.operands)
+                pin = None if pin is None else pin.with_bounds(None)
+            elif kind == "windows":
+                ranks += tuple([tuple([r and r[0] for r in reads]) for reads in node.runtime.operands])
                 pin = None if pin is None else pin.with_bounds(None)
             key.append((node.op.name, refs, str(node.dtype), node.params, ranks, pin, node.errstate))
         lies.append(lying)

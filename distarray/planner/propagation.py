@@ -13,7 +13,7 @@ from typing import Any
 
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.lens import Affine
-from distarray.expr.tiles import Bounds, Tiling
+from distarray.expr.tiles import Bounds, Ranges, Tiling, Windows
 from distarray.planner.graph import Graph, reshape_groups
 from distarray.planner.plan import Access, Cut, Plan, Stage
 from distarray.planner.stages import group_stages
@@ -59,6 +59,8 @@ class Reading:
         Of the source; None if it is created on the spot or held by the client.
     bounds
         Boundaries of the tiles along axis 0 of the operand, where loop 0 counts tiles.
+    ranges
+        For each axis of the operand what each tile reads of it, or None for all, where the loops count tiles.
     """
 
     node: int
@@ -67,6 +69,7 @@ class Reading:
     shape: tuple[int, ...]
     sharding: Sharding | None
     bounds: Bounds | None = None
+    ranges: tuple[Ranges | None, ...] | None = None
 
     def box(self, loops: Box) -> Box:
         """What a box of the loops needs of the operand."""
@@ -74,6 +77,8 @@ class Reading:
         if self.bounds is not None:
             tile = found[0].start
             found[0] = range(self.bounds[tile], self.bounds[tile + 1])
+        if self.ranges is not None:
+            found = [r if of is None else range(*of[r.start]) for r, of in zip(found, self.ranges, strict=True)]
         return tuple(found)
 
 
@@ -98,6 +103,8 @@ class Loops:
         mesh axes, not the boundaries.
     tiling
         If loop 0 counts tiles and not elements: what each of them is.
+    windows
+        The same if all loops do.
     """
 
     extents: tuple[int, ...]
@@ -107,6 +114,7 @@ class Loops:
     operands: tuple[tuple[int | None, ...], ...] | None = None
     is_recut: bool = False
     tiling: Tiling | None = None
+    windows: Windows | None = None
 
 
 def _shape(node: Expr, what: str) -> tuple[int, ...]:
@@ -129,7 +137,7 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
     kind = node.op.kind
     if kind == "contract":
         return _contract_loops(node)
-    if kind == "block":
+    if kind in ("block", "fold"):
         return _rule_loops(node)
     if kind == "reshape":
         # Only the first axis of each group is cut: a tile is then one run of elements in each group.
@@ -142,6 +150,11 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
         return _take_loops(node)
     if kind == "tiles":
         return _tile_loops(node)
+    if kind == "windows":
+        windows: Windows = node.runtime
+        axes = tuple(range(node.ndim))
+        reads = tuple([tuple([None if r is None else r[0] for r in operand]) for operand in windows.operands])
+        return Loops(windows.grid, frozenset(), (axes,), (), reads, windows=windows)
     if kind == "take_put":
         operands = [o for o in node.operands if type(o) is Expr]
         positions = tuple([(None,) * o.ndim for o in operands[1:]])
@@ -179,12 +192,14 @@ def _rule_loops(node: Expr) -> Loops:
     extents = rule.bind(operand_shapes, result_shapes)  # type: ignore[arg-type]
     order = list(extents)
     position: dict[str, int] = {name: i for i, name in enumerate(order)}
-    whole = {position[k] for k in (*bound.whole, *bound.reducing) if k in position}
+    # Partial results of a fold combine; a kernel on whole blocks gives results. What a kernel adds it adds whole.
+    reduced = tuple([position[k] for k in bound.reducing]) if node.op.kind == "fold" else ()
+    whole = {position[k] for k in (*bound.whole, *bound.reducing, *bound.new) if k in position}.difference(reduced)
     return Loops(
         tuple(extents.values()),
         frozenset(whole),
         tuple(tuple(position[k] for k in term) for term in bound.results),
-        (),
+        reduced,
         tuple(tuple(position.get(k) for k in term) for term in bound.operands),
     )
 
@@ -242,7 +257,10 @@ def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], 
     else:
         axes = loops.operands[position]
     bounds = None if loops.tiling is None else loops.tiling.operands[position]
-    return Reading(access.node, lens, axes, source.shape, sharding, bounds)
+    ranges = None
+    if loops.windows is not None:
+        ranges = tuple([None if r is None else r[1] for r in loops.windows.operands[position]])
+    return Reading(access.node, lens, axes, source.shape, sharding, bounds, ranges)
 
 
 def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | None]) -> Reading | None:
@@ -298,6 +316,32 @@ def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh
     return Sharding(chosen or mesh, tuple(axes), (), tuple(bounds), layout)
 
 
+def _within(extents: tuple[int, ...], base: Reading, cut: Sharding) -> Sharding:
+    """A cut that follows `base`, refined so that no tile reaches over two tiles of it.
+
+    `follow` cuts a loop as one axis of the base. A loop that runs along several, as that of a diagonal does, is to be
+    cut where any of them is.
+    """
+    lying = base.sharding
+    if lying is None or len({axis for axis, _, _ in base.lens.terms}) == len(base.lens.terms):
+        return cut
+    edges: dict[int, set[int]] = {}
+    names: dict[int, tuple[str, ...]] = {}
+    for b, (axis, start, step) in enumerate(base.lens.terms):
+        loop = None if axis is None else base.loops[axis]
+        if loop is not None and lying.axes[b]:
+            pulled = _pulled(lying.boundaries(base.shape)[b], start, step, extents[loop])
+            edges.setdefault(loop, set()).update((0, *pulled, extents[loop]))
+            names[loop] = lying.axes[b] + names.get(loop, ())
+    bounds, axes = list(cut.bounds), list(cut.axes)
+    for loop, found in edges.items():
+        if names[loop] != axes[loop]:
+            axes[loop] = names[loop]
+            n_edges = prod(map(lying.mesh.axis_size, names[loop])) + 1
+            bounds[loop] = (*sorted(found), *[extents[loop]] * (n_edges - len(found)))
+    return Sharding(cut.mesh, tuple(axes), (), tuple(bounds), cut.layout)
+
+
 def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ...]:
     """The axis order of a source as its view shows it; C where the view has other axes."""
     order = [lens.terms[b][0] for b in layout]
@@ -312,7 +356,7 @@ def resolve_cut(
     n = len(loops.extents)
     if cut.how == "base":
         assert base is not None
-        return follow(loops, [base], [0], mesh)
+        return _within(loops.extents, base, follow(loops, [base], [0], mesh))
     if cut.how == "follow":
         return follow(loops, readings, cut.order, mesh)
     if cut.how == "pin":
@@ -320,6 +364,8 @@ def resolve_cut(
         assert pin is not None
         if loops.tiling is not None:
             return Sharding(pin.mesh, (pin.axes[0], *[()] * (n - 1)))
+        if loops.windows is not None:
+            return Sharding(pin.mesh, pin.axes)
         if not loops.results or loops.results[0] == tuple(range(n)):
             return pin
         # The pin is of the result; loops that the result lacks are not cut.
@@ -366,6 +412,8 @@ def _n_read(lens: Affine) -> int:
 def kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
     """The types of the results of a stage that is no program."""
     found = tuple([result_sharding(sharding, axes) for axes in loops.results])
+    if loops.windows is not None:
+        return (found[0].with_bounds(loops.windows.bounds),)
     if loops.tiling is None:
         return found
     return tuple([s.with_bounds((b, *[None] * (s.ndim - 1))) for s, b in zip(found, loops.tiling.results, strict=True)])
@@ -380,8 +428,14 @@ def _first_read(stage: Stage) -> int:
     return register
 
 
-def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits) -> Cut:
-    nbytes = prod(loops.extents) * itemsize
+def _n_elements(loops: Loops) -> int:
+    """Of the largest result or operand: a kernel that takes a row of i elements to one of j has not i * j."""
+    terms = [*loops.results, *(tuple([k for k in axes if k is not None]) for axes in loops.operands or ())]
+    return max([prod(loops.extents[k] for k in term) for term in terms], default=prod(loops.extents))
+
+
+def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits, n_elements: int | None = None) -> Cut:
+    nbytes = (prod(loops.extents) if n_elements is None else n_elements) * itemsize
     if nbytes <= limits.block:
         return Cut("whole")
     free = [i for i in range(len(loops.extents)) if i not in loops.whole and loops.extents[i] > 1]
@@ -439,7 +493,9 @@ class _Propagation:
     def _seen(self, i: int) -> Sharding | None:
         """How a source lies for its readers; what a kernel makes is made where it is read, in the cut asked for it."""
         node = self._graph.nodes[i]
-        return node.pin if node.memo is None and node.op.kind == "create" else self._lying.get(i)
+        if node.memo is None and node.op.kind == "create" and not (i in self._lying and self._graph.is_held(i)):
+            return node.pin
+        return self._lying.get(i)
 
     def _item(self, stage: Stage) -> Stage:
         i = stage.nodes[0]
@@ -455,7 +511,7 @@ class _Propagation:
                 return Cut("pin", node=i)
         if stage.write is not None:
             return Cut("base")
-        if stage.kind == "tiles":
+        if stage.kind in ("tiles", "windows"):
             return Cut("whole")  # one tile: several are pinned
         lies = [p for p, r in enumerate(readings) if r.sharding is not None]
         first = _first_read(stage)
@@ -470,6 +526,8 @@ class _Propagation:
             return assembled
         dtype = nodes[i].dtype
         itemsize = dtype[0].itemsize if isinstance(dtype, tuple) else dtype.itemsize
+        if stage.kind == "fold":
+            return self._folded(loops, readings)
         if loops.operands is not None and loops.reduced:
             # a product: what counts is the larger of result and operands
             big = max(readings, key=lambda r: prod(r.lens.shape))
@@ -478,10 +536,19 @@ class _Propagation:
                 return Cut("whole")
             nbytes_loops = Loops(loops.extents, loops.whole | frozenset(loops.reduced))
             return _auto(nbytes_loops, itemsize, self._mesh, self._limits)
-        cut = _auto(loops, itemsize, self._mesh, self._limits)
+        cut = _auto(loops, itemsize, self._mesh, self._limits, _n_elements(loops))
         if cut.how == "whole" and order:
             return Cut("follow", tuple(order))
         return cut
+
+    def _folded(self, loops: Loops, readings: Sequence[Reading]) -> Cut:
+        """The cut of a fold whose operands lie nowhere: along an axis of the largest of them."""
+        big = max(readings, key=lambda r: prod(r.lens.shape) * self._graph.nodes[r.node].dtype.itemsize)
+        fixed = [a for a, loop in enumerate(big.loops) if loop is None or loop in loops.whole]
+        itemsize = self._graph.nodes[big.node].dtype.itemsize
+        cut = _auto(Loops(big.lens.shape, frozenset(fixed)), itemsize, self._mesh, self._limits)
+        loop = big.loops[cut.loop] if cut.how == "auto" else None
+        return cut if loop is None else replace(cut, loop=loop)
 
     def _assembled(self, i: int) -> Cut | None:
         """The cut of a created array that parts are written into (concat, roll): as its reader asks, else as they lie.

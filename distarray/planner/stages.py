@@ -32,6 +32,8 @@ _OWN_STAGE: dict[str, StageKind] = {
     "take": "take",
     "take_put": "take_put",
     "tiles": "tiles",
+    "windows": "windows",
+    "fold": "fold",
     "item": "item",
 }
 
@@ -67,15 +69,27 @@ class _Grouping:
         self.lensed = [False] * n  # computed inside its only reader, through a lens
         self._can_lens = [False] * n
         self._parts = _UnionFind(n)  # connected by register edges
-        self._has_put = [False] * n
+        # By root of a part: what decides its cut.
+        self._decided = [self._decision(i) for i in range(n)]
         self.groups = _UnionFind(n)
 
     def kind(self, i: int) -> str:
         node = self.graph.nodes[i]
-        return "source" if node.memo is not None else node.op.kind
+        if node.memo is not None:
+            return "source"
+        # What is held is made in a register of one pass, which stores it: nothing reads a file twice.
+        return "map" if self.graph.is_held(i) else node.op.kind
 
     def shape_of(self, i: int) -> tuple[int, ...]:
         return self.graph.nodes[i].shape
+
+    def _decision(self, i: int) -> object:
+        """What decides the cut of the group that `i` joins: the base that it writes, the user, or nothing yet (None).
+
+        A group has one cut, so it has at most one write, which follows the base, and no pin beside it or another pin.
+        """
+        node = self.graph.nodes[i]
+        return ("put", i) if self.kind(i) == "put" else node.pin if self.kind(i) in _PROGRAM else None
 
     # ------------------------------------------------------------------------------------------- levels
 
@@ -134,15 +148,12 @@ class _Grouping:
             return False
         if kind == "put" and position == 0:
             return False
-        # A group has at most one write: its cut follows the base that is written.
         mine, other = self._parts.find(i), self._parts.find(o)
-        put = kind == "put" or self._has_put[mine]
-        if put and self._has_put[other] and mine != other:
+        decided = self._decided
+        if not _agree(decided[mine], decided[other]):
             return False
-        if kind == "put" and self._has_put[other]:
-            return False
-        root = self._parts.union(other, mine)
-        self._has_put[root] = put or self._has_put[other]
+        either = decided[other] if decided[mine] is None else decided[mine]
+        decided[self._parts.union(other, mine)] = either
         return True
 
     def _is_private(self, i: int) -> bool:
@@ -238,13 +249,13 @@ class _Grouping:
                         self.stored.add(o)
 
     def join(self) -> None:
-        has_put = [self.kind(i) == "put" for i in range(len(self.graph.nodes))]
+        decided = [self._decision(i) for i in range(len(self.graph.nodes))]
 
         def unite(i: int, j: int) -> None:
             i, j = self.groups.find(i), self.groups.find(j)
-            if i != j and not (has_put[i] and has_put[j]):
-                either = has_put[i] or has_put[j]
-                has_put[self.groups.union(i, j)] = either
+            if i != j and _agree(decided[i], decided[j]):
+                either = decided[j] if decided[i] is None else decided[i]
+                decided[self.groups.union(i, j)] = either
 
         for i in range(len(self.graph.nodes)):
             for o in self.same[i]:
@@ -304,6 +315,11 @@ class _Grouping:
         return o, path
 
 
+def _agree(one: object, other: object) -> bool:
+    """Whether one cut does for both of what was decided."""
+    return one is None or other is None or one == other
+
+
 class _Program:
     """Writes the register program of one group."""
 
@@ -339,7 +355,7 @@ class _Program:
                 stack.pop()
                 continue
             i, p = at
-            inlined = g.kind(i) == "map" and (i in self._group or g.lensed[i])
+            inlined = g.kind(i) == "map" and (i in self._group or g.lensed[i]) and not g.graph.is_held(i)
             if not inlined:
                 self._known[at] = self._read(i, p)
                 stack.pop()

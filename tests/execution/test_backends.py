@@ -137,13 +137,21 @@ def test_programs_on_strict_equal_numpy(data: st.DataObject) -> None:
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
+#: The standard has no function of these names, so blocks that have nothing else do not reduce by them.
+NOT_STANDARD = {"fmax", "fmin", "gcd", "lcm", "logaddexp2"}
+BOOLEANS = ("any", "all", "logical_xor")
+INTEGERS = ("count", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor")
+
+
 @strict_only
-@pytest.mark.parametrize("monoid", sorted(MONOIDS))
+@pytest.mark.parametrize("monoid", sorted(MONOIDS.keys() - NOT_STANDARD))
 @pytest.mark.parametrize("axes", [(0,), (0, 1)])
 def test_reductions_on_strict_equal_numpy_s(monoid: str, axes: tuple[int, ...]) -> None:
     backend = backend_for("strict", 1)
     x = np.random.default_rng(0).standard_normal((6, 4)).round(1)
-    dtype = np.dtype({"any": "?", "all": "?", "count": "i8", "argmax": "i8", "argmin": "i8"}.get(monoid, "f8"))
+    if monoid.startswith("bitwise"):
+        x = (x * 10).astype("i8")
+    dtype = np.dtype("?" if monoid in BOOLEANS else "i8" if monoid in INTEGERS else "f8")
     program = Program(1, (), (), (Reduction(0, monoid, axes, dtype),))
 
     def partials(cast: Any, used: Any) -> Any:

@@ -162,8 +162,9 @@ UFUNC = {
     "subtract": np.subtract,
     "multiply": np.multiply,
     "divide": np.divide,
-    "min": np.minimum,
-    "max": np.maximum,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "negative": np.negative,
 }
 
 
@@ -179,7 +180,8 @@ def written(x, value, axes, position, index, mode):
     values = full.transpose(*range(position, position + n), *range(position), *range(position + n, full.ndim))
     for at in np.ndindex(arrays[0].shape):
         key = tuple(int(i[at]) for i in arrays)
-        front[key] = values[at] if mode == "set" else UFUNC[mode](front[key], values[at])
+        operands = (front[key], values[at])
+        front[key] = values[at] if mode == "set" else UFUNC[mode](*operands[: UFUNC[mode].nin])
     return new
 
 
@@ -196,7 +198,7 @@ def test_whole_write_is_a_loop_over_positions(drawn, mode, scalar):
 
 
 @FEW
-@given(gathers(negative=False), st.sampled_from(["set", "add", "max"]), st.data())
+@given(gathers(negative=False), st.sampled_from(["set", "add", "maximum"]), st.data())
 def test_parts_of_a_write_make_the_whole(drawn, mode, data):
     """Tiles of the base and chunks of the values along the first index axis, in order."""
     axes, position, n_index, index = drawn
@@ -274,8 +276,14 @@ SQUARE = RNG.standard_normal((2, 3, 3)) + 4 * np.eye(3)
 POSITIVE = SQUARE @ SQUARE.swapaxes(-1, -2)
 ROW = np.sort(RNG.standard_normal(7))
 STRICT = [
-    ("cumulative_sum", (MATRIX,), ("<f8",)),
-    ("cumulative_prod", (MATRIX,), ("<f8",)),
+    ("accumulate", (MATRIX,), ("add", "<f8")),
+    ("accumulate", (MATRIX,), ("multiply", "<f8")),
+    ("accumulate", (MATRIX,), ("hypot", "<f8")),
+    ("accumulate_in_order", (MATRIX,), ("subtract", "<f8")),
+    ("reduce_in_order", (MATRIX,), ("... i -> ... | i: whole", "subtract", "<f8", None)),
+    ("reduce_in_order", (MATRIX, MATRIX > 0), ("... i, ... i -> ... | i: whole", "subtract", "<f8", np.float64(2))),
+    ("tile_totals", (MATRIX,), ("maximum", "<f8", (0, 0))),
+    ("tile_scan", (MATRIX, MATRIX, np.arange(len(MATRIX))), ("add", "<f8", (2, 0))),
     ("sort", (MATRIX,), (True, True)),
     ("argsort", (MATRIX,), (False, True)),
     ("searchsorted", (ROW, MATRIX), ("right",)),
@@ -310,7 +318,7 @@ def test_block_kernel_stays_on_its_device_b15(name, blocks, params):
 
 
 #: What the standard lacks, hence the strict device; a shrinking list.
-NOT_ON_STRICT = {"median", "quantile", "lstsq", "eig", "eigvals"}
+NOT_ON_STRICT = {"median", "quantile", "lstsq", "eig", "eigvals", "reduceat_in_order"}
 
 
 def test_block_kernels_that_are_not_on_strict_are_counted_b15():

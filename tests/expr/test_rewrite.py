@@ -137,6 +137,14 @@ EXAMPLES = {
         lambda a=a, b=b: ops.astype(ops.astype(node(numbers((3, 4), a)), b), a)
         for a, b in [("f4", "f8"), ("f2", "f4"), ("c8", "c16"), ("i2", "f4"), ("i4", "f8"), ("u1", "i2"), ("?", "i1")]
     ],
+    "reduce(permute(x, p), axes) -> reduce(x, axes . p), the others in order": [
+        lambda: ops.max(ops.transpose(node(X)), axis=0),
+        lambda: ops.sum(ops.transpose(node(numbers((3, 4), "i4"))), axis=1),
+        lambda: ops.sum(ops.transpose(node(np.arange(12.0).reshape(3, 4)))),
+        lambda: ops.argmin(ops.transpose(node(numbers((3, 4), "i4"))), axis=0),
+        lambda: ops.var(ops.permute_dims(node(np.arange(24.0).reshape(2, 3, 4)), (1, 0, 2)), axis=(0, 1), correction=1),
+        lambda: ops.any(ops.permute_dims(node(numbers((2, 3, 4), "?")), (1, 0, 2)), axis=1),
+    ],
     "contract(permute(x, p), y; labels) -> contract(x, y; labels . p)": [
         lambda: ops.matmul(ops.transpose(node(X)), node(X)),
         lambda: ops.matmul(node(X), ops.transpose(node(X))),

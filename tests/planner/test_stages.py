@@ -112,6 +112,26 @@ def test_a_stage_writes_at_most_one_base() -> None:
             assert graph.nodes[access.node].memo is not None or access.node in made
 
 
+def test_a_stage_has_the_cut_of_one_pin() -> None:
+    rows = elementwise.add(leaf((8, 4)), 1)
+    rows.pin = parse_sharding(("R", None), (8, 4), TEAM.mesh)
+    columns = elementwise.multiply(rows, 2)
+    columns.pin = parse_sharding((None, "R"), (8, 4), TEAM.mesh)
+    target = elementwise.subtract(columns, 3)
+    first, second = stages_of(target)
+    graph = graph_of(target)
+    assert names(first, graph) == ["add"]
+    assert names(second, graph) == ["multiply", "subtract"]
+
+
+def test_a_stage_that_writes_has_the_cut_of_its_base() -> None:
+    x = leaf((8, 4))
+    value = elementwise.add(read(x, slice(0, 2)), 1)
+    value.pin = parse_sharding((None, "R"), (2, 4), TEAM.mesh)
+    first, second = stages_of(bind_put(x, parse_index(slice(3, 5), (8, 4)).affine, value))
+    assert first.write is None and second.write is not None
+
+
 def test_a_value_of_another_dtype_is_cast_in_the_program() -> None:
     x = leaf((8,))
     lens = parse_index(slice(0, 4), (8,)).affine

@@ -1,0 +1,74 @@
+"""Kernels of Fourier transforms: of whole rows, and the factors between the parts of a cut one, made where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BLOCK", "CREATE"]
+
+Block = Any  # of any backend
+Namespace = Any
+
+
+def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
+    name, n, norm = params
+    if name not in _OF_REAL and xp.__name__ == "array_api_strict" and xp.isdtype(x.dtype, "real floating"):
+        x = xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)
+    return getattr(xp.fft, name)(x, n=n, axis=-1, norm=norm)
+
+
+#: The transforms of real numbers; the others are of complex ones, and only some libraries take real ones as such.
+_OF_REAL = ("rfft", "ihfft")
+
+
+def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:
+    xp = backend.xp
+    placed = {"device": backend.device} if backend.name == "strict" else {}
+    return xp.arange(start, stop, step, dtype=xp.int64, **placed)
+
+
+def _unit(xp: Namespace, turns: Block, n: int, sign: int) -> Block:
+    """``exp(sign * 2i * pi * turns / n)``; whole turns are taken off while numbers are exact."""
+    angle = xp.astype(turns % n, xp.float64) * (sign * 2.0 * math.pi / n)
+    return xp.astype(xp.cos(angle), xp.complex128) + xp.astype(xp.sin(angle), xp.complex128) * 1j
+
+
+def _twiddle(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime: Any) -> Block:
+    """``exp(sign * 2i * pi * row * column / n)``, n = rows * columns; runtime: sign.
+
+    A column is a multiple of a step plus a rest, so few angles are needed: the factors of both are multiplied.
+    """
+    xp = backend.xp
+    (top, bottom), (left, right) = box
+    n, width = shape[0] * shape[1], right - left
+    step = math.isqrt(max(width - 1, 0)) + 1
+    rows = xp.reshape(_indices(backend, top, bottom), (-1, 1))
+    coarse = _unit(xp, rows * xp.reshape(_indices(backend, left, right, step), (1, -1)), n, runtime)
+    fine = _unit(xp, rows * xp.reshape(_indices(backend, 0, step), (1, -1)), n, runtime)
+    made = xp.reshape(coarse[:, :, None] * fine[:, None, :], (bottom - top, -1)) if width else coarse
+    return xp.astype(made[:, :width], _named(xp, dtype))
+
+
+def _chirp(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime: Any) -> Block:
+    """``exp(sign * 1i * pi * j**2 / n)`` at j = position, or how far the end is; 0 from n on. runtime: (n, sign)."""
+    xp = backend.xp
+    ((low, high),) = box
+    n, sign = runtime
+    position = _indices(backend, low, high)
+    j = position if shape[0] == n else xp.minimum(position, shape[0] - position)
+    made = _unit(xp, j * j, 2 * n, sign)
+    return xp.astype(xp.where(j < n, made, xp.zeros_like(made)), _named(xp, dtype))
+
+
+def _named(xp: Namespace, dtype: Any) -> Any:
+    return getattr(xp, np.dtype(dtype).name)
+
+
+#: As `kernels.BLOCK`.
+BLOCK: dict[str, Callable[..., Block]] = {"fft": _fft}
+#: As `kernels.CREATE`.
+CREATE: dict[str, Callable[..., Block]] = {"fft_chirp": _chirp, "fft_twiddle": _twiddle}

@@ -1,0 +1,119 @@
+"""Kernels of linear algebra on whole matrices, which come in stacks of any shape.
+
+`BLOCK` is a part of `kernels.BLOCK`; steps of factorisations of matrices that are cut are in `panel_kernels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["BLOCK", "Block", "Namespace", "Params", "cholesky", "is_strict", "qr_r"]
+
+#: An array of any backend, and a namespace of functions on them: backends share no base class.
+Block: TypeAlias = Any
+Namespace: TypeAlias = Any
+Params: TypeAlias = tuple[Any, ...]
+
+
+def is_strict(xp: Namespace) -> bool:
+    """Whether `xp` has the standard's functions and nothing else."""
+    return getattr(xp, "__name__", "") == "array_api_strict"
+
+
+def _linalg(name: str, *keywords: str) -> Callable[..., Any]:
+    """A function of ``xp.linalg``; params become the named keywords."""
+
+    def kernel(xp: Namespace, *blocks: Block, params: Params) -> Any:
+        result = getattr(xp.linalg, name)(*blocks, **dict(zip(keywords, params)))
+        # numpy gives named tuples, and scalars where no axis is left
+        return tuple(map(xp.asarray, result)) if isinstance(result, tuple) else xp.asarray(result)
+
+    return kernel
+
+
+def _eig(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Block]:
+    values, vectors = xp.linalg.eig(x)
+    dtype = _complex_of(xp, x)
+    return xp.astype(values, dtype), xp.astype(vectors, dtype)
+
+
+def _eigvals(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.astype(xp.linalg.eigvals(x), _complex_of(xp, x))
+
+
+def _complex_of(xp: Namespace, x: Block) -> Any:
+    return xp.result_type(x.dtype, xp.complex64)
+
+
+def _svd(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
+    (full_matrices,) = params
+    return tuple(xp.linalg.svd(x, full_matrices=full_matrices))
+
+
+def qr_r(xp: Namespace, x: Block, *, params: Params) -> Block:
+    """The triangle of QR factors alone."""
+    return xp.linalg.qr(x)[1] if is_strict(xp) else xp.linalg.qr(x, mode="r")
+
+
+def cholesky(xp: Namespace, x: Block, *, params: Params) -> Block:
+    """The lower or, if ``params`` say so, the upper triangle; of the operand the same triangle is read."""
+    (upper,) = params
+    if xp is np or is_strict(xp):
+        return xp.linalg.cholesky(x, upper=upper)
+    if not upper:
+        return xp.linalg.cholesky(x)
+    # x = U^H U with U = L^H, of the triangle above the diagonal
+    return xp.conj(xp.swapaxes(xp.linalg.cholesky(xp.conj(xp.swapaxes(x, -1, -2))), -1, -2))
+
+
+def _eigh(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
+    if is_strict(xp):
+        return tuple(xp.linalg.eigh(_mirrored(xp, x, params[0])))
+    return tuple(xp.linalg.eigh(x, UPLO=params[0]))
+
+
+def _eigvalsh(xp: Namespace, x: Block, *, params: Params) -> Block:
+    if is_strict(xp):
+        return xp.linalg.eigvalsh(_mirrored(xp, x, params[0]))
+    return xp.linalg.eigvalsh(x, UPLO=params[0])
+
+
+def _mirrored(xp: Namespace, x: Block, triangle: str) -> Block:
+    """The standard leaves open which triangle is read: the matrix that both give."""
+    if triangle == "L":
+        return x
+    return xp.conj(xp.matrix_transpose(x))
+
+
+def _svdvals(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.linalg.svdvals(x) if hasattr(xp.linalg, "svdvals") else xp.linalg.svd(x, compute_uv=False)
+
+
+def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) -> tuple[Block, ...]:
+    x, residuals, rank, s = xp.linalg.lstsq(a, b, rcond=float(cutoff))
+    if residuals.shape[0] != b.shape[1]:  # numpy has none where the rank is too low
+        residuals = xp.full(b.shape[1], math.nan, dtype=s.dtype)
+    return x, residuals, xp.asarray(rank, dtype=np.intc), s
+
+
+#: By name of the operation; see `kernels.BLOCK`.
+BLOCK: dict[str, Callable[..., Any]] = {
+    "cholesky": cholesky,
+    "det": _linalg("det"),
+    "eig": _eig,
+    "eigh": _eigh,
+    "eigvals": _eigvals,
+    "eigvalsh": _eigvalsh,
+    "inv": _linalg("inv"),
+    "lstsq": _lstsq,
+    "qr": _linalg("qr", "mode"),
+    "qr_r": qr_r,
+    "slogdet": _linalg("slogdet"),
+    "solve": _linalg("solve"),
+    "svd": _svd,
+    "svdvals": _svdvals,
+}

@@ -1,0 +1,276 @@
+"""Kernels of sorting and of what is built on it: on tiles of a vector, each in order, and on runs of several tiles.
+
+The tiles of `distarray.ops.runs` are sorted where they lie (`sort_tiles`), single elements of them are looked at
+(`pick_tiles`), and slices of all of them are merged (`merge_tiles`). A stable sort of runs put end to end is a merge:
+equal elements stay in the order of the runs. nan come last, complex numbers are in lexicographic order, as in numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.errors import NotSupportedError
+
+__all__ = ["BLOCK", "argsort", "sort"]
+
+#: An array of any backend, and a namespace of functions on them: backends share no base class.
+Block: TypeAlias = Any
+Namespace: TypeAlias = Any
+Params: TypeAlias = tuple[Any, ...]
+
+
+def _is_strict(xp: Namespace) -> bool:
+    """Whether `xp` has the standard's functions and nothing else."""
+    return getattr(xp, "__name__", "") == "array_api_strict"
+
+
+def _stability(xp: Namespace, stable: bool) -> dict[str, Any]:
+    return {"stable": stable} if xp is np else {"kind": "stable"}  # CuPy has the old keyword, and this value only
+
+
+def _keys(xp: Namespace, x: Block) -> tuple[Block, ...]:
+    """Real numbers that order the elements as numpy does, the one that decides first last.
+
+    The standard orders real numbers only. Truth values are 0 and 1; of complex numbers those without nan come first,
+    then those whose real part is a number.
+    """
+    if xp.isdtype(x.dtype, "bool"):
+        return (xp.astype(x, xp.uint8),)
+    if not xp.isdtype(x.dtype, "complex floating"):
+        return (x,)
+    real, imag = xp.real(x), xp.imag(x)
+    return imag, real, 2 * xp.astype(xp.isnan(real), xp.uint8) + xp.astype(xp.isnan(imag), xp.uint8)
+
+
+def sort(xp: Namespace, x: Block, *, params: Params) -> Block:
+    """The last axis in order; params: (descending, stable)."""
+    descending, stable = params
+    if _is_strict(xp):
+        if xp.isdtype(x.dtype, "complex floating"):
+            return xp.take_along_axis(x, argsort(xp, x, params=params), axis=-1)
+        return xp.astype(xp.sort(_keys(xp, x)[0], axis=-1, descending=descending, stable=stable), x.dtype)
+    if not descending:
+        return xp.sort(x, axis=-1, **_stability(xp, stable))
+    # of the mirrored row and mirrored back, so that equal elements (zeros of either sign) keep their order
+    return xp.sort(x[..., ::-1], axis=-1, **_stability(xp, stable))[..., ::-1]
+
+
+def argsort(xp: Namespace, x: Block, *, params: Params) -> Block:
+    """The indices that put the last axis in order; params: (descending, stable)."""
+    descending, stable = params
+    if _is_strict(xp):
+        first, *others = _keys(xp, x)
+        order = xp.argsort(first, axis=-1, descending=descending, stable=stable)
+        for key in others:
+            found = xp.take_along_axis(key, order, axis=-1)
+            order = xp.take_along_axis(order, xp.argsort(found, axis=-1, descending=descending, stable=True), axis=-1)
+        return order
+    if not descending:
+        return xp.argsort(x, axis=-1, **_stability(xp, stable))
+    return (x.shape[-1] - 1 - xp.argsort(x[..., ::-1], axis=-1, **_stability(xp, stable)))[..., ::-1]
+
+
+def _sort_tiles(xp: Namespace, x: Block, params: Params) -> Any:
+    """A tile in order, and where in the vector each element stood if asked for.
+
+    params: (with_order, descending, stable, where the tile begins).
+    """
+    with_order, descending, stable, (start,) = params
+    if not with_order:
+        return sort(xp, x, params=(descending, stable))
+    order = argsort(xp, x, params=(descending, stable))
+    return xp.take(x, order, axis=0), order + start
+
+
+def _merge_tiles(xp: Namespace, *runs: Block, params: Params) -> Any:
+    """Runs merged; params: (what is wanted: ``keys``, ``order`` or ``both``, descending, offset).
+
+    Beside keys alone the second half of `runs` says where their elements stood.
+    """
+    wanted, descending, _ = params
+    if wanted == "keys":
+        return _merged(xp, runs, descending)
+    half = len(runs) // 2
+    keys, stood = xp.concat(runs[:half]), xp.concat(runs[half:])
+    order = argsort(xp, keys, params=(descending, True))
+    stood = xp.take(stood, order, axis=0)
+    return stood if wanted == "order" else (xp.take(keys, order, axis=0), stood)
+
+
+def _merged(xp: Namespace, runs: tuple[Block, ...], descending: bool) -> Block:
+    keys = xp.concat(runs)
+    if xp is not np or descending:
+        return sort(xp, keys, params=(descending, True))
+    keys.sort(kind="stable")  # its own copy: nobody else has it
+    return keys
+
+
+def _pick_tiles(xp: Namespace, x: Block, positions: Block, params: Params) -> Block:
+    """Elements at positions in the tile."""
+    return xp.take(x, positions, axis=0)
+
+
+def _search_tiles(xp: Namespace, row: Block, sought: Block, params: Params) -> Block:
+    """How many elements of a tile, which is in order, stand before each of `sought`; params: (side, offset)."""
+    found = xp.searchsorted(row, sought, side=params[0])
+    return xp.reshape(xp.astype(found, xp.int64), (1, -1))
+
+
+def _is_nan(xp: Namespace, x: Block) -> Block | None:
+    """Where nan (or not-a-time) is; None where there is none of the kind."""
+    if _is_strict(xp):
+        return xp.isnan(x) if xp.isdtype(x.dtype, ("real floating", "complex floating")) else None
+    return xp.isnan(x) if x.dtype.kind in "fcmM" else None
+
+
+def _first_tiles(xp: Namespace, keys: Block, before: Block, params: Params) -> Block:
+    """Which elements (or rows) of a sorted tile differ from the one before; params: (nan are equal, offset).
+
+    `before` are the elements one place earlier: one less than `keys` where the vector begins.
+    """
+    head = keys.shape[0] - before.shape[0]
+    rest = keys[head:]
+    differs = rest != before
+    if params[0]:
+        one, other = _is_nan(xp, rest), _is_nan(xp, before)
+        if one is not None:
+            differs = differs & ~(one & other)
+    if differs.ndim > 1:
+        keys, differs = keys[:, 0], xp.any(differs, axis=1)
+    return xp.concat([xp.ones_like(keys[:head], dtype=differs.dtype), differs])
+
+
+def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) -> Block:
+    """How often each number stands, or the sum of its weights, as one row; params: (how many numbers, offset)."""
+    n = params[0]
+    x = xp.astype(x, xp.int64)
+    if not _is_strict(xp):
+        return xp.bincount(x, *weights, minlength=n)[None, :]
+    if weights:
+        raise NotSupportedError("weighted counts are not on strict: the standard has no bincount")
+    places = xp.searchsorted(xp.sort(x), xp.arange(n + 1, device=x.device))
+    return (places[1:] - places[:-1])[None, :]
+
+
+def _compress_tiles(xp: Namespace, mask: Block, *blocks: Block, params: Params) -> Any:
+    """The elements of each block where the mask is true."""
+    found = tuple([block[mask] for block in blocks])
+    return found[0] if len(found) == 1 else found
+
+
+def _rank_tiles(xp: Namespace, mask: Block, before: Block, params: Params) -> Block:
+    """How many elements of the mask are true up to each position, less one; `before`: in the tiles before."""
+    return xp.cumulative_sum(xp.astype(mask, xp.int64)) + (before - 1)
+
+
+def _top_tiles(xp: Namespace, x: Block, params: Params) -> Any:
+    """The first elements of a tile in stable order and where they stood; params: (how many, descending, offset)."""
+    k, descending, (start,) = params
+    k = min(k, x.shape[0])
+    if xp is np and 4 * k < x.shape[0] and x.dtype.kind != "c":
+        candidates = _candidates(x, k, descending)
+        order = candidates[argsort(xp, x[candidates], params=(descending, True))]
+    else:
+        order = argsort(xp, x, params=(descending, True))[:k]
+    return xp.take(x, order, axis=0), order + start
+
+
+def _candidates(x: np.ndarray[Any, Any], k: int, descending: bool) -> np.ndarray[Any, Any]:
+    """Positions, ascending, of the `k` elements that a stable sort puts first: no full sort."""
+    n = x.shape[0]
+    none = np.zeros(n, bool)
+    nan = _is_nan(np, x)
+    nan = none if nan is None else nan
+    if not k:
+        return np.flatnonzero(none)
+    kth = np.partition(x, n - k)[n - k] if descending else np.partition(x, k - 1)[k - 1]
+    if kth != kth:
+        sure, level = (none, nan) if descending else (~nan, nan)
+    else:
+        sure, level = ((x > kth) | nan if descending else x < kth), x == kth
+    first = np.flatnonzero(sure)
+    return np.sort(np.concatenate([first, np.flatnonzero(level)[: k - first.size]]))
+
+
+def _count_tiles(xp: Namespace, x: Block, pivots: Block, params: Params) -> Block:
+    """How many elements are below each pivot, how many up to each, and how many are no nan."""
+    limits = [pivots[i] for i in range(pivots.shape[0])]
+    masks = [x < p for p in limits] + [x <= p for p in limits] + [x == x]
+    # asarray: before numpy 2.3 a count is a Python integer
+    return xp.stack([xp.astype(xp.asarray(xp.count_nonzero(mask)), xp.int64) for mask in masks])[None, :]
+
+
+def _between_tiles(xp: Namespace, x: Block, limits: Block, params: Params) -> Block:
+    """The elements strictly between limits, of which there may be one only: (whether lower, whether upper, offset)."""
+    has_lower, has_upper, _ = params
+    inside = x > limits[0] if has_lower else x == x
+    if has_upper:
+        inside = inside & (x < limits[-1])
+    return x[inside]
+
+
+def _partition(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.partition(x, params[0], axis=-1)
+
+
+def _argpartition(xp: Namespace, x: Block, *, params: Params) -> Block:
+    return xp.argpartition(x, params[0], axis=-1)
+
+
+def _searchsorted(xp: Namespace, row: Block, sought: Block, *, params: Params) -> Block:
+    return xp.asarray(xp.searchsorted(row, sought, side=params[0]))
+
+
+def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, params: Params) -> Block:
+    return xp.asarray(xp.searchsorted(xp.take(row, order, axis=0), sought, side=params[0]))
+
+
+def _of_rows(name: str) -> Callable[..., Block]:
+    """A function of ``xp`` along the last axis."""
+
+    def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
+        return xp.asarray(getattr(xp, name)(x, axis=-1))
+
+    return kernel
+
+
+def _quantiles(name: str) -> Callable[..., Block]:
+    """A function of ``xp``; params: (method, whether the one quantile is a Python number)."""
+
+    def kernel(xp: Namespace, x: Block, q: Block, *, params: Params) -> Block:
+        method, is_weak = params
+        function = getattr(xp, name)
+        if is_weak:
+            return xp.asarray(function(x, q[0].item(), axis=-1, method=method))[..., None]
+        return xp.moveaxis(function(x, q, axis=-1, method=method), 0, -1)
+
+    return kernel
+
+
+#: As `kernels.BLOCK`: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks.
+BLOCK: dict[str, Callable[..., Any]] = {
+    "argpartition": _argpartition,
+    "argsort": argsort,
+    "between_tiles": _between_tiles,
+    "bincount_tiles": _bincount_tiles,
+    "compress_tiles": _compress_tiles,
+    "count_tiles": _count_tiles,
+    "first_tiles": _first_tiles,
+    "median": _of_rows("median"),
+    "merge_tiles": _merge_tiles,
+    "nanmedian": _of_rows("nanmedian"),
+    "nanquantile": _quantiles("nanquantile"),
+    "partition": _partition,
+    "pick_tiles": _pick_tiles,
+    "quantile": _quantiles("quantile"),
+    "rank_tiles": _rank_tiles,
+    "search_tiles": _search_tiles,
+    "searchsorted": _searchsorted,
+    "searchsorted_by": _searchsorted_by,
+    "sort": sort,
+    "sort_tiles": _sort_tiles,
+    "top_tiles": _top_tiles,
+}

@@ -1,0 +1,243 @@
+"""Ufuncs of two operands along an axis: folds, scans and segments of whole blocks and of tiles.
+
+Written with a function of two arrays alone, so that namespaces whose functions have no methods (``reduce``,
+``accumulate``) do the same; numpy's blocks go through numpy's own methods. `combine` and `halved` serve `monoids` too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.errors import NotSupportedError
+
+__all__ = ["BLOCK", "combine", "halved"]
+
+#: An array of any backend, and a namespace of functions on them: backends share no base class.
+Block: TypeAlias = Any
+Namespace: TypeAlias = Any
+
+DType: TypeAlias = "np.dtype[Any]"
+Params: TypeAlias = tuple[Any, ...]
+
+
+def combine(xp: Namespace, name: str) -> Callable[[Block, Block], Block]:
+    """The function of two arrays that numpy calls `name`.
+
+    Raises
+    ------
+    NotSupportedError
+        If the namespace has none of that name.
+    """
+    found = getattr(xp, name, None)
+    if found is None:
+        device = "strict" if xp.__name__ == "array_api_strict" else xp.__name__
+        raise NotSupportedError(f"not on {device}: it has no function {name}")
+    return found  # type: ignore[no-any-return]
+
+
+def halved(xp: Namespace, name: str, x: Block, axis: int) -> Block:
+    """`x` folded along an axis with elements, which stays with extent 1: neighbours, then neighbours of those."""
+    function = combine(xp, name)
+    lead = (slice(None),) * axis
+    while (n := x.shape[axis]) > 1:
+        pairs = function(x[(*lead, slice(0, n - 1, 2), ...)], x[(*lead, slice(1, n, 2), ...)])
+        if n % 2:
+            pairs = xp.concat([pairs, x[(*lead, slice(n - 1, n), ...)]], axis=axis)
+        x = pairs
+    return x
+
+
+def _loop_dtype(dtype: DType) -> DType | None:
+    """What chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
+    return None if dtype.kind in "mM" else dtype
+
+
+def _astype(xp: Namespace, x: Block, dtype: DType) -> Block:
+    wanted = getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
+    return x if x.dtype == wanted else xp.astype(x, wanted)
+
+
+def _fold(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
+    """An associative function along an axis that has elements and keeps the extent 1."""
+    if xp is np:
+        return np.asarray(getattr(np, name).reduce(x, axis=axis, dtype=_loop_dtype(dtype), keepdims=True))
+    return halved(xp, name, _astype(xp, x, dtype), axis)
+
+
+def _scan(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
+    """An associative function's partial results along an axis."""
+    if xp is np:
+        return getattr(np, name).accumulate(x, axis=axis, dtype=_loop_dtype(dtype))
+    x = _astype(xp, x, dtype)
+    if x.shape[axis] < 2:
+        return xp.asarray(x, copy=True)
+    if name in ("add", "multiply"):
+        # The standard's own, and CuPy's.
+        of = {"add": ("cumulative_sum", "cumsum"), "multiply": ("cumulative_prod", "cumprod")}[name]
+        return getattr(xp, of[0] if hasattr(xp, of[0]) else of[1])(x, axis=axis, dtype=x.dtype)
+    # Hillis and Steele, "Data parallel algorithms" (1986): after step k each element holds 2**k elements.
+    function, lead, step = combine(xp, name), (slice(None),) * axis, 1
+    while step < x.shape[axis]:
+        joined = function(x[(*lead, slice(None, -step), ...)], x[(*lead, slice(step, None), ...)])
+        x = xp.concat([x[(*lead, slice(None, step), ...)], joined], axis=axis)
+        step *= 2
+    return x
+
+
+# ---------------------------------------------------------------------------------------------------- whole blocks
+
+
+def _accumulate(xp: Namespace, x: Block, *, params: Params) -> Block:
+    """``ufunc.accumulate`` along the last axis; params are (ufunc, dtype of the result)."""
+    return _scan(xp, params[0], x, x.ndim - 1, np.dtype(params[1]))
+
+
+def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:
+    """The same of a function that is not associative: from the first element to the last."""
+    name, dtype = params[0], np.dtype(params[1])
+    if xp is np:
+        return _scan(xp, name, x, x.ndim - 1, dtype)
+    function, x = combine(xp, name), _astype(xp, x, dtype)
+    parts = [x[..., :1]] if x.shape[-1] else []
+    for i in range(1, x.shape[-1]):
+        parts.append(function(parts[-1], x[..., i : i + 1]))
+    return xp.concat(parts, axis=-1) if parts else x
+
+
+def _positions(xp: Namespace, index: Block) -> Any:
+    """Positions as integers of Python: a few, which a device is waited for.
+
+    Raises
+    ------
+    NotSupportedError
+        If the namespace is the strict one, whose devices do not give up their elements.
+    """
+    if xp.__name__ == "array_api_strict":
+        raise NotSupportedError("reduceat is not on strict: its positions are read in the kernel")
+    return index.tolist()
+
+
+def _as_rows(x: Block) -> Block:
+    """A block with its last axis first and the others joined to one of at least two elements.
+
+    Along a contiguous axis numpy's vector kernels (``arctan2``, ``power``) forget the running result: numpy 2.4 gives
+    ``power.reduce([x, y, z]) != (x**y)**z``. Row by row they are right.
+    """
+    rows = np.moveaxis(x, -1, 0).reshape(x.shape[-1], math.prod(x.shape[:-1]))
+    return np.ascontiguousarray(rows if rows.shape[1] != 1 else np.repeat(rows, 2, axis=1))
+
+
+def _reduce_in_order(xp: Namespace, x: Block, *mask: Block, params: Params) -> Block:
+    """A function that is not associative, from the first element of the last axis to the last one.
+
+    Params are (rule, ufunc, dtype of the result, initial value or None); a mask says which elements count, and comes
+    with an initial value.
+    """
+    _, name, dtype, initial = params
+    loop = np.dtype(dtype)
+    if xp is np:
+        options: dict[str, Any] = {} if initial is None else {"initial": initial}
+        if mask:
+            options["where"] = _as_rows(mask[0])
+        total = getattr(np, name).reduce(_as_rows(x), axis=0, dtype=_loop_dtype(loop), **options)
+        width = math.prod(x.shape[:-1])
+        return total[:width].reshape(x.shape[:-1])
+    function, x = combine(xp, name), _astype(xp, x, loop)
+    total = x[..., 0] if initial is None else xp.full_like(xp.sum(x, axis=-1, dtype=x.dtype), initial.item())
+    for i in range(1 if initial is None else 0, x.shape[-1]):
+        joined = function(total, x[..., i])
+        total = xp.where(mask[0][..., i], joined, total) if mask else joined
+    return total
+
+
+def _reduceat_in_order(xp: Namespace, x: Block, starts: Block, *, params: Params) -> Block:
+    """``ufunc.reduceat`` along the last axis."""
+    name, loop = params[0], np.dtype(params[1])
+    if xp is np:
+        rows, width, ufunc = _as_rows(x), math.prod(x.shape[:-1]), getattr(np, name)
+        folded = np.empty((width, len(starts)), loop)
+        stops = np.append(starts[1:], x.shape[-1])
+        for i, (start, stop) in enumerate(zip(starts, np.maximum(stops, starts + 1))):
+            folded[:, i] = ufunc.reduce(rows[start:stop], axis=0, dtype=_loop_dtype(loop))[:width]
+        return folded.reshape(*x.shape[:-1], len(starts))
+    function, x = combine(xp, name), _astype(xp, x, loop)
+    at = _positions(xp, starts)
+    made = []
+    for start, stop in zip(at, [*at[1:], x.shape[-1]]):
+        total = x[..., start : start + 1]
+        for i in range(start + 1, stop):
+            total = function(total, x[..., i : i + 1])
+        made.append(total)
+    return xp.concat(made, axis=-1) if made else x[..., :0]
+
+
+# ----------------------------------------------------------------------------------------------------------- tiles
+
+
+def _tile_totals(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Block]:
+    """A tile of axis 0 folded to one row, and where it begins; -1 and any row if it has no elements.
+
+    Params are (ufunc, dtype, offset of the tile).
+    """
+    name, dtype, offset = params
+    loop = np.dtype(dtype)
+    at = -1 if not x.shape[0] else offset[0]
+    if at < 0:
+        row = xp.zeros((1, *x.shape[1:]), dtype=_astype(xp, x, loop).dtype, **_placed(xp, x))
+    else:
+        row = _fold(xp, name, x, 0, loop)
+    return row, xp.full((1,), at, dtype=xp.int64, **_placed(xp, x))
+
+
+def _placed(xp: Namespace, like: Block) -> dict[str, Any]:
+    """Where a new array goes: numpy and cupy have one place at a time."""
+    return {"device": like.device} if xp.__name__ == "array_api_strict" else {}
+
+
+def _tile_scan(xp: Namespace, x: Block, totals: Block, starts: Block, *, params: Params) -> Block:
+    """The partial results of a tile of axis 0, which go on from the totals of the tiles before it."""
+    name, dtype, offset = params
+    loop = np.dtype(dtype)
+    (before,) = xp.nonzero((starts >= 0) & (starts < offset[0]))
+    if not before.shape[0] or not x.shape[0]:
+        return _scan(xp, name, x, 0, loop)
+    carry = _fold(xp, name, xp.take(totals, before, axis=0), 0, loop)
+    if xp is not np:
+        return combine(xp, name)(carry, _scan(xp, name, x, 0, loop))
+    # One pass: the first row takes the carry along.
+    x = x.astype(loop)
+    getattr(np, name)(carry[0], x[0], out=x[0, ...])
+    return _scan(xp, name, x, 0, loop)
+
+
+def _tile_segments(xp: Namespace, x: Block, bounds: Block, *, params: Params) -> Block:
+    """Ranges of a tile of axis 0, each folded to one row; `bounds` has a row (start, stop) for each, not empty."""
+    name, dtype = params[:2]
+    loop = np.dtype(dtype)
+    if not bounds.shape[0]:
+        return _astype(xp, x[:0, ...], loop)
+    if xp is not np:
+        return xp.concat([_fold(xp, name, x[a:b, ...], 0, loop) for a, b in _positions(xp, bounds)], axis=0)
+    ufunc, starts, stops = getattr(np, name), bounds[:, 0], bounds[:, 1]
+    if stops[-1] == x.shape[0] and np.array_equal(stops[:-1], starts[1:]):
+        return ufunc.reduceat(x, starts, axis=0, dtype=_loop_dtype(loop))
+    if stops.max() == x.shape[0]:
+        # reduceat has no index for the end, but after the last range
+        x = np.concatenate([x, x[:1]])
+    return ufunc.reduceat(x, bounds.reshape(-1), axis=0, dtype=_loop_dtype(loop))[::2]
+
+
+#: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks for an operation with several results.
+BLOCK: dict[str, Callable[..., Any]] = {
+    "accumulate": _accumulate,
+    "accumulate_in_order": _accumulate_in_order,
+    "reduce_in_order": _reduce_in_order,
+    "reduceat_in_order": _reduceat_in_order,
+    "tile_scan": _tile_scan,
+    "tile_segments": _tile_segments,
+    "tile_totals": _tile_totals,
+}
