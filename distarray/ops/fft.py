@@ -1,41 +1,29 @@
-"""Fourier transforms: whole along the transformed axis, parallel over the others.
+"""Fourier transforms over any axes, cut or not.
 
 A transform over several axes is one after the other, so an array that is cut along each of them in turn is resharded
-between the steps; the planner says how. Kernels are those of the block's namespace; dtypes are asked of numpy.
+between the steps; the planner says how. Along one axis `fft_lengths` decides what is transformed whole. Kernels are
+those of the block's namespace; dtypes are asked of numpy.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind, normalize_axes, normalize_axis
+from distarray.expr.bind import normalize_axes, normalize_axis
 from distarray.expr.expr import Expr
-from distarray.expr.op import declare
 from distarray.ops.families import Array, one_array
+from distarray.ops.fft_lengths import result_dtype, transform
 from distarray.ops.manipulation import moveaxis, roll
-from distarray.types import AxesLike, DType
+from distarray.types import AxesLike
 
 __all__ = [
     "fft", "fft2", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2",
     "irfftn", "rfft", "rfft2", "rfftn",
 ]  # fmt: skip
 
-#: params: (name of the function, n, norm)
-FFT = declare("fft", "block", rule="... i -> ... j | i: whole, j: whole")
-
 _NORMS = ("backward", "ortho", "forward")
-
-
-@lru_cache(maxsize=256)
-def _result_dtype(name: str, dtype: DType) -> DType:
-    """What numpy's function gives; its TypeError where it gives nothing."""
-    return as_dtype(getattr(np.fft, name)(np.ones(2, dtype)).dtype)
 
 
 def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> Array:
@@ -50,11 +38,9 @@ def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> A
     n = operator.index(n)
     if n < 1:
         raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
-    dtype = _result_dtype(name, node.dtype)
+    result_dtype(name, node.dtype)  # numpy's TypeError
     moved: Expr = moveaxis(node, axis, -1)
-    length = n // 2 + 1 if name in ("rfft", "ihfft") else n
-    made = bind(FFT, (moved,), (*moved.shape[:-1], length), dtype, (name, n, norm))
-    return box(moveaxis(made, -1, axis))
+    return box(moveaxis(transform(name, moved, n, norm), -1, axis))
 
 
 def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:

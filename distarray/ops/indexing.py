@@ -17,7 +17,6 @@ from distarray.expr.bind import (
     bind,
     bind_create,
     bind_get,
-    bind_map,
     bind_put,
     bind_reshape,
     broadcast_shapes,
@@ -26,14 +25,15 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.expr import ITEM, Environment, Expr
-from distarray.expr.indexing import Advanced, Basic, check_indices
-from distarray.expr.op import CATALOGUE, Op, declare
+from distarray.expr.indexing import Advanced, Basic, check_indices, parse_index
+from distarray.expr.op import declare
+from distarray.ops import elementwise
 from distarray.ops.creation import FULL, fill_value_of
 from distarray.ops.elementwise import add, astype, less, where
 from distarray.ops.families import Array, one_array
-from distarray.types import Shape
+from distarray.types import HostArray, Shape
 
-__all__ = ["Mode", "get_item", "is_position", "put_item", "put_mask", "take", "take_along_axis"]
+__all__ = ["Casting", "Mode", "fold_rows", "get_item", "is_position", "put_item", "put_mask", "take", "take_along_axis"]
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
 #: How many elements of each part of a mask are true.
@@ -45,18 +45,11 @@ TAKE = declare("take", "take", may_raise=True)
 TAKE_PUT = declare("take_put", "take_put", may_raise=True)
 TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... j | i: whole", may_raise=True)
 
-#: What a written value does to what stands there. Of repeated indices all add, and the last one is set.
-Mode: TypeAlias = Literal["set", "add", "subtract", "multiply", "divide", "power", "min", "max"]
-
-_UFUNC = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "power": np.power,
-    "min": np.minimum,
-    "max": np.maximum,
-}
+#: What a written value does to what stands there: ``set``, or numpy's name of a function of what stands there, and of
+#: the value if it has two operands. Of repeated indices all count, and the last one is set.
+Mode: TypeAlias = str
+#: numpy's rules of casting.
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 def is_position(array: Any) -> TypeGuard[Expr]:
@@ -112,7 +105,9 @@ def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
     return found
 
 
-def put_item(node: Expr, parsed: Basic | Advanced, value: Array, mode: Mode = "set") -> Expr:
+def put_item(
+    node: Expr, parsed: Basic | Advanced, value: Array, mode: Mode = "set", casting: Casting = "same_kind"
+) -> Expr:
     """A new version of `node` with `value` written at a parsed index whose masks have been replaced by positions.
 
     Parameters
@@ -121,23 +116,26 @@ def put_item(node: Expr, parsed: Basic | Advanced, value: Array, mode: Mode = "s
         Array, scalar or host data; broadcasts to the shape that reading would have, and is cast as numpy casts.
     mode
         What is done with it; see `Mode`.
+    casting
+        How the result of an update may be cast back.
 
     Raises
     ------
     ValueError
         If the value does not broadcast; numpy's text.
     TypeError
-        If an update gives a dtype that does not fit into `node`'s, as in numpy's in-place operators.
+        If an update gives a dtype that does not cast back to `node`'s, as in numpy's in-place operators.
     """
     shape = parsed.shape
     assert shape is not None
-    written = _value(node, value, shape, mode)
+    written = _value(node, value, shape, mode, casting)
     if isinstance(parsed, Basic):
         if 0 in shape:
             return node
         if mode != "set":
-            current = bind_get(node, parsed.affine)
-            written = astype(bind_map(_map_of(mode), (current, written)), node.dtype, copy=False)
+            function: Any = getattr(elementwise, mode)
+            operands = (bind_get(node, parsed.affine), written)[: getattr(np, mode).nin]
+            written = astype(function(*operands), node.dtype, copy=False)
         return bind_put(node, parsed.affine, written)
     view, axes, arrays, n_index = _parts(node, parsed)
     if 0 in shape:
@@ -148,25 +146,23 @@ def put_item(node: Expr, parsed: Basic | Advanced, value: Array, mode: Mode = "s
     return new if view is node else bind_put(node, parsed.affine, new)
 
 
-def _map_of(mode: Mode) -> Op:
-    return CATALOGUE[{"min": "minimum", "max": "maximum", "power": "pow"}.get(mode, mode)]
-
-
-def _updated(old: np.dtype[Any], value: np.dtype[Any], mode: Mode) -> np.dtype[Any]:
-    dtype = _UFUNC[mode](np.ones((0,), old), np.ones((0,), value)).dtype
-    if not np.can_cast(dtype, old, "same_kind"):
-        name = _UFUNC[mode].__name__
-        raise TypeError(f"Cannot cast ufunc '{name}' output from {dtype!r} to {old!r} with casting rule 'same_kind'")
+def _updated(old: np.dtype[Any], value: Any, mode: Mode, casting: Casting) -> np.dtype[Any]:
+    """The dtype of an update of `old` by a dtype or a Python number; numpy's error if it does not cast back."""
+    ufunc = getattr(np, mode)
+    operands = (np.ones((0,), old), np.ones((0,), value) if isinstance(value, np.dtype) else value)
+    dtype: np.dtype[Any] = ufunc(*operands[: ufunc.nin]).dtype
+    if not np.can_cast(dtype, old, casting):
+        raise TypeError(f"Cannot cast ufunc '{mode}' output from {dtype!r} to {old!r} with casting rule {casting!r}")
     return dtype
 
 
-def _value(node: Expr, value: Array, shape: Shape, mode: Mode) -> Expr:
+def _value(node: Expr, value: Array, shape: Shape, mode: Mode, casting: Casting = "same_kind") -> Expr:
     """A written value as a node that broadcasts to `shape`; of `node`'s dtype, unless an update promotes it."""
     (held,) = unbox("setitem", (value,), node.env).nodes
     if type(held) is not Expr:
         # a Python scalar takes the array's dtype, and must fit
         weak: Any = held  # what type a scalar has, numpy decides
-        scalar = fill_value_of(held, node.dtype if mode == "set" else _UFUNC[mode](np.ones(0, node.dtype), weak).dtype)
+        scalar = fill_value_of(held, node.dtype if mode == "set" else _updated(node.dtype, weak, mode, casting))
         held = bind_create(FULL, (), scalar.dtype, node.env, (), scalar)
     own = held.shape
     while len(own) > len(shape) and own[0] == 1:
@@ -181,8 +177,15 @@ def _value(node: Expr, value: Array, shape: Shape, mode: Mode) -> Expr:
         cast = astype(held, node.dtype, copy=False)
         assert type(cast) is Expr
         return cast
-    _updated(node.dtype, held.dtype, mode)
+    _updated(node.dtype, held.dtype, mode, casting)
     return held
+
+
+def fold_rows(name: str, rows: Expr, at: HostArray, values: Expr) -> Expr:
+    """A new version of `rows`, each row of `values` joined with the row at its position by numpy's function `name`."""
+    parsed = parse_index(at, rows.shape)
+    assert isinstance(parsed, Advanced)
+    return put_item(rows, parsed, values, name)
 
 
 def put_mask(node: Expr, mask: Array, value: Array) -> Expr:

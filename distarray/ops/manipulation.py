@@ -48,6 +48,7 @@ __all__ = [
     "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "column_stack", "concatenate", "delete_slice",
     "diag", "diagflat", "diagonal", "dsplit", "dstack", "ediff1d", "extended", "fliplr", "flipud", "hsplit", "hstack",
     "pad", "parse_shape", "ravel", "resolve_shape", "rollaxis", "rot90", "split", "swapaxes", "transpose", "vsplit",
+    "row_stack",
     "vstack",
 ]  # fmt: skip
 
@@ -463,6 +464,9 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
     """Rows on top of each other."""
     return concat([atleast_2d(x) for x in _as_arrays("vstack", tup)], axis=0, dtype=dtype, casting=casting)
+
+
+row_stack = vstack
 
 
 def hstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:

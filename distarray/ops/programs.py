@@ -7,7 +7,7 @@ array layer says how they run (`array.driven`); tests run them with numpy; nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from distarray import config
@@ -15,7 +15,7 @@ from distarray.expr.expr import Expr
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = ["Ask", "Program", "row_cut", "run"]
+__all__ = ["Ask", "Program", "row_cut", "run", "together", "vector_cut"]
 
 
 class Ask(NamedTuple):
@@ -27,6 +27,7 @@ class Ask(NamedTuple):
         Nodes whose values it receives, small ones.
     kept
         Nodes to be computed with them, which stay where they lie until the program is over.
+        Without values: what fails in computing them is raised, on a cluster too.
     """
 
     values: tuple[Expr, ...]
@@ -47,10 +48,43 @@ def run(name: str, program: Program) -> Any:
     Raises
     ------
     ValueError
-        If it asks for anything and the option ``data-dependent`` says ``raise``.
+        If it asks for values and the option ``data-dependent`` says ``raise``.
     """
     assert driver is not None, f"{name}: no array layer is there to compute what the program asks for"
     return driver(name, program)
+
+
+def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...], list[Any]]:
+    """A program that runs others side by side and returns what they return: they ask at the same time, hence once."""
+    results: list[Any] = [None] * len(programs)
+    waiting: dict[int, Ask] = {}
+
+    def go_on(k: int, answers: tuple[HostArray, ...] | None) -> None:
+        try:
+            waiting[k] = programs[k].send(answers)  # type: ignore[arg-type]  # None starts it
+        except StopIteration as stop:
+            waiting.pop(k, None)
+            results[k] = stop.value
+
+    for k in range(len(programs)):
+        go_on(k, None)
+    while waiting:
+        asks = list(waiting.items())
+        values = tuple([v for _, ask in asks for v in ask.values])
+        answers = yield Ask(values, tuple([node for _, ask in asks for node in ask.kept]))
+        start = 0
+        for k, ask in asks:
+            stop = start + len(ask.values)
+            go_on(k, answers[start:stop])
+            start = stop
+    return results
+
+
+def _lying(node: Expr) -> Sharding | None:
+    """How an array lies or is to lie; None if that is still open."""
+    memo = node.memo
+    # host data lie in this process until their cut, if they have one, is made
+    return node.pin if memo is None or (memo.on_client and node.pin is not None) else memo.sharding
 
 
 def row_cut(node: Expr) -> Sharding | None:
@@ -59,7 +93,7 @@ def row_cut(node: Expr) -> Sharding | None:
     As it lies, where only axis 0 of it is cut; else evenly over all places of its team. An array up to ``block-bytes``
     is one tile, unless it lies in several.
     """
-    known = node.memo.sharding if node.memo is not None else node.pin
+    known = _lying(node)
     if known is not None and known.n_tiles > 1 and known.parts[0] == known.n_tiles:
         return known.with_layout("C")
     if node.env.team is None or not node.ndim:
@@ -68,4 +102,20 @@ def row_cut(node: Expr) -> Sharding | None:
         return None
     mesh = node.env.team.mesh
     cut = Sharding(mesh, (tuple(reversed(mesh.names)), *[()] * (node.ndim - 1)))
+    return cut if cut.n_tiles > 1 else None
+
+
+def vector_cut(node: Expr, axis: int = 0) -> Sharding | None:
+    """How the vectors of an array along `axis` are cut for work on their tiles; None where each is one tile.
+
+    As the array lies, where only that axis of it is cut; else evenly over all places of its team. An array up to
+    ``block-bytes`` is not cut, unless it lies so.
+    """
+    known = _lying(node)
+    if known is not None and known.parts[axis] > 1 and known.parts[axis] == known.n_tiles:
+        return Sharding(known.mesh, (known.axes[axis],), (), (known.bounds[axis],))
+    if node.env.team is None or node.nbytes <= config.get("block-bytes"):
+        return None
+    mesh = node.env.team.mesh
+    cut = Sharding(mesh, (tuple(reversed(mesh.names)),))
     return cut if cut.n_tiles > 1 else None

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind, bind_reduce, bind_reshape, normalize_axes, normalize_axis, unbox
-from distarray.expr.expr import Expr
+from distarray.expr.bind import bind_reduce, bind_reshape, normalize_axes, normalize_axis, unbox
+from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.ops.elementwise import (
     abs,
@@ -38,6 +38,8 @@ from distarray.ops.elementwise import (
 )
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array
+from distarray.ops.sliding import SLIDING, over_windows
+from distarray.ops.ufunc_methods import accumulate
 from distarray.types import AxesLike, DType, DTypeLike
 
 __all__ = [
@@ -58,8 +60,8 @@ STD = declare("std", "reduce", monoid="moments")
 ARGMAX = declare("argmax", "reduce", monoid="argmax")
 ARGMIN = declare("argmin", "reduce", monoid="argmin")
 COUNT_NONZERO = declare("count_nonzero", "reduce", monoid="count")
-CUMULATIVE_SUM = declare("cumulative_sum", "block", rule="... i -> ... i | i: whole")
-CUMULATIVE_PROD = declare("cumulative_prod", "block", rule="... i -> ... i | i: whole")
+#: numpy reduces a number by these along the axis that it would have.
+_ALONG_NUMBERS = (SUM, PROD, MAX, MIN, ANY, ALL, COUNT_NONZERO, ARGMAX, ARGMIN)
 
 
 @lru_cache(maxsize=1024)
@@ -71,9 +73,37 @@ def _result_dtype(name: str, dtype: DType) -> DType:
 def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike | None, *extra: Hashable) -> Array:
     """`op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     node, _ = one_array(op.name, x)
-    axes = normalize_axes(axis, node.ndim)
+    axes = _axes(op, axis, node.ndim)
     result = _result_dtype(op.name, node.dtype) if dtype is None else as_dtype(dtype)
+    if node.op is SLIDING or node.op is GET:
+        made = _over_windows(op, node, axes, bool(keepdims), result, extra)
+        if made is not None:
+            return one_array(op.name, x)[1](made)
     return bind_reduce(op, x, axes, result, keepdims=bool(keepdims), params=extra)
+
+
+def _over_windows(
+    op: Op, node: Expr, axes: tuple[int, ...], keepdims: bool, dtype: DType, extra: tuple[Hashable, ...]
+) -> Expr | None:
+    """The same without making the windows, where there is a way."""
+    less = extra[0] if extra else 0.0
+    assert isinstance(less, float)
+    found = over_windows(op.name, node, axes, dtype, less)
+    if found is None:
+        return None
+    made, gone = found
+    kept = [a for a in range(node.ndim) if a not in gone]
+    rest = tuple([i for i, a in enumerate(kept) if a in axes])
+    if rest:
+        made = bind_reduce(SUM if op is COUNT_NONZERO else op, made, rest, dtype)
+    shape = tuple([1 if a in axes else n for a, n in enumerate(node.shape)])
+    return bind_reshape(made, shape) if keepdims else made
+
+
+def _axes(op: Op, axis: AxesLike, ndim: int) -> tuple[int, ...]:
+    if not ndim and op in _ALONG_NUMBERS and type(axis) is int and axis in (0, -1):
+        return ()
+    return normalize_axes(axis, ndim)
 
 
 # -------------------------------------------------------------------------------------------- with an identity
@@ -125,7 +155,7 @@ amin = min
 
 def _require_elements(name: str, op: Op, x: Array, axis: AxesLike) -> None:
     node, _ = one_array(op.name, x)
-    axes = normalize_axes(axis, node.ndim)
+    axes = _axes(op, axis, node.ndim)
     kept = [n for a, n in enumerate(node.shape) if a not in axes]
     if 0 not in kept and builtins.any(node.shape[a] == 0 for a in axes):
         raise ValueError(
@@ -146,7 +176,10 @@ def argmin(x: Array, /, axis: int | None = None, *, keepdims: bool = False) -> A
 def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
     node, _ = one_array(op.name, x)
     # Over all axes the index counts in C order: the monoid's own rule.
-    axes = tuple(range(node.ndim)) if axis is None else (normalize_axis(axis, node.ndim),)
+    if axis is None or (not node.ndim and axis in (0, -1)):
+        axes = tuple(range(node.ndim))
+    else:
+        axes = (normalize_axis(axis, node.ndim),)
     if builtins.any(node.shape[a] == 0 for a in axes) and (axis is None or 0 not in _without(node.shape, axes)):
         raise ValueError(f"attempt to get {op.name} of an empty sequence: shape {node.shape}, axis {axis}")
     _result_dtype(op.name, node.dtype)
@@ -233,24 +266,24 @@ def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
     """Partial sums along `axis`, which only a one-dimensional array may leave out; after a 0 if `include_initial`."""
-    return _cumulative(CUMULATIVE_SUM, SUM, x, axis, dtype, include_initial)
+    return _cumulative("add", x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
     """Partial products along `axis`, which only a one-dimensional array may leave out; after a 1 if asked."""
-    return _cumulative(CUMULATIVE_PROD, PROD, x, axis, dtype, include_initial)
+    return _cumulative("multiply", x, axis, dtype, include_initial)
 
 
 def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Partial sums along `axis`, or of the flattened array."""
-    return _cumulative(CUMULATIVE_SUM, SUM, _flat(a) if axis is None else a, axis, dtype, False)
+    return _cumulative("add", _flat(a) if axis is None else a, axis, dtype, False)
 
 
 def cumprod(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     """Partial products along `axis`, or of the flattened array."""
-    return _cumulative(CUMULATIVE_PROD, PROD, _flat(a) if axis is None else a, axis, dtype, False)
+    return _cumulative("multiply", _flat(a) if axis is None else a, axis, dtype, False)
 
 
 def _flat(x: Array) -> Array:
@@ -258,24 +291,21 @@ def _flat(x: Array) -> Array:
     return box(bind_reshape(node, (node.size,)))
 
 
-def _cumulative(op: Op, total: Op, x: Array, axis: int | None, dtype: DTypeLike | None, include_initial: bool) -> Array:
-    from distarray.ops.manipulation import expand_dims, extended, moveaxis
+def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, include_initial: bool) -> Array:
+    from distarray.ops.manipulation import expand_dims, extended
 
-    node, box = one_array(op.name, x)
+    node, box = one_array(f"cumulative {name}", x)
     if node.ndim == 0:
         # A number is a row of one, as in numpy; the axis is checked against that.
-        return _cumulative(op, total, expand_dims(x, axis=0), axis, dtype, include_initial)
+        return _cumulative(name, expand_dims(x, axis=0), axis, dtype, include_initial)
     if axis is None:
         if node.ndim != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0
-    axis = normalize_axis(axis, node.ndim)
-    result = _result_dtype(total.name, node.dtype) if dtype is None else as_dtype(dtype)
-    moved = moveaxis(node, axis, -1)
-    sums = moveaxis(bind(op, (moved,), moved.shape, result, (result.str,)), -1, axis)
+    partial = accumulate(name, node, axis, dtype)
     if include_initial:
-        sums = extended(sums, axis, before=0 if total is SUM else 1)
-    return box(sums)
+        partial = extended(partial, normalize_axis(axis, node.ndim), before=0 if name == "add" else 1)
+    return box(partial)
 
 
 # ------------------------------------------------------------------------------------------------ compositions

@@ -1,141 +1,227 @@
-"""Sorting, searching in sorted arrays, and quantiles: whole along the axis, parallel over the others."""
+"""Sorting along an axis, and what is made of it: orders by several keys, partitions, the first few.
+
+Many rows are sorted whole, each by one member (`block` operations: the planner cuts the other axes). A vector that is
+cut, and fewer rows than there are places, are sorted across their tiles: `distarray.ops.runs`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind, bind_get, bind_reshape, normalize_axes, normalize_axis, unbox
+from distarray.expr.affine import Affine
+from distarray.expr.bind import bind, bind_get, bind_reshape, bind_tiles, normalize_axis, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
+from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
-from distarray.ops.manipulation import moveaxis, permute_lens
-from distarray.types import AxesLike, HostArray
+from distarray.ops.indexing import take, take_along_axis
+from distarray.ops.manipulation import moveaxis, slice_lens, stack
+from distarray.ops.programs import Program, run, together, vector_cut
+from distarray.ops.runs import sorted_vector
+from distarray.sharding.sharding import Sharding
+from distarray.types import HostArray, Shape
 
-__all__ = ["argsort", "median", "percentile", "quantile", "searchsorted", "sort"]
+__all__ = ["argpartition", "argsort", "few_rows", "lexsort", "partition", "rows_of", "sort", "sort_complex", "topk"]
 
 #: params: (descending, stable)
 SORT = declare("sort", "block", rule="... i -> ... i | i: whole")
 ARGSORT = declare("argsort", "block", rule="... i -> ... i | i: whole")
-#: params: (side,)
-SEARCHSORTED = declare("searchsorted", "block", rule="i, ... -> ... | i: whole")
-SEARCHSORTED_BY = declare("searchsorted_by", "block", rule="i, i, ... -> ... | i: whole")
-#: params: (method,); operands: the array and the quantiles
-QUANTILE = declare("quantile", "block", rule="... i, q -> ... q | i: whole, q: whole")
-MEDIAN = declare("median", "block", rule="... i -> ... | i: whole")
+#: params: (places that get the element which stands there in order,)
+PARTITION = declare("partition", "block", rule="... i -> ... i | i: whole")
+ARGPARTITION = declare("argpartition", "block", rule="... i -> ... i | i: whole")
+#: params: (how many, descending)
+TOP_TILES = declare("top_tiles", "tiles")
 
 
-def _sorted(op: Any, x: Array, axis: int | None, descending: bool, stable: bool, dtype: Any) -> Array:
-    node, box = one_array(op.name, x)
+def few_rows(node: Expr, axis: int) -> Sharding | None:
+    """How the vectors along `axis` are cut if there are fewer of them than places; else None: each stays whole."""
+    rows = prod(node.shape) // max(node.shape[axis], 1)
+    if not node.shape[axis] or (rows > 1 and rows >= node.env.size):
+        return None
+    return vector_cut(node, axis)
+
+
+def rows_of(moved: Expr) -> list[Expr]:
+    """The vectors along the last axis, row-major."""
+    if moved.ndim == 1:
+        return [moved]
+    *lead, n = moved.shape
+    return [
+        bind_get(moved, Affine((n,), (*[(None, i, 0) for i in at], (0, 0, 1)))) for at in product(*map(range, lead))
+    ]
+
+
+def _across(
+    rows: Sequence[Expr], lead: Shape, make: Callable[[Expr], Program]
+) -> Generator[Any, tuple[HostArray, ...], Expr]:
+    """A program: what `make` gives for each vector, put together again."""
+    made = yield from together([make(row) for row in rows])
+    nodes: list[Expr] = [first for first, *_ in made]
+    if not lead:
+        return nodes[0]
+    return bind_reshape(stack(nodes), (*lead, *nodes[0].shape))
+
+
+def _sorted(name: str, x: Array, axis: int | None, descending: bool, stable: bool) -> Array:
+    node, box = one_array(name, x)
     if axis is None:
         node = bind_reshape(node, (node.size,))
         axis = -1
     axis = normalize_axis(axis, node.ndim)
     moved = moveaxis(node, axis, -1)
-    made = bind(op, (moved,), moved.shape, dtype or node.dtype, (bool(descending), bool(stable)))
-    return box(moveaxis(made, -1, axis))
+    cut = few_rows(node, axis)
+    if cut is None:
+        op, dtype = (SORT, node.dtype) if name == "sort" else (ARGSORT, np.dtype(np.intp))
+        made = bind(op, (moved,), moved.shape, dtype, (bool(descending), bool(stable)))
+        return box(moveaxis(made, -1, axis))
+    wanted = "keys" if name == "sort" else "order"
+    program = _across(
+        rows_of(moved), moved.shape[:-1], lambda row: sorted_vector(row, cut, wanted, descending=bool(descending))
+    )
+    return box(moveaxis(run(name, program), -1, axis))
 
 
 def sort(x: Array, /, *, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The elements of `x` in order along `axis`, of the flattened array if None; nan last, first if `descending`."""
-    return _sorted(SORT, x, axis, descending, stable, None)
+    """The elements of `x` in order along `axis`, of the flattened array if None; nan last, first if `descending`.
+
+    Along an axis that is cut, or is long and has fewer rows beside it than there are places, the tiles are sorted where
+    they lie at the call, and the result, cut evenly whatever the keys, is merged when it is needed
+    (docs/explanation/sorting.md).
+    """
+    return _sorted("sort", x, axis, descending, stable)
 
 
 def argsort(x: Array, /, *, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The indices that sort `x` along `axis`; equal elements keep their order if `stable`."""
-    return _sorted(ARGSORT, x, axis, descending, stable, np.dtype(np.intp))
+    """The indices that sort `x` along `axis`; equal elements keep their order if `stable`. As `sort` across tiles."""
+    return _sorted("argsort", x, axis, descending, stable)
 
 
-def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array = None) -> Array:
-    """Where to insert the elements of `x2` into the sorted vector `x1`: before equals, behind them for ``"right"``.
+def sort_complex(a: Array) -> Array:
+    """The elements in order along the last axis, as complex numbers: by the real, then by the imaginary part."""
+    node, box = one_array("sort_complex", a)
+    result = np.sort_complex(np.empty(0, node.dtype)).dtype
+    return astype(box(sort(node)), result, copy=False)
 
-    `sorter` are the indices that sort `x1` where it is not sorted itself.
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """The indices that sort by several keys, the last one first: stable sorts from the first key to the last.
+
+    Parameters
+    ----------
+    keys
+        Arrays of one shape, or one array whose rows are the keys.
     """
-    if side not in ("left", "right"):
-        raise ValueError(f"search side must be 'left' or 'right' (got {side!r})")
-    operands = unbox("searchsorted", (x1, x2) if sorter is None else (x1, x2, sorter))
-    row, sought, *order = operands.nodes
-    if type(row) is not Expr or row.ndim != 1:
-        raise ValueError("object of too small depth for desired array")
-    if type(sought) is not Expr:
-        from distarray.ops.creation import full
-
-        # a Python scalar adopts the dtype of the row where it fits
-        sought = full((), sought, np.result_type(row.dtype, sought), operands.env)
-    as_dtype(np.searchsorted(np.empty(0, row.dtype), np.empty(0, sought.dtype)).dtype)
-    intp = np.dtype(np.intp)
-    if not order:
-        return operands.box(bind(SEARCHSORTED, (row, sought), sought.shape, intp, (side,)))
-    by = order[0]
-    if type(by) is not Expr or by.dtype.kind not in "iu":
-        raise TypeError("sorter must only contain integers")
-    if by.shape != row.shape:
-        raise ValueError("sorter.size must equal len(a)")
-    return operands.box(bind(SEARCHSORTED_BY, (row, by, sought), sought.shape, intp, (side,)))
-
-
-# ---------------------------------------------------------------------------------------------------- quantiles
+    if not isinstance(keys, tuple | list):
+        node, box = one_array("lexsort", keys)
+        if not node.ndim or not node.shape[0]:
+            raise TypeError("need sequence of keys with len > 0 in lexsort")
+        keys = [box(bind_get(node, slice_lens(node.shape, 0, i, 1).squeezed((0,)))) for i in range(node.shape[0])]
+    if not keys:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    operands = unbox("lexsort", keys)
+    nodes = [node for node in operands.nodes if type(node) is Expr]
+    if len({node.shape for node in nodes}) != 1 or len(nodes) != len(keys):
+        raise ValueError("all keys need to be the same shape")
+    if not nodes[0].ndim:
+        raise np.exceptions.AxisError(axis, 0)
+    axis = normalize_axis(axis, nodes[0].ndim)
+    order = argsort(nodes[0], axis=axis)
+    for key in nodes[1:]:
+        if key.ndim == 1:
+            order = take(order, argsort(take(key, order, axis=0)), axis=0)
+        else:
+            step = argsort(take_along_axis(key, order, axis=axis), axis=axis)
+            order = take_along_axis(order, step, axis=axis)
+    return operands.box(order)
 
 
-def _last(node: Expr, axis: AxesLike) -> tuple[Expr, tuple[int, ...]]:
-    """The axes to be reduced as one last axis, and their numbers."""
-    axes = normalize_axes(axis, node.ndim)
-    rest = [a for a in range(node.ndim) if a not in axes]
-    moved = bind_get(node, permute_lens(node.shape, (*rest, *axes)))
-    n = 1
-    for a in axes:
-        n *= node.shape[a]
-    return bind_reshape(moved, (*(node.shape[a] for a in rest), n)), axes
+# --------------------------------------------------------------------------------------------------- partitions
 
 
-def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(1 if a in axes else n for a, n in enumerate(shape))
+def _partitioned(name: str, a: Array, kth: Any, axis: int | None) -> Array:
+    node, box = one_array(name, a)
+    if axis is None:
+        node = bind_reshape(node, (node.size,))
+        axis = -1
+    axis = normalize_axis(axis, node.ndim)
+    n = node.shape[axis]
+    places = np.asarray(kth)
+    if places.dtype.kind not in "iu":
+        raise TypeError("Partition index must be integer")
+    if places.ndim > 1:
+        raise ValueError("object too deep for desired array")
+    outside = places[(places < -n) | (places >= n)] if n else places[:0]
+    if outside.size:
+        raise ValueError(f"kth(={int(outside.flat[0])}) out of bounds ({n})")
+    if few_rows(node, axis) is not None:
+        # Its tiles have to be sorted to select; from there it is one merge to the whole order, which is a partition.
+        return _sorted("sort" if name == "partition" else "argsort", box(node), axis, False, True)
+    op, dtype = (PARTITION, node.dtype) if name == "partition" else (ARGPARTITION, np.dtype(np.intp))
+    moved = moveaxis(node, axis, -1)
+    if not n:
+        return box(node if name == "partition" else astype(node, np.intp))
+    made = bind(op, (moved,), moved.shape, dtype, (tuple(sorted({int(p) % n for p in places.reshape(-1)})),))
+    return box(moveaxis(made, -1, axis))
 
 
-def median(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """The middle element along `axis`, or the mean of the two in the middle; nan where there is one."""
-    node, box = one_array("median", a)
-    row, axes = _last(node, axis)
-    dtype = as_dtype(np.median(np.ones(1, node.dtype)).dtype)
-    result = bind(MEDIAN, (row,), row.shape[:-1], dtype)
-    return box(bind_reshape(result, _kept(node.shape, axes)) if keepdims else result)
+def partition(a: Array, kth: Any, axis: int | None = -1) -> Array:
+    """The elements with those at `kth` where they stand in order, smaller ones before them and larger ones behind.
+
+    In what order the others are is open, as in numpy. A vector across tiles is sorted.
+    """
+    return _partitioned("partition", a, kth, axis)
 
 
-def quantile(
-    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
-) -> Array:
-    """The `q`-th quantiles along `axis`, 0 <= q <= 1; the axes of `q` come first."""
-    node, box = one_array("quantile", a)
-    is_weak = type(q) in (int, float) and node.dtype.kind == "f"  # of a Python scalar, numpy keeps the precision
-    points = np.asarray(q, dtype=node.dtype if is_weak else None)
-    if not ((points >= 0) & (points <= 1)).all():
-        raise ValueError("Quantiles must be in the range [0, 1]")
-    return box(_quantile(node, points, axis, method, keepdims))
+def argpartition(a: Array, kth: Any, axis: int | None = -1) -> Array:
+    """The indices that partition along `axis`; see `partition`."""
+    return _partitioned("argpartition", a, kth, axis)
 
 
-def _quantile(node: Expr, points: HostArray, axis: AxesLike, method: str, keepdims: bool) -> Expr:
-    if points.dtype.kind not in "fiub":
-        raise TypeError("q must be an array of real numbers")
-    row, axes = _last(node, axis)
-    dtype = as_dtype(np.quantile(np.ones(1, node.dtype), points.ravel()[:1], method=method).dtype)  # type: ignore[call-overload]  # checked by numpy
-    if row.shape[-1] == 0:
-        raise IndexError(f"quantile of an empty slice: shape {node.shape}, axes {axes}")
-    asked = unbox("quantile", (row, points.ravel())).nodes[1]
-    result = moveaxis(bind(QUANTILE, (row, asked), (*row.shape[:-1], points.size), dtype, (method,)), -1, 0)
-    rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
-    return bind_reshape(result, (*points.shape, *rest))
+def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) -> tuple[Array, Array]:
+    """The `k` largest (or smallest) elements along `axis`, the first of them first, and their indices.
+
+    Of equal elements the first ones count. nan counts as largest, as it does where arrays are sorted. Across tiles each
+    of them gives its own `k`, of which those are chosen: nothing is sorted.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than `k` elements.
+    """
+    node, box = one_array("topk", x)
+    if axis is None:
+        node = bind_reshape(node, (node.size,))
+        axis = -1
+    axis = normalize_axis(axis, node.ndim)
+    k = k.__index__()
+    if not 0 <= k <= node.shape[axis]:
+        raise ValueError(f"topk: {k} elements of an axis of {node.shape[axis]}")
+    moved = moveaxis(node, axis, -1)
+    cut = few_rows(node, axis)
+    if cut is None:
+        values, order = _top_of_rows(moved, k, largest)
+    else:
+        pairs = [_top_of_vector(row, cut, k, largest) for row in rows_of(moved)]
+        values, order = (bind_reshape(stack(nodes), (*moved.shape[:-1], k)) for nodes in zip(*pairs, strict=True))
+    return box(moveaxis(values, -1, axis)), box(moveaxis(order, -1, axis))
 
 
-def percentile(
-    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
-) -> Array:
-    """The `q`-th percentiles along `axis`, 0 <= q <= 100; the axes of `q` come first."""
-    node, box = one_array("percentile", a)
-    hundred = node.dtype.type(100) if node.dtype.kind == "f" else 100
-    points = np.asarray(np.true_divide(q, hundred))
-    if not ((points >= 0) & (points <= 1)).all():
-        raise ValueError("Percentiles must be in the range [0, 100]")
-    return box(_quantile(node, points, axis, method, keepdims))
+def _top_of_rows(moved: Expr, k: int, largest: bool) -> tuple[Expr, Expr]:
+    order = bind(ARGSORT, (moved,), moved.shape, np.dtype(np.intp), (bool(largest), True))
+    first = bind_get(order, slice_lens(moved.shape, moved.ndim - 1, 0, k))
+    return take_along_axis(moved, first), first
+
+
+def _top_of_vector(row: Expr, cut: Sharding, k: int, largest: bool) -> tuple[Expr, Expr]:
+    bounds = cut.boundaries(row.shape)[0]
+    found = np.cumsum([0, *(min(k, n) for n in np.diff(bounds).tolist())]).tolist()
+    results = [((found[-1],), row.dtype, found), ((found[-1],), np.int64, found)]
+    keys, stood = bind_tiles(TOP_TILES, [(row, bounds)], results, cut, (k, bool(largest)))
+    # Tiles one after the other, each stably: of equal elements the first ones stay first.
+    first = bind_get(argsort(keys, descending=largest), slice_lens(keys.shape, 0, 0, k))
+    return take(keys, first, axis=0), take(stood, first, axis=0)

@@ -54,6 +54,8 @@ SHAPES = [
 def test_every_product_of_two_shapes_is_numpys(kit, a, b):
     x, y = sample(a), sample(b, seed=1)
     for name in ("matmul", "dot", "inner", "vecdot", "outer", "kron", "matvec", "vecmat", "vdot"):
+        if not hasattr(np, name):  # matvec and vecmat came with numpy 2.2
+            continue
         both(kit, lambda: getattr(ops, name)(kit.node(x), kit.node(y)), lambda: getattr(np, name)(x, y))
 
 
@@ -109,6 +111,8 @@ AXES = [
 
 @pytest.mark.parametrize("axes", AXES, ids=str)
 def test_tensordot(kit, axes):
+    if axes == ((0, 0), (0, 1)) and not hasattr(np, "matvec"):
+        pytest.skip("numpy 2.1 does not look for repeated axes")
     for a, b in itertools.product([(3, 4), (4, 3), (2, 3, 4), (3, 3), ()], [(4, 3), (3, 4, 2), (3, 3)]):
         x, y = sample(a), sample(b, seed=1)
         both(kit, lambda: ops.tensordot(kit.node(x), kit.node(y), axes=axes), lambda: np.tensordot(x, y, axes))

@@ -94,8 +94,11 @@ MODES = {
     "multiply": np.multiply,
     "divide": np.divide,
     "power": np.power,
-    "min": np.minimum,
-    "max": np.maximum,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "logical_xor": np.logical_xor,
+    "fmax": np.fmax,
+    "negative": np.negative,
 }
 
 
@@ -110,7 +113,7 @@ def test_update_of_repeated_indices_accumulates(kit, index, mode, scalar):
         return
     value = scalar if scalar is not None else 1 + numbers(shape) % 3
     expected = x.copy()
-    MODES[mode].at(expected, index, value)
+    MODES[mode].at(expected, index, *(value,)[: MODES[mode].nin - 1])
     node = kit.node(x)
     new = put_item(node, parsed(index, x.shape), value if scalar is not None else kit.node(value), mode)
     kit.assert_same(new, expected)

@@ -296,7 +296,8 @@ def test_pad_with_values_for_each_side(kit):
         ops.pad(kit.node(x), ((1, 2), (2, 1)), constant_values=values),
         np.pad(x, ((1, 2), (2, 1)), constant_values=values),
     )
-    kit.assert_same(ops.pad(kit.node(x), {1: (2, 0)}), np.pad(x, {1: (2, 0)}))
+    # numpy takes a mapping of axes since 2.2
+    kit.assert_same(ops.pad(kit.node(x), {1: (2, 0)}), np.pad(x, ((0, 0), (2, 0))))
 
 
 def test_pad_mode_that_is_missing_names_the_way_out(kit):

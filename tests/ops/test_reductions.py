@@ -11,7 +11,7 @@ import pytest
 from distarray import ops
 from distarray.expr.op import CATALOGUE
 
-REDUCTIONS = sorted(name for name, op in CATALOGUE.items() if op.kind == "reduce")
+REDUCTIONS = sorted(name for name, op in CATALOGUE.items() if op.kind == "reduce" and not name.endswith(".reduce"))
 NAN = ["nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd"]
 DTYPES = "? b B h H i I l L e f d F D m8[s] M8[D]".split()
 SHAPE = (2, 3, 4)

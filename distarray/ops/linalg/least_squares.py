@@ -1,0 +1,117 @@
+"""Least squares: of tall and of wide matrices through QR."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from distarray.expr.bind import bind_create, bind_get, bind_put, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.ops.contractions import matmul
+from distarray.ops.creation import EMPTY, full
+from distarray.ops.elementwise import abs, astype, equal, square, subtract, where
+from distarray.ops.families import Array
+from distarray.ops.linalg.matrices import boxed, float_dtype, real_dtype, several
+from distarray.ops.linalg.orthogonal import tall_qr
+from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, row_blocks, rows
+from distarray.ops.manipulation import expand_dims, slice_lens, squeeze
+from distarray.ops.reductions import sum as _sum
+
+__all__ = ["lstsq"]
+
+#: operands: a, b, the relative cutoff of singular values. results: x, squared residuals, rank, singular values
+LSTSQ = declare(
+    "lstsq", "block", rule="i j, i k, () -> j k, k, (), s | i: whole, j: whole, k: whole, s: whole", may_raise=True
+)
+
+
+def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:
+    """The `x` that minimises ``|a @ x - b|``, the shortest one if there are several.
+
+    If `a` is cut and has at least twice as many rows as columns, or columns as rows, it goes through `qr`, and only its
+    triangle is brought to one member; any other one is brought there whole.
+
+    Returns
+    -------
+    x, residuals, rank, s
+        Squared residuals for each column of `b`: none where `a` has no more rows than columns, and nan where its rank
+        is less than its columns (numpy gives none there, but no shape can depend on a rank); the rank as an array
+        without axes; singular values.
+
+    Raises
+    ------
+    LinAlgError
+        If the shapes do not fit, or the iteration for the singular values does not converge.
+    MemoryBudgetError
+        If a matrix is brought to one member and does not fit its memory budget.
+    """
+    operands = unbox("lstsq", (a, b))
+    left, right = operands.nodes
+    if type(left) is not Expr or left.ndim != 2:
+        raise LinAlgError("lstsq: a must be two-dimensional")
+    if type(right) is not Expr or right.ndim not in (1, 2):
+        raise LinAlgError("lstsq: b must have one or two dimensions")
+    m, n = left.shape
+    if right.shape[0] != m:
+        raise LinAlgError(f"Incompatible dimensions: a has {m} rows, b has {right.shape[0]}")
+    dtype = float_dtype(left.dtype, right.dtype)
+    vector = right.ndim == 1
+    right = astype(expand_dims(right, axis=1) if vector else right, dtype, copy=False)
+    left = astype(left, dtype, copy=False)
+    # in single precision too, numpy counts as zero what would be so in double
+    cutoff = float(np.finfo(np.float64).eps) * max(m, n) if rcond is None else float(rcond)
+    solver = _whole
+    if is_cut(left):
+        solver = _tall if is_tall((m, n)) else _wide if is_tall((n, m)) else _whole
+    x, residuals, rank, s = solver(left, right, full((), cutoff, np.float64, operands.env))
+    residuals = residuals if m > n else bind_get(residuals, slice_lens(residuals.shape, 0, 0, 0))
+    x = squeeze(x, axis=1) if vector else x
+    x, residuals, rank, s = boxed("lstsq", operands.box, [x, residuals, rank, s], shared=solver is not _whole)
+    return x, residuals, rank, s
+
+
+def _whole(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:
+    real = real_dtype(a.dtype)
+    (m, n), k = a.shape, b.shape[1]
+    dtypes = (a.dtype, real, np.dtype(np.intc), real)
+    return several(LSTSQ, (a, b, cutoff), ((n, k), (k,), (), (min(m, n),)), dtypes)
+
+
+def _tall(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:
+    """``|Q R x - b|`` is least where ``|R x - Q^H b|`` is."""
+    (m, n), k = a.shape, b.shape[1]
+    if is_tall((m, n + k)):
+        r, c, rest = _reduced(a, b)
+        x, _, rank, s = _whole(r, c, cutoff)
+        residuals = _sum(square(abs(rest)), axis=0)
+    else:
+        q, r = tall_qr(a)
+        assert q is not None
+        x, _, rank, s = _whole(r, matmul(adjoint(q), b), cutoff)
+        residuals = _sum(square(abs(subtract(b, matmul(a, x)))), axis=0)
+    return [x, where(equal(rank, n), residuals, math.nan), rank, s]
+
+
+def _reduced(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
+    """The triangle of `a`, ``Q^H b``, and a matrix whose columns are as long as what of `b` is left.
+
+    They are the blocks of the triangle of `a` and `b` side by side, so no `Q` is formed.
+    """
+    (m, n), k = a.shape, b.shape[1]
+    both = bind_create(EMPTY, (m, n + k), a.dtype, a.env, (), None, row_blocks(a))
+    for part, start in ((a, 0), (b, n)):
+        both = bind_put(both, slice_lens((m, n + k), 1, start, part.shape[1]), part)
+    _, triangle = tall_qr(both, with_q=False)
+    top, bottom = rows(triangle, 0, n), rows(triangle, n, n + k, columns_from=n)
+    return bind_get(top, slice_lens(top.shape, 1, 0, n)), bind_get(top, slice_lens(top.shape, 1, n, k)), bottom
+
+
+def _wide(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:
+    """With ``a^H = Q R`` the shortest solution is ``Q y``, `y` that of ``R^H y = b``."""
+    q, r = tall_qr(adjoint(a))
+    assert q is not None
+    y, residuals, rank, s = _whole(adjoint(r), b, cutoff)
+    return [matmul(q, y), residuals, rank, s]

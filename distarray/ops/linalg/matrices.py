@@ -1,0 +1,126 @@
+"""What the functions of linear algebra have in common: operands that are matrices, dtypes, results of several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from distarray import config
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import Box, DType, bind, identity
+from distarray.expr.expr import ITEM, Expr
+from distarray.expr.op import Op
+from distarray.ops.elementwise import astype
+from distarray.ops.families import Array, one_array
+from distarray.ops.programs import Ask, Program, run
+from distarray.types import Shape
+
+__all__ = [
+    "WHOLE", "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "boxed", "complex_dtype",
+    "float_dtype", "matrices", "real_dtype", "several",
+]  # fmt: skip
+
+#: The clause of rules of kernels on whole matrices.
+WHOLE = "i: whole, j: whole"
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues and, as columns, eigenvectors of general matrices; complex."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EighResult(NamedTuple):
+    """Ascending eigenvalues and, as columns, eigenvectors of symmetric or Hermitian matrices."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """Orthonormal columns and an upper triangle."""
+
+    Q: Array
+    R: Array
+
+
+class SlogdetResult(NamedTuple):
+    """Sign and logarithm of the modulus of determinants."""
+
+    sign: Array
+    logabsdet: Array
+
+
+class SVDResult(NamedTuple):
+    """Left singular vectors, descending singular values, right singular vectors as rows."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+@lru_cache(maxsize=1024)
+def float_dtype(*dtypes: DType) -> DType:
+    """The dtype in which numpy does linear algebra; its TypeError for half floats and dates."""
+    return as_dtype(np.linalg.solve(*(np.ones((1, 1), d) for d in (*dtypes, *dtypes)[:2])).dtype)
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The dtype of the parts of a complex number; a real one as it is."""
+    return np.empty(0, dtype).real.dtype
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """The complex dtype of this precision."""
+    return np.result_type(dtype, np.complex64)
+
+
+def matrices(name: str, x: Array, *, square: bool = False) -> tuple[Expr, Box]:
+    """The operand in a floating dtype, checked to be matrices, and how to box results.
+
+    Raises
+    ------
+    LinAlgError
+        If it has fewer than two axes, or is not square and should be.
+    """
+    node, box = one_array(name, x)
+    if node.ndim < 2:
+        raise LinAlgError(f"{node.ndim}-dimensional array given. Array must be at least two-dimensional")
+    if square and node.shape[-1] != node.shape[-2]:
+        raise LinAlgError(f"Last 2 dimensions of the array must be square, but they are {node.shape[-2:]}")
+    cast = astype(node, float_dtype(node.dtype), copy=False)
+    assert type(cast) is Expr
+    return cast, box
+
+
+def several(
+    op: Op, operands: Sequence[Expr], shapes: Sequence[Shape], dtypes: Sequence[DType], params: tuple[Any, ...] = ()
+) -> list[Expr]:
+    """The results of an operation that has several: one node, and a projection for each."""
+    node = bind(op, operands, tuple(shapes), tuple(dtypes), params)
+    return [bind(ITEM, (node,), shape, dtype, (i,)) for i, (shape, dtype) in enumerate(zip(shapes, dtypes))]
+
+
+def boxed(name: str, box: Box, nodes: Sequence[Expr], *, shared: bool = False) -> list[Any]:
+    """Results of an operation that may fail, boxed; computed now, all of them together.
+
+    Bare nodes stay pending, for whoever goes on with them, and so do results where the option ``errors`` says so.
+
+    Parameters
+    ----------
+    shared
+        Whether several results share work that no node of theirs stands for. Looked at one after the other, they would
+        each do it again, so they are computed now in any case.
+    """
+    if box is not identity and (shared or config.get("errors") == "call"):
+        run(name, _computed(tuple(nodes)))
+    return [box(node) for node in nodes]
+
+
+def _computed(nodes: tuple[Expr, ...]) -> Program:
+    yield Ask((), nodes)

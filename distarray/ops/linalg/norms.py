@@ -1,0 +1,206 @@
+"""Norms, ranks and condition numbers: composed of reductions and of singular values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from distarray.expr.bind import Box, bind_create, bind_get, bind_reshape, normalize_axes, normalize_axis
+from distarray.expr.expr import Expr
+from distarray.ops.creation import EYE
+from distarray.ops.elementwise import (
+    abs,
+    add,
+    astype,
+    divide,
+    equal,
+    greater,
+    isnan,
+    logical_and,
+    logical_not,
+    multiply,
+    not_equal,
+    pow,
+    sqrt,
+    square,
+    where,
+)
+from distarray.ops.elementwise import imag as _imag
+from distarray.ops.elementwise import real as _real
+from distarray.ops.families import Array, one_array
+from distarray.ops.linalg.matrices import boxed, matrices, real_dtype
+from distarray.ops.linalg.singular import per_matrix, svdvals
+from distarray.ops.linalg.systems import inv, slogdet
+from distarray.ops.manipulation import expand_dims, permute_lens, slice_lens, squeeze
+from distarray.ops.reductions import any as _any
+from distarray.ops.reductions import count_nonzero
+from distarray.ops.reductions import max as _max
+from distarray.ops.reductions import min as _min
+from distarray.ops.reductions import sum as _sum
+from distarray.types import AxesLike
+
+__all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
+
+
+def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float | str = 2) -> Array:
+    """The `ord`-norm of the elements along `axis`; of all elements by default."""
+    node, _ = one_array("vector_norm", x)
+    axes = normalize_axes(axis, node.ndim)
+    if node.dtype.kind in "biu":
+        x = astype(x, np.float64)
+    size = abs(x)
+    if ord == math.inf:
+        return _max(size, axis=axes, keepdims=keepdims)
+    if ord == -math.inf:
+        return _min(size, axis=axes, keepdims=keepdims)
+    if ord == 0:
+        counted = astype(not_equal(x, 0), real_dtype(one_array("vector_norm", x)[0].dtype))
+        return _sum(counted, axis=axes, keepdims=keepdims)
+    if ord == 1:
+        return _sum(size, axis=axes, keepdims=keepdims)
+    if ord == 2:
+        return sqrt(_sum(_squares(x), axis=axes, keepdims=keepdims))
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid norm order '{ord}' for vectors")
+    return pow(_sum(pow(size, ord), axis=axes, keepdims=keepdims), 1 / ord)
+
+
+def _squares(x: Array) -> Array:
+    """The squared modulus: without a root in between, as numpy does it."""
+    node, _ = one_array("norm", x)
+    if node.dtype.kind != "c":
+        return square(x)
+    return add(square(_real(x)), square(_imag(x)))
+
+
+def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Array:
+    """The `ord`-norm of matrices: ``"fro"``, ``"nuc"``, 1, 2, inf and their negatives.
+
+    ``"nuc"``, 2 and -2 are made of `svdvals`, which says what is brought to one member; the others are sums where the
+    matrix lies.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If a matrix is brought to one member and does not fit its memory budget.
+    """
+    node, box = one_array("matrix_norm", x)
+    if node.ndim < 2:
+        raise ValueError(f"matrix_norm: the array needs at least two axes, but has {node.ndim}")
+    return _boxed_norm("matrix_norm", box, _matrix_norm(node, ord, keepdims), ord)
+
+
+def _boxed_norm(name: str, box: Box, found: Expr, ord: float | str | None) -> Array:
+    # singular values may not converge, sums cannot fail
+    return boxed(name, box, [found])[0] if ord in (2, -2, "nuc") else box(found)
+
+
+def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
+    if node.dtype.kind in "biu":
+        node = astype(node, np.float64)
+    kept = (*node.shape[:-2], 1, 1)
+    result: Any
+    if ord in ("fro", "f", None):
+        return sqrt(_sum(_squares(node), axis=(-2, -1), keepdims=keepdims))  # type: ignore[no-any-return]  # of nodes
+    if ord in (1, -1, math.inf, -math.inf):
+        sums = _sum(abs(node), axis=-2 if ord in (1, -1) else -1)
+        result = (_max if ord in (1, math.inf) else _min)(sums, axis=-1)
+    elif ord in (2, -2, "nuc"):
+        s = svdvals(node)
+        result = _sum(s, axis=-1) if ord == "nuc" else (_max if ord == 2 else _min)(s, axis=-1)
+    else:
+        raise ValueError(f"Invalid norm order {ord!r} for matrices.")
+    found = bind_reshape(result, kept) if keepdims else result
+    assert type(found) is Expr
+    return found
+
+
+def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdims: bool = False) -> Array:
+    """numpy's norm: of vectors along one axis, of matrices along two, of all elements by default."""
+    node, box = one_array("norm", x)
+    if axis is None:
+        if ord is None or (ord in ("f", "fro") and node.ndim == 2) or (ord == 2 and node.ndim == 1):
+            return vector_norm(x, keepdims=keepdims)
+        axes: tuple[int, ...] = tuple(range(node.ndim))
+    else:
+        axes = tuple(normalize_axis(a, node.ndim) for a in ((axis,) if hasattr(axis, "__index__") else tuple(axis)))  # type: ignore[arg-type]  # AxesLike without None
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"Invalid norm order '{ord}' for vectors")
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    if axes[0] == axes[1]:
+        raise ValueError("Duplicate axes given.")
+    rest = [a for a in range(node.ndim) if a not in axes]
+    moved = bind_get(node, permute_lens(node.shape, (*rest, *axes)))
+    found = _matrix_norm(moved, ord, False)
+    if keepdims:
+        found = bind_reshape(found, tuple(1 if a in axes else n for a, n in enumerate(node.shape)))
+    return _boxed_norm("norm", box, found, ord)
+
+
+def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
+    """The number of singular values above `rtol` times the largest one (or above numpy's `tol`).
+
+    By default `rtol` is ``max(m, n)`` times the precision. `svdvals` says what is brought to one member.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If a matrix is brought to one member and does not fit its memory budget.
+    """
+    node, box = one_array("matrix_rank", x)
+    if node.ndim < 2:
+        # numpy: a vector has rank 1 unless it is zero
+        return box(astype(_any(not_equal(node, 0)), np.intp))
+    s = svdvals(node)
+    if 0 in node.shape[-2:]:
+        return box(count_nonzero(s, axis=-1))
+    largest = _max(s, axis=-1, keepdims=True)
+    if tol is not None:
+        bound = tol if isinstance(tol, float | int) else per_matrix(node, tol)
+    else:
+        if rtol is None:
+            rtol = max(node.shape[-2:]) * float(np.finfo(s.dtype).eps)
+        elif not isinstance(rtol, float | int):
+            rtol = per_matrix(node, rtol)
+        bound = multiply(rtol, largest)
+    return boxed("matrix_rank", box, [count_nonzero(greater(s, bound), axis=-1)])[0]
+
+
+def cond(x: Array, p: float | str | None = None) -> Array:
+    """The condition number: the norm of a matrix times that of its inverse; by singular values for 2, the default.
+
+    `svdvals` says what is brought to one member.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If a matrix is brought to one member and does not fit its memory budget.
+    """
+    node, box = matrices("cond", x)
+    if 0 in node.shape[-2:]:
+        raise LinAlgError("cond is not defined on empty arrays")
+    with np.errstate(all="ignore"):
+        if p in (None, 2, -2):
+            s = svdvals(node)
+            first, last = (bind_get(s, slice_lens(s.shape, s.ndim - 1, i, 1)) for i in (0, s.shape[-1] - 1))
+            result = squeeze(divide(last, first) if p == -2 else divide(first, last), axis=-1)
+        else:
+            singular = equal(slogdet(node).sign, 0)
+            regular = where(expand_dims(singular, axis=(-2, -1)), _identity(node), node)
+            result = multiply(_matrix_norm(node, p, False), _matrix_norm(inv(regular), p, False))
+            result = where(singular, math.inf, result)
+        # numpy: infinite, unless the matrix has a nan
+        has_nan = _any(isnan(node), axis=(-2, -1))
+        found = where(logical_and(isnan(result), logical_not(has_nan)), math.inf, result)
+    return boxed("cond", box, [found])[0]
+
+
+def _identity(node: Expr) -> Expr:
+    """The identity of the matrices in a stack."""
+    return bind_create(EYE, node.shape[-2:], node.dtype, node.env, (), 0)

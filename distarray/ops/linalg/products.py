@@ -1,0 +1,130 @@
+"""Powers, chains and outer products of matrices and vectors, and their diagonals."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from distarray.expr.bind import bind, bind_create, bind_get, broadcast_shapes, normalize_axis, unbox
+from distarray.expr.expr import Expr
+from distarray.ops import contractions
+from distarray.ops.contractions import einsum, matmul
+from distarray.ops.creation import EYE, arange
+from distarray.ops.elementwise import multiply, subtract
+from distarray.ops.families import Array, one_array
+from distarray.ops.indexing import TAKE
+from distarray.ops.linalg.matrices import boxed
+from distarray.ops.linalg.panels import is_cut
+from distarray.ops.linalg.systems import inv
+from distarray.ops.manipulation import broadcast_to, diagonal_lens, moveaxis, slice_lens, stack
+from distarray.ops.reductions import sum as _sum
+from distarray.types import DTypeLike
+
+__all__ = ["cross", "diagonal", "matrix_power", "multi_dot", "outer", "trace"]
+
+
+def matrix_power(x: Array, n: int, /) -> Array:
+    """Square matrices multiplied with themselves, `n` factors in all; inverses if `n` is negative."""
+    node, box = one_array("matrix_power", x)
+    if node.ndim < 2:
+        raise LinAlgError(f"{node.ndim}-dimensional array given. Array must be at least two-dimensional")
+    if node.shape[-1] != node.shape[-2]:
+        raise LinAlgError(f"Last 2 dimensions of the array must be square, but they are {node.shape[-2:]}")
+    try:
+        n = operator.index(n)
+    except TypeError as error:
+        raise TypeError("exponent must be an integer") from error
+    if n == 0:
+        ones = bind_create(EYE, node.shape[-2:], node.dtype, node.env, (), 0)
+        return box(broadcast_to(ones, node.shape))
+    may_raise = n < 0
+    if may_raise:
+        node, n = inv(node), -n
+    # squares of squares, as many products as n has bits
+    result: Expr | None = None
+    while True:
+        n, bit = divmod(n, 2)
+        if bit:
+            result = node if result is None else matmul(result, node)
+        if not n:
+            assert result is not None
+            return boxed("matrix_power", box, [result])[0] if may_raise else box(result)
+        node = matmul(node, node)
+
+
+def multi_dot(arrays: Sequence[Array]) -> Array:
+    """The product of several matrices, in the cheapest order; the first and the last may be vectors."""
+    if len(arrays) < 2:
+        raise ValueError("Expecting at least two arrays.")
+    operands = unbox("multi_dot", arrays)
+    nodes = [n for n in operands.nodes if type(n) is Expr]
+    ranks = [n.ndim for n in nodes]
+    if len(nodes) < len(arrays) or any(r != 2 for r in ranks[1:-1]) or not {ranks[0], ranks[-1]} <= {1, 2}:
+        raise LinAlgError("multi_dot: the arrays must be matrices, of which the first and the last may be vectors")
+    letters: list[Any] = []
+    for i, node in enumerate(nodes):
+        both = [i, i + 1]
+        letters += [node, both if node.ndim == 2 else [i + 1] if i == 0 else [i]]
+    result = ([0] if ranks[0] == 2 else []) + ([len(nodes)] if ranks[-1] == 2 else [])
+    return operands.box(einsum(*letters, result))
+
+
+def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
+    """The cross product of vectors of three elements along `axis`; the other axes broadcast."""
+    operands = unbox("cross", (x1, x2))
+    a, b = operands.nodes
+    if type(a) is not Expr or type(b) is not Expr:
+        raise ValueError("cross: both operands must be arrays of vectors with three elements")
+    a, b = (moveaxis(n, normalize_axis(axis, n.ndim), -1) for n in (a, b))
+    if a.shape[-1] != 3 or b.shape[-1] != 3:
+        raise ValueError(
+            "Both input arrays must be (arrays of) 3-dimensional vectors, "
+            f"but they are {a.shape[-1]} and {b.shape[-1]} dimensional instead."
+        )
+    broadcast_shapes(a.shape, b.shape)
+
+    def element(n: Expr, i: int) -> Expr:
+        return bind_get(n, slice_lens(n.shape, n.ndim - 1, i % 3, 1).squeezed((n.ndim - 1,)))
+
+    parts = [
+        subtract(multiply(element(a, i + 1), element(b, i + 2)), multiply(element(a, i + 2), element(b, i + 1)))
+        for i in range(3)
+    ]
+    return operands.box(moveaxis(stack(parts, axis=-1), -1, axis))
+
+
+def outer(x1: Array, x2: Array, /) -> Array:
+    """All products of the elements of two vectors."""
+    operands = unbox("outer", (x1, x2))
+    ranks = [n.ndim if type(n) is Expr else 0 for n in operands.nodes]
+    if ranks != [1, 1]:
+        raise ValueError(f"Input arrays must be one-dimensional, but they are {ranks[0]}-d and {ranks[1]}-d.")
+    return contractions.outer(x1, x2)
+
+
+def trace(x: Array, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
+    """The sums over the diagonals of the last two axes; of a matrix that is cut only the diagonal moves."""
+    node, box = one_array("trace", x)
+    if is_cut(node):
+        return box(_sum(_diagonal_taken(node, operator.index(offset)), dtype=dtype))
+    return contractions.trace(x, offset=offset, axis1=-2, axis2=-1, dtype=dtype)
+
+
+def _diagonal_taken(node: Expr, offset: int) -> Expr:
+    """The diagonal of a matrix by its positions: read as a view, the boxes around its parts would move."""
+    n = node.shape
+    first = (max(-offset, 0), max(offset, 0))
+    length = max(min(n[0] - first[0], n[1] - first[1]), 0)
+    positions = [arange(start, start + length, 1, np.int64, node.env) for start in first]
+    taken: Expr = bind(TAKE, (node, *positions), (length,), node.dtype, ((0, 1), 0, 1))
+    return taken
+
+
+def diagonal(x: Array, /, *, offset: int = 0) -> Array:
+    """The diagonals of the last two axes. A view."""
+    node, box = one_array("diagonal", x)
+    return box(bind_get(node, diagonal_lens(node.shape, offset, -2, -1)))

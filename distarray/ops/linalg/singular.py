@@ -1,0 +1,137 @@
+"""Singular values and vectors, and the pseudo-inverse: of tall and of wide matrices through QR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distarray.expr.bind import bind, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.ops.contractions import matmul
+from distarray.ops.creation import empty_like
+from distarray.ops.elementwise import divide, greater, multiply, where
+from distarray.ops.families import Array, one_array
+from distarray.ops.linalg.matrices import WHOLE, SVDResult, boxed, matrices, real_dtype, several
+from distarray.ops.linalg.orthogonal import tall_qr
+from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, transposed
+from distarray.ops.manipulation import expand_dims
+from distarray.ops.reductions import max as _max
+
+__all__ = ["per_matrix", "pinv", "svd", "svdvals"]
+
+#: params: (full_matrices,)
+SVD = declare(
+    "svd", "block", rule=f"... i j -> ... i p, ... k, ... q j | {WHOLE}, p: whole, k: whole, q: whole", may_raise=True
+)
+SVDVALS = declare("svdvals", "block", rule=f"... i j -> ... k | {WHOLE}, k: whole", may_raise=True)
+
+
+def svd(x: Array, /, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """``x = (U * S) @ Vh`` with orthonormal columns in `U`, rows in `Vh`, and `S` descending.
+
+    Without `full_matrices`, a matrix that is cut and has at least twice as many rows as columns, or columns as rows,
+    goes through `qr`, and only its triangle is brought to one member; any other one is brought there whole.
+
+    Parameters
+    ----------
+    full_matrices
+        Whether `U` and `Vh` are square.
+    compute_uv
+        numpy's: without, only `S` is returned.
+
+    Raises
+    ------
+    LinAlgError
+        If the iteration does not converge.
+    MemoryBudgetError
+        If a matrix is brought to one member and does not fit its memory budget.
+    """
+    if not compute_uv:
+        return svdvals(x)
+    node, box = matrices("svd", x)
+    if not full_matrices and is_cut(node):
+        if is_tall(node.shape):
+            return SVDResult(*boxed("svd", box, _tall(node), shared=True))
+        if is_tall(node.shape[::-1]):
+            v, s, uh = _tall(transposed(node))
+            return SVDResult(*boxed("svd", box, [transposed(uh), s, transposed(v)], shared=True))
+    return SVDResult(*boxed("svd", box, _whole(node, full_matrices=bool(full_matrices))))
+
+
+def _whole(node: Expr, *, full_matrices: bool) -> list[Expr]:
+    *lead, m, n = node.shape
+    k = min(m, n)
+    p, q = (m, n) if full_matrices else (k, k)
+    shapes = ((*lead, m, p), (*lead, k), (*lead, q, n))
+    return several(SVD, (node,), shapes, (node.dtype, real_dtype(node.dtype), node.dtype), (full_matrices,))
+
+
+def _tall(node: Expr) -> tuple[Expr, Expr, Expr]:
+    q, r = tall_qr(node)
+    u, s, vh = _whole(r, full_matrices=False)
+    return matmul(q, u), s, vh
+
+
+def svdvals(x: Array, /) -> Array:
+    """Singular values, descending.
+
+    A matrix that is cut and has at least twice as many rows as columns, or columns as rows, goes through the triangle
+    of `qr`, and only that is brought to one member; any other one is brought there whole.
+
+    Raises
+    ------
+    LinAlgError
+        If the iteration does not converge.
+    MemoryBudgetError
+        If a matrix is brought to one member and does not fit its memory budget.
+    """
+    node, box = matrices("svdvals", x)
+    if is_cut(node):
+        if is_tall(node.shape):
+            node = tall_qr(node, with_q=False)[1]
+        elif is_tall(node.shape[::-1]):
+            node = tall_qr(transposed(node), with_q=False)[1]
+    return box(bind(SVDVALS, (node,), (*node.shape[:-2], min(node.shape[-2:])), real_dtype(node.dtype)))
+
+
+def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
+    """The pseudo-inverse; singular values up to `rtol` times the largest count as zero.
+
+    It is made of the factors of `svd`, which says what is brought to one member.
+
+    Parameters
+    ----------
+    rtol
+        By default ``max(m, n)`` times the precision.
+    hermitian
+        numpy's; makes no difference.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If a matrix is brought to one member and does not fit its memory budget.
+    """
+    node, box = matrices("pinv", x)
+    *lead, m, n = node.shape
+    if 0 in (m, n):
+        return box(empty_like(one_array("pinv", x)[0], shape=(*lead, n, m)))
+    if rtol is None:
+        rtol = max(m, n) * float(np.finfo(node.dtype).eps)
+    elif not isinstance(rtol, float | int):
+        rtol = per_matrix(node, rtol)
+    u, s, vh = svd(node, full_matrices=False)
+    large = greater(s, multiply(rtol, _max(s, axis=-1, keepdims=True)))
+    with np.errstate(divide="ignore"):
+        inverse = where(large, divide(1, s), 0)
+    # x = U S V^H, hence x+ = V S+ U^H
+    found = matmul(adjoint(vh), multiply(expand_dims(inverse, axis=-1), adjoint(u)))
+    return boxed("pinv", box, [found])[0]
+
+
+def per_matrix(node: Expr, tolerance: Array) -> Expr:
+    """Tolerances, one for each matrix, as they broadcast to its singular values."""
+    found = expand_dims(unbox("tolerance", (node, tolerance)).nodes[1], axis=-1)
+    assert type(found) is Expr
+    return found

@@ -1,0 +1,291 @@
+"""Order statistics along axes: medians, quantiles, percentiles, with nan or past them.
+
+Many rows are worked on whole, each by one member. Along a vector that is cut, over all axes of a long array, and of
+fewer rows than places, the few elements that count are selected (`selection.ranked`): only samples and the selected
+elements come to the host, where they are joined as numpy does it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import bind, bind_get, bind_reshape, literal, normalize_axes, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.ops.elementwise import isnan
+from distarray.ops.families import Array, one_array
+from distarray.ops.manipulation import moveaxis, permute_lens
+from distarray.ops.programs import Ask, run, together
+from distarray.ops.reductions import nanmean
+from distarray.ops.reductions import sum as _sum
+from distarray.ops.selection import ranked
+from distarray.ops.sorting import few_rows, rows_of
+from distarray.sharding.sharding import Sharding
+from distarray.types import AxesLike, HostArray
+
+__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
+
+#: params: (method, whether the quantile is one Python number); operands: the array and the quantiles
+QUANTILE = declare("quantile", "block", rule="... i, q -> ... q | i: whole, q: whole")
+NANQUANTILE = declare("nanquantile", "block", rule="... i, q -> ... q | i: whole, q: whole")
+MEDIAN = declare("median", "block", rule="... i -> ... | i: whole")
+NANMEDIAN = declare("nanmedian", "block", rule="... i -> ... | i: whole")
+
+# --------------------------------------------------------------------------------------- which elements, and how joined
+
+#: What a program yields and receives, and the values of one vector that it returns.
+Selection: TypeAlias = Generator[Ask, tuple[HostArray, ...], HostArray]
+Indices: TypeAlias = NDArray[Any]  # floating where elements are to be interpolated
+
+
+class _Neighbours(NamedTuple):
+    """The ranks on both sides of each quantile, and how far it is from the first to the second."""
+
+    previous: NDArray[np.int64]
+    following: NDArray[np.int64]
+    weight: Indices | None  # None: it is an element
+
+
+def _discrete(index: Indices, takes_previous: Callable[[Indices, Indices], Any]) -> Indices:
+    previous = np.floor(index)
+    chosen = np.where(takes_previous(index - previous, index), previous, previous + 1)
+    return np.maximum(chosen.astype(np.intp), 0)
+
+
+def _continuous(alpha: float, beta: float) -> Callable[[int, Indices], Indices]:
+    return lambda n, q: n * q + (alpha + q * (1 - alpha - beta)) - 1
+
+
+#: Where in the sorted vector of `n` elements a quantile is, by numpy's name of the method; an integer is an element.
+#: Hyndman and Fan, "Sample quantiles in statistical packages", 1996; the last five are numpy's.
+_INDEX: dict[str, Callable[[int, Indices], Indices]] = {
+    "inverted_cdf": lambda n, q: _discrete(n * q - 1, lambda weight, _: weight == 0),
+    "averaged_inverted_cdf": lambda n, q: n * q - 1,
+    "closest_observation": lambda n, q: _discrete(
+        n * q - 1 - 0.5, lambda weight, index: (weight == 0) & (np.floor(index) % 2 == 1)
+    ),
+    "interpolated_inverted_cdf": _continuous(0, 1),
+    "hazen": _continuous(0.5, 0.5),
+    "weibull": _continuous(0, 0),
+    "median_unbiased": _continuous(1 / 3.0, 1 / 3.0),
+    "normal_unbiased": _continuous(3 / 8.0, 3 / 8.0),
+    "linear": lambda n, q: (n - 1) * q,
+    "lower": lambda n, q: np.floor((n - 1) * q).astype(np.intp),
+    "higher": lambda n, q: np.ceil((n - 1) * q).astype(np.intp),
+    "midpoint": lambda n, q: 0.5 * (np.floor((n - 1) * q) + np.ceil((n - 1) * q)),
+    "nearest": lambda n, q: np.around((n - 1) * q).astype(np.intp),
+}
+
+
+def _neighbours(n: int, q: Indices, method: str) -> _Neighbours:
+    """Which of `n` elements in order the quantiles `q` lie between."""
+    index = np.asarray(_INDEX[method](n, q))
+    if index.dtype.kind in "iu":
+        at = index.astype(np.int64)
+        return _Neighbours(at, at, None)
+    previous = np.floor(index)
+    weight = np.asarray(index - previous)
+    following = previous + 1
+    # numpy: beyond the ends it is the last element or the first one
+    for beyond, end in ((index >= n - 1, n - 1), (index < 0, 0)):
+        previous, following = (np.where(beyond, end, p) for p in (previous, following))
+    if method == "averaged_inverted_cdf":
+        weight = np.where(weight == 0, 0.5, 1.0)
+    elif method == "midpoint":
+        weight = np.where(index % 1 == 0, 0.0, 0.5)
+    else:
+        # counted from where the previous element is taken to be, as numpy does
+        weight = np.where(index >= n - 1, index + 1, np.where(index < 0, index, weight))
+    return _Neighbours(previous.astype(np.int64), following.astype(np.int64), weight.astype(index.dtype))
+
+
+def _interpolated(a: HostArray, b: HostArray, weight: Any) -> HostArray:
+    """Between `a` and `b`; from the nearer one, so that the ends are met exactly."""
+    distance = np.subtract(b, a)
+    found = np.asarray(a + distance * weight)
+    nearer = np.asarray(b - distance * (1 - weight))
+    return np.where(np.asarray(weight) >= 0.5, nearer, found).astype(found.dtype)
+
+
+# ------------------------------------------------------------------------------------------------------ selection
+
+
+def _has_nan(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "fcmM"
+
+
+def _selected(row: Expr, cut: Sharding, ranks_of: Callable[[int], HostArray], skips_nan: bool) -> Selection:
+    """A program: the elements of the ranks that `ranks_of` says for the number of elements, and the last one of all.
+
+    The last one is nan where there is any nan; with `skips_nan` nan are none of the elements.
+    """
+    n = row.size
+    if skips_nan and _has_nan(row.dtype):
+        (nans,) = yield Ask((_sum(isnan(row), axis=None),), kept=(row,))
+        n -= int(nans)
+    last = max(n - 1, 0)
+    ranks = np.append(ranks_of(n), last) if n else np.array([row.size - 1])
+    return (yield from ranked(row, cut, ranks.astype(np.int64)))
+
+
+def _quantiles_of(row: Expr, cut: Sharding, q: HostArray, method: str, is_weak: bool, skips_nan: bool) -> Selection:
+    """A program: the quantiles of one vector."""
+    found: list[_Neighbours] = []
+
+    def ranks(n: int) -> HostArray:
+        found.append(_neighbours(n, q, method))
+        return np.concatenate(found[0][:2])
+
+    elements = yield from _selected(row, cut, ranks, skips_nan)
+    if not found or (_has_nan(row.dtype) and np.isnan(elements[-1])):
+        _warn_of_nan(skips_nan)
+        return np.full(q.shape, elements[-1])
+    weight = found[0].weight
+    previous, following = elements[: q.size], elements[q.size : 2 * q.size]
+    if weight is None:
+        return previous
+    return _interpolated(previous, following, float(weight[0]) if is_weak else weight)
+
+
+def _median_of(row: Expr, cut: Sharding, skips_nan: bool) -> Selection:
+    """A program: the median of one vector, as an array of one."""
+    elements = yield from _selected(row, cut, lambda n: np.unique([(n - 1) // 2, n // 2]), skips_nan)
+    middle, last = elements[:-1], elements[-1:]
+    if not middle.size or (_has_nan(row.dtype) and np.isnan(last).any()):
+        _warn_of_nan(skips_nan)
+        return last
+    return np.asarray(np.mean(middle, keepdims=True))
+
+
+def _warn_of_nan(skips_nan: bool) -> None:
+    if skips_nan:
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+
+
+def _of_few_rows(name: str, row: Expr, make: Callable[[Expr], Selection], dtype: Any) -> Expr:
+    """What `make` gives for each vector along the last axis, as its new last axis: values that are known here."""
+    found: Sequence[HostArray] = run(name, together([make(each) for each in rows_of(row)]))
+    values = np.stack(found).astype(dtype, copy=False)
+    return literal(values.reshape(*row.shape[:-1], values.shape[-1]), row.env, name)
+
+
+# ------------------------------------------------------------------------------------------------------ functions
+
+
+def _last(node: Expr, axis: AxesLike) -> tuple[Expr, tuple[int, ...], Sharding | None]:
+    """The axes to be reduced as one last axis; their numbers; how it is cut, if elements of it are to be selected."""
+    axes = normalize_axes(axis, node.ndim)
+    rest = [a for a in range(node.ndim) if a not in axes]
+    n = prod([node.shape[a] for a in axes])
+    moved = bind_get(node, permute_lens(node.shape, (*rest, *axes)))
+    row = bind_reshape(moved, (*[node.shape[a] for a in rest], n))
+    if len(axes) == 1:
+        return row, axes, few_rows(node, axes[0])
+    return row, axes, few_rows(row, row.ndim - 1)
+
+
+def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([1 if a in axes else n for a, n in enumerate(shape)])
+
+
+def _median(name: str, a: Array, axis: AxesLike, keepdims: bool) -> Array:
+    node, box = one_array(name, a)
+    row, axes, cut = _last(node, axis)
+    skips_nan = name == "nanmedian"
+    dtype = as_dtype(getattr(np, name)(np.ones(1, node.dtype)).dtype)
+    if cut is None:
+        result = bind(NANMEDIAN if skips_nan else MEDIAN, (row,), row.shape[:-1], dtype)
+    else:
+        found = _of_few_rows(name, row, lambda each: _median_of(each, cut, skips_nan), dtype)
+        result = bind_reshape(found, row.shape[:-1])
+    return box(bind_reshape(result, _kept(node.shape, axes)) if keepdims else result)
+
+
+def median(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """The middle element along `axis`, or the mean of the two in the middle; nan where there is one."""
+    return _median("median", a, axis, keepdims)
+
+
+def nanmedian(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
+    """The median of what is not nan."""
+    return _median("nanmedian", a, axis, keepdims)
+
+
+def _points(name: str, q: Any) -> HostArray:
+    """The quantiles as numbers from 0 to 1."""
+    points = np.asarray(q)
+    if points.dtype.kind not in "fiub":
+        raise TypeError("q must be an array of real numbers")
+    if not name.endswith("percentile"):
+        limits = "Quantiles must be in the range [0, 1]"
+    else:
+        points, limits = np.asarray(np.true_divide(points, 100)), "Percentiles must be in the range [0, 100]"
+    if not ((points >= 0) & (points <= 1)).all():
+        raise ValueError(limits)
+    return points
+
+
+def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims: bool) -> Array:
+    node, box = one_array(name, a)
+    is_weak = type(q) in (int, float)  # of a Python number, numpy keeps the precision of the array
+    points = _points(name, q)
+    skips_nan = name.startswith("nan")
+    if skips_nan and not node.size:
+        return nanmean(a, axis=axis, keepdims=keepdims)
+    flat = points.ravel()
+    # numpy checks method and dtype, on one element
+    sample: Any = np.quantile(np.ones(1, node.dtype), points.item() if is_weak else flat[:1], method=method)  # type: ignore[call-overload]
+    row, axes, cut = _last(node, axis)
+    if row.shape[-1] == 0:
+        raise IndexError(f"{name} of an empty slice: shape {node.shape}, axes {axes}")
+    if cut is None:
+        asked = unbox(name, (row, flat)).nodes[1]
+        op = NANQUANTILE if skips_nan else QUANTILE
+        made = bind(op, (row, asked), (*row.shape[:-1], flat.size), as_dtype(sample.dtype), (method, is_weak))
+    else:
+
+        def of_row(each: Expr) -> Selection:
+            return _quantiles_of(each, cut, flat, method, is_weak, skips_nan)
+
+        made = _of_few_rows(name, row, of_row, as_dtype(sample.dtype))
+    rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
+    return box(bind_reshape(moveaxis(made, -1, 0), (*points.shape, *rest)))
+
+
+def quantile(
+    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """The `q`-th quantiles along `axis`, 0 <= q <= 1; the axes of `q` come first.
+
+    Over all axes, or along a vector that is cut, they are computed at the call: a few elements are selected
+    (docs/explanation/sorting.md).
+    """
+    return _quantile("quantile", a, q, axis, method, keepdims)
+
+
+def percentile(
+    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """The `q`-th percentiles along `axis`, 0 <= q <= 100; as `quantile`."""
+    return _quantile("percentile", a, q, axis, method, keepdims)
+
+
+def nanquantile(
+    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """The quantiles of what is not nan."""
+    return _quantile("nanquantile", a, q, axis, method, keepdims)
+
+
+def nanpercentile(
+    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """The percentiles of what is not nan."""
+    return _quantile("nanpercentile", a, q, axis, method, keepdims)

@@ -1,0 +1,172 @@
+"""Reductions by labels: the elements of each segment of an axis, wherever they stand along it.
+
+Every tile reduces its own elements to one row per segment, and these partial results combine in a tree: no element
+moves, and labels need not be sorted. It is what a grouping by codes comes down to.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import bind, normalize_axis, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.ops import reductions
+from distarray.ops.families import Array
+from distarray.ops.manipulation import moveaxis
+from distarray.ops.programs import Ask, Program, run
+from distarray.types import DType
+
+__all__ = ["segment_max", "segment_mean", "segment_min", "segment_prod", "segment_reduce", "segment_sum"]
+
+#: params: (rule, name, number of segments, correction); operands: the array with the axis first, and its labels.
+SEGMENT_REDUCE = declare("segment_reduce", "fold")
+
+#: numpy's function whose dtype the result has; None: that of the operand.
+_DTYPE_OF: dict[str, str | None] = {
+    "sum": "sum",
+    "prod": "prod",
+    "max": "max",
+    "min": "min",
+    "mean": "mean",
+    "var": "var",
+    "count": "count_nonzero",
+    "any": "any",
+    "all": "all",
+    "first": None,
+    "last": None,
+}
+
+
+def segment_reduce(
+    x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, func: str = "sum", ddof: float = 0
+) -> Array:
+    """The elements of `x` along `axis`, reduced segment by segment.
+
+    Parameters
+    ----------
+    x
+        The array.
+    labels
+        The segment of each index along `axis`: integers, in any order. Negative ones, and those from `num_segments` on,
+        are in no segment.
+    num_segments
+        Extent of the result along `axis`. By default one more than the largest label, which is computed for it at the
+        call if `labels` is no host array; see the option ``data-dependent``.
+    func
+        ``sum``, ``prod``, ``max``, ``min``, ``mean``, ``var``, ``count`` (of elements), ``any``, ``all``, ``first`` or
+        ``last`` (of the order along the axis).
+    ddof
+        Of ``var``: it is divided by the number of elements less this.
+
+    Returns
+    -------
+    Array
+        Of the shape of `x` but for `axis`. Segments without elements have the sum 0, the product 1, nan for mean and
+        variance, 0 for first and last; of max and min the smallest and the largest number of the dtype.
+
+    Raises
+    ------
+    TypeError
+        If labels are no integers, or `x` has no order for max and min.
+    ValueError
+        If there is not one label for each index, or no such function.
+
+    Notes
+    -----
+    Memory: one row per segment for every tile; nothing is exchanged but these rows.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> x = dx.asarray([1.0, 2.0, 3.0, 4.0])
+    >>> dx.segment_reduce(x, [1, 0, 1, 3]).tolist()
+    [2.0, 4.0, 0.0, 4.0]
+    >>> dx.segment_reduce(x, [1, 0, 1, 0], func="mean").tolist()
+    [3.0, 2.0]
+    """
+    if func not in _DTYPE_OF:
+        raise ValueError(f"segment_reduce: func={func!r} is none of {', '.join(_DTYPE_OF)}")
+    operands = unbox("segment_reduce", (x, np.asarray(labels) if isinstance(labels, list | tuple | range) else labels))
+    node, codes = operands.nodes
+    if type(node) is not Expr or type(codes) is not Expr or not node.ndim:
+        raise ValueError("segment_reduce: the array needs an axis, and labels for it")
+    axis = normalize_axis(axis, node.ndim)
+    if codes.dtype.kind not in "iu":
+        raise TypeError(f"segment_reduce: labels must be integers, not {codes.dtype}")
+    if codes.shape != (node.shape[axis],):
+        raise ValueError(
+            f"segment_reduce: labels of shape {codes.shape} for axis {axis} of {node.shape[axis]} elements; one each"
+        )
+    if num_segments is None:
+        n = _largest(labels, codes) + 1
+    else:
+        n = index(num_segments)
+        if n < 0:
+            raise ValueError(f"segment_reduce: num_segments={n} is negative")
+    front = moveaxis(node, axis, 0)
+    rest = [f"a{i}" for i in range(1, node.ndim)]
+    rule = " ".join(["i", *rest]) + ", i -> " + " ".join(["s", *rest]) + f" | s: new({n})"
+    dtype = _dtype(func, node.dtype)
+    made = bind(SEGMENT_REDUCE, (front, codes), (n, *front.shape[1:]), dtype, (rule, func, n, ddof))
+    return operands.box(moveaxis(made, 0, axis))
+
+
+def _largest(labels: Any, codes: Expr) -> int:
+    if not codes.size:
+        return -1
+    if isinstance(labels, np.ndarray | list | tuple | range):
+        return max(-1, int(np.max(labels)))
+    return max(-1, int(run("segment_reduce", _asked(reductions.max(codes)))))
+
+
+def _asked(node: Expr) -> Program:
+    (value,) = yield Ask(values=(node,))
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _dtype(func: str, dtype: DType) -> DType:
+    name = _DTYPE_OF[func]
+    if name is None:
+        return dtype
+    if name == "count_nonzero":
+        return np.dtype(np.intp)
+    if name in ("max", "min") and dtype.kind == "c":
+        raise TypeError(f"segment_reduce: func={func!r} needs an order, which {dtype} has not")
+    return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
+
+
+def segment_sum(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+    """The sum of each segment; see `segment_reduce`.
+
+    >>> import distarray as dx
+    >>> dx.segment_sum(dx.arange(6).reshape(2, 3), [0, 2, 0], axis=1).tolist()
+    [[2, 0, 1], [8, 0, 4]]
+    """
+    return segment_reduce(x, labels, num_segments, axis=axis, func="sum")
+
+
+def segment_prod(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+    """The product of each segment; see `segment_reduce`."""
+    return segment_reduce(x, labels, num_segments, axis=axis, func="prod")
+
+
+def segment_max(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+    """The largest element of each segment; see `segment_reduce`."""
+    return segment_reduce(x, labels, num_segments, axis=axis, func="max")
+
+
+def segment_min(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+    """The smallest element of each segment; see `segment_reduce`."""
+    return segment_reduce(x, labels, num_segments, axis=axis, func="min")
+
+
+def segment_mean(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+    """The mean of each segment; see `segment_reduce`."""
+    return segment_reduce(x, labels, num_segments, axis=axis, func="mean")

@@ -1,0 +1,176 @@
+"""Sets: the distinct elements of an array, and membership.
+
+Distinct elements are found in the sorted vector: those that differ from the one before. Their number in each tile comes
+to the host (B-9); they themselves, where each stands first, how often, and which of them stands where, stay deferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.expr.bind import bind_get, bind_reshape, bind_tiles, unbox
+from distarray.expr.expr import Expr, source
+from distarray.expr.op import declare
+from distarray.ops.creation import full
+from distarray.ops.elementwise import astype, equal, greater, logical_and, logical_not, logical_or
+from distarray.ops.families import Array, one_array
+from distarray.ops.indexing import take
+from distarray.ops.manipulation import diff, moveaxis, slice_lens
+from distarray.ops.marks import chosen, counts_of, places_of, ranks_of, scattered
+from distarray.ops.programs import Ask, row_cut, run, vector_cut
+from distarray.ops.runs import sorted_vector
+from distarray.ops.searching import searchsorted
+from distarray.ops.sorting import argsort, lexsort, sort
+from distarray.sharding import cuts
+from distarray.sharding.sharding import Sharding
+from distarray.types import HostArray
+
+__all__ = ["compressed", "distinct", "isin"]
+
+#: params: (whether nan are equal,); operands: what is in order, and the same one place earlier
+FIRST_TILES = declare("first_tiles", "tiles")
+
+#: Elements of a set up to which membership is a chain of comparisons.
+FEW = 8
+
+#: What can be known of distinct elements beside themselves.
+FACTS = ("indices", "inverse", "counts")
+
+
+def _firsts(keys: Expr, bounds: Sequence[int], cut: Sharding | None, equal_nan: bool) -> Expr:
+    """Which elements, or rows, differ from the one before; the first one does."""
+    before = bind_get(keys, slice_lens(keys.shape, 0, 0, max(keys.shape[0] - 1, 0)))
+    earlier = [max(b - 1, 0) for b in bounds]
+    operands = [(keys, bounds), (before, earlier)]
+    (mask,) = bind_tiles(FIRST_TILES, operands, [(keys.shape[:1], np.bool_, bounds)], cut, (equal_nan,))
+    return mask
+
+
+def _of_vector(
+    row: Expr, facts: Collection[str], equal_nan: bool
+) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+    """A program: the distinct elements of a vector, in order."""
+    cut = vector_cut(row)
+    has_order = "indices" in facts or "inverse" in facts
+    nodes = yield from sorted_vector(row, cut, "both" if has_order else "keys")
+    return (yield from _of_sorted(nodes[0], nodes[-1] if has_order else None, facts, equal_nan, cut))
+
+
+def _of_rows(rows: Expr, facts: Collection[str]) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+    """A program: the distinct rows of a matrix, in lexicographic order: one stable sort for each column."""
+    m = rows.shape[1]
+    columns = [bind_get(rows, slice_lens(rows.shape, 1, i, 1).squeezed((1,))) for i in reversed(range(m))]
+    cut = row_cut(rows)
+    order = lexsort(columns)
+    keys = take(rows, order, axis=0)
+    if cut is not None:
+        cut = Sharding(cut.mesh, cut.axes)
+        keys.pin = cut
+    return (yield from _of_sorted(keys, order, facts, False, cut))
+
+
+def _of_sorted(
+    keys: Expr, order: Expr | None, facts: Collection[str], equal_nan: bool, cut: Sharding | None
+) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+    n = keys.shape[0]
+    bounds = cuts.boundaries(n, 1 if cut is None else cut.n_tiles)
+    first = _firsts(keys, bounds, cut, equal_nan)
+    kept = (keys, first) if order is None else (keys, order, first)
+    (counts,) = yield Ask((counts_of(first, bounds, cut),), kept=kept)
+    found = {"values": keys}
+    if "indices" in facts and order is not None:
+        found["indices"] = order
+    made = dict(zip(found, chosen(first, list(found.values()), counts, bounds, cut)))
+    if "counts" in facts:
+        made["counts"] = diff(places_of(first, counts, bounds, cut), append=n)
+    if "inverse" in facts and order is not None:
+        ranks = ranks_of(first, counts, bounds, cut)
+        if keys.env.device.startswith("strict"):  # the standard has no writes at integer positions
+            made["inverse"] = take(ranks, argsort(order), axis=0)
+        else:
+            made["inverse"] = scattered(order, ranks, n, cut)
+    return made
+
+
+def _of_small(
+    node: Expr, facts: Collection[str], axis: int | None, equal_nan: bool
+) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
+    """A program: what is small and in one tile is looked at in this process."""
+    (host,) = yield Ask((node,))
+    asked = [fact in facts for fact in FACTS]
+    made: Any = np.unique(host, *asked, axis=axis, equal_nan=equal_nan)  # type: ignore[call-overload]  # literal flags
+    names = ["values", *[fact for fact in FACTS if fact in facts]]
+    parts = made if any(asked) else (made,)
+    return {fact: source(np.ascontiguousarray(part), node.env) for fact, part in zip(names, parts, strict=True)}
+
+
+def distinct(
+    name: str, x: Array, facts: Collection[str] = (), *, axis: int | None = None, equal_nan: bool = False
+) -> dict[str, Array]:
+    """The distinct elements in order, as ``values``, and what else is asked for. Computes how many there are.
+
+    Parameters
+    ----------
+    facts
+        Of `FACTS`: where each stands first in the flattened array (``indices``), which of them stands at each place of
+        it (``inverse``), and how often (``counts``).
+    axis
+        The axis whose slices are the elements; the array is flattened if None.
+    equal_nan
+        Whether all nan are one element; else each is one of its own.
+    """
+    node, box = one_array(name, x)
+    if node.env.device == "cpu" and node.nbytes <= config.get("block-bytes") and row_cut(node) is None:
+        found = run(name, _of_small(node, facts, axis, equal_nan))
+    elif axis is None:
+        found = run(name, _of_vector(bind_reshape(node, (node.size,)), facts, equal_nan))
+    else:
+        moved = moveaxis(node, axis, 0)
+        n, m = moved.shape[0], prod(moved.shape[1:])
+        # slices without elements are all equal: as if each had the same one
+        rows = bind_reshape(moved, (n, m)) if m else full((n, 1), 0, node.dtype, node.env)
+        found = run(name, _of_rows(rows, facts))
+        values = bind_get(found["values"], slice_lens(found["values"].shape, 1, 0, m))
+        found["values"] = moveaxis(bind_reshape(values, (values.shape[0], *moved.shape[1:])), 0, axis)
+    return {fact: box(value) for fact, value in found.items()}
+
+
+def compressed(name: str, mask: Array, *arrays: Array) -> tuple[Array, ...]:
+    """The elements of vectors where a mask is true; they stay where the mask lies. Computes their number."""
+    operands = unbox(name, (mask, *arrays))
+    nodes: list[Any] = operands.nodes  # arrays, checked by the callers
+    # a mask has few bytes: the arrays say whether there are several tiles
+    cut = next((c for c in map(vector_cut, (*nodes[1:], nodes[0])) if c is not None), None)
+    bounds = (0, nodes[0].size) if cut is None else cut.boundaries(nodes[0].shape)[0]
+
+    def program() -> Generator[Ask, tuple[HostArray, ...], tuple[Expr, ...]]:
+        (counts,) = yield Ask((counts_of(nodes[0], bounds, cut),), kept=(nodes[0],))
+        return chosen(nodes[0], nodes[1:], counts, bounds, cut)
+
+    return tuple([operands.box(node) for node in run(name, program())])
+
+
+def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
+    """Where the elements of `x1` are among those of `x2`; nan is in nothing."""
+    operands = unbox("isin", (x1, x2))
+    x, among = [n if type(n) is Expr else full((), n, np.asarray(n).dtype, operands.env) for n in operands.nodes]
+    flat = bind_reshape(among, (among.size,))
+    if not flat.size:
+        found: Any = full(x.shape, False, np.dtype(np.bool_), operands.env)
+    elif flat.size <= FEW:
+        each = [bind_get(flat, slice_lens(flat.shape, 0, i, 1).squeezed((0,))) for i in range(flat.size)]
+        found = equal(x, each[0])
+        for other in each[1:]:
+            found = logical_or(found, equal(x, other))
+    else:
+        # in one dtype, as numpy compares them
+        common = np.result_type(x.dtype, flat.dtype)
+        table, sought = sort(astype(flat, common, copy=False)), astype(x, common, copy=False)
+        at, behind = (searchsorted(table, sought, side=side) for side in ("left", "right"))
+        found = logical_and(greater(behind, at), equal(x, x))
+    return operands.box(logical_not(found) if invert else found)

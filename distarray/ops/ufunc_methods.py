@@ -1,0 +1,222 @@
+"""``reduce``, ``accumulate`` and ``reduceat`` of any function of two operands.
+
+Associative functions (`ASSOCIATIVE`) fold the tiles of an axis side by side: a reduction is a monoid, a scan hands the
+totals of the tiles to the tiles behind them, a segment that lies in several tiles is joined of its parts. The others
+(``subtract``, ``power`` ...) go from the first element to the last, as in numpy; for them one task holds whole axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import bind, bind_reduce, bind_tiles, literal, normalize_axis
+from distarray.expr.expr import Expr
+from distarray.expr.op import Op, declare
+from distarray.ops.families import Array, one_array
+from distarray.ops.programs import row_cut
+from distarray.sharding.sharding import Sharding
+from distarray.types import DType, DTypeLike, HostArray
+
+__all__ = ["ASSOCIATIVE", "accumulate", "reduce", "reduce_in_order", "reduceat", "resolved_dtype"]
+
+#: The rows of associative functions that `reductions` has no function for.
+_REDUCE: dict[str, Op] = {
+    name: declare(f"{name}.reduce", "reduce", monoid=name)
+    for name in (
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor"),
+        *("fmax", "fmin", "gcd", "lcm", "hypot", "logaddexp", "logaddexp2"),
+    )
+}
+#: ``f(f(a, b), c) == f(a, f(b, c))``, up to rounding.
+ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", *_REDUCE})
+
+ACCUMULATE = declare("accumulate", "block", rule="... i -> ... i | i: whole")
+ACCUMULATE_IN_ORDER = declare("accumulate_in_order", "block", rule="... i -> ... i | i: whole")
+#: Brings its rule along: with a mask it has two operands.
+REDUCE_IN_ORDER = declare("reduce_in_order", "block")
+REDUCEAT_IN_ORDER = declare("reduceat_in_order", "block", rule="... i, j -> ... j | i: whole")
+TILE_TOTALS = declare("tile_totals", "tiles")
+TILE_SCAN = declare("tile_scan", "tiles")
+TILE_SEGMENTS = declare("tile_segments", "tiles")
+
+
+@lru_cache(maxsize=4096)
+def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None) -> DType:
+    """The dtype of what a method of numpy's function gives for an array of `dtype`; its TypeError if it has none.
+
+    Parameters
+    ----------
+    method
+        ``reduce`` or ``accumulate``; ``reduceat`` is as ``accumulate``.
+    wanted
+        What the caller asks for with ``dtype=``.
+    """
+    with np.errstate(all="ignore"):
+        made = getattr(getattr(np, name), method)(np.ones(1, dtype), dtype=wanted)
+    return as_dtype(made.dtype)
+
+
+def reduce(name: str, x: Array, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False) -> Array:
+    """An associative function without a reduction of its own over `axes`, in the dtype of the result."""
+    return bind_reduce(_REDUCE[name], x, axes, dtype, keepdims=keepdims)
+
+
+def reduce_in_order(
+    name: str, x: Array, axis: int, dtype: DType, *, initial: Hashable = None, where: Array = None
+) -> Array:
+    """A function that is not associative from the first element along `axis` to the last one.
+
+    One task holds the axis whole, so the other axes must be long enough to be cut.
+
+    Parameters
+    ----------
+    initial
+        A number of numpy to begin with; None: with the first element.
+    where
+        Which elements count; of the shape of `x`. Needs `initial`.
+    """
+    from distarray.ops.manipulation import moveaxis
+
+    node, box = one_array(name, x)
+    operands = [moveaxis(node, axis, -1)]
+    if where is not None:
+        operands.append(moveaxis(one_array(name, where)[0], axis, -1))
+    rule = f"{', '.join(['... i'] * len(operands))} -> ... | i: whole"
+    params = (rule, name, dtype.str, initial)
+    return box(bind(REDUCE_IN_ORDER, operands, operands[0].shape[:-1], dtype, params))
+
+
+# ------------------------------------------------------------------------------------------------------- scans
+
+
+def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -> Array:
+    """The partial results of a function along `axis`, each element with all before it.
+
+    Where the axis is cut, or too much of the array would lie along it, every tile is folded to one row, and goes on
+    from the rows of the tiles before it: two passes, and no more traffic than those rows. Else the axis is made whole.
+    """
+    from distarray.ops.manipulation import moveaxis
+
+    node, box = one_array(name, x)
+    axis = normalize_axis(axis, node.ndim)
+    result = resolved_dtype(name, "accumulate", node.dtype, None if dtype is None else as_dtype(dtype))
+    params = (name, result.str)
+    cut = _axis_cut(node, axis) if name in ASSOCIATIVE else None
+    if cut is None:
+        op = ACCUMULATE if name in ASSOCIATIVE else ACCUMULATE_IN_ORDER
+        moved = moveaxis(node, axis, -1)
+        return box(moveaxis(bind(op, (moved,), moved.shape, result, params), -1, axis))
+    rows = moveaxis(node, axis, 0)
+    bounds = cut.boundaries(rows.shape)[0]
+    parts = range(len(bounds))
+    totals, starts = bind_tiles(
+        TILE_TOTALS,
+        [(rows, bounds)],
+        [((len(bounds) - 1, *rows.shape[1:]), result, parts), ((len(bounds) - 1,), np.int64, parts)],
+        cut,
+        params,
+    )
+    operands = [(rows, bounds), (totals, None), (starts, None)]
+    (scan,) = bind_tiles(TILE_SCAN, operands, [(rows.shape, result, bounds)], cut, params)
+    return box(moveaxis(scan, 0, axis))
+
+
+def _axis_cut(node: Expr, axis: int) -> Sharding | None:
+    """How an array whose `axis` comes first is cut along it, tile by tile; None where the other axes are better cut."""
+    known = node.memo.sharding if node.memo is not None else node.pin
+    rest = [()] * (node.ndim - 1)
+    if known is not None and known.n_tiles > 1 and known.parts[axis] == known.n_tiles:
+        return Sharding(known.mesh, (known.axes[axis], *rest), (), (known.bounds[axis], *[None] * len(rest)))
+    if node.env.team is None or node.nbytes <= config.get("block-bytes"):
+        return None
+    mesh = node.env.team.mesh
+    n = node.shape[axis]
+    if not node.size // n < mesh.size <= n:
+        return None
+    return Sharding(mesh, (tuple(reversed(mesh.names)), *rest))
+
+
+# ---------------------------------------------------------------------------------------------------- segments
+
+
+def reduceat(name: str, x: Array, indices: HostArray, axis: int, dtype: DTypeLike | None = None) -> Array:
+    """numpy's ``ufunc.reduceat``: ``x[indices[i]:indices[i + 1]]`` folded, or ``x[indices[i]]`` where that is empty.
+
+    Each tile of the axis folds what it has of each segment; parts of one segment are joined where the first one lies.
+
+    Parameters
+    ----------
+    indices
+        Positions along `axis`, one axis of integers of the host.
+
+    Raises
+    ------
+    IndexError
+        If a position is outside of the axis; numpy's text.
+    """
+    from distarray.ops.manipulation import moveaxis
+
+    node, box = one_array(name, x)
+    axis = normalize_axis(axis, node.ndim)
+    n = node.shape[axis]
+    outside = (indices < 0) | (indices >= n)
+    if outside.any():
+        raise IndexError(f"index {indices[outside][0]} out-of-bounds in {name}.reduceat [0, {n})")
+    result = resolved_dtype(name, "accumulate", node.dtype, None if dtype is None else as_dtype(dtype))
+    if name not in ASSOCIATIVE:
+        moved = moveaxis(node, axis, -1)
+        starts = literal(indices.astype(np.int64), node.env, name)
+        shape = (*moved.shape[:-1], len(indices))
+        folded = bind(REDUCEAT_IN_ORDER, (moved, starts), shape, result, (name, result.str))
+        return box(moveaxis(folded, -1, axis))
+    rows = moveaxis(node, axis, 0)
+    cut = _axis_cut(node, axis) or row_cut(rows)
+    return box(moveaxis(_segments(name, rows, cut, indices.astype(np.int64), result), 0, axis))
+
+
+def _segments(name: str, rows: Expr, cut: Sharding | None, starts: HostArray, dtype: DType) -> Expr:
+    """Segments of axis 0, each folded to one row."""
+    from distarray.ops.indexing import fold_rows, take
+
+    n = rows.shape[0]
+    following = np.append(starts[1:], n)
+    stops = np.where(following > starts, following, starts + 1)
+    bounds = (0, n) if cut is None else cut.boundaries(rows.shape)[0]
+    segment, local, pieces = _pieces(starts, stops, bounds)
+    edges = [0, *np.cumsum(pieces).tolist()]
+    at = literal(local, rows.env, name)
+    shape = (len(segment), *rows.shape[1:])
+    (parts,) = bind_tiles(TILE_SEGMENTS, [(rows, bounds), (at, edges)], [(shape, dtype, edges)], cut, (name, dtype.str))
+    if len(segment) == len(starts) and np.array_equal(segment, np.arange(len(starts))):
+        return parts
+    # A segment begins with its first part, which lies in the earliest tile.
+    _, first = np.unique(segment, return_index=True)
+    whole: Expr = take(parts, first, axis=0)
+    rest = np.delete(np.arange(len(segment)), first)
+    if not rest.size:
+        return whole
+    return fold_rows(name, whole, segment[rest], take(parts, rest, axis=0))
+
+
+def _pieces(starts: HostArray, stops: HostArray, bounds: Any) -> tuple[HostArray, HostArray, list[int]]:
+    """What each tile has of each segment.
+
+    Returns
+    -------
+    segment, local, pieces
+        For each piece its segment, and its range in the tile; how many pieces each tile has. Tile by tile.
+    """
+    segments, ranges, pieces = [], [], []
+    for low, high in pairwise(bounds):
+        here = np.flatnonzero((starts < high) & (stops > low))
+        segments.append(here)
+        ranges.append(np.stack([np.maximum(starts[here], low) - low, np.minimum(stops[here], high) - low], axis=1))
+        pieces.append(len(here))
+    return np.concatenate(segments), np.concatenate(ranges).astype(np.int64), pieces
