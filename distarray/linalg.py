@@ -1,5 +1,6 @@
 """Linear algebra: the array API standard's functions and numpy's."""
 
+from distarray.array.tensors import tensorinv, tensorsolve
 from distarray.array.views import matrix_transpose
 from distarray.ops.contractions import matmul, outer, tensordot, vecdot
 from distarray.ops.linalg import (
@@ -39,5 +40,5 @@ __all__ = [
     "EigResult", "EighResult", "LinAlgError", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cond", "cross",
     "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm", "matrix_power",
     "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd",
-    "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip

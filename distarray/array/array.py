@@ -15,9 +15,11 @@ import numpy as np
 
 from distarray import config
 from distarray.array import elements, window, writes
-from distarray.array.base import Base, put, read
+from distarray.array.base import Base, cast, put, read
+from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
+from distarray.array.environment import forced_parts, parse_pin
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
 from distarray.expr import bind
@@ -41,7 +43,7 @@ __all__ = ["DistArray"]
 _new = object.__new__
 
 
-class DistArray(Operators, Methods, Collection):
+class DistArray(Operators, Methods, Chunked, Collection):
     """An array that lives on a team; numpy's ndarray, deferred and distributed.
 
     Made by the creation functions (``dx.zeros``, ``dx.asarray`` ...), never by its constructor. Operations build
@@ -75,6 +77,8 @@ class DistArray(Operators, Methods, Collection):
     def _on(cls, node: Expr) -> DistArray:
         """A new handle on `node`, which nothing else aliases; runs it at once if it may fail."""
         self = _new(cls)
+        if forced_parts.get() is not None:
+            node = _in_forced_tiles(node)
         self._base = Base(node)
         self._lens = ()
         self._read = None
@@ -103,6 +107,8 @@ class DistArray(Operators, Methods, Collection):
             if known is not None:
                 return known
         node = read(version, self._lens)
+        if forced_parts.get() is not None:
+            node = _in_forced_tiles(node)
         if node is not version:
             # Weakly: what a handle read once must not keep the old version of its base.
             self._read = (base.version, ref(node))
@@ -428,17 +434,17 @@ class DistArray(Operators, Methods, Collection):
     ) -> Any:
         from distarray.array.numpy_protocol import array_function
 
-        return array_function(func, types, args, kwargs)
+        return array_function(self, func, types, args, kwargs)
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        from distarray.array.conversion import dlpack
+        from distarray.array.dlpack import dlpack
 
         return dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        from distarray.array.conversion import dlpack_device
+        from distarray.array.dlpack import dlpack_device
 
         return dlpack_device(self)
 
@@ -511,6 +517,18 @@ def _runs_at_once(node: Expr) -> bool:
     if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
         return False
     return bool(config.get("errors") == "call")
+
+
+def _in_forced_tiles(node: Expr) -> Expr:
+    """`node` in the tiles that `distarray.testing.force_tiles` asks for, unless its cut was asked for already."""
+    pin = None if node.pin is not None else parse_pin(None, None, node.shape, node.dtype, node.env)
+    if pin is None:
+        return node
+    if node.memo is None and _runs_at_once(node):
+        window.run(node)
+    node = cast(node, node.dtype)
+    node.pin = pin
+    return node
 
 
 def _sharding_of(node: Expr) -> Sharding | None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from distarray.array.versions import remember
 from distarray.errors import DeletedArrayError
 from distarray.expr.bind import bind, bind_create, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Expr, Scalar
-from distarray.expr.lens import Affine, Lens, Reshape
+from distarray.expr.lens import Affine, Lens, Reshape, Sliding
 from distarray.expr.op import declare
 from distarray.ops.creation import FULL, fill_value_of
 from distarray.ops.elementwise import ASTYPE, imag, real
 from distarray.ops.manipulation import broadcast_lens
+from distarray.ops.sliding import read_windows
 from distarray.types import DType, Shape
 
 __all__ = ["Base", "cast", "put", "read"]
@@ -36,14 +38,17 @@ class Base:
         Keeps the result of that node: see `Expr.hold`.
     version
         Number of the current version; views compare it to know whether what they read is up to date.
+    history
+        Versions before a current one that may still fail, oldest first: see `versions`.
     """
 
-    __slots__ = ("__weakref__", "expr", "slot", "version")
+    __slots__ = ("__weakref__", "expr", "history", "slot", "version")
 
     def __init__(self, expr: Expr) -> None:
         self.expr: Expr | None = expr
         self.slot: object = expr.hold()
         self.version = 0
+        self.history: list[Expr] = []
 
     @property
     def current(self) -> Expr:
@@ -60,6 +65,11 @@ class Base:
 
     def advance(self, expr: Expr) -> None:
         """Let `expr` be the next version."""
+        remember(self, expr)
+        self.become(expr)
+
+    def become(self, expr: Expr) -> None:
+        """Let `expr` be the current version, whatever came before."""
         slot = expr.hold()
         self.expr = expr
         self.slot = slot
@@ -69,6 +79,7 @@ class Base:
         """Forget the storage: every later use raises."""
         self.expr = None
         self.slot = None
+        self.history = []
         self.version += 1
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -79,7 +90,15 @@ class Base:
 
 def read(expr: Expr, lens: Lens) -> Expr:
     """The node of what `lens` sees of a version."""
-    for link in lens:
+    links = iter(lens)
+    for link in links:
+        if type(link) is Sliding:
+            # A lens behind it decides which windows there have to be.
+            then = next(links, None)
+            expr = read_windows(expr, link, then if type(then) is Affine else None)
+            if then is None or type(then) is Affine:
+                continue
+            link = then
         if type(link) is Affine:
             expr = bind_get(expr, link)
         elif type(link) is Reshape:

@@ -1,90 +1,37 @@
-"""User functions on blocks: ``map_blocks`` with Dask's signature, and ``map_tiles`` for kernels bound to mesh axes.
+"""User functions on blocks, in Dask's spelling: ``map_blocks`` and ``blockwise``.
 
 A user function is an operation like any other: it has a ShardingRule, made from the shapes of its operands, and is
-called once per tile of the result with the blocks of its operands there. It is never called at definition.
+called once per tile of the result with the blocks of its operands there; the planner cuts. Where what it does depends
+on the cut (it asks for its place, or says how long its blocks are), the tiles are those of the largest operand as it
+lies. It is never called at definition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from distarray.array.array import DistArray
-from distarray.array.base import cast
-from distarray.array.environment import parse_pin
-from distarray.dtypes import as_dtype
-from distarray.expr.bind import Operands, bind, broadcast_shapes, normalize_axes, unbox
+from distarray.array.grid import Grid, grid_over, ranges_of
+from distarray.array.user_function import (
+    MAP_BLOCKS,
+    MAP_WINDOWS,
+    InformedFunction,
+    UserFunction,
+    arguments,
+    dtype_of,
+    has_keyword,
+    is_array,
+)
+from distarray.errors import NotSupportedError
+from distarray.expr.bind import Operands, bind, bind_windows, broadcast_shapes, normalize_axes
 from distarray.expr.expr import Expr
-from distarray.expr.op import declare
-from distarray.ops.creation import arange
-from distarray.types import DTypeLike
+from distarray.expr.tiles import Bounds, Windows
+from distarray.types import DType, DTypeLike
 
-__all__ = ["TileKernel", "UserFunction", "map_blocks", "map_tiles"]
-
-MAP_BLOCKS = declare("map_blocks", "block", may_raise=True)
-
-
-class UserFunction:
-    """A function with its fixed arguments; equal, for plans, if all of them are.
-
-    Parameters
-    ----------
-    function
-        Called with a block in each place of `template` that is None, in order, and `keywords`.
-    template
-        Positional arguments; None stands for a block.
-    """
-
-    __slots__ = ("function", "keywords", "template")
-
-    def __init__(self, function: Callable[..., Any], template: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        self.function = function
-        self.template = template
-        self.keywords = keywords
-
-    def __call__(self, *blocks: Any) -> Any:
-        given = iter(blocks)
-        return self.function(*[next(given) if a is _BLOCK else a.value for a in self.template], **self.keywords)
-
-    def __hash__(self) -> int:
-        return hash(self.function)
-
-    def __eq__(self, other: object) -> bool:
-        # fixed arguments may be arrays, whose comparison is no bool: identity of each is enough to share a plan
-        return (
-            isinstance(other, UserFunction)
-            and self.function == other.function
-            and len(self.template) == len(other.template)
-            and all(
-                a is b or (a is not _BLOCK and b is not _BLOCK and a.value is b.value)
-                for a, b in zip(self.template, other.template, strict=True)
-            )
-            and self.keywords.keys() == other.keywords.keys()
-            and all(self.keywords[k] is other.keywords[k] for k in self.keywords)
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        template = tuple([None if a is _BLOCK else (a.value,) for a in self.template])
-        return _restore, (self.function, template, self.keywords)
-
-    def __repr__(self) -> str:
-        return getattr(self.function, "__name__", repr(self.function))
-
-
-class _Fixed:
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-_BLOCK = _Fixed(None)
-
-
-def _restore(function: Any, template: tuple[Any, ...], keywords: dict[str, Any]) -> UserFunction:
-    return UserFunction(function, tuple([_BLOCK if a is None else _Fixed(a[0]) for a in template]), keywords)
+__all__ = ["ResultAxes", "block_bounds", "blockwise", "map_blocks"]
 
 
 def map_blocks(
@@ -96,6 +43,9 @@ def map_blocks(
     new_axis: int | Sequence[int] | None = None,
     name: str | None = None,
     infer: bool = False,
+    meta: Any = None,
+    enforce_ndim: bool = False,
+    token: Any = None,
     **kwargs: Any,
 ) -> Any:
     """Call a function on the blocks of arrays that broadcast together.
@@ -104,19 +54,22 @@ def map_blocks(
     ----------
     func
         Takes one block for each array of `args`, other arguments as they are. Its result must have the shape of the
-        broadcast blocks, but for `drop_axis` and `new_axis`. It must work for blocks of any size: the planner cuts.
+        broadcast blocks, but for `drop_axis`, `new_axis` and `chunks`. It must work for blocks of any size: the planner
+        cuts. If it has a parameter ``block_id`` it is given the index of the block of the result, for ``block_info``
+        Dask's dictionary of shapes and places; then the blocks are the tiles of the largest array as it lies.
     args
         Arrays and other arguments.
     dtype
         Of the result. Needed, since the function is never called at definition, unless `infer`.
     chunks
-        Extents of the new axes: an int or one for each; 1 by default.
+        Extents of the new axes: an int or one for each; 1 by default. Or, with an entry for each axis of the result,
+        the extents of its blocks as Dask takes them: an int for all blocks along the axis, or a tuple of one for each.
     drop_axis, new_axis
         Axes of the broadcast operands that the result lacks (they are never cut), and axes of the result that are new.
-    name
-        Accepted for Dask's sake; plans and keys do not use it.
     infer
         Call the function once, on blocks of one element, to learn the dtype.
+    name, meta, enforce_ndim, token
+        Accepted for Dask's sake, and not used.
     kwargs
         Passed to the function.
 
@@ -129,193 +82,334 @@ def map_blocks(
     ------
     TypeError
         If nothing says the dtype, or no argument is an array.
+    ValueError
+        If the function gives a block of another shape than it should.
 
     Examples
     --------
     >>> import distarray as dx
     >>> dx.map_blocks(lambda block: block * 2, dx.arange(3), dtype="int64").tolist()
     [0, 2, 4]
+    >>> x = dx.arange(4, sharding=("T",), team=dx.Team((2,), ("T",)))
+    >>> dx.map_blocks(lambda block, block_id: block + 10 * block_id[0], x, dtype="int64").tolist()
+    [0, 1, 12, 13]
+    >>> dx.map_blocks(lambda block: block[:1], x, dtype="int64", chunks=((1, 1),)).tolist()
+    [0, 2]
     """
-    arrays = [a for a in args if hasattr(type(a), "__dx_node__") or type(a) is Expr]
-    template = tuple([_BLOCK if hasattr(type(a), "__dx_node__") or type(a) is Expr else _Fixed(a) for a in args])
-    operands = unbox("map_blocks", arrays)
-    nodes = [n for n in operands.nodes if type(n) is Expr]
+    function, nodes, operands = arguments("map_blocks", func, args, kwargs)
     shape = broadcast_shapes(*[n.shape for n in nodes])
-    function = UserFunction(func, template, kwargs)
-    if dtype is None:
-        if not infer:
-            raise TypeError(
-                "map_blocks: say dtype=, or infer=True to have the function called once on blocks of one element"
-            )
-        dtype = np.asarray(function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes])).dtype
-    dropped = () if drop_axis is None else normalize_axes(drop_axis, len(shape), "drop_axis")
-    added = (new_axis,) if isinstance(new_axis, int) else tuple(new_axis or ())
-    added = normalize_axes(added, len(shape) - len(dropped) + len(added), "new_axis")
-    extents = (chunks,) * len(added) if isinstance(chunks, int) else tuple(chunks or (1,) * len(added))
-    if len(extents) != len(added):
-        raise ValueError(f"map_blocks: chunks={chunks!r} gives {len(extents)} extents for {len(added)} new axes")
-    kept = iter([a for a in range(len(shape)) if a not in dropped])
-    new = dict(zip(added, extents, strict=True))
-    result: list[str] = []
-    result_shape: list[int] = []
-    for i in range(len(shape) - len(dropped) + len(added)):
-        if i in new:
-            result.append(f"n{i}")
-            result_shape.append(int(new[i]))
-        else:
-            a = next(kept)
-            result.append(f"a{a}")
-            result_shape.append(shape[a])
-    terms = []
-    for n in nodes:
-        first = len(shape) - n.ndim
-        terms.append(" ".join("1" if m != shape[first + i] else f"a{first + i}" for i, m in enumerate(n.shape)) or "()")
-    clauses = [f"a{a}: whole" for a in dropped] + [f"n{i}: new({n})" for i, n in new.items()]
-    rule = ", ".join(terms) + " -> " + " ".join(result) + (" | " + ", ".join(clauses) if clauses else "")
-    return bind(MAP_BLOCKS, (), tuple(result_shape), as_dtype(dtype), (rule, function), None, operands)
+    axes = ResultAxes(shape, drop_axis, new_axis, chunks)
+    is_informed = has_keyword(func, "block_id") or has_keyword(func, "block_info")
+    if is_informed or axes.block_extents is not None:
+        places = tuple([i for i, a in enumerate(args) if is_array(a)])
+        return _on_grid(function, nodes, places, axes, operands, dtype, infer)
+    found = dtype_of("map_blocks", dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
+    rule = axes.rule([n.shape for n in nodes])
+    return bind(MAP_BLOCKS, (), axes.result_shape, found, (rule, function, found.str), None, operands)
 
 
-class TileKernel:
-    """A kernel as a function of blocks: the arrays', then for each name the indices that the tile has of it.
+class ResultAxes:
+    """Which axes the result of a function of blocks has.
 
-    Parameters
+    Attributes
     ----------
-    kernel
-        Called with the blocks and the ranges.
-    names
-        Index names, in the order of their index blocks.
-    inplace
-        Number of the block that the kernel writes.
+    of
+        For each axis of the result the axis of the broadcast operands; None if it is new.
+    new
+        Extents of the new axes.
+    block_extents
+        For each axis of the result what Dask's ``chunks`` says; None if it says nothing of that kind.
     """
 
-    __slots__ = ("inplace", "kernel", "names")
+    def __init__(self, shape: tuple[int, ...], drop_axis: Any, new_axis: Any, chunks: Any) -> None:
+        self.shape = shape
+        self.dropped = () if drop_axis is None else normalize_axes(drop_axis, len(shape), "drop_axis")
+        given = () if new_axis is None else (new_axis,) if isinstance(new_axis, int) else tuple(new_axis)
+        ndim = len(shape) - len(self.dropped) + len(given)
+        added = normalize_axes(given, ndim, "new_axis")
+        kept = iter([a for a in range(len(shape)) if a not in self.dropped])
+        self.of: list[int | None] = [None if i in added else next(kept) for i in range(ndim)]
+        self.block_extents: tuple[Any, ...] | None = None
+        self.new = dict.fromkeys(added, 1)
+        if chunks is None:
+            return
+        extents = (chunks,) * len(added) if isinstance(chunks, int) else tuple(chunks)
+        if len(extents) == len(added) and all(isinstance(n, int) for n in extents):
+            self.new = dict(zip(added, extents, strict=True))
+        elif len(extents) == ndim:
+            self.block_extents = extents
+        else:
+            raise ValueError(
+                f"map_blocks: chunks={chunks!r} gives {len(extents)} extents for {len(added)} new axes, or {ndim} axes "
+                "of the result"
+            )
 
-    def __init__(self, kernel: Callable[..., Any], names: str, inplace: int) -> None:
-        self.kernel = kernel
-        self.names = names
-        self.inplace = inplace
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """Shape of the result where blocks keep the extents of the axes that stay."""
+        return tuple([self.new[i] if a is None else self.shape[a] for i, a in enumerate(self.of)])
 
-    def __call__(self, *given: Any) -> Any:
-        n = len(given) - len(self.names)
-        blocks, indices = list(given[:n]), given[n:]
-        # The version that is written is a new one: a task may run twice, and its block may have other readers.
-        blocks[self.inplace] = _writable(blocks[self.inplace])
-        ranges = {
-            name: range(int(index[0]), int(index[-1]) + 1) if index.shape[0] else range(0)
-            for name, index in zip(self.names, indices, strict=True)
-        }
-        self.kernel(*blocks, ranges)
-        result = blocks[self.inplace]
-        return np.asarray(result, order="C") if isinstance(result, np.ndarray) else result
+    def rule(self, shapes: Sequence[tuple[int, ...]]) -> str:
+        """The ShardingRule for operands of these shapes."""
+        terms = []
+        for own in shapes:
+            first = len(self.shape) - len(own)
+            names = ["1" if n != self.shape[first + i] else f"a{first + i}" for i, n in enumerate(own)]
+            terms.append(" ".join(names) or "()")
+        result = [f"n{i}" if a is None else f"a{a}" for i, a in enumerate(self.of)]
+        clauses = [f"a{a}: whole" for a in self.dropped] + [f"n{i}: new({n})" for i, n in self.new.items()]
+        return ", ".join(terms) + " -> " + " ".join(result) + (" | " + ", ".join(clauses) if clauses else "")
 
-    def __hash__(self) -> int:
-        return hash((self.kernel, self.names, self.inplace))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TileKernel) and (self.kernel, self.names, self.inplace) == (
-            other.kernel,
-            other.names,
-            other.inplace,
-        )
-
-    def __repr__(self) -> str:
-        return getattr(self.kernel, "__name__", repr(self.kernel))
+    def bounds(self, grid: Grid) -> tuple[Bounds, ...]:
+        """Boundaries of the tiles of the result."""
+        found: list[Bounds] = []
+        for i, a in enumerate(self.of):
+            known = (0, self.new[i]) if a is None else grid.bounds[a]
+            if self.block_extents is not None:
+                known = block_bounds(self.block_extents[i], known, i)
+            found.append(known)
+        return tuple(found)
 
 
-def _writable(block: Any) -> Any:  # of any backend
-    if hasattr(block, "copy"):
-        return block.copy(order="K")
-    return block.__array_namespace__().asarray(block, copy=True)
-
-
-def map_tiles(
-    kernel: Callable[..., None],
-    *arrays: DistArray,
-    names: Sequence[str],
-    over: Mapping[str, str],
-    inplace: int = 0,
-) -> DistArray:
-    """Update an array tile by tile with a kernel that knows which part of each index it has.
-
-    Parameters
-    ----------
-    kernel
-        Called as ``kernel(*blocks, ranges)`` once per tile: blocks of `arrays`, each in the memory layout of its array,
-        and for each name the `range` of global indices that the tile has of it. It writes the block of operand
-        `inplace`; what it returns does not matter, and the other blocks are read-only.
-    arrays
-        Arrays of one team.
-    names
-        For each array one letter per axis, as in ``einsum``. A letter stands for one index throughout.
-    over
-        Mesh axes of the team and the letter that each cuts. What is not cut is whole in every block.
-    inplace
-        Number of the array that is written, each tile by its owner.
-
-    Returns
-    -------
-    DistArray
-        The array that was written. Evaluated at the call, since a kernel may raise; see the option ``errors``.
+def block_bounds(extents: Any, known: Bounds, axis: int) -> Bounds:
+    """Boundaries of blocks of these extents, an int for all or one for each, where tiles have the boundaries `known`.
 
     Raises
     ------
     ValueError
-        If the letters do not fit the arrays, or a letter that is cut is no axis of the array that is written: its
-        tiles would be partial sums.
+        If there are not as many extents as blocks.
+    """
+    tiles = list(itertools.pairwise(known))
+    # Tiles without elements are no blocks, unless there are no others.
+    some = [b > a for a, b in tiles] if known[-1] else [True] + [False] * (len(tiles) - 1)
+    sizes = [extents] * sum(some) if isinstance(extents, int) else list(extents)
+    if len(sizes) != sum(some):
+        raise ValueError(
+            f"chunks: axis {axis} has {sum(some)} blocks, but {tuple(sizes)} are the extents of {len(sizes)}"
+        )
+    given = iter(sizes)
+    return tuple(itertools.accumulate([next(given) if is_block else 0 for is_block in some], initial=0))
+
+
+def _on_grid(
+    function: UserFunction,
+    nodes: Sequence[Expr],
+    places: tuple[int, ...],
+    axes: ResultAxes,
+    operands: Operands,
+    dtype: DTypeLike,
+    infer: bool,
+) -> Any:
+    """`map_blocks` on the tiles of the largest operand."""
+    ndim = len(axes.shape)
+    of_operands = [range(ndim - n.ndim, ndim) for n in nodes]
+    grid = grid_over(nodes, of_operands, axes.shape).uncut(axes.dropped)
+    loop_of = {a: i for i, a in enumerate(axes.of) if a is not None}
+    reads = tuple(
+        [
+            tuple(
+                [
+                    None if a in axes.dropped or n != axes.shape[a] else (loop_of[a], ranges_of(grid.bounds[a]))
+                    for a, n in zip(own, node.shape, strict=True)
+                ]
+            )
+            for own, node in zip(of_operands, nodes, strict=True)
+        ]
+    )
+    windows = Windows(reads, axes.bounds(grid))
+    shapes = tuple([n.shape for n in nodes])
+
+    def example() -> Any:
+        informed = InformedFunction(function, places, shapes, windows, np.dtype(np.float64))
+        told = informed.information((0,) * len(windows.grid))
+        return function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes], **told)
+
+    found = dtype_of("map_blocks", dtype, infer, example)
+    return _bound(InformedFunction(function, places, shapes, windows, found), nodes, grid.cut(axes.of), found, operands)
+
+
+def _bound(
+    function: InformedFunction, nodes: Sequence[Expr], cut: Any, dtype: DType, operands: Operands
+) -> Any:  # boxed as the operands are
+    return operands.box(bind_windows(MAP_WINDOWS, nodes, function.windows, dtype, cut, (function,)))
+
+
+# ------------------------------------------------------------------------------------------------- blockwise
+
+
+def blockwise(
+    func: Callable[..., Any],
+    out_ind: Sequence[Hashable],
+    *args: Any,
+    name: str | None = None,
+    token: Any = None,
+    dtype: DTypeLike = None,
+    adjust_chunks: Mapping[Hashable, Any] | None = None,
+    new_axes: Mapping[Hashable, int] | None = None,
+    align_arrays: bool = True,
+    concatenate: bool | None = True,
+    meta: Any = None,
+    infer: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Call a function on the blocks of arrays whose axes are named by indices, as in ``einsum``.
+
+    Parameters
+    ----------
+    func
+        Takes one block for each array, other arguments as they are.
+    out_ind
+        The index of each axis of the result.
+    *args
+        Pairs of an array and its indices; ``(value, None)`` passes a value as it is. Axes of one index have one extent,
+        or extent 1.
+    dtype
+        Of the result. Needed, since the function is never called at definition, unless `infer`.
+    adjust_chunks
+        For an index of the result how the function changes the extents of blocks along it: the new extent, one for
+        each block, or a function of the old one. The blocks are then the tiles of the largest array as it lies.
+    new_axes
+        Extents of the indices that only the result has.
+    concatenate
+        Blocks are whole along indices that the result lacks. Dask's lists of blocks (None or False) do not exist here.
+    align_arrays, name, token, meta
+        Accepted for Dask's sake: the planner brings blocks together.
+    infer
+        Call the function once, on blocks of one element, to learn the dtype.
+
+    Returns
+    -------
+    DistArray
+        Evaluated at the call, since a user function may raise; see the option ``errors``.
+
+    Raises
+    ------
+    ValueError
+        If indices do not fit the arrays, or lists of blocks are asked for.
 
     Examples
     --------
     >>> import distarray as dx
-    >>> def outer(c, a, b, ranges):
-    ...     c += a[:, None] * b + ranges["i"].start
-    >>> T = dx.Team((2,), ("R",))
-    >>> c = dx.zeros((4, 2), team=T)
-    >>> a, b = dx.arange(4.0, team=T), dx.asarray([1.0, 2.0], team=T)
-    >>> dx.map_tiles(outer, c, a, b, names=("ij", "i", "j"), over={"R": "i"}).tolist()
-    [[0.0, 0.0], [1.0, 2.0], [4.0, 6.0], [5.0, 8.0]]
+    >>> x, y = dx.arange(3.0), dx.asarray([1.0, 10.0])
+    >>> dx.blockwise(lambda a, b: a[:, None] * b, "ij", x, "i", y, "j", dtype="f8").tolist()
+    [[0.0, 0.0], [1.0, 10.0], [2.0, 20.0]]
+    >>> dx.blockwise(lambda a, b: a @ b, "", x, "k", x, "k", dtype="f8").item()
+    5.0
     """
-    if len(names) != len(arrays) or not 0 <= inplace < len(arrays):
-        raise ValueError(f"map_tiles: {len(names)} names and inplace={inplace} do not fit {len(arrays)} arrays")
-    target = arrays[inplace]
-    if target._readonly:
-        raise ValueError("assignment destination is read-only")
-    operands = unbox("map_tiles", arrays)
-    nodes = [n for n in operands.nodes if type(n) is Expr]
-    extents: dict[str, int] = {}
-    for node, letters in zip(nodes, names, strict=True):
-        if len(letters) != node.ndim or not letters.isalpha():
-            raise ValueError(f"map_tiles: {letters!r} does not name the axes of an array of shape {node.shape}")
-        for letter, n in zip(letters, node.shape):
-            if extents.setdefault(letter, n) != n:
-                raise ValueError(f"map_tiles: index {letter!r} has the extents {extents[letter]} and {n}")
-    written = names[inplace]
-    for axis, letter in over.items():
-        if letter not in written:
-            raise ValueError(
-                f"map_tiles: mesh axis {axis!r} cuts index {letter!r}, which {written!r} lacks: its tiles would be "
-                "partial sums; leave it whole, or use einsum"
+    if len(args) % 2:
+        raise ValueError("blockwise: the arguments are pairs of an array, or a value, and its indices, or None")
+    values, indices = args[::2], args[1::2]
+    if any(is_array(v) and i is None for v, i in zip(values, indices)):
+        raise ValueError("blockwise: every array needs its indices")
+    function, nodes, operands = arguments("blockwise", func, values, kwargs)
+    if any(not is_array(v) and i is not None for v, i in zip(values, indices)):
+        raise TypeError("blockwise: indices are given for a value that is no DistArray; make it one by dx.asarray")
+    terms = [tuple(i) for v, i in zip(values, indices) if is_array(v)]
+    named = _Indices(tuple(out_ind), terms, [n.shape for n in nodes], dict(new_axes or {}))
+    if named.contracted and not concatenate:
+        raise ValueError(
+            f"blockwise: the result lacks the indices {named.contracted}; blocks are whole along them, so say "
+            "concatenate=True, or use dx.reduction for partial results"
+        )
+    found = dtype_of("blockwise", dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
+    if not adjust_chunks:
+        params = (named.rule(), function, found.str)
+        return bind(MAP_BLOCKS, (), named.result_shape, found, params, None, operands)
+    return _adjusted(function, nodes, named, adjust_chunks, found, operands)
+
+
+class _Indices:
+    """The indices of a `blockwise`, checked."""
+
+    def __init__(
+        self,
+        result: tuple[Hashable, ...],
+        terms: list[tuple[Hashable, ...]],
+        shapes: list[tuple[int, ...]],
+        new: dict[Hashable, int],
+    ) -> None:
+        self.result, self.terms, self.shapes = result, terms, shapes
+        self.extents: dict[Hashable, int] = {}
+        for term, shape in zip(terms, shapes, strict=True):
+            if len(term) != len(shape):
+                raise ValueError(f"blockwise: {term} does not name the axes of an array of shape {shape}")
+            if len(set(term)) != len(term):
+                raise ValueError(f"blockwise: {term} names an index twice; take the diagonal first")
+            for index, n in zip(term, shape, strict=True):
+                known = self.extents.get(index, 1)
+                if known != n and known != 1 and n != 1:
+                    raise ValueError(f"blockwise: index {index!r} has the extents {known} and {n}")
+                self.extents[index] = n if known == 1 else known
+        self.new: dict[Hashable, int] = {}
+        for index in result:
+            if index in self.extents:
+                continue
+            if index not in new:
+                raise ValueError(f"blockwise: index {index!r} is in no array; give its extent in new_axes")
+            n = new[index]
+            if not isinstance(n, int):
+                raise NotSupportedError(
+                    f"blockwise: new_axes gives index {index!r} several blocks, {n}; give the whole extent, an int"
+                )
+            self.new[index] = n
+        if len(set(result)) != len(result):
+            raise ValueError(f"blockwise: the result {result} names an index twice")
+        self.contracted = tuple([i for i in self.extents if i not in result])
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """Shape of the result where blocks keep their extents."""
+        return tuple([self.new[i] if i in self.new else self.extents[i] for i in self.result])
+
+    def rule(self) -> str:
+        """The ShardingRule."""
+        loop = {index: f"i{k}" for k, index in enumerate([*self.extents, *self.new])}
+        terms = [
+            " ".join("1" if n != self.extents[i] else loop[i] for i, n in zip(term, shape, strict=True)) or "()"
+            for term, shape in zip(self.terms, self.shapes, strict=True)
+        ]
+        clauses = [f"{loop[i]}: whole" for i in self.contracted]
+        # An index that only broadcasts is no loop of an operand.
+        clauses += [f"{loop[i]}: new({n})" for i, n in self.new.items()]
+        tail = " | " + ", ".join(clauses) if clauses else ""
+        return ", ".join(terms) + " -> " + " ".join(loop[i] for i in self.result) + tail
+
+
+def _adjusted(
+    function: UserFunction,
+    nodes: Sequence[Expr],
+    named: _Indices,
+    adjust: Mapping[Hashable, Any],
+    dtype: DType,
+    operands: Operands,
+) -> Any:
+    """`blockwise` on the tiles of the largest operand, with blocks of other extents."""
+    order = list(named.extents)
+    number = {index: k for k, index in enumerate(order)}
+    axes = [[number[i] for i in term] for term in named.terms]
+    grid = grid_over(nodes, axes, [named.extents[i] for i in order]).uncut([number[i] for i in named.contracted])
+    loop_of = {index: k for k, index in enumerate(named.result)}
+    reads = tuple(
+        [
+            tuple(
+                [
+                    None
+                    if i not in loop_of or n != named.extents[i]
+                    else (loop_of[i], ranges_of(grid.bounds[number[i]]))
+                    for i, n in zip(term, shape, strict=True)
+                ]
             )
-    team = operands.env.team
-    # The minor mesh axis comes first; a mesh lists its axes from the slowest.
-    minor_first = [] if team is None else [axis for axis in reversed(team.axes) if axis in over]
-    unknown = over.keys() - set(minor_first)
-    if unknown:
-        raise ValueError(f"map_tiles: {team!r} has no mesh axis {', '.join(map(repr, sorted(unknown)))}")
-    cut = tuple(tuple(axis for axis in minor_first if over[axis] == letter) for letter in written)
-    every = "".join(extents)
-    indices = [arange(0, n, 1, np.int64, operands.env) for n in extents.values()]
-    terms = [" ".join(letters) or "()" for letters in (*names, *every)]
-    whole = [f"{letter}: whole" for letter in every if letter not in over.values()]
-    rule = ", ".join(terms) + " -> " + " ".join(written) + (" | " + ", ".join(whole) if whole else "")
-    inputs = Operands([*nodes, *indices], operands.env, lambda node: node)
-    base = nodes[inplace]
-    function = TileKernel(kernel, every, inplace)
-    value: Expr = bind(MAP_BLOCKS, (), base.shape, base.dtype, (rule, function), None, inputs)
-    if team is not None:
-        value.pin = parse_pin(cut, None, base.shape, base.dtype, operands.env)
-        if target.layout != "C":
-            # Results of kernels have blocks of layout C.
-            value = cast(value, base.dtype)
-            value.pin = parse_pin(cut, target.layout, base.shape, base.dtype, operands.env)
-    target._write(value)
-    return target
+            for term, shape in zip(named.terms, named.shapes, strict=True)
+        ]
+    )
+    bounds = []
+    for axis, index in enumerate(named.result):
+        known = (0, named.new[index]) if index in named.new else grid.bounds[number[index]]
+        if index in adjust:
+            change = adjust[index]
+            tiles = [b - a for a, b in itertools.pairwise(known) if b > a] or [0]
+            known = block_bounds([change(n) for n in tiles] if callable(change) else change, known, axis)
+        bounds.append(known)
+    windows = Windows(reads, tuple(bounds))
+    made = InformedFunction(function, (), (), windows, dtype)
+    return _bound(made, nodes, grid.cut([number.get(i) for i in named.result]), dtype, operands)

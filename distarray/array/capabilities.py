@@ -77,7 +77,7 @@ class ArrayNamespaceInfo:
         return {name: np.dtype(name) for name in names}
 
     def devices(self) -> tuple[str, ...]:
-        """The devices that can be had in this process."""
+        """The devices that can be had in this process; the fake one only if it is the default."""
         found = ["cpu"]
         from importlib.util import find_spec
 
@@ -88,4 +88,6 @@ class ArrayNamespaceInfo:
                 found.append(check_device("cuda"))
             except (RuntimeError, ValueError, ImportError):
                 pass
+        if current_device() not in found:
+            found.append(current_device())
         return tuple(found)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from distarray import config
 from distarray.array import window
 from distarray.array.array import DistArray
+from distarray.execution import evaluate as evaluation
+from distarray.execution.watching import draw_progress
 
 if TYPE_CHECKING:
     from distarray.diagnostics.explain import Explanation
 
-__all__ = ["compute", "explain", "persist"]
+__all__ = ["compute", "explain", "persist", "progress", "wait"]
 
 
 def _arrays(value: Any) -> Iterable[DistArray]:
@@ -23,6 +26,8 @@ def _arrays(value: Any) -> Iterable[DistArray]:
             yield from _arrays(item)
     elif isinstance(value, dict):
         yield from _arrays(list(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from _arrays([getattr(value, field.name) for field in dataclasses.fields(value)])
 
 
 def _replaced(value: Any) -> Any:
@@ -34,6 +39,9 @@ def _replaced(value: Any) -> Any:
         return type(value)(map(_replaced, value))
     if isinstance(value, dict):
         return {key: _replaced(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and any(True for _ in _arrays(value)):
+        fields = [field.name for field in dataclasses.fields(value) if field.init]
+        return dataclasses.replace(value, **{name: _replaced(getattr(value, name)) for name in fields})
     return value
 
 
@@ -43,7 +51,7 @@ def compute(*args: Any, **options: Any) -> tuple[Any, ...]:
     Parameters
     ----------
     *args
-        Arrays, and lists, tuples, sets and dicts of them; anything else comes back as it is.
+        Arrays, and lists, tuples, sets, dicts and dataclasses of them, nested; anything else comes back as it is.
     **options
         Options of `distarray.config` for this evaluation.
     """
@@ -58,6 +66,54 @@ def persist(*args: Any, **options: Any) -> tuple[Any, ...]:
     with config.set(options):
         window.observe([x.__dx_node__() for x in _arrays(args)])
     return args
+
+
+def wait(*args: Any, **options: Any) -> tuple[Any, ...]:
+    """Compute arrays together, keep them where they lie, and wait until all blocks are there; returns the arguments.
+
+    On a cluster `persist` returns while workers compute; what fails there raises here.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> x, y = dx.wait(dx.arange(3) + 1, dx.ones(2))
+    """
+    with config.set(options):
+        nodes = [x.__dx_node__() for x in _arrays(args)]
+        window.observe(nodes)
+        evaluation.wait_for(nodes)
+    return args
+
+
+def progress(*args: Any, **options: Any) -> Any:
+    """Compute arrays together and show a progress bar until they are there.
+
+    On a cluster it is the bar of ``distributed.progress`` (in a notebook a widget, which is returned and does not
+    wait); else that of ``dask.diagnostics``, which may be used around any computation as well.
+
+    Parameters
+    ----------
+    *args
+        Arrays, and lists, tuples, sets and dicts of them.
+    **options
+        Of the bar.
+
+    Examples
+    --------
+    >>> import io
+    >>> import distarray as dx
+    >>> out = io.StringIO()
+    >>> dx.progress(dx.arange(3) + 1, out=out)
+    >>> "100% Completed" in out.getvalue()
+    True
+    """
+    nodes = [x.__dx_node__() for x in _arrays(args)]
+
+    def compute_nodes() -> list[Any]:
+        window.observe(nodes)
+        return evaluation.futures_of(nodes)
+
+    return draw_progress(compute_nodes, **options)
 
 
 def explain(*args: Any, analyze: bool = False) -> Explanation:

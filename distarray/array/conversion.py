@@ -1,4 +1,4 @@
-"""Arrays from other places and to other places: host data, other teams and devices, other cuts, DLPack."""
+"""Arrays from other places and to other places: host data, other teams and devices, other cuts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from distarray.sharding.team import Team
 from distarray.types import DTypeLike, HostArray
 
 __all__ = [
-    "Block", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "astype", "copy", "dlpack",
-    "dlpack_device", "from_blocks", "from_dlpack", "frombuffer", "fromiter", "gather", "iter_blocks", "local",
+    "Block", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "astype",
+    "copy", "from_blocks", "from_host", "frombuffer", "fromiter", "gather", "iter_blocks", "local",
     "reshard", "scatter", "to_device", "to_team", "with_layout",
 ]  # fmt: skip
 
@@ -80,7 +80,7 @@ def asarray(
             mapped = DistArray._on(load_npy(obj.shape, where, env, pin))
             return mapped if dtype is None else astype(mapped, dtype, copy=False)
     host = _host(obj, dtype, copy)
-    return _from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env))
+    return from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env))
 
 
 def _again(
@@ -161,7 +161,8 @@ def _with_hosts(items: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _from_host(host: HostArray, env: Environment, pin: Sharding | None) -> DistArray:
+def from_host(host: HostArray, env: Environment, pin: Sharding | None) -> DistArray:
+    """An array of this host array, which nobody else writes to; not copied."""
     node = source(host, env)
     assert node.memo is not None
     # What the user may still refer to is never written in place.
@@ -228,12 +229,17 @@ def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None
 def to_team(x: DistArray, team: Team | None, sharding: ShardingLike = None) -> DistArray:
     """The array on another team; with None collected into this process. Values are the same bits.
 
+    What is pending for the array is computed at the call, on a cluster without waiting for it. Between teams of one
+    cluster blocks go from worker to worker; between teams of this process they are shared, not copied, where a block
+    stays what it is.
+
     Parameters
     ----------
     team
         To the team that it lives on already: the same array, and nothing moves.
     sharding
-        The cut there; the planner's choice if None.
+        The cut there. None keeps the cut, where the teams have the same shape; on another number of members all of
+        them cut the axis that had most parts.
     """
     if team is not None and not isinstance(team, Team):
         raise TypeError(f"team={team!r} is no Team; use dx.Team(shape, axes), or None for this process")
@@ -244,6 +250,8 @@ def to_team(x: DistArray, team: Team | None, sharding: ShardingLike = None) -> D
 
 def to_device(x: DistArray, device: str, /, *, stream: Any = None) -> DistArray:
     """The array on another device of its team; the same array if it is there already.
+
+    Each member moves its own blocks, at the call; the cut stays.
 
     Raises
     ------
@@ -257,12 +265,13 @@ def to_device(x: DistArray, device: str, /, *, stream: Any = None) -> DistArray:
 
 
 def _moved(x: DistArray, env: Environment, sharding: ShardingLike) -> DistArray:
-    # Through this process: an expression has one environment.
+    from distarray.execution import moves
+
     pin = parse_pin(sharding, None, x.shape, x.dtype, env)
-    host = x._host()
-    node = source(host, env)
-    node.pin = pin
-    return x._on(node)
+    node = x.__dx_node__()
+    # An expression has one environment: what is to move is computed first (on a cluster nobody waits for it).
+    window.observe((node,))
+    return x._on(moves.moved(node, env, pin))
 
 
 def reshard(x: DistArray, sharding: ShardingLike) -> DistArray:
@@ -415,7 +424,7 @@ def from_blocks(
     """
     env = environment(team, device)
     if sharding is None:
-        return _from_host(np.block(blocks), env, None)
+        return from_host(np.block(blocks), env, None)
     if shape is None:
         raise ValueError("from_blocks: with sharding= the global shape is needed")
     whole = tuple(shape)
@@ -489,54 +498,3 @@ def gather(x: DistArray, *, order: Any = "C", out: Any = None, root: int = 0) ->
 def _check_root(root: int, env: Environment) -> None:
     if not 0 <= root < env.size:
         raise ValueError(f"root={root} is no member of {env.team!r}, which has {env.size}")
-
-
-# ------------------------------------------------------------------------------------------------ DLPack
-
-
-def from_dlpack(
-    x: Any, /, *, device: str | None = None, copy: bool | None = None, team: TeamLike = "current"
-) -> DistArray:
-    """An array of another library, by DLPack; without a copy where it lies in this process's memory."""
-    if isinstance(x, DistArray):
-        return asarray(x, device=device, copy=copy)
-    host = np.from_dlpack(x, copy=copy) if copy is not None else np.from_dlpack(x)
-    supported = as_dtype(host.dtype)
-    env = environment(team, device)
-    return _from_host(host if copy is not True and supported == host.dtype else host.astype(supported), env, None)
-
-
-def _single_block(x: DistArray) -> Any:
-    node, memo = _stored(x)
-    if len(memo.blocks) != 1 or (evaluation.is_cluster(node.env) and not memo.on_client):
-        raise BufferError(
-            f"an array of {len(memo.blocks)} blocks cannot be exported as one: export x.local(member), or "
-            "x.compute() for a copy in this process"
-        )
-    return memo.blocks[0]
-
-
-def dlpack(
-    x: DistArray, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
-) -> Any:
-    """The capsule of an array of one block in this process.
-
-    Raises
-    ------
-    BufferError
-        If it has several blocks, or lives in another process.
-    """
-    block = _single_block(x)
-    options = {"stream": stream, "dl_device": dl_device, "copy": copy}
-    given = {key: value for key, value in options.items() if value is not None}
-    if max_version is not None:
-        given["max_version"] = max_version
-    return block.__dlpack__(**given)
-
-
-def dlpack_device(x: DistArray) -> tuple[int, int]:
-    """DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
-    if x.device.startswith("cuda"):
-        kind, number = _single_block(x).__dlpack_device__()
-        return int(kind), int(number)
-    return 1, 0

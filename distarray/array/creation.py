@@ -25,8 +25,8 @@ from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
 
 __all__ = [
-    "arange", "empty", "empty_like", "eye", "fftfreq", "fromfunction", "full", "full_like", "geomspace", "identity",
-    "indices", "linspace", "logspace", "ones", "ones_like", "rfftfreq", "tri", "vander", "zeros", "zeros_like",
+    "arange", "empty", "empty_like", "eye", "fftfreq", "fromfunction", "full", "full_like", "identity", "indices",
+    "ones", "ones_like", "rfftfreq", "tri", "vander", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -121,54 +121,6 @@ def arange(
 ) -> DistArray:
     """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
     return _made(lambda env, pin: creation.arange(start, stop, step, dtype, env, pin), team, device, sharding, layout)
-
-
-def linspace(
-    start: Any,
-    stop: Any,
-    /,
-    num: int = 50,
-    *,
-    dtype: DTypeLike = None,
-    endpoint: bool = True,
-    device: str | None = None,
-    team: TeamLike = "current",
-    sharding: ShardingLike = None,
-    layout: LayoutLike | None = None,
-) -> DistArray:
-    """`num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`."""
-    return _made(
-        lambda env, pin: creation.linspace(start, stop, num, dtype, endpoint, env, pin),
-        team, device, sharding, layout,
-    )  # fmt: skip
-
-
-def logspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    base: float = 10.0,
-    dtype: DTypeLike = None,
-    **where: Any,  # team, device, sharding, layout
-) -> DistArray:
-    """`num` values from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale."""
-    powers = elementwise.pow(base, linspace(start, stop, num, endpoint=endpoint, **where))
-    return powers if dtype is None else powers.astype(dtype)  # type: ignore[no-any-return]  # boxed as linspace is
-
-
-def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None, **where: Any
-) -> DistArray:
-    """`num` values from `start` to `stop` in geometric progression; both positive."""
-    if not (start > 0 and stop > 0):
-        raise ValueError(f"geomspace needs positive start and stop here, not {start} and {stop}")
-    made = logspace(np.log10(start), np.log10(stop), num, endpoint, **where)
-    if num > 0:
-        made[0] = start
-        if num > 1 and endpoint:
-            made[-1] = stop
-    return made if dtype is None else made.astype(dtype)
 
 
 def eye(

@@ -19,19 +19,22 @@ def drive(name: str, program: Program) -> Any:
     Raises
     ------
     ValueError
-        If it asks for anything and the option ``data-dependent`` says ``raise``.
+        If it asks for values and the option ``data-dependent`` says ``raise``.
     """
     kept: list[Slot] = []  # what was computed for the program stays as long as it runs
     try:
         ask = next(program)
         while True:
-            if config.get("data-dependent") == "raise":
+            if ask.values and config.get("data-dependent") == "raise":
                 raise ValueError(
                     f"{name}: how the result is made depends on data, and the option data-dependent is 'raise'; set "
                     "it to 'counts'"
                 )
             kept += [node.hold() for node in (*ask.values, *ask.kept)]
-            window.observe((*ask.values, *ask.kept))
+            if ask.values:
+                window.observe((*ask.values, *ask.kept))
+            else:
+                window.run(*ask.kept)  # nothing will be looked at, but what fails is to be raised here
             ask = program.send(tuple([evaluation.fetch(node) for node in ask.values]))
     except StopIteration as stop:
         return stop.value

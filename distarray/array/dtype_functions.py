@@ -11,7 +11,10 @@ from distarray.array.array import DistArray
 from distarray.dtypes import as_dtype
 from distarray.types import DType
 
-__all__ = ["FInfo", "IInfo", "can_cast", "finfo", "iinfo", "isdtype", "promote_types", "result_type"]
+__all__ = [
+    "FInfo", "IInfo", "can_cast", "common_type", "finfo", "iinfo", "iscomplexobj", "isdtype", "isrealobj",
+    "min_scalar_type", "promote_types", "result_type",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +87,27 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 def promote_types(type1: Any, type2: Any) -> DType:
     """The smallest dtype that both cast to safely."""
     return as_dtype(np.promote_types(type1, type2))
+
+
+def common_type(*arrays: Any) -> Any:  # a scalar type of numpy's
+    """The inexact scalar type that holds the elements of all arrays."""
+    return np.common_type(*[np.empty(0, x.dtype) if isinstance(x, DistArray) else x for x in arrays])
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether `x` is of a complex dtype, whatever its elements are."""
+    return x.dtype.kind == "c" if isinstance(x, DistArray) else bool(np.iscomplexobj(x))
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether `x` is of no complex dtype, whatever its elements are."""
+    return not iscomplexobj(x)
+
+
+def min_scalar_type(a: Any, /) -> DType:
+    """The dtype of an array; of a number the smallest dtype that holds it, which an array without axes computes."""
+    if isinstance(a, DistArray):
+        if a.ndim:
+            return a.dtype
+        a = a._host()
+    return np.min_scalar_type(a)

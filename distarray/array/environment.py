@@ -45,6 +45,8 @@ _team.resolve_members = resolve_members
 _used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environment", default=("current", None))
 #: What `distarray.testing.force_tiles` says: tiles per axis of every array that is made without a cut.
 forced_parts: ContextVar[int | None] = ContextVar("distarray tiles", default=None)
+#: Of how many axes at most.
+_FORCED_AXES = 3
 _lock = threading.Lock()
 _process_environments: dict[str, Environment] = {}
 
@@ -180,10 +182,16 @@ def _skewed(shape: Shape, parts: int, env: Environment) -> Sharding | None:
     if not shape:
         return None
     team = Mesh() if env.team is None else env.team.mesh
-    waves = tuple(f"%{axis + 1}" for axis in range(len(shape)))
-    mesh = Mesh(team.names + waves, team.sizes + (parts,) * len(shape))
-    bounds = [tuple(n * i * (i + 1) // (parts * (parts + 1)) for i in range(parts + 1)) for n in shape]
-    return Sharding(mesh, tuple((wave,) for wave in waves), bounds=tuple(bounds))
+    # The number of tiles must not grow with the rank; axes of one element tell the least.
+    chosen = sorted(sorted(range(len(shape)), key=lambda axis: shape[axis] == 1)[:_FORCED_AXES])
+    waves = {axis: f"%{i + 1}" for i, axis in enumerate(chosen)}
+    mesh = Mesh(team.names + tuple(waves.values()), team.sizes + (parts,) * len(waves))
+    bounds = tuple([n * i * (i + 1) // (parts * (parts + 1)) for i in range(parts + 1)] for n in shape)
+    return Sharding(
+        mesh,
+        tuple((waves[axis],) if axis in waves else () for axis in range(len(shape))),
+        bounds=tuple(tuple(cut) if axis in waves else None for axis, cut in enumerate(bounds)),
+    )
 
 
 def _default_cut(shape: Shape, team: Team) -> tuple[tuple[str, ...] | None, ...]:

@@ -19,9 +19,10 @@ from distarray.execution import evaluate as evaluation
 from distarray.expr.bind import bind_get, bind_put, bind_tiles, normalize_axis
 from distarray.expr.expr import Expr, source
 from distarray.expr.indexing import Advanced, nonzero_indices
-from distarray.ops.indexing import MASK_COUNTS, NONZERO, Mode, get_item, put_item, put_mask
+from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, put_item, put_mask
 from distarray.ops.indexing import take as _take
 from distarray.ops.manipulation import stack
+from distarray.ops.marks import chosen, counts_of
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
 
@@ -42,16 +43,20 @@ def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]
     ValueError
         If the option ``data-dependent`` says ``raise``.
     """
-    if config.get("data-dependent") == "raise":
-        raise ValueError(
-            f"{name}: the shape of the result depends on data, and the option data-dependent is 'raise'; set it to "
-            "'counts', or use where(mask, x, other)"
-        )
+    _check(name)
     window.observe((mask,))
     assert mask.memo is not None
     if mask.memo.sharding.n_tiles == 1:
         return np.nonzero(elements.fetch(mask))
     return _deferred_positions(mask)
+
+
+def _check(name: str) -> None:
+    if config.get("data-dependent") == "raise":
+        raise ValueError(
+            f"{name}: the shape of the result depends on data, and the option data-dependent is 'raise'; set it to "
+            "'counts', or use where(mask, x, other)"
+        )
 
 
 def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
@@ -66,9 +71,8 @@ def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
         window.observe((mask,))
         assert mask.memo is not None
         sharding = mask.memo.sharding
-    parts = sharding.parts[0]
     bounds = sharding.boundaries(mask.shape)[0]
-    (counts,) = bind_tiles(MASK_COUNTS, [(mask, bounds)], [((parts,), np.int64, range(parts + 1))], sharding)
+    counts = counts_of(mask, bounds, sharding)
     window.observe((counts,))
     found = np.cumsum([0, *evaluation.fetch(counts)]).tolist()
     return bind_tiles(NONZERO, [(mask, bounds)], [((found[-1],), np.int64, found)] * mask.ndim, sharding)
@@ -118,11 +122,38 @@ def _without_masks(name: str, index: Advanced) -> Advanced:
 def picked(x: DistArray, index: Advanced) -> DistArray:
     """``x[index]``: a copy."""
     node = x.__dx_node__()
+    if len(index.arrays) == 1 and index.affine.is_identity(node.shape):
+        ((axis, mask),) = index.arrays
+        if (
+            not axis
+            and _is_mask(mask)
+            and isinstance(mask, Expr)
+            and mask.ndim
+            and mask.shape == node.shape[: mask.ndim]
+        ):
+            compressed = _compressed(node, mask)
+            if compressed is not None:
+                return x._on(compressed)
     return x._on(get_item(node, _without_masks("getitem", index)))
 
 
-def written(node: Expr, index: Advanced, value: Any, mode: Mode) -> Expr:
-    """The version after a write at an index with arrays.
+def _compressed(node: Expr, mask: Expr) -> Expr | None:
+    """The elements where a mask of the first axes is true, if both lie in rows: each tile picks its own."""
+    _check("getitem")
+    window.observe((mask,))
+    assert mask.memo is not None
+    sharding = mask.memo.sharding
+    lying = node.pin if node.memo is None else node.memo.sharding
+    if sharding.n_tiles == 1 or any(s is not None and s.n_tiles != s.parts[0] for s in (sharding, lying)):
+        return None
+    bounds = sharding.boundaries(mask.shape)[0]
+    counts = counts_of(mask, bounds, sharding)
+    window.observe((counts,))
+    return chosen(mask, [node], evaluation.fetch(counts), bounds, sharding)[0]
+
+
+def written(node: Expr, index: Advanced, value: Any, mode: Mode, casting: Casting = "same_kind") -> Expr:
+    """The version after a write at an index with arrays; `casting` says how an update may cast back.
 
     A mask and a value that broadcasts over its true elements need no count; everything else is positions.
     """
@@ -136,7 +167,7 @@ def written(node: Expr, index: Advanced, value: Any, mode: Mode) -> Expr:
             view = node if whole else bind_get(node, index.affine)
             new = put_mask(view, mask, value)
             return new if whole else bind_put(node, index.affine, new)
-    return put_item(node, _without_masks("setitem", index), value, mode)
+    return put_item(node, _without_masks("setitem", index), value, mode, casting)
 
 
 def _needs_no_count(value: Any, rest: Shape) -> bool:

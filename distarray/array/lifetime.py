@@ -33,13 +33,20 @@ def delete(base: Base) -> None:
         memo.blocks = ()
 
 
-def own_storage(base: Base) -> Expr:
-    """The version of `base`, computed, with blocks that no other version shares; so they may be handed out."""
+def own_storage(base: Base, *, placed: bool = True) -> Expr:
+    """The version of `base`, computed, with blocks that no other version shares; so they may be handed out.
+
+    Parameters
+    ----------
+    placed
+        Whether host data go to the members that are to hold their parts.
+    """
     version = base.current
     window.observe((version,))
-    from distarray.execution import planned
+    if placed:
+        from distarray.execution import planned
 
-    planned.place(version)
+        planned.place(version)
     memo = version.memo
     assert memo is not None
     if evaluation.is_cluster(version.env) and not memo.on_client:

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Methods"]
 
+#: What ``initial=`` and ``mean=`` are when they are not given: numpy tells that from None.
+_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
+
+
+def _signatures() -> Any:
+    """The functions of the same names, which take arrays: known when the class is."""
+    from distarray.array import numpy_signatures
+
+    return numpy_signatures
+
 
 class Methods:
     """ndarray's methods for `DistArray`."""
@@ -30,17 +40,41 @@ class Methods:
 
     # --------------------------------------------------------------------------------------------- reductions
 
-    def sum(self: Any, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False) -> Any:
+    def sum(
+        self: Any,
+        axis: AxesLike = None,
+        dtype: DTypeLike = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = _NOT_GIVEN,
+        where: Any = True,
+    ) -> Any:
         """The sum over `axis`."""
-        return into(out, reductions.sum(self, axis, dtype, keepdims=keepdims))
+        return _signatures().sum(self, axis, dtype, out, keepdims, initial, where)
 
-    def prod(self: Any, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False) -> Any:
+    def prod(
+        self: Any,
+        axis: AxesLike = None,
+        dtype: DTypeLike = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = _NOT_GIVEN,
+        where: Any = True,
+    ) -> Any:
         """The product over `axis`."""
-        return into(out, reductions.prod(self, axis, dtype, keepdims=keepdims))
+        return _signatures().prod(self, axis, dtype, out, keepdims, initial, where)
 
-    def mean(self: Any, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False) -> Any:
+    def mean(
+        self: Any,
+        axis: AxesLike = None,
+        dtype: DTypeLike = None,
+        out: Any = None,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+    ) -> Any:
         """The mean over `axis`."""
-        return into(out, reductions.mean(self, axis, dtype, keepdims=keepdims))
+        return _signatures().mean(self, axis, dtype, out, keepdims, where=where)
 
     def std(
         self: Any,
@@ -50,10 +84,13 @@ class Methods:
         ddof: float | None = None,
         keepdims: bool = False,
         *,
+        where: Any = True,
+        mean: Any = _NOT_GIVEN,
         correction: float | None = None,
     ) -> Any:
         """The standard deviation over `axis`."""
-        return into(out, reductions.std(self, axis, dtype=dtype, ddof=ddof, correction=correction, keepdims=keepdims))
+        keywords = {"where": where, "mean": mean, "correction": correction}
+        return _signatures().std(self, axis, dtype, out, ddof, keepdims, **keywords)
 
     def var(
         self: Any,
@@ -63,42 +100,59 @@ class Methods:
         ddof: float | None = None,
         keepdims: bool = False,
         *,
+        where: Any = True,
+        mean: Any = _NOT_GIVEN,
         correction: float | None = None,
     ) -> Any:
         """The variance over `axis`."""
-        return into(out, reductions.var(self, axis, dtype=dtype, ddof=ddof, correction=correction, keepdims=keepdims))
+        keywords = {"where": where, "mean": mean, "correction": correction}
+        return _signatures().var(self, axis, dtype, out, ddof, keepdims, **keywords)
 
-    def max(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+    def max(
+        self: Any,
+        axis: AxesLike = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = _NOT_GIVEN,
+        where: Any = True,
+    ) -> Any:
         """The largest element along `axis`."""
-        return into(out, reductions.max(self, axis, keepdims=keepdims))
+        return _signatures().max(self, axis, out, keepdims, initial, where)
 
-    def min(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+    def min(
+        self: Any,
+        axis: AxesLike = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = _NOT_GIVEN,
+        where: Any = True,
+    ) -> Any:
         """The smallest element along `axis`."""
-        return into(out, reductions.min(self, axis, keepdims=keepdims))
+        return _signatures().min(self, axis, out, keepdims, initial, where)
 
-    def any(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+    def any(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
         """Whether any element along `axis` is true."""
-        return into(out, reductions.any(self, axis, keepdims=keepdims))
+        return _signatures().any(self, axis, out, keepdims, where=where)
 
-    def all(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False) -> Any:
+    def all(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
         """Whether all elements along `axis` are true."""
-        return into(out, reductions.all(self, axis, keepdims=keepdims))
+        return _signatures().all(self, axis, out, keepdims, where=where)
 
     def argmax(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """The index of the first largest element along `axis`."""
-        return into(out, reductions.argmax(self, axis, keepdims=keepdims))
+        return _signatures().argmax(self, axis, out, keepdims=keepdims)
 
     def argmin(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """The index of the first smallest element along `axis`."""
-        return into(out, reductions.argmin(self, axis, keepdims=keepdims))
+        return _signatures().argmin(self, axis, out, keepdims=keepdims)
 
     def cumsum(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
         """Partial sums along `axis`."""
-        return into(out, reductions.cumsum(self, axis, dtype))
+        return _signatures().cumsum(self, axis, dtype, out)
 
     def cumprod(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
         """Partial products along `axis`."""
-        return into(out, reductions.cumprod(self, axis, dtype))
+        return _signatures().cumprod(self, axis, dtype, out)
 
     def trace(
         self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
@@ -225,9 +279,21 @@ class Methods:
 
         return argsort(self.ravel(), axis=0) if axis is None else argsort(self, axis=axis)
 
+    def partition(self: Any, kth: Any, axis: int = -1, kind: Any = None, order: None = None) -> None:
+        """Partition along `axis`, in place: the elements at `kth` stand where they stand in order."""
+        from distarray.ops.sorting import partition
+
+        self[...] = partition(self, kth, axis)
+
+    def argpartition(self: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: None = None) -> Any:
+        """The positions that partition along `axis`."""
+        from distarray.ops.sorting import argpartition
+
+        return argpartition(self, kth, axis)
+
     def searchsorted(self: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Where `v` would have to be inserted to keep the order."""
-        from distarray.ops.sorting import searchsorted
+        from distarray.ops.searching import searchsorted
 
         return searchsorted(self, v, side=side, sorter=sorter)
 
@@ -312,11 +378,6 @@ class Methods:
         from distarray.array.conversion import iter_blocks
 
         return iter_blocks(self, visit)
-
-    @property
-    def blocks(self: Any) -> list[Any]:
-        """All blocks, row-major: computed, and brought here where they are elsewhere."""
-        return list(self.iter_blocks())
 
     # ---------------------------------------------------------------------------------------------- diagnostics
 

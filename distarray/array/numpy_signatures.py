@@ -13,17 +13,17 @@ import numpy as np
 
 from distarray.array.array import DistArray
 from distarray.array.indexing import nonzero
+from distarray.array.moments import masked_mean, masked_variance
 from distarray.array.out import into
+from distarray.array.ufunc_reductions import reduce
 from distarray.array.views import as_distarray
-from distarray.errors import NotSupportedError
-from distarray.expr.bind import normalize_axes
 from distarray.ops import contractions, elementwise, indexing, manipulation, reductions, sorting
 from distarray.types import AxesLike, DTypeLike
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "around", "clip", "concat", "concatenate",
-    "count_nonzero", "cumprod", "cumsum", "diff", "max", "mean", "min", "prod", "repeat", "round", "sort", "stack",
-    "std", "sum", "take", "take_along_axis", "tile", "trace", "tril", "triu", "var", "where",
+    "count_nonzero", "cumprod", "cumsum", "diff", "max", "mean", "min", "prod", "ptp", "repeat", "round", "sort",
+    "stack", "std", "sum", "take", "take_along_axis", "tile", "trace", "tril", "triu", "var", "where",
 ]  # fmt: skip
 
 #: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
@@ -34,11 +34,9 @@ def _keep(keepdims: Any) -> bool:
     return False if keepdims is _NOT_GIVEN else bool(keepdims)
 
 
-def _where(x: Any, where: Any, neutral: Any) -> Any:
-    """`x` with what is not counted replaced by what changes nothing."""
-    if where is _NOT_GIVEN or where is True:
-        return x
-    return elementwise.where(where, x, neutral)
+def _is_plain(initial: Any, where: Any) -> bool:
+    """Whether all elements count and nothing else."""
+    return initial is _NOT_GIVEN and (where is _NOT_GIVEN or where is True)
 
 
 # ----------------------------------------------------------------------------------------------- reductions
@@ -55,8 +53,9 @@ def sum(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """The sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
-    total = reductions.sum(_where(x, where, 0), axis, dtype, keepdims=_keep(keepdims))
-    return into(out, total if initial is _NOT_GIVEN else total + initial)  # type: ignore[no-any-return]
+    if _is_plain(initial, where):
+        return _put(out, reductions.sum(x, axis, dtype, keepdims=_keep(keepdims)))
+    return reduce(np.add, x, axis, dtype, out, keepdims, initial, where)
 
 
 def prod(
@@ -70,26 +69,9 @@ def prod(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """The product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
-    total = reductions.prod(_where(x, where, 1), axis, dtype, keepdims=_keep(keepdims))
-    return into(out, total if initial is _NOT_GIVEN else total * initial)  # type: ignore[no-any-return]
-
-
-def _extremum(name: str, x: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
-    reduce = getattr(reductions, name)
-    join = elementwise.maximum if name == "max" else elementwise.minimum
-    if initial is _NOT_GIVEN:
-        if where is not _NOT_GIVEN and where is not True:
-            raise ValueError(f"reduction operation '{join.__name__}' does not have an identity, so to use a where "
-                             "mask one has to specify 'initial'")  # fmt: skip
-        return into(out, reduce(x, axis, keepdims=_keep(keepdims)))
-    x = _where(as_distarray(x), where, initial)
-    axes = normalize_axes(axis, x.ndim)
-    if 0 in [x.shape[a] for a in axes]:
-        kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if _keep(keepdims) or a not in axes)
-        from distarray.array.creation import full_like
-
-        return into(out, full_like(x, initial, shape=kept))
-    return into(out, join(reduce(x, axis, keepdims=_keep(keepdims)), initial))
+    if _is_plain(initial, where):
+        return _put(out, reductions.prod(x, axis, dtype, keepdims=_keep(keepdims)))
+    return reduce(np.multiply, x, axis, dtype, out, keepdims, initial, where)
 
 
 def max(
@@ -97,7 +79,9 @@ def max(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """The largest element along `axis`; nan where there is one."""
-    return _extremum("max", x, axis, out, keepdims, initial, where)  # type: ignore[no-any-return]
+    if _is_plain(initial, where):
+        return _put(out, reductions.max(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
 
 
 def min(
@@ -105,7 +89,9 @@ def min(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """The smallest element along `axis`; nan where there is one."""
-    return _extremum("min", x, axis, out, keepdims, initial, where)  # type: ignore[no-any-return]
+    if _is_plain(initial, where):
+        return _put(out, reductions.min(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.minimum, x, axis, None, out, keepdims, initial, where)
 
 
 amax = max
@@ -116,14 +102,23 @@ def any(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
     """Whether any element along `axis` is true."""
-    return into(out, reductions.any(_where(x, where, False), axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+    if _is_plain(_NOT_GIVEN, where):
+        return _put(out, reductions.any(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
 
 
 def all(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
     """Whether all elements along `axis` are true."""
-    return into(out, reductions.all(_where(x, where, True), axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+    if _is_plain(_NOT_GIVEN, where):
+        return _put(out, reductions.all(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.logical_and, x, axis, None, out, keepdims, where=where)
+
+
+def _put(out: Any, result: Any) -> DistArray:
+    """`result`, or `out` with it: numpy's reductions cast to anything."""
+    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
 
 def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -> DistArray:
@@ -131,14 +126,25 @@ def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -
     return reductions.count_nonzero(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
 
+def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
+    """The largest minus the smallest element along `axis`."""
+    return _put(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))
+
+
 def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """The index of the first largest element along `axis`; of the flattened array by default. The first nan wins."""
-    return into(out, reductions.argmax(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+    return _put_index(out, reductions.argmax(x, axis, keepdims=_keep(keepdims)))
 
 
 def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """The index of the first smallest element along `axis`; of the flattened array by default. The first nan wins."""
-    return into(out, reductions.argmin(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+    return _put_index(out, reductions.argmin(x, axis, keepdims=_keep(keepdims)))
+
+
+def _put_index(out: Any, index: Any) -> DistArray:
+    if out is not None and not np.can_cast(out.dtype, np.intp, "safe"):
+        raise TypeError(f"Cannot cast scalar from {out.dtype!r} to dtype('int64') according to the rule 'safe'")
+    return _put(out, index)
 
 
 def mean(
@@ -152,23 +158,24 @@ def mean(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """The mean over `axis`; of integers in double."""
-    if where is _NOT_GIVEN or where is True:
-        return into(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
-    x = as_distarray(x)
-    count = sum(manipulation.broadcast_to(as_distarray(where), x.shape), axis, keepdims=keepdims)
-    wanted = dtype or (np.float64 if x.dtype.kind in "biu" else x.dtype)
-    return into(out, sum(x, axis, wanted, None, keepdims, where=where) / count)  # type: ignore[no-any-return]
+    if _is_plain(_NOT_GIVEN, where):
+        return _put(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))
+    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), where))
 
 
-def _moments(
-    name: str, x: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: Any, where: Any, correction: Any
-) -> Any:
-    if where is not _NOT_GIVEN and where is not True:
-        raise NotSupportedError(f"{name}: where= is not supported; use x.mean(where=...) of x and of its square")
-    # Zero is numpy's default, which is no choice of the caller.
-    ddof = None if ddof == 0 and correction is not None else ddof
-    reduce = getattr(reductions, name)
-    return into(out, reduce(x, axis, dtype=dtype, ddof=ddof, correction=correction, keepdims=_keep(keepdims)))
+def corrected(ddof: float | None, correction: Any) -> float:
+    """What is taken off the count: numpy's `ddof` or the standard's `correction`.
+
+    Raises
+    ------
+    ValueError
+        If both are given; 0 is numpy's default of `ddof`, and no choice of the caller.
+    """
+    if correction is _NOT_GIVEN or correction is None:
+        return 0.0 if ddof is None else ddof
+    if ddof:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    return correction  # type: ignore[no-any-return]
 
 
 def std(
@@ -185,7 +192,10 @@ def std(
     correction: float | None = None,
 ) -> DistArray:
     """The standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
-    return _moments("std", x, axis, dtype, out, ddof, keepdims, where, correction)  # type: ignore[no-any-return]
+    less = corrected(ddof, correction)
+    if _is_plain(mean, where):
+        return _put(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))
+    return _put(out, elementwise.sqrt(_masked_variance(x, axis, dtype, less, keepdims, where, mean)))
 
 
 def var(
@@ -201,18 +211,30 @@ def var(
     mean: Any = _NOT_GIVEN,
     correction: float | None = None,
 ) -> DistArray:
-    """The variance over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
-    return _moments("var", x, axis, dtype, out, ddof, keepdims, where, correction)  # type: ignore[no-any-return]
+    """The variance over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`).
+
+    `mean` is one that is known already, with `axis` kept.
+    """
+    less = corrected(ddof, correction)
+    if _is_plain(mean, where):
+        return _put(out, reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))
+    return _put(out, _masked_variance(x, axis, dtype, less, keepdims, where, mean))
+
+
+def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any) -> Any:
+    counted = None if where is _NOT_GIVEN or where is True else where
+    about = None if mean is _NOT_GIVEN else mean
+    return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), counted, about)
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Partial sums along `axis`, or of the flattened array."""
-    return into(out, reductions.cumsum(a, axis, dtype))  # type: ignore[no-any-return]
+    return _put(out, reductions.cumsum(a, axis, dtype))
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Partial products along `axis`, or of the flattened array."""
-    return into(out, reductions.cumprod(a, axis, dtype))  # type: ignore[no-any-return]
+    return _put(out, reductions.cumprod(a, axis, dtype))
 
 
 def trace(

@@ -48,31 +48,41 @@ def is_operand(value: object) -> bool:
         return False
 
 
-def _forward(function: Function) -> Callable[[DistArray, Operand], DistArray]:
+def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any) -> Any:
+    """What becomes of an operator whose other operand is none of ours: numpy's rule (`NDArrayOperatorsMixin`).
+
+    Types that say how ufuncs treat them decide it there; for the others Python asks the operand itself.
+    """
+    if getattr(type(other), "__array_ufunc__", None) is None:
+        return NotImplemented
+    return ufunc(*operands, **options)
+
+
+def _forward(function: Function, ufunc: np.ufunc) -> Callable[[DistArray, Operand], DistArray]:
     def operator(self: DistArray, other: Operand, /) -> DistArray:
         if type(other) not in _PLAIN and not is_operand(other):
-            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
+            return _left_to(other, ufunc, self, other)  # type: ignore[no-any-return]  # theirs
         made: DistArray = function(self, other)
         return made
 
     return operator
 
 
-def _reflected(function: Function) -> Callable[[DistArray, Operand], DistArray]:
+def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[DistArray, Operand], DistArray]:
     def operator(self: DistArray, other: Operand, /) -> DistArray:
         if type(other) not in _PLAIN and not is_operand(other):
-            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
+            return _left_to(other, ufunc, other, self)  # type: ignore[no-any-return]  # theirs
         made: DistArray = function(other, self)
         return made
 
     return operator
 
 
-def _inplace(function: Function, ufunc: str) -> Callable[[DistArray, Operand], DistArray]:
+def _inplace(function: Function, ufunc: np.ufunc) -> Callable[[DistArray, Operand], DistArray]:
     def operator(self: DistArray, other: Operand, /) -> DistArray:
         if type(other) not in _PLAIN and not is_operand(other):
-            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
-        return writes.update(self, function, other, ufunc)
+            return _left_to(other, ufunc, self, other, out=(self,))  # type: ignore[no-any-return]  # theirs
+        return writes.update(self, function, other, ufunc.__name__)
 
     return operator
 
@@ -110,7 +120,7 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[DistArray, Operand
                 if otherwise is None:
                     raise
         elif otherwise is None or hasattr(type(other), "__array_ufunc__") or hasattr(type(other), "__array_priority__"):
-            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
+            return _left_to(other, getattr(np, name), self, other)  # type: ignore[no-any-return]  # theirs
         from distarray.ops.creation import full_like
 
         shape = np.broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
@@ -160,47 +170,47 @@ class Operators:
 
     __slots__ = ()
 
-    __add__ = _forward(_add)
-    __sub__ = _forward(_subtract)
-    __mul__ = _forward(_multiply)
-    __truediv__ = _forward(_divide)
-    __floordiv__ = _forward(_floor_divide)
-    __mod__ = _forward(_remainder)
-    __pow__ = _forward(power)
-    __matmul__ = _forward(_matmul)
-    __and__ = _forward(_and)
-    __or__ = _forward(_or)
-    __xor__ = _forward(_xor)
-    __lshift__ = _forward(_lshift)
-    __rshift__ = _forward(_rshift)
+    __add__ = _forward(_add, np.add)
+    __sub__ = _forward(_subtract, np.subtract)
+    __mul__ = _forward(_multiply, np.multiply)
+    __truediv__ = _forward(_divide, np.divide)
+    __floordiv__ = _forward(_floor_divide, np.floor_divide)
+    __mod__ = _forward(_remainder, np.remainder)
+    __pow__ = _forward(power, np.power)
+    __matmul__ = _forward(_matmul, np.matmul)
+    __and__ = _forward(_and, np.bitwise_and)
+    __or__ = _forward(_or, np.bitwise_or)
+    __xor__ = _forward(_xor, np.bitwise_xor)
+    __lshift__ = _forward(_lshift, np.left_shift)
+    __rshift__ = _forward(_rshift, np.right_shift)
 
-    __radd__ = _reflected(_add)
-    __rsub__ = _reflected(_subtract)
-    __rmul__ = _reflected(_multiply)
-    __rtruediv__ = _reflected(_divide)
-    __rfloordiv__ = _reflected(_floor_divide)
-    __rmod__ = _reflected(_remainder)
-    __rpow__ = _reflected(elementwise.pow)
-    __rmatmul__ = _reflected(_matmul)
-    __rand__ = _reflected(_and)
-    __ror__ = _reflected(_or)
-    __rxor__ = _reflected(_xor)
-    __rlshift__ = _reflected(_lshift)
-    __rrshift__ = _reflected(_rshift)
+    __radd__ = _reflected(_add, np.add)
+    __rsub__ = _reflected(_subtract, np.subtract)
+    __rmul__ = _reflected(_multiply, np.multiply)
+    __rtruediv__ = _reflected(_divide, np.divide)
+    __rfloordiv__ = _reflected(_floor_divide, np.floor_divide)
+    __rmod__ = _reflected(_remainder, np.remainder)
+    __rpow__ = _reflected(elementwise.pow, np.power)
+    __rmatmul__ = _reflected(_matmul, np.matmul)
+    __rand__ = _reflected(_and, np.bitwise_and)
+    __ror__ = _reflected(_or, np.bitwise_or)
+    __rxor__ = _reflected(_xor, np.bitwise_xor)
+    __rlshift__ = _reflected(_lshift, np.left_shift)
+    __rrshift__ = _reflected(_rshift, np.right_shift)
 
-    __iadd__ = _inplace(_add, "add")
-    __isub__ = _inplace(_subtract, "subtract")
-    __imul__ = _inplace(_multiply, "multiply")
-    __itruediv__ = _inplace(_divide, "true_divide")
-    __ifloordiv__ = _inplace(_floor_divide, "floor_divide")
-    __imod__ = _inplace(_remainder, "remainder")
-    __ipow__ = _inplace(power, "power")
-    __imatmul__ = _inplace(_matmul, "matmul")
-    __iand__ = _inplace(_and, "bitwise_and")
-    __ior__ = _inplace(_or, "bitwise_or")
-    __ixor__ = _inplace(_xor, "bitwise_xor")
-    __ilshift__ = _inplace(_lshift, "left_shift")
-    __irshift__ = _inplace(_rshift, "right_shift")
+    __iadd__ = _inplace(_add, np.add)
+    __isub__ = _inplace(_subtract, np.subtract)
+    __imul__ = _inplace(_multiply, np.multiply)
+    __itruediv__ = _inplace(_divide, np.divide)
+    __ifloordiv__ = _inplace(_floor_divide, np.floor_divide)
+    __imod__ = _inplace(_remainder, np.remainder)
+    __ipow__ = _inplace(power, np.power)
+    __imatmul__ = _inplace(_matmul, np.matmul)
+    __iand__ = _inplace(_and, np.bitwise_and)
+    __ior__ = _inplace(_or, np.bitwise_or)
+    __ixor__ = _inplace(_xor, np.bitwise_xor)
+    __ilshift__ = _inplace(_lshift, np.left_shift)
+    __irshift__ = _inplace(_rshift, np.right_shift)
 
     __lt__ = _compared("less", None)
     __le__ = _compared("less_equal", None)
@@ -218,12 +228,12 @@ class Operators:
 
     def __divmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
-            return NotImplemented
+            return _left_to(other, np.divmod, self, other)  # type: ignore[no-any-return]  # theirs
         made: tuple[DistArray, DistArray] = elementwise.divmod(self, other)
         return made
 
     def __rdivmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
         if not is_operand(other):
-            return NotImplemented  # type: ignore[no-any-return]  # Python's protocol
+            return _left_to(other, np.divmod, other, self)  # type: ignore[no-any-return]  # theirs
         made: tuple[DistArray, DistArray] = elementwise.divmod(other, self)
         return made

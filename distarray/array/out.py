@@ -6,11 +6,22 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["into"]
+__all__ = ["check_out", "into"]
 
 
-def into(out: Any, result: Any) -> Any:
-    """`result`, written into `out` if there is one. Returns what the caller returns.
+def check_out(
+    out: Any, result: Any, *, casting: Any = "same_kind", name: str | None = None, broadcasts: bool = False
+) -> None:
+    """Raise what numpy raises where `result` cannot be written into `out`.
+
+    Parameters
+    ----------
+    casting
+        How the result may be cast: numpy's reductions cast to anything.
+    name
+        Of the function, for the text of errors.
+    broadcasts
+        Whether the result may have fewer elements than `out`: numpy's elementwise functions broadcast it.
 
     Raises
     ------
@@ -19,21 +30,33 @@ def into(out: Any, result: Any) -> Any:
     ValueError
         If the shapes differ.
     """
-    if isinstance(out, tuple) and len(out) == 1:
-        (out,) = out
-    if out is None:
-        return result
     if not hasattr(type(out), "__dx_node__"):
         raise TypeError(
             f"out must be a DistArray, not {type(out).__name__}; for a numpy array assign out[...] = x.compute()"
         )
     if out.shape != result.shape:
-        raise ValueError(
-            f"output parameter has the shape {out.shape}, but the result has {result.shape}; they must be the same"
-        )
-    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
-        raise TypeError(
-            f"Cannot cast the result from {result.dtype!r} to out's {out.dtype!r} with casting rule 'same_kind'"
-        )
-    out[...] = result
+        if not broadcasts:
+            raise ValueError(
+                f"output parameter has the shape {out.shape}, but the result has {result.shape}; they must be the same"
+            )
+        if np.broadcast_shapes(out.shape, result.shape) != out.shape:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape "
+                f"{result.shape}"
+            )
+    if not np.can_cast(result.dtype, out.dtype, casting):
+        what = "the result" if name is None else f"ufunc {name!r} output"
+        raise TypeError(f"Cannot cast {what} from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
+
+
+def into(
+    out: Any, result: Any, *, casting: Any = "same_kind", name: str | None = None, broadcasts: bool = False
+) -> Any:
+    """`result`, written into `out` if there is one; see `check_out`. Returns what the caller returns."""
+    if isinstance(out, tuple) and len(out) == 1:
+        (out,) = out
+    if out is None:
+        return result
+    check_out(out, result, casting=casting, name=name, broadcasts=broadcasts)
+    out[...] = result if result.dtype == out.dtype else result.astype(out.dtype)
     return out

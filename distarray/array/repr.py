@@ -7,17 +7,12 @@ elements that are shown.
 from __future__ import annotations
 
 from html import escape
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from distarray import config
-from distarray.array import elements, window
-from distarray.execution import evaluate as evaluation
+from distarray.array import elements
+from distarray.array.printing import array2string
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
-from distarray.types import HostArray
 
 if TYPE_CHECKING:
     from distarray.array.array import DistArray
@@ -55,38 +50,7 @@ def _sharding(x: DistArray) -> Sharding | None:
 
 def text(x: DistArray) -> str:
     """The values exactly as numpy prints them; of a large array only the corners are computed."""
-    return str(_printed(x, np.array2string)) if x.ndim else str(elements.item(x.__dx_node__())[()])
-
-
-def _printed(x: DistArray, array2string: Any) -> str:
-    options = np.get_printoptions()
-    if x.size <= options["threshold"]:
-        return str(array2string(x._host()))
-    edge = options["edgeitems"]
-    # One more element between the edges, never shown, makes numpy print the dots.
-    return str(array2string(_with_gaps(_corners(x, edge), x.shape, edge), threshold=0))
-
-
-def _corners(x: DistArray, edge: int) -> HostArray:
-    """The first and last `edge` elements of each long axis, and nothing else computed or kept for it."""
-    sides = [(slice(0, edge), slice(n - edge, n)) if n > 2 * edge else (slice(0, n),) for n in x.shape]
-    corners = [x[at].__dx_node__() for at in product(*sides)]
-    with config.set(retain="none"):  # a live array is not kept whole because its corners are looked at
-        window.observe(corners)
-    values = [evaluation.fetch(corner) for corner in corners]
-    for axis in reversed(range(x.ndim)):
-        n = len(sides[axis])
-        values = [np.concatenate(values[k : k + n], axis=axis) for k in range(0, len(values), n)]
-    return values[0]
-
-
-def _with_gaps(corners: HostArray, shape: tuple[int, ...], edge: int) -> HostArray:
-    for axis, n in enumerate(shape):
-        if n > 2 * edge:
-            first = corners[(slice(None),) * axis + (slice(0, 1),)]
-            low, high = np.split(corners, [edge], axis=axis)
-            corners = np.concatenate([low, first, high], axis=axis)
-    return corners
+    return array2string(x) if x.ndim else str(elements.item(x.__dx_node__())[()])
 
 
 # -------------------------------------------------------------------------------------------------- drawing

@@ -1,21 +1,20 @@
-"""Sets: the distinct elements of an array, and membership.
+"""Sets: the distinct elements of an array, membership, and what two sets have in common.
 
-The elements are looked at where they are, tile by tile, and only the distinct ones come to this process; the shape of
-the results depends on their number (B-9).
+Results have the shape that the number of distinct elements gives them, which is computed at the call (B-9); everything
+else stays deferred, and lies where the sorted elements do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray import config
 from distarray.array.array import DistArray
-from distarray.array.conversion import iter_blocks
-from distarray.array.views import as_distarray
-from distarray.expr.expr import source
-from distarray.types import HostArray
+from distarray.array.views import as_distarray, beside
+from distarray.expr.bind import normalize_axis
+from distarray.ops import elementwise, manipulation, sets, sorting
 
 __all__ = [
     "UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "in1d", "intersect1d", "isin", "setdiff1d",
@@ -46,59 +45,29 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: DistArray
 
 
-def _check(name: str) -> None:
-    if config.get("data-dependent") == "raise":
-        raise ValueError(
-            f"{name}: the shape of the result depends on data, and the option data-dependent is 'raise'; set it to "
-            "'counts'"
-        )
-
-
-def _boxed(x: DistArray, host: HostArray) -> DistArray:
-    return x._on(source(host, x._env))
-
-
-def _distinct(x: DistArray, *, equal_nan: bool) -> tuple[HostArray, HostArray]:
-    """Distinct values and how often each stands, from those of each block."""
-    values: list[HostArray] = []
-    counts: list[HostArray] = []
-    for block in iter_blocks(x):
-        found, many = np.unique(np.asarray(block.values), return_counts=True, equal_nan=equal_nan)
-        values.append(found)
-        counts.append(many)
-    together = np.concatenate(values) if values else np.empty(0, x.dtype)
-    merged, inverse = np.unique(together, return_inverse=True, equal_nan=equal_nan)
-    total = np.zeros(merged.shape, np.intp)
-    np.add.at(total, inverse.reshape(-1), np.concatenate(counts) if counts else np.empty(0, np.intp))
-    return merged, total
-
-
 def unique_values(x: Any, /) -> DistArray:
     """The distinct elements, in order; every nan is distinct."""
-    _check("unique_values")
-    x = as_distarray(x)
-    return _boxed(x, _distinct(x, equal_nan=False)[0])
+    return sets.distinct("unique_values", as_distarray(x))["values"]  # type: ignore[no-any-return]  # boxed as x is
 
 
 def unique_counts(x: Any, /) -> UniqueCountsResult:
     """The distinct elements, and how often each stands; every nan is distinct."""
-    _check("unique_counts")
-    x = as_distarray(x)
-    values, counts = _distinct(x, equal_nan=False)
-    return UniqueCountsResult(_boxed(x, values), _boxed(x, counts))
+    found = sets.distinct("unique_counts", as_distarray(x), ("counts",))
+    return UniqueCountsResult(found["values"], found["counts"])
 
 
 def unique_inverse(x: Any, /) -> UniqueInverseResult:
     """The distinct elements, and which of them stands at each position."""
-    found = unique_all(x)
-    return UniqueInverseResult(found.values, found.inverse_indices)
+    x = as_distarray(x)
+    found = sets.distinct("unique_inverse", x, ("inverse",))
+    return UniqueInverseResult(found["values"], found["inverse"].reshape(x.shape))
 
 
 def unique_all(x: Any, /) -> UniqueAllResult:
     """The distinct elements, where each stands first, which stands at each position, and how often each stands."""
-    _check("unique_all")
     x = as_distarray(x)
-    return UniqueAllResult(*(_boxed(x, part) for part in np.unique_all(x._host())))
+    found = sets.distinct("unique_all", x, sets.FACTS)
+    return UniqueAllResult(found["values"], found["indices"], found["inverse"].reshape(x.shape), found["counts"])
 
 
 def unique(
@@ -109,43 +78,28 @@ def unique(
     axis: int | None = None,
     *,
     equal_nan: bool = True,
+    sorted: bool = True,
 ) -> Any:  # as numpy: an array, or a tuple of arrays
-    """numpy's ``unique``: the distinct elements in order, and what else is asked for."""
-    _check("unique")
+    """numpy's ``unique``: the distinct elements in order, and what else is asked for.
+
+    With an `axis` its slices are compared: as many sorts as a slice has elements.
+    """
     x = as_distarray(ar)
-    if axis is None and not (return_index or return_inverse):
-        values, counts = _distinct(x, equal_nan=equal_nan)
-        return (_boxed(x, values), _boxed(x, counts)) if return_counts else _boxed(x, values)
-    found: Any = np.unique(  # type: ignore[call-overload]  # the overloads want literal flags
-        x._host(), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan
-    )
-    if not isinstance(found, tuple):
-        return _boxed(x, found)
-    return tuple(_boxed(x, part) for part in found)
+    if axis is not None:
+        axis = normalize_axis(axis, x.ndim)
+    facts = [fact for fact, asked in zip(sets.FACTS, (return_index, return_inverse, return_counts)) if asked]
+    found = sets.distinct("unique", x, facts, axis=axis, equal_nan=equal_nan)
+    if return_inverse and axis is None:
+        found["inverse"] = found["inverse"].reshape(x.shape)
+    result = tuple([found[fact] for fact in ("values", *facts)])
+    return result if facts else result[0]
 
 
-def isin(x1: Any, x2: Any, /, *, assume_unique: bool = False, invert: bool = False) -> DistArray:
-    """Where the elements of `x1` are among those of `x2`, whose distinct elements come to this process."""
-    from distarray.ops.elementwise import equal, logical_not, logical_or
-    from distarray.ops.sorting import searchsorted
-
-    x = as_distarray(x1)
-    allowed = _distinct(as_distarray(x2), equal_nan=False)[0]
-    common = np.result_type(x.dtype, allowed.dtype)
-    allowed = allowed.astype(common)
-    allowed = allowed[allowed == allowed]  # nan is in nothing
-    if not allowed.size:
-        found: Any = equal(x, x) & False
-    elif allowed.size <= 8:
-        found = equal(x, allowed[0])
-        for value in allowed[1:]:
-            found = logical_or(found, equal(x, value))
-    else:
-        cast = x.astype(common, copy=False)
-        table = _boxed(x, allowed)
-        at = searchsorted(table, cast.ravel()).clip(0, allowed.size - 1)
-        found = equal(table[at].reshape(x.shape), cast)
-    return logical_not(found) if invert else found  # type: ignore[no-any-return]  # boxed as x is
+def isin(x1: Any, x2: Any, /, *, assume_unique: bool = False, invert: bool = False, kind: Any = None) -> DistArray:
+    """Where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes nothing."""
+    if not isinstance(x1, DistArray) and not isinstance(x2, DistArray):
+        x1 = as_distarray(x1)
+    return sets.isin(x1, x2, invert=invert)  # type: ignore[no-any-return]  # boxed
 
 
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> DistArray:
@@ -153,31 +107,52 @@ def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) 
     return isin(as_distarray(ar1).ravel(), ar2, assume_unique=assume_unique, invert=invert)
 
 
-def _pair(name: str, a: Any, b: Any) -> tuple[DistArray, HostArray, HostArray]:
-    _check(name)
-    x, y = as_distarray(a), as_distarray(b)
-    return x, _distinct(x, equal_nan=True)[0], _distinct(y, equal_nan=True)[0]
+def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray]:
+    """Arrays as vectors; their distinct elements, if `distinct`."""
+    flat = [as_distarray(a).ravel() for a in arrays]
+    return [sets.distinct(name, x, equal_nan=True)["values"] for x in flat] if distinct else flat
 
 
 def union1d(ar1: Any, ar2: Any) -> DistArray:
     """The distinct elements of two arrays."""
-    x, a, b = _pair("union1d", ar1, ar2)
-    return _boxed(x, np.union1d(a, b))
+    both = manipulation.concat(_flat("union1d", (ar1, ar2), distinct=False))
+    return sets.distinct("union1d", both, equal_nan=True)["values"]  # type: ignore[no-any-return]  # boxed
 
 
-def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
-    """The distinct elements that two arrays have in common."""
-    x, a, b = _pair("intersect1d", ar1, ar2)
-    return _boxed(x, np.intersect1d(a, b))
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """The distinct elements that two arrays have in common, and with `return_indices` where each of them has them."""
+    flat = _flat("intersect1d", (ar1, ar2), distinct=False)
+    at: list[Any] = [None, None]
+    if not assume_unique:
+        facts = ("indices",) if return_indices else ()
+        found = [sets.distinct("intersect1d", x, facts, equal_nan=True) for x in flat]
+        flat, at = [f["values"] for f in found], [f.get("indices") for f in found]
+    both = manipulation.concat(flat)
+    if not return_indices:
+        both = sorting.sort(both)
+        return sets.compressed("intersect1d", elementwise.equal(both[1:], both[:-1]), both[:-1])[0]
+    order = sorting.argsort(both)
+    both = both[order]
+    twice = elementwise.equal(both[1:], both[:-1])
+    values, one, other = sets.compressed("intersect1d", twice, both[:-1], order[:-1], order[1:])
+    other = other - flat[0].size
+    return values, *(i if original is None else original[i] for i, original in zip((one, other), at))
 
 
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """The distinct elements of the first array that are not in the second."""
-    x, a, b = _pair("setdiff1d", ar1, ar2)
-    return _boxed(x, np.setdiff1d(a, b))
+    (x,) = _flat("setdiff1d", (ar1,), distinct=not assume_unique)
+    left = sets.compressed("setdiff1d", isin(x, ar2, invert=True), x)
+    return left[0]  # type: ignore[no-any-return]  # boxed as x is
 
 
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """The distinct elements that are in one of two arrays only."""
-    x, a, b = _pair("setxor1d", ar1, ar2)
-    return _boxed(x, np.setxor1d(a, b))
+    both = sorting.sort(manipulation.concat(_flat("setxor1d", (ar1, ar2), distinct=not assume_unique)))
+    if not both.size:
+        return both  # type: ignore[no-any-return]  # boxed
+    differs = elementwise.not_equal(both[1:], both[:-1])
+    ends = beside(both, np.ones(1, bool))
+    edges = manipulation.concat([ends, differs, ends])
+    alone = sets.compressed("setxor1d", elementwise.logical_and(edges[1:], edges[:-1]), both)
+    return alone[0]  # type: ignore[no-any-return]  # boxed

@@ -20,10 +20,10 @@ from distarray.ops import creation, manipulation
 from distarray.types import AxesLike, Shape
 
 __all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "array_split", "broadcast_arrays", "broadcast_to", "diagonal", "dsplit",
-    "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "matrix_transpose", "may_share_memory", "meshgrid",
-    "moveaxis", "permute_dims", "ravel", "real", "reshape", "rollaxis", "rot90", "shares_memory", "split", "squeeze",
-    "swapaxes", "transpose", "unstack", "vsplit",
+    "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "beside", "broadcast_arrays", "broadcast_to", "diagonal",
+    "dsplit", "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "isfortran", "matrix_transpose",
+    "may_share_memory", "meshgrid", "moveaxis", "permute_dims", "ravel", "real", "real_if_close", "reshape",
+    "rollaxis", "rot90", "shares_memory", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
 ]  # fmt: skip
 
 
@@ -34,6 +34,15 @@ def as_distarray(x: Any) -> DistArray:
     from distarray.array.conversion import asarray
 
     return asarray(x)
+
+
+def beside(x: DistArray, given: Any) -> DistArray:
+    """`given`, or the array of host data where `x` lives."""
+    if isinstance(given, DistArray):
+        return given
+    from distarray.array.conversion import asarray
+
+    return asarray(given, team=x.team, device=x.device)
 
 
 # ---------------------------------------------------------------------------------------------------- axes
@@ -229,6 +238,24 @@ def real(x: Any, /) -> DistArray:
 def imag(x: Any, /) -> DistArray:
     """The imaginary part; a view, and zeros for real arrays."""
     return as_distarray(x).imag
+
+
+def real_if_close(a: Any, tol: float = 100) -> DistArray:
+    """The real part where all imaginary parts are nearly zero, else `a`: computes whether they are.
+
+    `tol` is in units of the rounding error of 1, or a distance if it is not above 1.
+    """
+    own = as_distarray(a)
+    if own.dtype.kind != "c":
+        return own
+    limit = tol * float(np.finfo(own.dtype).eps) if tol > 1 else tol
+    return own.real if bool((abs(own.imag) < limit).all()) else own
+
+
+def isfortran(a: Any) -> bool:
+    """Whether numpy would say so of this view of a C-ordered array: contiguous in F order, and not in C order too."""
+    own = as_distarray(a)
+    return bool(strided_dummy(own._base.current.shape, own._lens).flags.fnc)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:

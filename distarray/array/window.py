@@ -16,12 +16,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 from distarray import config
+from distarray.array import versions
 from distarray.execution import evaluate as evaluation
 from distarray.execution.inside import is_inside_task
 from distarray.execution.retention import streams
-from distarray.expr.expr import Expr, postorder
+from distarray.expr.expr import ITEM, Expr, postorder
 
 __all__ = ["enter", "flush", "observe", "pending", "period_of", "register", "run"]
 
@@ -136,6 +138,7 @@ def flush() -> None:
         except Exception:
             if not _evaluate_one_by_one(nodes, failed):
                 raise
+    versions.forget_settled()
     # Only now, so that an interrupt leaves them listed; what streams or failed still reads what it was made from.
     window.nodes = [weakref.ref(n) for n in _waiting(window)]
     running = evaluation.waiter(nodes)
@@ -164,15 +167,15 @@ def _evaluate_one_by_one(nodes: Sequence[Expr], failed: weakref.WeakSet[Expr]) -
     return any_failed
 
 
-def run(node: Expr) -> None:
-    """Compute a node at the call: what its kernel raises is raised here, on a cluster too."""
-    if not evaluation.is_cluster(node.env):
-        observe((node,))
+def run(*nodes: Expr) -> None:
+    """Compute nodes at the call, together: what a kernel raises is raised here, on a cluster too."""
+    if not evaluation.is_cluster(nodes[0].env):
+        observe(nodes)
         return
     # What is kept besides must not share a task with what may fail.
-    observe([n for n in postorder([node]) if n is not node and n.memo is None and n.is_live])
-    observe((node,))
-    evaluation.wait_for((node,))
+    observe([n for n in postorder(nodes) if n not in nodes and n.memo is None and n.is_live])
+    observe(nodes)
+    evaluation.wait_for(nodes)
 
 
 def pending_beside(nodes: Iterable[Expr]) -> _Others:
@@ -188,7 +191,15 @@ class _Others:
 
     def __call__(self) -> list[Expr]:
         here = {id(n) for n in self._nodes}
-        return [n for n in pending() if id(n) not in here]
+        return [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
+
+
+def _compute(version: Expr) -> None:
+    evaluation.evaluate((version,), pending_beside((version,)))
+    evaluation.wait_for((version,), told=False)
+
+
+evaluation.on_failure = partial(versions.restore, _compute)
 
 
 def observe(nodes: Sequence[Expr]) -> None:
@@ -196,7 +207,23 @@ def observe(nodes: Sequence[Expr]) -> None:
     if all(n.memo is not None for n in nodes):
         return
     window = _local.window
-    evaluation.evaluate(nodes, pending_beside(nodes))
+    nodes = _with_siblings(nodes, window)
+    try:
+        evaluation.evaluate(nodes, pending_beside(nodes))
+    except Exception:
+        versions.restore(_compute, nodes)
+        raise
+    versions.forget_settled()
     waiting = _waiting(window)
     window.nodes = [weakref.ref(n) for n in waiting]
     window.places = window.places[len(window.places) - len(waiting) :] if waiting else []
+
+
+def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:
+    """`nodes`, and the other results of the same operations: they come of the same work."""
+    made = {id(n.operands[0]) for n in nodes if n.memo is None and n.op is ITEM}
+    if not made:
+        return nodes
+    there = {id(n) for n in nodes}
+    siblings = [n for n in _waiting(window) if n.op is ITEM and id(n.operands[0]) in made and id(n) not in there]
+    return (*nodes, *siblings)

@@ -20,13 +20,13 @@ from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Lens, compose
 from distarray.ops import elementwise
-from distarray.ops.indexing import Mode
+from distarray.ops.indexing import Casting, Mode
 from distarray.types import DType, HostArray, Shape
 
 if TYPE_CHECKING:
     from distarray.array.array import DistArray
 
-__all__ = ["At", "assign", "at", "update"]
+__all__ = ["At", "assign", "at", "update", "update_at"]
 
 _SCALARS = frozenset({bool, int, float, complex})
 
@@ -68,14 +68,16 @@ def _check_writable(x: DistArray) -> None:
         raise ValueError("assignment destination is read-only")
 
 
-def _scatter(version: Expr, lens: Lens, index: Advanced, value: Any, mode: Mode = "set") -> Expr:
-    """The version after a write at integer arrays or a mask."""
+def _scatter(
+    version: Expr, lens: Lens, index: Advanced, value: Any, mode: Mode = "set", casting: Casting = "same_kind"
+) -> Expr:
+    """The version after a write at integer arrays or a mask; `casting` says how an update may cast back."""
     from distarray.array.indexing import written
 
     seen = read(version, lens)
     if mode == "set" and not hasattr(type(value), "__dx_node__"):
         value = _cast_host(value, seen.dtype)
-    return put(version, lens, written(seen, index, value, mode))
+    return put(version, lens, written(seen, index, value, mode, casting))
 
 
 def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
@@ -184,7 +186,8 @@ def _refuse(ufunc: str, node: Expr, other: Any, result: Expr) -> NoReturn:
         shape: Shape = ()
         if ufunc != "matmul":
             # numpy's own error
-            getattr(np, ufunc)(np.ones(shape, node.dtype), operand, out=np.empty(shape, node.dtype))
+            function: np.ufunc = getattr(np, ufunc)
+            function(*(np.ones(shape, node.dtype), operand)[: function.nin], out=np.empty(shape, node.dtype))
         raise TypeError(
             f"Cannot cast ufunc {ufunc!r} output from {result.dtype!r} to {node.dtype!r} with casting rule 'same_kind'"
         )
@@ -253,30 +256,53 @@ class Updates:
 
     def min(self, value: Any, /) -> DistArray:
         """The smaller of the elements and `value` at the index."""
-        return self._combined("min", value)
+        return self._combined("minimum", value)
 
     def max(self, value: Any, /) -> DistArray:
         """The larger of the elements and `value` at the index."""
-        return self._combined("max", value)
+        return self._combined("maximum", value)
 
     def _combined(self, mode: Mode, value: Any) -> DistArray:
         x = self._array
-        node = x.__dx_node__()
-        parsed = parse_index(self._index, node.shape)
-        if type(parsed) is not Basic:
-            return x._boxed(_scatter(node, (), x._advanced(parsed), value, mode))
-        lens = compose(node.shape, (), parsed.affine)
-        if mode != "set":
-            value = _joined(read(node, lens), mode, value)
-        return x._boxed(put(node, lens, _value(value, parsed.affine.shape, node.dtype, node.env, f"at.{mode}")))
+        return x._boxed(_updated(x, x.__dx_node__(), (), self._index, mode, value))
 
 
-def _joined(seen: Expr, mode: str, value: Any) -> Expr:
-    """What stands at a basic index, joined with `value`; casts back as in-place operators do."""
-    name = {"min": "minimum", "max": "maximum"}.get(mode, mode)
-    function: Callable[[Any, Any], Any] = getattr(elementwise, name)
+def update_at(x: DistArray, ufunc: str, index: Index, *value: Any) -> None:
+    """``np.<ufunc>.at(x, index, value)``: in place, each repetition of an index counts, and results cast to anything.
+
+    Raises
+    ------
+    ValueError
+        If `x` is read-only, or the value does not broadcast.
+    IndexError, EnvironmentMismatchError, TypeError
+        From the index, the environments, the dtypes: numpy's, where numpy has them.
+    """
+    enter()
+    _check_writable(x)
+    # A function of one operand is written with a value that nobody looks at.
+    operand = value[0] if value else False
+    x._advance(_updated(x, x._base.current, x._lens, index, ufunc, operand, "unsafe"))
+
+
+def _updated(
+    x: DistArray, version: Expr, lens: Lens, index: Index, mode: Mode, value: Any, casting: Casting = "same_kind"
+) -> Expr:
+    """The version of a base after an update at an index of what `x` sees of it through `lens`."""
+    parsed = parse_index(index, x.shape)
+    if type(parsed) is not Basic:
+        return _scatter(version, lens, x._advanced(parsed), value, mode, casting)
+    through = compose(version.shape, lens, parsed.affine)
+    if mode != "set":
+        value = _joined(read(version, through), mode, value, casting)
+    return put(version, through, _value(value, parsed.affine.shape, x.dtype, version.env, f"at.{mode}"))
+
+
+def _joined(seen: Expr, mode: Mode, value: Any, casting: Casting) -> Expr:
+    """What stands at a basic index, joined with `value`, which must cast back."""
+    function: Callable[..., Any] = getattr(elementwise, mode)
     enter_node = getattr(type(value), "__dx_node__", None)
-    result: Expr = function(seen, value if enter_node is None else enter_node(value))
-    if result.shape != seen.shape or not np.can_cast(result.dtype, seen.dtype, "same_kind"):
-        _refuse(name, seen, value, result)
+    operands = (seen, value if enter_node is None else enter_node(value))
+    result: Expr = function(*operands[: getattr(np, mode).nin])
+    if result.shape != seen.shape or not np.can_cast(result.dtype, seen.dtype, casting):
+        _refuse(mode, seen, value, result)
     return result

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import uuid
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import dask
@@ -15,13 +13,13 @@ from dask._task_spec import Task, TaskRef
 from dask.base import get_scheduler
 
 from distarray.array.array import DistArray
+from distarray.array.chunks import sharding_of_chunks
 from distarray.array.conversion import reshard
 from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
 from distarray.execution import evaluate as evaluation
 from distarray.execution.backends import backend_for
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
-from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
@@ -65,7 +63,7 @@ def from_dask(
     >>> dx.from_dask(da.arange(10, chunks=4)).sum().item()
     45
     """
-    if not (hasattr(array, "chunks") and hasattr(array, "__dask_keys__")):
+    if isinstance(array, DistArray) or not (hasattr(array, "chunks") and hasattr(array, "__dask_keys__")):
         raise TypeError(f"from_dask: {type(array).__name__} is no dask.array; dx.asarray takes host data")
     shape = array.shape
     if any(n != n for sizes in array.chunks for n in sizes):  # unknown extents are nan
@@ -77,37 +75,13 @@ def from_dask(
         )
     dtype = as_dtype(array.dtype)
     env = environment(team, device)
-    cut = _sharding_of_chunks(array.chunks, env)
+    cut = sharding_of_chunks(array.chunks, env)
     found = _on_cluster(array, cut, env) if evaluation.is_cluster(env) else _in_process(array, cut, env)
     node = Expr(SOURCE, (), shape, dtype, env)
     # Dask may keep what it gave away, a persisted collection for example: never written in place.
     node.memo = Stored(cut, found, exported=True)
     x = DistArray._on(node)
     return x if sharding is None else reshard(x, sharding)
-
-
-def _sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment) -> Sharding:
-    """The cut whose tiles are the chunks, in row-major order, and empty tiles at the end of the axis that has most.
-
-    That axis is dealt out to the members in blocks of neighbours; chunks along the others follow each other on one.
-    """
-    mesh = env.team.mesh if env.team is not None else Mesh()
-    if all(len(sizes) == 1 for sizes in chunks):
-        return Sharding.whole(mesh, len(chunks))
-    longest = max(range(len(chunks)), key=lambda axis: len(chunks[axis]))
-    n_members = mesh.size
-    n_waves = [-(-len(sizes) // n_members) if axis == longest else len(sizes) for axis, sizes in enumerate(chunks)]
-    refined = mesh.with_waves(*(n for n in n_waves if n > 1))
-    names = iter(refined.names[len(mesh.names) :])
-    axes = []
-    bounds = []
-    for axis, sizes in enumerate(chunks):
-        waves = (next(names),) if n_waves[axis] > 1 else ()
-        axes.append((*waves, *reversed(mesh.names)) if axis == longest else waves)
-        n_parts = n_waves[axis] * (n_members if axis == longest else 1)
-        known = tuple(itertools.accumulate(sizes, initial=0))
-        bounds.append(known + known[-1:] * (n_parts + 1 - len(known)))
-    return Sharding(refined, tuple(axes), bounds=tuple(bounds))
 
 
 def _keys(array: Any, cut: Sharding) -> list[Any]:

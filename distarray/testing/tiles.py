@@ -14,8 +14,9 @@ __all__ = ["force_tiles"]
 def force_tiles(n: int) -> Iterator[None]:
     """Let every array that is made inside, and is not told its cut, lie in `n` tiles per axis.
 
-    The tiles are uneven (sizes about 1 : 2 : 3) and have explicit boundaries, and small arrays are not computed as one
-    block: what is tested is the planner, the tasks and the routes.
+    That is so for what creators make, for every result of an operation, and for what a reshaped view shows. The tiles
+    are uneven (sizes about 1 : 2 : 3, empty ones where the axis is short) and have explicit boundaries, of at most
+    three axes; small arrays are not computed as one block: what is tested is the planner, the tasks and the routes.
     """
     if n < 1:
         raise ValueError(f"force_tiles: {n} tiles per axis are too few")

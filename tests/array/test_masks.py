@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.testing import counting
+from distarray.testing import counting, force_tiles
+from distarray.testing.assertions import assert_equal
 
 CUTS = [((3,), ("R",), ("R", None)), ((3,), ("R",), (None, "R")), ((2, 2), ("R", "C"), ("R", "C"))]
 
@@ -68,3 +71,24 @@ def test_the_option_raise_refuses_shapes_that_depend_on_data(array: tuple[dx.Dis
     x, _ = array
     with dx.config.set(data_dependent="raise"), pytest.raises(ValueError, match="data-dependent"):
         x[x > 0.5]
+
+
+@pytest.mark.parametrize("index", [("m",), (..., "m"), (1, "m"), ("m", ..., None)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (4, 0), (4, 3), (0, 2), (2, 3), (0,)], ids=str)
+def test_a_mask_without_elements_fits_any_axis(index: tuple[object, ...], shape: tuple[int, ...]) -> None:
+    """As in numpy, where only an extent of 0 may differ from that of the axis."""
+    a = np.arange(48.0).reshape(4, 4, 3)
+    m = np.zeros(shape, bool)
+    key = tuple(m if item == "m" else item for item in index)
+    try:
+        expected = a[key]
+    except IndexError as error:
+        with pytest.raises(IndexError, match=re.escape(str(error))):
+            dx.asarray(a)[key]
+        return
+    with force_tiles(2):
+        x = dx.asarray(a)
+        ours = tuple(dx.asarray(m) if item is m else item for item in key)
+        assert_equal(x[ours], expected)
+        x[ours] = 1.0
+        assert_equal(x, a)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.testing import no_host_copies
+from distarray.testing import force_tiles, no_host_copies
 
 #: Operations that need more than the standard has. Kernels get portable one by one: names may only leave this set.
 NOT_ON_STRICT = frozenset({"insert by integers"})
@@ -105,3 +105,57 @@ def test_dtypes_that_the_standard_lacks_say_so(dtype: str) -> None:
     """B-15."""
     with pytest.raises(TypeError, match="not on strict"):
         dx.zeros(4, dtype=dtype, device="strict").persist()
+
+
+@pytest.mark.parametrize("team", TEAMS, ids=repr)
+def test_truth_values_are_sorted_and_counted_as_numbers(team: dx.Team | None) -> None:
+    """B-15: the standard neither orders nor adds them."""
+    values = np.array([[True, False], [False, False], [True, True]])
+    with no_host_copies():
+        x = placed(values, team, "strict")
+        got = (
+            dx.sort(x, axis=0),
+            dx.argmax(x, axis=1),
+            dx.sum(x, axis=0),
+            dx.unique_values(x),
+            dx.logical_not(x + 1.0),
+        )
+        for part in got:
+            part.persist()
+    wanted = (np.sort(values, axis=0), values.argmax(axis=1), values.sum(axis=0), np.unique(values), values < 0)
+    for ours, theirs in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_complex_numbers_are_sorted_as_numpy_does(descending: bool) -> None:
+    parts = np.array([1.0, -2.0, np.nan, 0.0, np.inf])
+    values = np.array([complex(a, b) for a in parts for b in parts])[np.random.default_rng(0).permutation(25)]
+    with no_host_copies():
+        x = placed(values, None, "strict")
+        ordered = dx.sort(x, descending=descending).persist()
+        order = dx.argsort(x, descending=descending).persist()
+        counts = dx.unique_counts(placed(np.array([1j, 2, 1j, 1 + 1j]), None, "strict"))
+        counts.counts.persist()
+    on_cpu = dx.asarray(values)
+    np.testing.assert_array_equal(np.asarray(ordered), dx.sort(on_cpu, descending=descending).compute())
+    np.testing.assert_array_equal(np.asarray(order), dx.argsort(on_cpu, descending=descending).compute())
+    np.testing.assert_array_equal(np.asarray(counts.values), [1j, 1 + 1j, 2])
+    np.testing.assert_array_equal(np.asarray(counts.counts), [2, 1, 1])
+
+
+def test_zeros_of_complex_numbers_have_the_sign_of_numpys() -> None:
+    x = placed(np.array([complex(-0.0, -0.0), 3 - 4j]), None, "strict")
+    got = np.asarray(dx.sign(x))
+    np.testing.assert_allclose(got, [0, 0.6 - 0.8j], rtol=1e-15)
+    assert not np.signbit(got.real[0])
+    assert not np.signbit(got.imag[0])
+
+
+def test_products_and_factors_of_nothing() -> None:
+    """A tile without elements is read as one, whatever its source."""
+    with force_tiles(2), no_host_copies(), dx.use(device="strict"):
+        q, r = dx.linalg.qr(dx.asarray(np.eye(4) + 1))
+        np.testing.assert_allclose(np.asarray(q @ r), np.eye(4) + 1, atol=1e-12)
+    with dx.use(device="strict"):
+        np.testing.assert_array_equal(np.asarray(dx.ones((3, 0)) @ dx.ones((0, 2))), np.zeros((3, 2)))

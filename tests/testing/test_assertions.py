@@ -43,6 +43,18 @@ def test_forced_tiles_are_uneven_and_go_through_tasks() -> None:
         assert x.sharding.boundaries(x.shape) == ((0, 0, 2, 5), (0, 1, 3, 6))
         assert_equal(x + 1, host + 1)
         assert dx.zeros(()).sharding.n_tiles == 1
+        written = dx.zeros(12)
+        written[3] = 1.0
+        made = [
+            dx.ones((4, 5)),
+            dx.arange(10) + 0,
+            written,
+            written.reshape(3, 4),
+            dx.sum(x, axis=0),
+            dx.linalg.svd(x).S,
+        ]
+        assert [y.persist().sharding.n_tiles for y in made] == [9, 3, 3, 9, 3, 3]
+        assert dx.ones((1,) * 20).sharding.n_tiles == 27
     assert c.tasks > 3
     assert c.inline == 0
     assert dx.asarray(host).sharding.n_tiles == 1

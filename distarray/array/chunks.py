@@ -1,0 +1,299 @@
+"""Dask's words for how an array is cut: ``chunks``, ``blocks``, ``rechunk``.
+
+A chunk is a tile. Tiles without elements, which a cut may have at the end of an axis, are no chunks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, prod
+from typing import TYPE_CHECKING, Any
+
+from distarray.expr.bind import normalize_axis
+from distarray.expr.expr import Environment
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+if TYPE_CHECKING:
+    from distarray.array.array import DistArray
+    from distarray.array.conversion import Block
+
+__all__ = ["BlocksView", "Chunked", "sharding_of_chunks"]
+
+Chunks = tuple[tuple[int, ...], ...]
+
+
+class Chunked:
+    """Dask's attributes and methods on chunks, for `DistArray`."""
+
+    __slots__ = ()
+
+    @property
+    def chunks(self: Any) -> Chunks:
+        """Extents of the chunks along each axis.
+
+        As the array lies; of a pending one as the plan says that it will lie: asking plans, and runs nothing. What is
+        computed together with other arrays later may come to lie otherwise; `reshard` and `rechunk` make it certain.
+
+        Examples
+        --------
+        >>> import distarray as dx
+        >>> x = dx.zeros((5, 2), team=dx.Team((2,), ("T",)), sharding=("T", None))
+        >>> x.chunks, x.numblocks, x.npartitions, x.chunksize
+        (((2, 3), (2,)), (2, 1), 2, (3, 2))
+        """
+        return tuple([tuple([b - a for a, b in axis]) for axis in _parts(self)])
+
+    @property
+    def numblocks(self: Any) -> tuple[int, ...]:
+        """Number of chunks along each axis; see `chunks`."""
+        return tuple(map(len, self.chunks))
+
+    @property
+    def npartitions(self: Any) -> int:
+        """Number of chunks; see `chunks`."""
+        return prod(self.numblocks)
+
+    @property
+    def chunksize(self: Any) -> tuple[int, ...]:
+        """The largest extent of a chunk along each axis; see `chunks`."""
+        return tuple(map(max, self.chunks))
+
+    @property
+    def blocks(self: Any) -> BlocksView:
+        """The blocks: indexed as Dask's, an array of the chunks that are asked for; iterated, what members hold.
+
+        ``x.blocks[i, j]`` is a view of chunk (i, j); slices and one list of numbers choose several. Going through
+        ``x.blocks`` computes the array, and gives for each block its member, its place and its values, brought here
+        where they are elsewhere.
+
+        Examples
+        --------
+        >>> import distarray as dx
+        >>> x = dx.arange(5, team=dx.Team((2,), ("T",)), sharding=("T",))
+        >>> x.blocks[1].tolist(), x.blocks.shape
+        ([2, 3, 4], (2,))
+        >>> [block.global_slices for block in x.blocks]
+        [(slice(0, 2, None),), (slice(2, 5, None),)]
+        """
+        return BlocksView(self)
+
+    @property
+    def partitions(self: Any) -> BlocksView:
+        """The same as `blocks`."""
+        return BlocksView(self)
+
+    def rechunk(
+        self: Any,
+        chunks: Any = "auto",
+        threshold: Any = None,
+        block_size_limit: Any = None,
+        balance: bool = False,
+        method: Any = None,
+    ) -> DistArray:
+        """The array cut into chunks, as Dask says it.
+
+        Parameters
+        ----------
+        chunks
+            An int for all axes, or one entry for each axis, or a dict of axes. An entry is the extent of the chunks,
+            -1 for the whole axis, None to leave it, a tuple of extents, or ``"auto"``: the first such axis is cut
+            evenly over the members, the others stay whole.
+        threshold, block_size_limit, balance, method
+            Accepted for Dask's sake, and not used.
+
+        Returns
+        -------
+        DistArray
+            Its tiles are the chunks, neighbours on one member; the array itself if it lies so.
+
+        Raises
+        ------
+        ValueError
+            If chunks do not add up to the array.
+
+        Examples
+        --------
+        >>> import distarray as dx
+        >>> x = dx.arange(10, team=dx.Team((2,), ("T",)))
+        >>> x.rechunk(4).chunks
+        ((4, 4, 2),)
+        """
+        from distarray.array.base import cast
+        from distarray.array.conversion import reshard
+
+        wanted = _normal_chunks(chunks, self)
+        if wanted == self.chunks:
+            return self  # type: ignore[no-any-return]  # a DistArray
+        cut = sharding_of_chunks(wanted, self._env)
+        if self.team is not None:
+            return reshard(self, cut)
+        # Without a team there are no mesh axes to name, but tiles there may be.
+        node = cast(self.__dx_node__(), self.dtype)
+        node.pin = cut
+        return self._on(node)  # type: ignore[no-any-return]  # a DistArray
+
+    def map_blocks(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """``map_blocks(func, x, *args)``; see `distarray.map_blocks`."""
+        from distarray.array.blockwise import map_blocks
+
+        return map_blocks(func, self, *args, **kwargs)
+
+    def map_overlap(
+        self: Any, func: Any, depth: Any = None, boundary: Any = None, trim: bool = True, **kwargs: Any
+    ) -> Any:
+        """``map_overlap(func, x)``; see `distarray.map_overlap`."""
+        from distarray.array.overlap import map_overlap
+
+        return map_overlap(func, self, depth=depth, boundary=boundary, trim=trim, **kwargs)
+
+
+def _parts(x: Any) -> list[list[tuple[int, int]]]:
+    """Where the chunks along each axis begin and end."""
+    found = []
+    for bounds in x.sharding.boundaries(x.shape):
+        tiles = list(itertools.pairwise(bounds))
+        found.append([(a, b) for a, b in tiles if b > a] or tiles[:1])
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ blocks
+
+
+class BlocksView:
+    """The blocks of an array; see `Chunked.blocks`."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: DistArray) -> None:
+        self._array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of chunks along each axis."""
+        return self._array.numblocks
+
+    @property
+    def size(self) -> int:
+        """Number of chunks."""
+        return self._array.npartitions
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._array.iter_blocks())
+
+    def ravel(self) -> list[DistArray]:
+        """A view of each chunk, row-major."""
+        return [self[at] for at in itertools.product(*map(range, self.shape))]
+
+    def __getitem__(self, index: Any) -> DistArray:
+        """The chunks that are asked for, put together; a view, unless they are not neighbours in their order."""
+        from distarray.array.numpy_signatures import concat
+
+        x = self._array
+        parts = _parts(x)
+        chosen = _chosen(index, [len(p) for p in parts])
+        result: DistArray = x
+        for axis, (numbers, own) in enumerate(zip(chosen, parts, strict=True)):
+            before = (slice(None),) * axis
+            if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))) if len(numbers) else True:
+                low, high = (own[numbers[0]][0], own[numbers[-1]][1]) if len(numbers) else (0, 0)
+                result = result[(*before, slice(low, high))]
+            else:
+                result = concat([result[(*before, slice(*own[i]))] for i in numbers], axis=axis)
+        return result
+
+
+def _chosen(index: Any, counts: Sequence[int]) -> list[Sequence[int]]:
+    """The numbers of the chunks along each axis that an index names."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if any(item is Ellipsis for item in items):
+        at = next(i for i, item in enumerate(items) if item is Ellipsis)
+        items[at : at + 1] = [slice(None)] * (len(counts) - len(items) + 1)
+    if len(items) > len(counts):
+        raise IndexError(f"blocks: {len(items)} indices for an array of {len(counts)} axes")
+    if sum(isinstance(item, list) for item in items) > 1:
+        raise ValueError("blocks: only one axis may be indexed by a list")
+    items += [slice(None)] * (len(counts) - len(items))
+    chosen: list[Sequence[int]] = []
+    for item, n in zip(items, counts, strict=True):
+        if item is None:
+            raise ValueError("blocks: new axes are not supported; index the result")
+        if isinstance(item, slice):
+            chosen.append(range(n)[item])
+        elif isinstance(item, list):
+            chosen.append([range(n)[i] for i in item])
+        else:
+            chosen.append([range(n)[item]])
+    return chosen
+
+
+# ----------------------------------------------------------------------------------------------- rechunk
+
+
+def _normal_chunks(chunks: Any, x: Any) -> Chunks:
+    """What the user says, as extents for each axis."""
+    shape = x.shape
+    if isinstance(chunks, Mapping):
+        by_axis = {normalize_axis(a, len(shape)): entry for a, entry in chunks.items()}
+        entries: list[Any] = [by_axis.get(a) for a in range(len(shape))]
+    elif isinstance(chunks, tuple | list):
+        entries = list(chunks)
+        if len(shape) == 1 and len(entries) > 1 and all(isinstance(c, int) for c in entries):
+            entries = [tuple(entries)]  # the extents of the chunks of the only axis
+    else:
+        entries = [chunks] * len(shape)
+    if len(entries) != len(shape):
+        raise ValueError(f"rechunk: {chunks!r} gives {len(entries)} entries for an array of {len(shape)} axes")
+    known = x.chunks if any(entry is None for entry in entries) else ()
+    first_auto = next((a for a, entry in enumerate(entries) if entry == "auto"), -1)
+    made = []
+    for axis, (entry, n) in enumerate(zip(entries, shape, strict=True)):
+        if entry is None:
+            made.append(known[axis])
+        elif entry == "auto":
+            made.append(_blocks_of(n, max(1, ceil(n / x._env.size)) if axis == first_auto else n))
+        elif isinstance(entry, tuple | list):
+            if sum(entry) != n or any(c < 0 for c in entry):
+                raise ValueError(f"rechunk: the chunks {tuple(entry)} of axis {axis} do not add up to its extent {n}")
+            made.append(tuple(map(int, entry)))
+        else:
+            size = int(entry)
+            if size < 1 and size != -1:
+                raise ValueError(f"rechunk: chunks of extent {size} along axis {axis}")
+            made.append(_blocks_of(n, n if size == -1 else size))
+    return tuple(made)
+
+
+def _blocks_of(n: int, size: int) -> tuple[int, ...]:
+    if not n:
+        return (0,)
+    rest = n % size
+    return (size,) * (n // size) + ((rest,) if rest else ())
+
+
+def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment) -> Sharding:
+    """The cut whose tiles are the chunks, in row-major order, and empty tiles at the end of the axis that has most.
+
+    That axis is dealt out to the members in blocks of neighbours; chunks along the others follow each other on one.
+    """
+    mesh = env.team.mesh if env.team is not None else Mesh()
+    if all(len(sizes) == 1 for sizes in chunks):
+        return Sharding.whole(mesh, len(chunks))
+    longest = max(range(len(chunks)), key=lambda axis: len(chunks[axis]))
+    n_members = mesh.size
+    n_waves = [-(-len(sizes) // n_members) if axis == longest else len(sizes) for axis, sizes in enumerate(chunks)]
+    refined = mesh.with_waves(*(n for n in n_waves if n > 1))
+    names = iter(refined.names[len(mesh.names) :])
+    axes = []
+    bounds = []
+    for axis, sizes in enumerate(chunks):
+        waves = (next(names),) if n_waves[axis] > 1 else ()
+        axes.append((*waves, *reversed(mesh.names)) if axis == longest else waves)
+        n_parts = n_waves[axis] * (n_members if axis == longest else 1)
+        known = tuple(itertools.accumulate(sizes, initial=0))
+        bounds.append(known + known[-1:] * (n_parts + 1 - len(known)))
+    return Sharding(refined, tuple(axes), bounds=tuple(bounds))

@@ -1,0 +1,147 @@
+"""DLPack: arrays of other libraries without a copy, and arrays of ours for them.
+
+A capsule describes one block of memory. An array that is cut over the members of a team has none, and is not brought
+together for the asking (``x.compute()`` is the way to ask). Tiles of one member are another matter: how a member
+arranges its shard is for us to say, so those of a small array are joined to one block, which is its storage from then
+on. What is exported is therefore always the memory of the array itself, and ``copy=False`` holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distarray.array import window
+from distarray.array.array import DistArray
+from distarray.array.base import Base
+from distarray.array.conversion import asarray, from_host, to_device
+from distarray.array.environment import TeamLike, environment
+from distarray.array.lifetime import own_storage
+from distarray.dtypes import as_dtype
+from distarray.execution import evaluate as evaluation
+from distarray.execution.backends import transport
+from distarray.expr.expr import Stored, source
+from distarray.expr.lens import get
+from distarray.sharding.mesh import is_wave
+from distarray.types import HostArray
+
+__all__ = ["dlpack", "dlpack_device", "from_dlpack"]
+
+
+def from_dlpack(
+    x: Any, /, *, device: str | None = None, copy: bool | None = None, team: TeamLike = "current"
+) -> DistArray:
+    """An array of another library, by DLPack; without a copy where it lies in this process's memory.
+
+    Parameters
+    ----------
+    device
+        Where the array is to live; a DistArray moves there. By default a DistArray stays, and others get the current
+        device.
+    copy
+        False: never. True: always. None: only where it must.
+
+    Raises
+    ------
+    ValueError
+        If ``copy=False``, and `x` is a DistArray on another device.
+    """
+    if isinstance(x, DistArray):
+        if device is not None and device != x.device:
+            if copy is False:
+                raise ValueError(f"from_dlpack: an array on {x.device!r} cannot be on {device!r} without a copy")
+            return to_device(x, device)
+        return asarray(x, copy=copy)
+    host = np.from_dlpack(x, copy=copy) if copy is not None else np.from_dlpack(x)
+    supported = as_dtype(host.dtype)
+    env = environment(team, device)
+    return from_host(host if copy is not True and supported == host.dtype else host.astype(supported), env, None)
+
+
+def dlpack(
+    x: DistArray, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
+    """The capsule of an array that is one shard, in this process.
+
+    Writing to the memory of a capsule is writing to `x` and to every alias of it; what is pending is computed first.
+    As with ``x.local(member)``, later writes to `x` do not reach a capsule.
+
+    Parameters
+    ----------
+    copy
+        None: a copy only of what is read-only, and of parts of an array that has several blocks. False: never. True:
+        the consumer owns the memory.
+
+    Raises
+    ------
+    BufferError
+        If the array is cut over several members, if its one member keeps it in several tiles and it has more than
+        64 KiB, if it lies in another process, or if ``copy=False`` and a copy cannot be avoided.
+    """
+    with transport():
+        block = _block(x, copy)
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return block.__dlpack__(**{key: value for key, value in options.items() if value is not None})
+
+
+def dlpack_device(x: DistArray) -> tuple[int, int]:
+    """DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
+    if x.device.startswith("cuda"):
+        kind, number = _block(x, None).__dlpack_device__()
+        return int(kind), int(number)
+    return 1, 0
+
+
+def _block(x: DistArray, copy: bool | None) -> Any:
+    """The elements of `x` as one array of the backend: the memory of its base, as far as `copy` allows."""
+    window.flush()
+    whole = _whole_block(x._base)
+    if whole is None and x._lens and copy is not False:
+        # A part of an array in several blocks may be one block by itself.
+        block = _whole_block(Base(x.__dx_node__()))
+    else:
+        block = None if whole is None else get(x._lens, whole)
+    if block is None:
+        raise BufferError(
+            "an array of several blocks, or of another process, cannot be exported as one block: export "
+            f"x.local(member), or x.compute() for a copy in this process, not {x!r}"
+        )
+    if copy is False and block.size and isinstance(block, np.ndarray) and not np.may_share_memory(block, whole):
+        raise BufferError("a reshaped view of a block of another layout cannot be exported without a copy")
+    return _guarded(block, copy) if x._readonly and isinstance(block, np.ndarray) else block
+
+
+def _guarded(block: HostArray, copy: bool | None) -> HostArray:
+    """A block that is not to be written: a copy, as consumers of old versions cannot be told, or marked as such."""
+    if copy is None:
+        return block.copy()
+    block = block.view()
+    block.flags.writeable = False
+    return block
+
+
+def _whole_block(base: Base) -> Any:
+    """The one block of a base in this process, or None."""
+    # Large host data are cut over a team at their first use; one that asks for them in one block is no such use.
+    version = own_storage(base, placed=base.current.pin is not None)
+    memo = version.memo
+    assert memo is not None
+    is_elsewhere = evaluation.is_cluster(version.env) and not memo.on_client
+    if len(memo.blocks) == 1 and not is_elsewhere:
+        return memo.blocks[0]
+    if version.env.device != "cpu" or version.nbytes > evaluation.STAYS_NBYTES or _n_shards(memo) > 1:
+        return None
+    joined = source(evaluation.fetch(version), version.env)
+    base.advance(joined)
+    assert joined.memo is not None
+    return joined.memo.blocks[0]
+
+
+def _n_shards(memo: Stored) -> int:
+    """Parts of the array on different members: tiles, but for those that are waves of one member."""
+    n = 1
+    for axes in memo.sharding.axes:
+        for name in axes:
+            n *= 1 if is_wave(name) else memo.sharding.mesh.axis_size(name)
+    return n

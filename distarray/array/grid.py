@@ -1,0 +1,86 @@
+"""Grids: explicit tiles for user functions whose result depends on how their operands are cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from distarray.diagnostics.predict import planned_sharding
+from distarray.execution import planned
+from distarray.execution.inside import is_inside_task
+from distarray.expr.expr import Expr
+from distarray.expr.tiles import Bounds, Ranges
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Grid", "grid_over", "lying", "ranges_of"]
+
+
+def lying(node: Expr) -> Sharding:
+    """How the elements of a node lie when an operation reads them: host data are placed, what is pending is planned."""
+    if node.memo is not None:
+        if not is_inside_task():  # there they stay, and whoever waits for the task may hold the lock
+            planned.place(node)
+        if not node.memo.on_client or node.pin is None:
+            return node.memo.sharding
+    if node.pin is not None:
+        return node.pin
+    return planned_sharding(node, node.env)
+
+
+class Grid(NamedTuple):
+    """Tiles over the axes of operands that broadcast together.
+
+    Parameters
+    ----------
+    mesh
+        The places.
+    axes
+        The mesh axes that cut each axis.
+    bounds
+        Boundaries of the tiles along each axis.
+    """
+
+    mesh: Mesh
+    axes: tuple[tuple[str, ...], ...]
+    bounds: tuple[Bounds, ...]
+
+    def uncut(self, axes: Sequence[int]) -> Grid:
+        """The same with these axes whole."""
+        return Grid(
+            self.mesh,
+            tuple([() if a in axes else names for a, names in enumerate(self.axes)]),
+            tuple([(0, b[-1]) if a in axes else b for a, b in enumerate(self.bounds)]),
+        )
+
+    def cut(self, of: Sequence[int | None]) -> Sharding:
+        """The type of a result whose axes are these axes of the grid; None is an axis of one tile."""
+        return Sharding(self.mesh, tuple([() if a is None else self.axes[a] for a in of]))
+
+
+def grid_over(nodes: Sequence[Expr], axes: Sequence[Sequence[int]], shape: Sequence[int]) -> Grid:
+    """The tiles of the largest operand, as the axes of the grid see them.
+
+    Parameters
+    ----------
+    nodes
+        Operands; the first of the largest stays where it lies.
+    axes
+        For each operand the axes of the grid that its axes go with.
+    shape
+        Of the grid. Where an operand has another extent, it broadcasts.
+    """
+    big = max(range(len(nodes)), key=lambda i: nodes[i].size)
+    sharding, extents = lying(nodes[big]), nodes[big].shape
+    names: list[tuple[str, ...]] = [()] * len(shape)
+    bounds: list[Bounds] = [(0, n) for n in shape]
+    for axis, n, own, known in zip(axes[big], extents, sharding.axes, sharding.boundaries(extents), strict=True):
+        if n == shape[axis] and own:
+            names[axis], bounds[axis] = own, known
+    return Grid(sharding.mesh, tuple(names), tuple(bounds))
+
+
+def ranges_of(bounds: Bounds) -> Ranges:
+    """The tiles between boundaries."""
+    return tuple(itertools.pairwise(bounds))

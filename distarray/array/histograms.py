@@ -1,0 +1,360 @@
+"""Counting: in which bin elements fall, how many fall in each, and where the bins begin.
+
+An element is looked up in the edges where it lies, and the counts of the tiles are added up. Edges that depend on the
+data need their extremes, or what an estimator of the width wants: these are computed at the call.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.array.array import DistArray
+from distarray.array.creation import zeros
+from distarray.array.index_tricks import ravel_multi_index
+from distarray.array.views import as_distarray, beside
+from distarray.errors import NotSupportedError
+from distarray.ops import manipulation, quantiles, reductions, searching
+from distarray.ops.counting import counted
+from distarray.types import DType
+
+__all__ = [
+    "bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "placed",
+]  # fmt: skip
+
+Histogram = tuple[DistArray, DistArray]
+
+
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
+    """How often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the largest."""
+    x = as_distarray(x)
+    if x.ndim != 1:
+        raise ValueError("object too deep for desired array" if x.ndim > 1 else "object of too small depth")
+    if x.dtype.kind not in "biu":
+        raise TypeError(f"Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
+    n = operator.index(minlength)
+    if n < 0:
+        raise ValueError("'minlength' must not be negative")
+    if weights is not None:
+        weights = beside(x, weights)
+        if weights.shape != x.shape:
+            raise ValueError("The weights and list don't have the same length.")
+    if x.size:
+        if int(x.min()) < 0:
+            raise ValueError("'list' argument must have no negative elements")
+        n = builtins.max(n, int(x.max()) + 1)
+    return _counts(x, weights, n)
+
+
+def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
+    """How often each of the first `n` integers stands in a vector that has no others, or the sum of the weights."""
+    dtype = np.dtype(np.intp if weights is None else np.float64)
+    at = at.astype(np.intp, copy=False)
+    if weights is not None:
+        if not np.can_cast(weights.dtype, dtype):
+            raise TypeError(f"Cannot cast array data from {weights.dtype!r} to {dtype!r} according to the rule 'safe'")
+        weights = weights.astype(dtype, copy=False)
+    if n * dtype.itemsize <= config.get("block-bytes"):
+        return counted(at, weights, n)  # type: ignore[no-any-return]  # boxed as `at` is
+    # A row of so many for each tile would be too much: the counts are cut, and elements travel to them.
+    counts = zeros((n,), dtype, team=at.team, device=at.device)
+    return counts.at[at].add(1 if weights is None else weights) if at.size else counts
+
+
+# ----------------------------------------------------------------------------------------------------- bins
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
+    """In which bin each element falls; `bins` rise or fall."""
+    x = as_distarray(x)
+    if x.dtype.kind == "c":
+        raise TypeError("x may not be complex")
+    edges = bins if isinstance(bins, DistArray) else np.asarray(bins)
+    if edges.ndim != 1:
+        raise ValueError("object too deep for desired array")
+    side = "left" if right else "right"
+    if _never(edges[1:] < edges[:-1]):
+        return placed(x, edges, side)
+    if not _never(edges[1:] > edges[:-1]):
+        raise ValueError("bins must be monotonically increasing or decreasing")
+    return len(edges) - placed(x, edges[::-1], side)
+
+
+def _never(mask: Any) -> bool:
+    """Whether no element of a mask is true: of an array of distarray computes this one bit."""
+    return not bool(mask.any())
+
+
+def placed(x: DistArray, edges: Any, side: str) -> DistArray:
+    """How many of the rising `edges` are below each element, those equal to it included on the ``right`` side."""
+    found = searching.searchsorted(beside(x, edges), x.ravel(), side=side)
+    return found.reshape(x.shape)  # type: ignore[no-any-return]  # boxed as x is
+
+
+def _outer_edges(x: DistArray, range: Any) -> tuple[Any, Any]:
+    """The ends of the bins: of the range, or the extremes of the elements, which it computes."""
+    if range is not None:
+        first, last = range
+        if first > last:
+            raise ValueError("max must be larger than min in range parameter.")
+        given = "supplied"
+    elif not x.size:
+        first, last, given = 0, 1, "autodetected"
+    else:
+        first, last = (reduce(x)._host()[()] for reduce in (reductions.min, reductions.max))
+        given = "autodetected"
+    if not (np.isfinite(first) and np.isfinite(last)):
+        raise ValueError(f"{given} range of [{first}, {last}] is not finite")
+    return (first - 0.5, last + 0.5) if first == last else (first, last)
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> DistArray:
+    """The edges of the bins that `histogram` counts in: given, evenly spaced, or of a width that is estimated.
+
+    Parameters
+    ----------
+    bins
+        The edges; the number of bins; or how to estimate their width: ``auto``, ``doane``, ``fd``, ``rice``,
+        ``scott``, ``sqrt`` or ``sturges``.
+    range
+        The ends of the first and the last bin; the extremes of the elements by default.
+    """
+    x = as_distarray(a)
+    return beside(x, _edges(x.ravel(), bins, range, weights))
+
+
+def _edges(x: DistArray, bins: Any, range: Any, weights: Any) -> Any:  # an array here or there
+    if x.dtype.kind == "b":
+        x = x.astype(np.uint8)
+    if isinstance(bins, str):
+        if weights is not None:
+            raise TypeError("Automated estimation of the number of bins is not supported for weighted data")
+        first, last = _outer_edges(x, range)
+        n = _estimated_bins(x, bins, range, first, last)
+    elif np.ndim(bins) == 0:
+        try:
+            n = operator.index(bins)
+        except TypeError:
+            raise TypeError("`bins` must be an integer, a string, or an array") from None
+        if n < 1:
+            raise ValueError("`bins` must be positive, when an integer")
+        first, last = _outer_edges(x, range)
+    elif np.ndim(bins) == 1:
+        edges = bins if isinstance(bins, DistArray) else np.asarray(bins)
+        if not _never(edges[:-1] > edges[1:]):
+            raise ValueError("`bins` must increase monotonically, when an array")
+        return edges
+    else:
+        raise ValueError("`bins` must be 1d, when an array")
+    dtype: DType = np.result_type(first, last, x.dtype)
+    dtype = np.result_type(dtype, float) if dtype.kind in "iu" else dtype
+    even = np.linspace(first, last, n + 1, endpoint=True, dtype=dtype)
+    if (even[:-1] >= even[1:]).any():
+        raise ValueError(f"Too many bins for data range. Cannot create {n} finite-sized bins.")
+    return even
+
+
+def _estimated_bins(x: DistArray, name: str, range: Any, first: Any, last: Any) -> int:
+    if name == "stone":
+        raise NotSupportedError(
+            "histogram: bins='stone' needs a histogram for each number of bins; use bins='auto', or give their number"
+        )
+    if name not in _WIDTHS:
+        raise ValueError(f"{name!r} is not a valid estimator for `bins`")
+    if range is not None:
+        inside = (x >= first) & (x <= last)
+        x = x if bool(inside.all()) else x[inside]
+    if not x.size:
+        return 1
+    if x.dtype.kind == "c":
+        raise TypeError(f"histogram: complex numbers have no width of bins; give their number instead of {name!r}")
+    width = _WIDTHS[name](x)
+    if width and x.dtype.kind in "iu":
+        width = builtins.max(width, 1)
+    extent = int(last) - int(first) if np.result_type(first, last).kind in "iu" else last - first
+    return math.ceil(extent / width) if width else 1
+
+
+def _value(x: DistArray) -> Any:
+    """The value of an array without axes, of its dtype: what follows is rounded as numpy rounds it."""
+    return x._host()[()]
+
+
+def _sqrt(x: DistArray) -> Any:
+    return _value(reductions.ptp(x)) / np.sqrt(x.size)
+
+
+def _sturges(x: DistArray) -> Any:
+    return _value(reductions.ptp(x)) / (np.log2(x.size) + 1.0)
+
+
+def _rice(x: DistArray) -> Any:
+    return _value(reductions.ptp(x)) / (2.0 * x.size ** (1.0 / 3))
+
+
+def _scott(x: DistArray) -> Any:
+    return (24.0 * math.pi**0.5 / x.size) ** (1.0 / 3.0) * _value(x.std())
+
+
+def _fd(x: DistArray) -> Any:
+    upper, lower = _value(quantiles.percentile(x, [75, 25]))
+    return 2.0 * (upper - lower) * x.size ** (-1.0 / 3.0)
+
+
+def _doane(x: DistArray) -> Any:
+    n = x.size
+    sigma = _value(x.std())
+    if n <= 2 or not sigma > 0:
+        return 0.0
+    spread = np.sqrt(6.0 * (n - 2) / ((n + 1.0) * (n + 3)))
+    skewness = _value((((x - x.mean()) / sigma) ** 3).mean())
+    return _value(reductions.ptp(x)) / (1.0 + np.log2(n) + np.log2(1.0 + abs(skewness) / spread))
+
+
+def _auto(x: DistArray) -> Any:
+    # the interquartile range may be small or zero: not more bins than twice the root of the number of elements
+    return builtins.min(builtins.max(_fd(x), _sqrt(x) / 2), _sturges(x))
+
+
+#: Estimators of the width of bins, as numpy has them: names as there.
+_WIDTHS: Mapping[str, Callable[[DistArray], Any]] = {
+    "auto": _auto,
+    "doane": _doane,
+    "fd": _fd,
+    "rice": _rice,
+    "scott": _scott,
+    "sqrt": _sqrt,
+    "sturges": _sturges,
+}
+
+
+# --------------------------------------------------------------------------------------------------- counts
+
+
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None) -> Histogram:
+    """Counts of the elements in bins, and the edges of the bins: see `histogram_bin_edges`.
+
+    With `weights` their sums instead of counts; with `density` such that the integral over the range is 1.
+    """
+    x = as_distarray(a)
+    if weights is not None:
+        weights = beside(x, weights)
+        if weights.shape != x.shape:
+            raise ValueError("weights should have the same shape as a.")
+        weights = weights.ravel()
+    x = x.ravel()
+    edges = beside(x, _edges(x, bins, range, weights))
+    n = edges.size - 1
+    # What falls outside is counted in one more bin on either side.
+    counts = _of_dtype(_bin_of(x, edges), weights, n + 2)[1:-1]
+    if density:
+        return counts / manipulation.diff(edges).astype(np.float64, copy=False) / counts.sum(), edges
+    return counts, edges
+
+
+def _bin_of(x: DistArray, edges: DistArray) -> DistArray:
+    """The bin of each element, 0 below all edges; the last bin includes its right edge."""
+    return placed(x, edges, "right") - (x == edges[-1])
+
+
+def _of_dtype(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
+    if weights is None:
+        return _counts(at, None, n)
+    if weights.dtype.kind == "c":
+        sums: Any = _counts(at, weights.real, n) + 1j * _counts(at, weights.imag, n)
+    else:
+        sums = _counts(at, weights, n)
+    return sums.astype(weights.dtype, copy=False)  # type: ignore[no-any-return]  # boxed as `at` is
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[DistArray, tuple[DistArray, ...]]:
+    """Counts of points in boxes of a grid, and the edges of the boxes along each axis.
+
+    Parameters
+    ----------
+    sample
+        An array with a point in each row, or a sequence of vectors: the coordinates along each axis.
+    bins
+        The number of bins along all axes; or for each axis their number or their edges.
+    range
+        For each axis the ends of the first and the last bin, or None for the extremes.
+    density
+        Divide by the volume of the boxes and the sum.
+    weights
+        Of the points; 1 by default.
+    """
+    columns = _columns(sample)
+    d = len(columns)
+    try:
+        per_axis = list(bins)
+    except TypeError:
+        per_axis = [bins] * d
+    if len(per_axis) != d:
+        raise ValueError("The dimension of bins must be equal to the dimension of the sample x.")
+    ranges = (None,) * d if range is None else range
+    if len(ranges) != d:
+        raise ValueError("range argument must have one entry per dimension")
+    if weights is not None:
+        weights = beside(columns[0], weights)
+    edges = [_edges_along(i, *given) for i, given in enumerate(zip(columns, per_axis, ranges, strict=True))]
+    # What falls outside is counted in one more bin on either side.
+    extents = tuple([e.size + 1 for e in edges])
+    at = ravel_multi_index([_bin_of(x, e) for x, e in zip(columns, edges)], extents, mode="clip")
+    counts = _counts(at, weights, math.prod(extents)).reshape(extents).astype(np.float64, copy=False)
+    counts = counts[(slice(1, -1),) * d]
+    if density:
+        total = counts.sum()
+        for axis, e in enumerate(edges):
+            counts = counts / manipulation.diff(e).reshape((-1,) + (1,) * (d - axis - 1))
+        counts = counts / total
+    return counts, tuple(edges)
+
+
+def _columns(sample: Any) -> Sequence[DistArray]:
+    if isinstance(sample, DistArray | np.ndarray) and sample.ndim == 2:
+        rows = as_distarray(sample)
+        return [rows[:, i] for i in builtins.range(rows.shape[1])]
+    if isinstance(sample, DistArray | np.ndarray) and sample.ndim != 1:
+        raise ValueError("The sample must be a two-dimensional array, or a sequence of vectors.")
+    parts = [sample] if isinstance(sample, DistArray | np.ndarray) else list(sample)
+    if not any(np.ndim(part) for part in parts):
+        parts = [np.asarray(parts)]
+    return [as_distarray(part) for part in parts]
+
+
+def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:
+    if np.ndim(bins) == 0:
+        try:
+            n = operator.index(bins)
+        except TypeError:
+            raise TypeError(f"`bins[{axis}]` must be an integer, when a scalar") from None
+        if n < 1:
+            raise ValueError(f"`bins[{axis}]` must be positive, when an integer")
+        return beside(x, np.linspace(*_outer_edges(x, range), n + 1))
+    edges = bins if isinstance(bins, DistArray) else np.asarray(bins)
+    if edges.ndim != 1:
+        raise ValueError(f"`bins[{axis}]` must be a scalar or 1d array")
+    if not _never(edges[:-1] > edges[1:]):
+        raise ValueError(f"`bins[{axis}]` must be monotonically increasing, when an array")
+    return beside(x, edges)
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[DistArray, DistArray, DistArray]:
+    """Counts of points in the plane, and the edges along both axes: see `histogramdd`."""
+    x, y = as_distarray(x), as_distarray(y)
+    if x.shape != y.shape:
+        raise ValueError("x and y must have the same length.")
+    if np.ndim(bins) == 1 and len(bins) not in (1, 2):
+        bins = [bins, bins]
+    counts, (along_x, along_y) = histogramdd([x, y], bins, range, density, weights)
+    return counts, along_x, along_y

@@ -1,0 +1,62 @@
+"""Functions that pass over nan and are no reduction to a number: positions of extremes, partial sums and products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distarray.array.array import DistArray
+from distarray.array.numpy_signatures import argmax, argmin, cumprod, cumsum
+from distarray.array.views import as_distarray
+from distarray.ops import elementwise, reductions
+from distarray.types import DTypeLike
+
+__all__ = ["nanargmax", "nanargmin", "nancumprod", "nancumsum"]
+
+
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
+    """The index of the first largest element along `axis` that is not nan. Computes whether there is one.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing but nan somewhere along `axis`.
+    """
+    return argmax(_with(a, -math.inf, axis), axis, out, keepdims=keepdims)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
+    """The index of the first smallest element along `axis` that is not nan. Computes whether there is one.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing but nan somewhere along `axis`.
+    """
+    return argmin(_with(a, math.inf, axis), axis, out, keepdims=keepdims)
+
+
+def _with(a: Any, neutral: float, axis: int | None) -> DistArray:
+    """`a` with `neutral` in the places of nan, which must leave something along `axis`."""
+    x = as_distarray(a)
+    if x.dtype.kind not in "fc":
+        return x
+    nans = elementwise.isnan(x)
+    if x.size and bool(reductions.any(reductions.all(nans, axis=axis))):
+        raise ValueError("All-NaN slice encountered")
+    return elementwise.where(nans, neutral, x)  # type: ignore[no-any-return]  # boxed as x is
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
+    """Partial sums along `axis`, or of the flattened array, with nan as 0."""
+    return cumsum(_replaced(a, 0), axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
+    """Partial products along `axis`, or of the flattened array, with nan as 1."""
+    return cumprod(_replaced(a, 1), axis, dtype, out)
+
+
+def _replaced(a: Any, by: int) -> DistArray:
+    x = as_distarray(a)
+    return elementwise.where(elementwise.isnan(x), by, x) if x.dtype.kind in "fc" else x

@@ -1,0 +1,65 @@
+"""What to do instead of a function of numpy that distarray does not have: the way out in every refusal.
+
+`ALTERNATIVES` names an expression for each function that has arrays among its arguments and no implementation here;
+`NO_ARRAYS` says why a function of numpy needs none: it is about numpy itself, or about numbers and text. Together with
+the implementations they cover numpy's namespaces; a test walks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["ALTERNATIVES", "NO_ARRAYS", "way_out"]
+
+#: Text has no places that a task could begin at.
+_TEXT = "dx.asarray(np.{0}(...)), which reads in this process"
+
+#: The way out for each function without an implementation, by numpy's dotted name.
+ALTERNATIVES: Mapping[str, str] = {
+    # files: one writer and one reader of text; binary files are written and read in the tasks
+    "numpy.fromfile": "dx.asarray(np.memmap(file, dtype)), which is read in the tasks",
+    "numpy.fromregex": _TEXT.format("fromregex"),
+    "numpy.fromstring": _TEXT.format("fromstring"),
+    "numpy.genfromtxt": _TEXT.format("genfromtxt"),
+    "numpy.loadtxt": _TEXT.format("loadtxt"),
+    "numpy.savetxt": "dx.save(file, x) for a binary file",
+    "numpy.savez": "dx.save(file, x), one file for each array",
+    "numpy.savez_compressed": "dx.save(file, x), one file for each array",
+    # calendars and text: no kernel, and no dtype for the text
+    "numpy.busday_count": 'dx.map_blocks(np.busday_count, x, y, dtype="int64")',
+    "numpy.busday_offset": "dx.map_blocks(np.busday_offset, x, offsets=1, roll=..., dtype=x.dtype)",
+    "numpy.is_busday": "dx.map_blocks(np.is_busday, x, dtype=bool)",
+    "numpy.datetime_as_string": "dx.astype(x, 'int64'), since there are no arrays of text",
+    # names that newer versions of numpy lack
+    "numpy.trapz": "dx.trapezoid",
+    # classes of numpy's own that are no ndarray
+    "numpy.asmatrix": "dx.asarray(x) and the operator @",
+    "numpy.bmat": "dx.block",
+    # functions made of Python functions
+    "numpy.frompyfunc": "dx.map_blocks(np.vectorize(function), x, dtype=...)",
+    "numpy.vectorize": "dx.map_blocks(np.vectorize(function), x, dtype=...)",
+    "numpy.nested_iters": "dx.fromfunction, or dx.map_blocks",
+}
+
+_NUMPYS_STATE = "numpy's own state or build"
+
+#: Why a function of numpy needs no implementation.
+NO_ARRAYS: Mapping[str, str] = {
+    "numpy.datetime_data": "a question about a dtype: np.datetime_data(x.dtype)",
+    "numpy.get_include": _NUMPYS_STATE,
+    "numpy.getbufsize": _NUMPYS_STATE,
+    "numpy.geterrcall": _NUMPYS_STATE,
+    "numpy.info": _NUMPYS_STATE,
+    "numpy.setbufsize": _NUMPYS_STATE,
+    "numpy.seterrcall": _NUMPYS_STATE,
+    "numpy.show_config": _NUMPYS_STATE,
+    "numpy.show_runtime": _NUMPYS_STATE,
+    "numpy.test": _NUMPYS_STATE,
+    "numpy.linalg.test": _NUMPYS_STATE,
+    "numpy.fft.test": _NUMPYS_STATE,
+}
+
+
+def way_out(name: str) -> str:
+    """What to use instead of a function of numpy, by its dotted name."""
+    return ALTERNATIVES.get(name, "distarray.map_blocks")

@@ -1,0 +1,267 @@
+"""Polynomials as vectors of coefficients, the highest power first: numpy's functions on DistArrays.
+
+The degree is small as a rule, and what polynomials are evaluated at and fitted to is large. So an evaluation is a chain
+of elementwise operations, one step for each coefficient, that runs in one pass; a fit is a least squares problem of
+tall matrices. Where the number of zeros decides a shape, or imaginary parts a dtype, the coefficients are computed at
+the call.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from distarray.array.array import DistArray
+from distarray.array.creation import vander, zeros, zeros_like
+from distarray.array.pieces import trim_zeros
+from distarray.array.signals import convolve
+from distarray.array.views import as_distarray, atleast_1d, beside
+from distarray.ops import contractions, elementwise, linalg, manipulation, sorting
+
+__all__ = [
+    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",
+]  # fmt: skip
+
+
+def _zeros(x: DistArray, n: int, dtype: Any = None) -> DistArray:
+    return zeros((n,), x.dtype if dtype is None else dtype, team=x.team, device=x.device)
+
+
+def _both(a: Any, b: Any) -> tuple[DistArray, DistArray]:
+    x = atleast_1d(a if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a))
+    return x, atleast_1d(beside(x, b))
+
+
+# ----------------------------------------------------------------------------------------------- arithmetic
+
+
+def polyadd(a1: Any, a2: Any) -> DistArray:
+    """The sum of two polynomials."""
+    x, y = _aligned(a1, a2)
+    return x + y
+
+
+def polysub(a1: Any, a2: Any) -> DistArray:
+    """The difference of two polynomials."""
+    x, y = _aligned(a1, a2)
+    return x - y
+
+
+def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
+    """Both with as many coefficients, zeros in front of the shorter one."""
+    x, y = _both(a1, a2)
+    n = max(x.shape[0], y.shape[0])
+    x, y = (p if p.shape[0] == n else manipulation.concat([_zeros(p, n - p.shape[0]), p]) for p in (x, y))
+    return x, y
+
+
+def polymul(a1: Any, a2: Any) -> DistArray:
+    """The product of two polynomials. Leading zeros are left out, whose number it computes."""
+    x, y = (_stripped(p) for p in _both(a1, a2))
+    return convolve(x, y)
+
+
+def _stripped(p: DistArray) -> DistArray:
+    if p.ndim > 1:
+        raise ValueError("Polynomial must be 1d only.")
+    stripped: DistArray = trim_zeros(p, "f")
+    return stripped if stripped.size else _zeros(p, 1)
+
+
+def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
+    """Quotient and remainder of two polynomials. Leading zeros of the remainder are left out: computes it."""
+    u, v = (p + 0.0 for p in _both(u, v))
+    dtype = np.result_type(u.dtype, v.dtype)
+    m, n = u.shape[0] - 1, v.shape[0] - 1
+    r: DistArray = u.astype(dtype, copy=False)
+    scale = 1.0 / v[0]
+    factors = []
+    for k in range(m - n + 1):
+        factors.append(scale * r[k])
+        r = manipulation.concat([r[:k], r[k : k + n + 1] - factors[-1] * v, r[k + n + 1 :]])
+    q = manipulation.stack(factors).astype(dtype, copy=False) if factors else _zeros(u, 1, dtype)
+    # at least one coefficient is left
+    counts = ~elementwise.isclose(r[:-1], 0, rtol=1e-14)
+    first = int(counts.argmax()) if r.size > 1 and bool(counts.any()) else r.size - 1
+    return q, r[first:]
+
+
+# ----------------------------------------------------------------------------------------------- calculus
+
+
+def polyder(p: Any, m: int = 1) -> DistArray:
+    """The `m`-th derivative of a polynomial."""
+    m = int(m)
+    if m < 0:
+        raise ValueError("Order of derivative must be positive (see polyint)")
+    derived = as_distarray(p)
+    for _ in range(m):
+        derived = derived[:-1] * np.arange(derived.shape[0] - 1, 0, -1)
+    return derived
+
+
+def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
+    """The `m`-th antiderivative of a polynomial, with the constants `k` of integration; 0 by default."""
+    m = int(m)
+    if m < 0:
+        raise ValueError("Order of integral must be positive (see polyder)")
+    whole = as_distarray(p)
+    constants: DistArray = _zeros(whole, m, np.float64) if k is None else atleast_1d(beside(whole, k))
+    if constants.shape[0] == 1 and m > 1:
+        constants = manipulation.tile(constants, m)
+    if constants.shape[0] < m:
+        raise ValueError("k must be a scalar or a rank-1 array of length 1 or >m.")
+    for i in range(m):
+        whole = manipulation.concat([whole / np.arange(whole.shape[0], 0, -1), constants[i : i + 1]])
+    return whole
+
+
+def polyval(p: Any, x: Any) -> DistArray:
+    """The values of a polynomial at `x`, by Horner's rule: a step for each coefficient, all of them in one pass."""
+    x = beside(p, x) if isinstance(p, DistArray) else as_distarray(x)
+    coefficients = beside(x, p)
+    y: DistArray = zeros_like(x)
+    for i in range(coefficients.shape[0]):
+        y = y * x + coefficients[i]
+    return y
+
+
+# ---------------------------------------------------------------------------------------------------- fits
+
+
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
+) -> Any:  # as numpy: coefficients, and what else is asked for
+    """The polynomial of degree `deg` that fits points best, in the sense of least squares.
+
+    Parameters
+    ----------
+    x
+        Where, a vector.
+    y
+        The values there: a vector, or several as columns.
+    rcond
+        Singular values below this fraction of the largest one count as zero.
+    full
+        Return the squared residuals, the rank, the singular values and `rcond` too.
+    w
+        Weights of the residuals.
+    cov
+        Return the covariance matrix of the coefficients too; ``"unscaled"``: as the weights say.
+    """
+    order = int(deg) + 1
+    if deg < 0:
+        raise ValueError("expected deg >= 0")
+    x = beside(y, x) + 0.0 if isinstance(y, DistArray) else as_distarray(x) + 0.0
+    y = beside(x, y) + 0.0
+    _check_points(x, y)
+    if rcond is None:
+        rcond = x.size * float(np.finfo(x.dtype).eps)
+    left, right = vander(x, order), y
+    if w is not None:
+        weights = _weights(x, y, w)
+        left = left * weights[:, None]
+        right = right * (weights[:, None] if y.ndim == 2 else weights)
+    # columns of one length: better conditioned
+    scale = elementwise.sqrt((left * left).sum(axis=0))
+    left = left / scale
+    c, residuals, rank, values = linalg.lstsq(left, right, rcond)
+    c = (c.T / scale).T
+    if full:
+        return c, residuals, rank, values, rcond
+    if int(rank) != order:
+        warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=2)
+    if not cov:
+        return c
+    base = linalg.inv(contractions.matmul(left.T, left)) / contractions.outer(scale, scale)
+    return c, _scaled(base, residuals, x.size - order, cov, y.ndim)
+
+
+def _check_points(x: DistArray, y: DistArray) -> None:
+    if x.ndim != 1:
+        raise TypeError("expected 1D vector for x")
+    if not x.size:
+        raise TypeError("expected non-empty vector for x")
+    if y.ndim not in (1, 2):
+        raise TypeError("expected 1D or 2D array for y")
+    if x.shape[0] != y.shape[0]:
+        raise TypeError("expected x and y to have same length")
+
+
+def _weights(x: DistArray, y: DistArray, w: Any) -> DistArray:
+    weights = beside(x, w) + 0.0
+    if weights.ndim != 1:
+        raise TypeError("expected a 1-d array for weights")
+    if weights.shape[0] != y.shape[0]:
+        raise TypeError("expected w and y to have the same length")
+    return weights
+
+
+def _scaled(base: DistArray, residuals: DistArray, freedom: int, cov: Any, ndim: int) -> DistArray:
+    if isinstance(cov, str) and cov == "unscaled":
+        return base if ndim == 1 else base[:, :, None]
+    if freedom <= 0:
+        raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+    factor = residuals / freedom
+    return base * factor if ndim == 1 else base[:, :, None] * factor
+
+
+# ---------------------------------------------------------------------------------------------------- roots
+
+
+def poly(seq_of_zeros: Any) -> Any:  # an array, or 1.0 if there are no zeros, as numpy
+    """The polynomial with these zeros, or the characteristic polynomial of a square matrix."""
+    x = atleast_1d(as_distarray(seq_of_zeros))
+    if x.ndim == 2 and x.shape[0] == x.shape[1] and x.shape[0]:
+        is_real = x.dtype.kind != "c"
+        x = linalg.eigvals(x)
+    elif x.ndim == 1:
+        is_real = x.dtype.kind != "c"
+        x = x.astype(np.dtype(np.mintypecode(x.dtype.char)), copy=False)
+    else:
+        raise ValueError("input must be 1d or non-empty square 2d array.")
+    if not x.size:
+        return 1.0
+    a: DistArray = beside(x, np.ones(1, x.dtype))
+    for i in range(x.size):
+        zero = _zeros(x, 1)
+        a = manipulation.concat([a, zero]) - manipulation.concat([zero, a * x[i]])
+    if a.dtype.kind == "c" and (is_real or _conjugate(x)):
+        # the zeros are conjugates of each other: numpy drops what rounding leaves
+        return elementwise.real(a)
+    return a
+
+
+def _conjugate(x: DistArray) -> bool:
+    """Whether the conjugate of each element is an element: computes it."""
+    return bool((_ordered(x) == _ordered(elementwise.conj(x))).all())
+
+
+def _ordered(x: DistArray) -> DistArray:
+    """Complex numbers by real and then by imaginary part."""
+    made: DistArray = sorting.sort(x)
+    return made
+
+
+def roots(p: Any) -> DistArray:
+    """The zeros of a polynomial: the eigenvalues of its companion matrix, computed at the call."""
+    p = atleast_1d(as_distarray(p))
+    if p.ndim != 1:
+        raise ValueError("Input must be a rank-1 array.")
+    without = trim_zeros(p, "f")
+    inner = trim_zeros(without, "b")
+    at_zero = without.size - inner.size
+    if inner.dtype.kind not in "fc":
+        inner = inner.astype(np.float64)
+    n = inner.size
+    if n < 2:
+        return _zeros(p, at_zero, np.float64 if n == 0 else inner.dtype)
+    below = manipulation.diag(beside(p, np.ones(n - 2, inner.dtype)), -1)
+    companion = manipulation.concat([(-inner[1:] / inner[0])[None, :], below[1:]]) if n > 2 else -inner[1:] / inner[0]
+    found = linalg.eigvals(companion.reshape((n - 1, n - 1)))
+    if bool((found.imag == 0).all()):
+        # numpy's are real where all happen to be
+        found = elementwise.real(found)
+    return manipulation.concat([found, _zeros(p, at_zero, found.dtype)])  # type: ignore[no-any-return]  # boxed as p is

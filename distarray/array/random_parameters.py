@@ -1,0 +1,71 @@
+"""Parameters of distributions: which values numpy takes, with its texts, and the shape of what is drawn.
+
+A parameter is a number, host data, or a DistArray. The first two are checked at the call. The values of a DistArray are
+not known there: samplers that need it check them when they run, formulas give nan.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.array.array import DistArray
+from distarray.types import HostArray, Shape
+
+__all__ = ["Parameter", "drawn_shape", "parameter"]
+
+#: A number, an array of the host, or an array.
+Parameter: TypeAlias = Any
+
+_LARGEST_MEAN = float(np.iinfo(np.int64).max) - 10.0 * float(np.iinfo(np.int64).max) ** 0.5
+
+#: By name: what holds for every legal value, and numpy's text where it does not.
+_CONDITIONS: dict[str, tuple[Callable[[HostArray], Any], str]] = {
+    "any": (lambda v: True, ""),
+    "non-negative": (lambda v: ~np.signbit(v) | np.isnan(v), "{} < 0"),
+    "positive": (lambda v: v > 0, "{} <= 0"),
+    "in [0, 1]": (lambda v: (v >= 0) & (v <= 1), "{0} < 0, {0} > 1 or {0} {1}"),
+    "in (0, 1]": (lambda v: (v > 0) & (v <= 1), "{0} <= 0, {0} > 1 or {0} contains NaNs"),
+    "in [0, 1)": (lambda v: (v >= 0) & (v < 1), "{0} < 0, {0} >= 1 or {0} {1}"),
+    "above 1": (lambda v: v > 1, "{0} <= 1 or {0} {1}"),
+    "mean": (lambda v: v >= 0, "{0} < 0 or {0} {1}"),
+}
+
+
+def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
+    """A parameter as a float, or as an array of double precision.
+
+    Raises
+    ------
+    ValueError
+        If it is known and does not fulfil the condition, a key of the table above.
+    """
+    if isinstance(value, DistArray):
+        return value if value.dtype == np.float64 else value.astype(np.float64)
+    array = np.asarray(value, np.float64)
+    holds, text = _CONDITIONS[condition]
+    if not np.all(holds(array)):
+        raise ValueError(text.format(name, "contains NaNs" if array.ndim else "is NaN"))
+    if condition == "mean" and np.any(array > _LARGEST_MEAN):
+        raise ValueError(f"{name} value too large")
+    return array if array.ndim else float(array)
+
+
+def drawn_shape(size: Any, *parameters: Parameter) -> Shape:
+    """The shape of what is drawn: `size`, to which the parameters broadcast, or the shape of these."""
+    shapes = [p.shape if hasattr(p, "shape") else np.shape(p) for p in parameters]
+    own = np.broadcast_shapes(*shapes) if shapes else ()
+    if size is None:
+        return own
+    shape = (operator.index(size),) if hasattr(size, "__index__") else tuple(operator.index(n) for n in size)
+    if own:
+        try:
+            is_compatible = np.broadcast_shapes(own, shape) == shape
+        except ValueError:
+            is_compatible = False
+        if not is_compatible:
+            raise ValueError(f"Output size {shape} is not compatible with broadcast dimensions of inputs {own}.")
+    return shape

@@ -1,0 +1,91 @@
+"""Products and systems of tensors: what numpy has beside matrices, as compositions of what is done with them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.array.array import DistArray
+from distarray.array.views import as_distarray, beside, moveaxis
+from distarray.expr.bind import normalize_axis
+from distarray.ops import linalg, manipulation
+from distarray.ops.linalg import LinAlgError
+
+__all__ = ["cross", "einsum_path", "tensorinv", "tensorsolve"]
+
+
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> DistArray:
+    """The cross product of vectors of three elements (or of two, whose third is 0); the other axes broadcast.
+
+    Parameters
+    ----------
+    axisa, axisb, axisc
+        Where the vectors of `a`, of `b` and of the result lie.
+    axis
+        All three of them.
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x = as_distarray(a) if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a)
+    y = beside(x, b)
+    if not x.ndim or not y.ndim:
+        raise ValueError("At least one array has zero dimension")
+    x = moveaxis(x, normalize_axis(axisa, x.ndim, "axisa"), -1)
+    y = moveaxis(y, normalize_axis(axisb, y.ndim, "axisb"), -1)
+    sizes = x.shape[-1], y.shape[-1]
+    if not {*sizes} <= {2, 3}:
+        raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
+    if 2 in sizes:
+        warnings.warn(
+            "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+    if sizes == (2, 2):
+        return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
+    x, y = (v if v.shape[-1] == 3 else manipulation.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 1)]) for v in (x, y))
+    made: DistArray = linalg.cross(x, y)
+    return moveaxis(made, -1, normalize_axis(axisc, made.ndim, "axisc"))
+
+
+def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:  # numpy's path and text
+    """In which order numpy would multiply the operands of an ``einsum``, and what that costs: from shapes alone."""
+    dummies = [
+        np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, DistArray) else x  # no memory
+        for x in operands
+    ]
+    path: Any = np.einsum_path  # its stub knows fewer arguments
+    return path(*dummies, optimize=optimize, einsum_call=einsum_call)
+
+
+def tensorinv(a: Any, ind: int = 2) -> DistArray:
+    """The inverse of a tensor whose first `ind` axes are the rows of a matrix, for ``tensordot`` with `ind` axes."""
+    x = as_distarray(a)
+    if ind <= 0:
+        raise ValueError("Invalid ind argument.")
+    n = math.prod(x.shape[ind:])
+    inverse = linalg.inv(x.reshape((n, -1)))
+    return inverse.reshape(x.shape[ind:] + x.shape[:ind])  # type: ignore[no-any-return]  # boxed as x is
+
+
+def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
+    """The `x` for which ``tensordot(a, x, x.ndim)`` is `b`; `axes` of `a` are moved to its end first."""
+    x = as_distarray(a) if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a)
+    y = beside(x, b)
+    order = list(range(x.ndim))
+    for axis in axes or ():
+        order.remove(axis)
+        order.insert(x.ndim, axis)
+    x = x.transpose(order)
+    shape = x.shape[-(x.ndim - y.ndim) :]
+    n = math.prod(shape)
+    if x.size != n * n:
+        raise LinAlgError(
+            "Input arrays must satisfy the requirement prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim]), but the "
+            f"shapes are {x.shape} and {y.shape}"
+        )
+    return linalg.solve(x.reshape((n, n)), y.ravel()).reshape(shape)  # type: ignore[no-any-return]  # boxed as a is

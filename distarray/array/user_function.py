@@ -1,0 +1,270 @@
+"""User functions as operations: what is passed to them, and equality, so that a loop of the same calls has one plan.
+
+A user function is never called when an operation is defined, unless `infer` is asked for. In a task it sees its blocks
+read-only, since they belong to arrays that others may hold (`execution.kernels`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import Operands, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.expr.tiles import Windows
+from distarray.types import DType, DTypeLike
+
+__all__ = [
+    "MAP_BLOCKS",
+    "MAP_WINDOWS",
+    "InformedFunction",
+    "UserFunction",
+    "arguments",
+    "dtype_of",
+    "has_keyword",
+    "is_array",
+]
+
+#: params: (rule, function)
+MAP_BLOCKS = declare("map_blocks", "block", may_raise=True)
+#: params: (function,), which is called as ``function.on_tile(xp, tile, *blocks)``
+MAP_WINDOWS = declare("map_windows", "windows", may_raise=True)
+
+
+class UserFunction:
+    """A function with its fixed arguments; equal, for plans, if all of them are.
+
+    Parameters
+    ----------
+    function
+        Called with a block in each place of `template` that is None, in order, and `keywords`.
+    template
+        Positional arguments; None stands for a block.
+    """
+
+    __slots__ = ("function", "keywords", "template")
+
+    def __init__(self, function: Callable[..., Any], template: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        self.function = function
+        self.template = template
+        self.keywords = keywords
+
+    def __call__(self, *blocks: Any, **more: Any) -> Any:
+        given = iter(blocks)
+        positional = [next(given) if a is _BLOCK else a.value for a in self.template]
+        return self.function(*positional, **self.keywords, **more)
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+    def __eq__(self, other: object) -> bool:
+        # fixed arguments may be arrays, whose comparison is no bool: identity of each is enough to share a plan
+        return (
+            isinstance(other, UserFunction)
+            and self.function == other.function
+            and len(self.template) == len(other.template)
+            and all(
+                a is b or (a is not _BLOCK and b is not _BLOCK and a.value is b.value)
+                for a, b in zip(self.template, other.template, strict=True)
+            )
+            and self.keywords.keys() == other.keywords.keys()
+            and all(self.keywords[k] is other.keywords[k] for k in self.keywords)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        template = tuple([None if a is _BLOCK else (a.value,) for a in self.template])
+        return _restore, (self.function, template, self.keywords)
+
+    def __repr__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+
+class _Fixed:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+_BLOCK = _Fixed(None)
+
+
+def _restore(function: Any, template: tuple[Any, ...], keywords: dict[str, Any]) -> UserFunction:
+    return UserFunction(function, tuple([_BLOCK if a is None else _Fixed(a[0]) for a in template]), keywords)
+
+
+def is_array(value: Any) -> bool:
+    """Whether an argument is an array whose blocks the function gets."""
+    return type(value) is Expr or hasattr(type(value), "__dx_node__")
+
+
+def arguments(
+    name: str, function: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
+) -> tuple[UserFunction, list[Expr], Operands]:
+    """A call of a user function: the function with what is fixed, and the nodes of its arrays.
+
+    Raises
+    ------
+    TypeError
+        If it is no function, or no argument is an array.
+    """
+    if not callable(function):
+        raise TypeError(f"{name}: the first argument must be a function, not {type(function).__name__}")
+    arrays = [a for a in args if is_array(a)]
+    if not arrays:
+        raise TypeError(f"{name}: none of the arguments is a DistArray")
+    operands = unbox(name, arrays)
+    template = tuple([_BLOCK if is_array(a) else _Fixed(a) for a in args])
+    return UserFunction(function, template, keywords), [n for n in operands.nodes if type(n) is Expr], operands
+
+
+def dtype_of(name: str, dtype: DTypeLike, infer: bool, call: Callable[[], Any]) -> DType:
+    """The dtype of a result: as said, or that of a call on a small example if the user wants it.
+
+    Raises
+    ------
+    TypeError
+        If nothing says it.
+    """
+    if dtype is not None:
+        return as_dtype(dtype)
+    if not infer:
+        raise TypeError(f"{name}: say dtype=, or infer=True to have the function called once on blocks of one element")
+    return as_dtype(np.asarray(call()).dtype)
+
+
+def has_keyword(function: Callable[..., Any], keyword: str) -> bool:
+    """Whether a function names a keyword among its parameters."""
+    try:
+        return keyword in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # builtins without a signature
+        return False
+
+
+class InformedFunction:
+    """A function that is told where its blocks are: Dask's ``block_id`` and ``block_info``.
+
+    Parameters
+    ----------
+    function
+        The user's.
+    places
+        For each array its position among the arguments.
+    shapes
+        Of the arrays.
+    windows
+        The grid, and what each tile reads.
+    dtype
+        Of the result.
+    """
+
+    __slots__ = ("dtype", "function", "places", "shapes", "windows")
+
+    def __init__(
+        self,
+        function: UserFunction,
+        places: tuple[int, ...],
+        shapes: tuple[tuple[int, ...], ...],
+        windows: Windows,
+        dtype: DType,
+    ) -> None:
+        self.function = function
+        self.places = places
+        self.shapes = shapes
+        self.windows = windows
+        self.dtype = dtype
+
+    def on_tile(self, xp: Any, tile: tuple[int, ...], *blocks: Any) -> Any:
+        """What the function gives for a tile; `xp` is the namespace of the blocks."""
+        return checked(xp, self.function(*blocks, **self.information(tile)), self.tile_shape(tile), self.dtype)
+
+    def tile_shape(self, tile: Sequence[int]) -> tuple[int, ...]:
+        """Shape of a tile of the result."""
+        return tuple([b[t + 1] - b[t] for b, t in zip(self.windows.bounds, tile, strict=True)])
+
+    def information(self, tile: tuple[int, ...]) -> dict[str, Any]:
+        """The keywords that tell the function its place, those that it has."""
+        told: dict[str, Any] = {}
+        if has_keyword(self.function.function, "block_id"):
+            told["block_id"] = tile
+        if has_keyword(self.function.function, "block_info"):
+            told["block_info"] = self.block_info(tile)
+        return told
+
+    def block_info(self, tile: tuple[int, ...]) -> dict[Any, dict[str, Any]]:
+        """Dask's dictionary: by the position of the argument, and by None for the result."""
+        info: dict[Any, dict[str, Any]] = {}
+        for i, (place, shape) in enumerate(zip(self.places, self.shapes, strict=True)):
+            reads = self.windows.operands[i]
+            info[place] = {
+                "shape": shape,
+                "num-chunks": tuple([1 if read is None else len(read[1]) for read in reads]),
+                "array-location": [(r.start, r.stop) for r in self.windows.box(i, tile, shape)],
+                "chunk-location": tuple([0 if read is None else tile[read[0]] for read in reads]),
+            }
+        bounds = self.windows.bounds
+        info[None] = {
+            "shape": tuple([b[-1] for b in bounds]),
+            "num-chunks": self.windows.grid,
+            "array-location": [(b[t], b[t + 1]) for b, t in zip(bounds, tile, strict=True)],
+            "chunk-location": tile,
+            "chunk-shape": self.tile_shape(tile),
+            "dtype": self.dtype,
+        }
+        return info
+
+    def _facts(self) -> tuple[Any, ...]:
+        return (self.function, self.places, self.shapes, self.windows, self.dtype)
+
+    def __hash__(self) -> int:
+        return hash(self._facts())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InformedFunction) and self._facts() == other._facts()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InformedFunction, self._facts()
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+
+def checked(xp: Any, result: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """What a function gave for a tile, as a block of the promised shape and dtype.
+
+    Raises
+    ------
+    ValueError
+        If the shape is another one.
+    TypeError
+        If the dtype is one that does not cast to the promised one in kind.
+    """
+    block = xp.asarray(result)
+    if tuple(block.shape) != shape:
+        raise ValueError(
+            f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; say chunks=, "
+            "drop_axis= or new_axis= where it changes shapes"
+        )
+    return cast_block(xp, block, dtype)
+
+
+def cast_block(xp: Any, block: Any, dtype: DType) -> Any:
+    """A block in the promised dtype.
+
+    Raises
+    ------
+    TypeError
+        If that would be another kind of number.
+    """
+    if not isinstance(block.dtype, np.dtype):  # array_api_strict names its own
+        return block
+    if block.dtype == dtype:
+        return block
+    if not np.can_cast(block.dtype, dtype, "same_kind"):
+        raise TypeError(f"the function gave {block.dtype} where dtype={dtype} was promised")
+    return block.astype(dtype)

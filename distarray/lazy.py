@@ -1,0 +1,52 @@
+"""Public names that are loaded at their first use, so that importing the package stays cheap (SPEC 1).
+
+A package says once where its names live; type checkers see plain imports under ``if TYPE_CHECKING``. With the
+environment variable ``EAGER_IMPORT`` set, everything is loaded at once, so that a broken import shows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["attach"]
+
+
+def attach(package: str, homes: Mapping[str, str], modules: Collection[str] = ()) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package whose names live elsewhere.
+
+    Parameters
+    ----------
+    package
+        Its ``__name__``.
+    homes
+        Names, separated by spaces, by the module that they come from.
+    modules
+        Modules of the package that are names of it.
+
+    Examples
+    --------
+    >>> __getattr__ = attach("example", {"math": "floor ceil"})
+    >>> __getattr__("floor")(1.5)
+    1
+    """
+    home = {name: module for module, names in homes.items() for name in names.split()}
+
+    def __getattr__(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{package}.{name}")
+        module = home.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        if package in sys.modules:  # from now on it is found without coming here
+            vars(sys.modules[package])[name] = value
+        return value
+
+    if os.environ.get("EAGER_IMPORT"):
+        for name in (*modules, *home):
+            __getattr__(name)
+    return __getattr__

@@ -1,0 +1,141 @@
+"""Sliding windows are views, and reductions over them never make them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing import counting, force_tiles
+from distarray.testing.assertions import assert_close, assert_equal
+
+windows_of = np.lib.stride_tricks.sliding_window_view
+RNG = np.random.default_rng(0)
+ARRAYS = {
+    "f8": RNG.random((13, 6)),
+    "i2": RNG.integers(-50, 50, (13, 6)).astype("i2"),
+    "f2": RNG.random((13, 6)).astype("f2"),
+    "c16": RNG.random((13, 6)) + 1j * RNG.random((13, 6)),
+    "bool": RNG.random((13, 6)) > 0.3,
+}
+WINDOWS = [(3, 0), (2, 1), ((3, 2), None), ((2, 2), (0, 0)), (11, 0), (13, -2), (1, 1)]
+
+
+@pytest.fixture(params=[None, 3], ids=["small", "three tiles"])
+def tiles(request: pytest.FixtureRequest) -> Iterator[None]:
+    with nullcontext() if request.param is None else force_tiles(request.param):
+        yield
+
+
+@pytest.mark.parametrize(("window", "axis"), WINDOWS)
+def test_a_view_of_windows_is_numpys(tiles: None, window: Any, axis: Any) -> None:
+    x = dx.asarray(ARRAYS["f8"])
+    assert_equal(windows_of(x, window, axis=axis), windows_of(ARRAYS["f8"], window, axis=axis))
+
+
+@pytest.mark.parametrize(("dtype", "windows"), [("f8", WINDOWS), *((dtype, WINDOWS[2:3]) for dtype in ARRAYS)])
+@pytest.mark.parametrize("name", "sum prod mean max min any all count_nonzero var std".split())
+def test_reductions_over_windows_are_numpys(tiles: None, dtype: str, windows: Any, name: str) -> None:
+    if dtype in ("c16", "bool") and name in ("max", "min", "var", "std"):
+        pytest.skip("numpy's own results are of little use")
+    a = ARRAYS[dtype]
+    x = dx.asarray(a)
+    rtol, atol = (2e-2, 1e-3) if dtype == "f2" else (1e-9, 1e-12)
+    for window, axis in windows:
+        expected, found = windows_of(a, window, axis=axis), dx.sliding_window_view(x, window, axis)
+        own = tuple(range(a.ndim, expected.ndim))
+        for axes, keepdims in ((own, False), (own, True), ((0, *own), False)):
+            assert_close(
+                getattr(dx, name)(found, axis=axes, keepdims=keepdims),
+                getattr(np, name)(expected, axis=axes, keepdims=keepdims),
+                rtol=rtol,
+                atol=atol,
+            )
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        0,
+        np.s_[:, :, 1],
+        np.s_[3, :, 1:3],
+        np.s_[::2],
+        np.s_[8:2:-2, ::-1],
+        np.s_[0:0],
+        np.s_[None, 2],
+        np.s_[..., -1],
+        np.s_[:, 2, [0, 2]],
+    ],
+)
+def test_a_part_of_the_view_reads_a_part_of_the_array(tiles: None, index: Any) -> None:
+    a = ARRAYS["f8"]
+    found = dx.sliding_window_view(dx.asarray(a), 4, axis=0)[index]
+    assert_equal(found, windows_of(a, 4, axis=0)[index])
+
+
+@pytest.mark.parametrize("index", [np.s_[::2], np.s_[5:1:-1], np.s_[:, 1], np.s_[None, 2:], np.s_[..., 1:]])
+@pytest.mark.parametrize("name", ["sum", "max", "std"])
+def test_windows_may_be_left_out_before_they_are_reduced(tiles: None, name: str, index: Any) -> None:
+    found = dx.sliding_window_view(dx.asarray(ARRAYS["f8"]), 3, axis=0)[index]
+    expected = windows_of(ARRAYS["f8"], 3, axis=0)[index]
+    assert_close(getattr(dx, name)(found, axis=-1), getattr(np, name)(expected, axis=-1))
+
+
+def test_writes_show_in_the_view_and_the_view_cannot_be_written() -> None:
+    a = ARRAYS["f8"].copy()
+    x = dx.asarray(a)
+    v = dx.sliding_window_view(x, 3, axis=0)
+    x[2], a[2] = 100, 100
+    assert_close(v.sum(axis=-1), windows_of(a, 3, axis=0).sum(-1))
+    assert dx.shares_memory(v, x)
+    with pytest.raises(ValueError, match="read-only"):
+        v[0] = 1
+    assert_close(pickle.loads(pickle.dumps(v)).sum(axis=-1), windows_of(a, 3, axis=0).sum(-1))
+
+
+@pytest.mark.parametrize(("window", "axis"), [(14, 0), (-1, 0), ((1, 2, 3), None), (2, 5), (2, None)])
+def test_errors_are_numpys(window: Any, axis: Any) -> None:
+    with pytest.raises(ValueError) as expected:
+        windows_of(ARRAYS["f8"], window, axis=axis)
+    with pytest.raises(type(expected.value)):
+        dx.sliding_window_view(dx.asarray(ARRAYS["f8"]), window, axis)
+
+
+@pytest.mark.parametrize(("window", "n_passes"), [(5, 1), (100, 7)])
+def test_no_window_is_made_for_a_reduction(window: int, n_passes: int) -> None:
+    """Peers, complaint 14: short windows are one pass over the array, long ones a pass for each binary digit."""
+    x = dx.arange(4000.0, team=dx.Team((4,), ("T",)), sharding=("T",)).persist()
+    with counting() as c:
+        y = dx.sliding_window_view(x, window).mean(axis=-1).persist()
+    assert c.by_class["tile"] <= 4 * n_passes
+    assert c.allocated_bytes <= n_passes * x.nbytes
+    assert c.bytes_moved <= 3 * 2 * window * 8
+    assert_close(y, windows_of(np.arange(4000.0), window).mean(-1))
+
+
+def test_one_window_of_a_large_view_costs_one_window() -> None:
+    x = dx.arange(4000.0, team=dx.Team((4,), ("T",)), sharding=("T",)).persist()
+    with counting() as c:
+        assert_equal(dx.sliding_window_view(x, 500)[7], np.arange(7.0, 507.0))
+    assert c.allocated_bytes <= 2 * 500 * 8
+
+
+def test_coarsen_is_dasks(tiles: None) -> None:
+    x, a = dx.asarray(ARRAYS["f8"]), ARRAYS["f8"]
+    assert_close(dx.coarsen(np.mean, x, {1: 3}), a.reshape(13, 2, 3).mean(2))
+    assert_close(dx.coarsen(np.max, x, {0: 4, -1: 2}, trim_excess=True), a[:12].reshape(3, 4, 3, 2).max((1, 3)))
+    with pytest.raises(ValueError, match="align"):
+        dx.coarsen(np.sum, x, {0: 4})
+
+
+@pytest.mark.cluster
+def test_sliding_windows_on_a_cluster(cluster4: Any) -> None:
+    x = dx.asarray(ARRAYS["f8"], sharding=("x", None))
+    v = dx.sliding_window_view(x, 3, axis=0)
+    assert_equal(v, windows_of(ARRAYS["f8"], 3, axis=0))
+    assert_close(v.std(axis=-1), windows_of(ARRAYS["f8"], 3, axis=0).std(-1))
