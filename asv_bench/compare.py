@@ -22,11 +22,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
     args = parser.parse_args(argv)
 
-    from benchmarks import elementwise, inplace, m1_import, m2_overhead, m3_graph, m4_repr
+    from benchmarks import elementwise, inplace, m1_import, m2_overhead, m3_graph, m4_repr, random_numbers
+    from benchmarks import w10_order_statistics as w10
 
     missed = 0
     print(f"{'goal (ours / theirs)':52} {'measured [90 %]':28} {'at most':>8}  met")
-    for module in (elementwise, inplace, m1_import, m2_overhead, m3_graph, m4_repr):
+    for module in (elementwise, inplace, m1_import, m2_overhead, m3_graph, m4_repr, random_numbers, w10):
         for goal in module.goals(args.size):
             if args.words and not any(word.lower() in goal.name.lower() for word in args.words):
                 continue
