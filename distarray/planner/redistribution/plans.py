@@ -13,12 +13,13 @@ import numpy as np
 
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.cache import LRUCache
+from distarray.planner.rates import Rates, current_rates
 from distarray.planner.redistribution.exchange import boxes
 from distarray.planner.redistribution.places import IntArray, places_of
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.steps import AllToAll, DynSlice, Step
 from distarray.planner.redistribution.synthesize import Solution, synthesize, target_tiles
-from distarray.planner.redistribution.timing import Rates, messages
+from distarray.planner.redistribution.timing import messages
 from distarray.planner.redistribution.trace import Moment
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type, to_json
@@ -237,7 +238,7 @@ def plan(
     target_order
         ``any``: the consumer does not mind which device has which tile, so each gets the tile that it holds most of.
     rates
-        Of the cluster, for ``auto``.
+        Of the cluster, for ``auto``; see the option ``calibration``.
     cache_size
         Plans that are remembered.
 
@@ -272,6 +273,7 @@ def plan(
     problem = Problem.of(shape, src, dst)
     if target_order == "any":
         problem = replace(problem, dst_order=_nearest_order(problem))
+    rates = rates or current_rates()
     key = (problem, mode, (itemsize, rates) if mode == "auto" else None)
     solution = _SOLUTIONS.get(key, lambda: synthesize(problem, mode, itemsize, rates), cache_size)
     found = Redistribution(tuple(shape), src, dst, solution, itemsize)

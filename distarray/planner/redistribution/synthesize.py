@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from distarray.planner.rates import Rates, current_rates
 from distarray.planner.redistribution.aligned import common_parts, lower_aligned
 from distarray.planner.redistribution.exchange import boxes, exchange, received_by_exchange
 from distarray.planner.redistribution.fused import fused_steps
@@ -24,7 +25,7 @@ from distarray.planner.redistribution.places import IntArray, places_of
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.reductions import reductions, with_prime_axes
 from distarray.planner.redistribution.steps import DynSlice, Step
-from distarray.planner.redistribution.timing import Rates, plan_seconds
+from distarray.planner.redistribution.timing import plan_seconds
 from distarray.planner.redistribution.trace import Moment, moments
 from distarray.planner.redistribution.weak import Space, by_cost, cheapest
 
@@ -127,7 +128,7 @@ def synthesize(problem: Problem, mode: str, itemsize: int = 8, rates: Rates | No
     if not problem.is_regular or 0 in problem.shape or not problem.shape:
         return _finished(problem, _direct(problem), "direct", started)
     if mode == "auto":
-        return _fastest(problem, itemsize, rates or Rates(), started)
+        return _fastest(problem, itemsize, rates or current_rates(), started)
     if mode == "direct":
         return _finished(problem, _direct(problem), "direct", started)
     steps = _paper(problem) if mode == "paper" else None

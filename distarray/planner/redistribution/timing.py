@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from distarray.planner.rates import Rates
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import (
     AllGather,
@@ -20,26 +20,7 @@ from distarray.planner.redistribution.steps import (
 )
 from distarray.planner.redistribution.trace import Moment
 
-__all__ = ["Rates", "messages", "plan_seconds"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What moving data costs on a cluster.
-
-    Parameters
-    ----------
-    latency
-        Seconds per message.
-    seconds_per_byte
-        The inverse of the bandwidth of a link.
-    task
-        Seconds per task.
-    """
-
-    latency: float = 4e-4
-    seconds_per_byte: float = 1e-9
-    task: float = 2e-4
+__all__ = ["messages", "plan_seconds"]
 
 
 def messages(step: Step, before: Moment, after: Moment) -> IntArray:
@@ -74,6 +55,6 @@ def plan_seconds(steps: Sequence[Step], trace: Sequence[Moment], itemsize: int, 
     """Predicted seconds of a plan: for each step the slowest device, and a task per device and step."""
     total = 0.0
     for step, (before, after) in zip(steps, pairwise(trace)):
-        here = rates.latency * messages(step, before, after) + rates.seconds_per_byte * itemsize * after.received
+        here = rates.latency * messages(step, before, after) + itemsize / rates.bandwidth * after.received
         total += float(here.max(initial=0.0)) + rates.task * len(after.received)
     return total
