@@ -13,6 +13,7 @@ from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray
 from distarray.execution import evaluate as evaluation
+from distarray.planner.narrow import narrowed
 from distarray.types import HostArray
 
 __all__ = ["array2string", "array_repr", "array_str"]
@@ -84,7 +85,7 @@ def _shown(x: DistArray, threshold: int | None, edgeitems: int | None) -> tuple[
 def _corners(x: DistArray, edge: int) -> HostArray:
     """The first and last `edge` elements of each long axis, and nothing else computed or kept for it."""
     sides = [(slice(0, edge), slice(n - edge, n)) if n > 2 * edge else (slice(0, n),) for n in x.shape]
-    corners = [x[at].__dx_node__() for at in product(*sides)]
+    corners = [narrowed(x[at].__dx_node__()) for at in product(*sides)]
     with config.set(retain="none"):  # a live array is not kept whole because its corners are looked at
         window.observe(corners)
     values = [evaluation.fetch(corner) for corner in corners]
