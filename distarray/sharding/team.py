@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from operator import index
 from typing import Any, TypeAlias
 
@@ -102,6 +101,8 @@ class Team:
             raise ShardingError(
                 f"member {twice!r} is listed twice; members are distinct (to cut finer than the team, use wave axes)"
             )
+        from hashlib import blake2b  # loads OpenSSL: not before there is a team
+
         digest = blake2b(repr(ranked).encode(), digest_size=8).hexdigest()
         self._set(digest, mesh, client, ranked)
 
