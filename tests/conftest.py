@@ -1,11 +1,19 @@
 """What every test has: property tests that repeat, and marks that skip where the thing they need is missing."""
 
 import importlib.util
+import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+import distarray
+
+# Names are loaded when they are first used; tests of the catalogue want all operations, whichever tests run.
+for _module in pkgutil.walk_packages(distarray.__path__, "distarray."):
+    if _module.name not in ("distarray.__main__", "distarray.io.einops", "distarray.execution.cupy_backend"):
+        importlib.import_module(_module.name)
 
 # The same examples in every run, and no deadline: a shared machine may stall any one of them.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -68,3 +68,12 @@ def test_small_arrays_that_are_added_need_no_planner_and_no_factorisation() -> N
 
 def test_all_is_loaded_at_once_where_that_is_asked_for() -> None:
     assert run("import sys, distarray; print('distarray.array.polynomials' in sys.modules)", EAGER_IMPORT="1") == "True"
+
+
+def test_pickled_expressions_find_operations_that_are_not_loaded(tmp_path: Path) -> None:
+    pickled = tmp_path / "x"
+    run(
+        "import pickle, sys, numpy as np, distarray as dx; x = dx.linalg.det(dx.asarray(np.eye(3)) * 2) + 1; "
+        f"pickle.dump(x, open({str(pickled)!r}, 'wb'))"
+    )
+    assert run(f"import pickle; print(round(float(pickle.load(open({str(pickled)!r}, 'rb'))), 9))") == "9.0"

@@ -10,6 +10,7 @@ faster or a richer way, that way stands behind `_is_strict`. Elementwise kernels
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -158,14 +159,17 @@ class _Table(dict[str, Callable[..., Any]]):
     def __init__(self, here: dict[str, Callable[..., Any]], name: str, *files: str) -> None:
         super().__init__(here)
         self._name, self._files = name, files
+        self._lock = threading.Lock()  # tasks of several threads may ask first
 
     def __missing__(self, kernel: str) -> Callable[..., Any]:
-        files, self._files = self._files, ()
-        for file in files:
-            self.update(getattr(import_module(f"distarray.execution.{file}"), self._name))
-        if not files:
+        with self._lock:
+            for file in self._files:
+                self.update(getattr(import_module(f"distarray.execution.{file}"), self._name))
+            self._files = ()
+        found = self.get(kernel)
+        if found is None:
             raise KeyError(kernel)
-        return self[kernel]
+        return found
 
 
 #: ``(backend, box, global shape, dtype, params, runtime) -> block``; box: (low, high) per axis.

@@ -6,7 +6,9 @@ for a family is written once, keyed by `Op.kind`. Kernels are looked up by `Op.n
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal, get_args
 
 __all__ = ["CATALOGUE", "Kind", "Op", "declare"]
@@ -68,6 +70,8 @@ class Op:
         evaluated at the call.
     repeatable
         Whether computing it again is free of cost worth keeping (constants, ``arange``): never kept.
+    home
+        The module that declares it: modules of operations are loaded when they are first used.
     """
 
     name: str
@@ -76,16 +80,19 @@ class Op:
     monoid: str = ""
     may_raise: bool = False
     repeatable: bool = False
+    home: str = ""
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
         # Ops are compared by identity, so a pickled Op is found again by name.
-        return _lookup, (self.name,)
+        return _lookup, (self.name, self.home)
 
 
-def _lookup(name: str) -> Op:
+def _lookup(name: str, home: str) -> Op:
+    if name not in CATALOGUE:
+        import_module(home)
     return CATALOGUE[name]
 
 
@@ -95,6 +102,9 @@ def declare(
     """Add a row to the catalogue and return it; names are unique."""
     assert kind in get_args(Kind), kind
     assert name not in CATALOGUE, f"operation {name!r} is declared twice"
-    op = Op(name, kind, rule, monoid, may_raise, repeatable)
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "<module>" and frame.f_back is not None:
+        frame = frame.f_back  # a family's function, or a comprehension
+    op = Op(name, kind, rule, monoid, may_raise, repeatable, str(frame.f_globals["__name__"]))
     CATALOGUE[name] = op
     return op
