@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,16 +26,22 @@ __all__ = ["donated", "inplace_results", "is_unshared"]
 _SAFE = frozenset({"map", "reduce", "get", "put", "create", "reshape", "contract", "item"})
 
 
-def donated(order: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> set[int]:
-    """Memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has them."""
+def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[], Iterable[Expr]]) -> set[int]:
+    """Memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has them.
+
+    Parameters
+    ----------
+    wanted
+        ``id`` of the nodes whose results the evaluation keeps. A pending node that a live handle refers to and that is
+        not kept is made again later, from what it reads now: views are never kept.
+    """
     if not all(_is_safe(n) for n in order if n.memo is None):
         return set()
     free = {id(n) for n in order if n.memo is not None and not n.is_live and is_unshared(n.memo)}
     if free:
-        here = {id(n) for n in order}
         needed = list(others())
         free -= {id(n) for n in needed if n.memo is not None}
-        pending = [n for n in needed if id(n) not in here and n.memo is None]
+        pending = [n for n in needed if id(n) not in wanted and n.memo is None]
         if pending:
             free -= {id(n) for n in postorder(pending)}
     return free
@@ -73,7 +79,7 @@ def inplace_results(
 
     Writes take over their base, wherever it was made; other results the block of a donated operand.
     """
-    free = donated(order, others)
+    free = donated(order, {id(graph.nodes[i]) for i in graph.kept}, others)
     writes: dict[int, tuple[int, int]] = {}
     last: dict[int, int] = {}
     for number, stage in enumerate(plan.stages):

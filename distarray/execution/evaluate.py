@@ -128,7 +128,7 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
     for c in counters.active:
         c.evaluations += 1
     if is_small(order, env):
-        free = donated(order, others)
+        free = donated(order, wanted, others)
         with interrupts_deferred() if free else nullcontext():
             values = interpret(order, wanted, free)
             mesh = mesh_of(env)

@@ -26,6 +26,8 @@ def fuse(template: Template) -> None:
     kept = {ref for _, refs in out.outputs.values() for ref in refs if type(ref) is tuple}
     reads = {key: [a for a in recipe.args if type(a) is tuple and is_key(a)] for key, recipe in recipes.items()}
     readers = Counter(read for found in reads.values() for read in set(found))
+    # Who writes in place waits for readers of the old block: these stay where they are, before it.
+    readers.update(w for key, waits in out.after.items() for w in waits if w not in reads[key])
     follows: dict[Key, Key] = {}  # the only reader of a task -> the task that it is fused with
     for key, found in reads.items():
         for before in set(found):
@@ -54,7 +56,11 @@ def fuse(template: Template) -> None:
     for key in absorbed:
         out.counts[recipes[key].kind] -= 1
     out.members = {key: out.members[key] for key in fused}
-    out.after = _renamed(out.after, last)
+    after: dict[Key, set[Key]] = {}
+    for key, waits in out.after.items():
+        if waits - absorbed:
+            after.setdefault(last[key], set()).update(waits - absorbed)
+    out.after = after
     template.recipes = fused
 
 
@@ -89,12 +95,3 @@ def _in_place(args: tuple[object, ...], places: tuple[int, ...]) -> list[object]
             )
             given[i] = replace(a, write=(base, lens, True, whole), hazard=elsewhere)
     return given
-
-
-def _renamed(after: Mapping[Key, Collection[Key]], last: Mapping[Key, Key]) -> dict[Key, set[Key]]:
-    found: dict[Key, set[Key]] = {}
-    for key, waits in after.items():
-        name = last[key]
-        found.setdefault(name, set()).update(last[w] for w in waits)
-        found[name].discard(name)
-    return {key: waits for key, waits in found.items() if waits}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
-from distarray.testing import counting
+from distarray.testing import counting, force_tiles
 
 TEAMS = [None, dx.Team((1,), ("R",)), dx.Team((3,), ("R",)), dx.Team((4,), ("R",))]
 
@@ -526,3 +526,18 @@ def test_the_local_part_from_another_process_is_a_read_only_copy(process_cluster
     part = x[::-1].local(1)
     np.testing.assert_array_equal(part, table()[::-1][part.global_slices])
     assert not part.flags.writeable
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+def test_a_copy_of_a_view_keeps_its_values_when_another_evaluation_writes_the_base(tiles: int) -> None:
+    """B-6: a pending copy that shares its node with a view is not stored when that node is computed for others."""
+    with force_tiles(tiles):
+        a = np.arange(5.0).reshape(5, 1)
+        x = dx.asarray(a)
+        f, g = dx.flip(x), dx.flip(x)
+        c = f.copy()
+        t = g[[-4, -1]]
+        f *= g
+        np.testing.assert_array_equal(np.asarray(t), a[::-1][[-4, -1]])
+        np.testing.assert_array_equal(np.asarray(x), a * a)
+        np.testing.assert_array_equal(np.asarray(c), a[::-1])

@@ -124,15 +124,33 @@ def test_what_is_fused(template: Template, n_tasks: int) -> None:
     assert run(template) == value
 
 
-def test_fusing_makes_no_cycle_of_waits() -> None:
+def test_what_others_wait_for_stays_before_them() -> None:
     template = chain_of((1,), (T0,), (5,))
-    template.lowered.after = {T1: {T2}}
+    template.lowered.after = {T1: {T2}}  # the reader waits for something else
     fuse(template)
     assert len(template.recipes) == 3
     template = chain_of((1,), (T0,), (5,))
-    template.lowered.after = {T2: {T0}}
+    template.lowered.after = {T2: {T0}}  # a writer waits for the task that would be fused
     fuse(template)
-    assert template.lowered.after == {T2: {T1}}
+    assert len(template.recipes) == 3
+    template = chain_of((5,), (1,), (T1,))
+    template.lowered.after = {T1: {T0}, T2: {T1}}  # what the first of a chain waits for, the chain does
+    fuse(template)
+    assert template.lowered.after == {T2: {T0}}
+
+
+def test_a_piece_of_a_tile_that_is_overwritten_is_taken_before() -> None:
+    a = np.arange(5.0)
+    x = dx.asarray(a, team=dx.Team((2,), ("R",)), sharding=dx.Sharding(dx.Mesh(("R", "%1"), (2, 3)), (("%1",),)))
+    x = x.copy()
+    for z in (a, x):
+        z[2] = -1
+        z[::-1] = z + 0
+    np.testing.assert_array_equal(np.asarray(x), a)
+    for z in (a, x):
+        z[4] = 7
+        z[::-1] = z
+    np.testing.assert_array_equal(np.asarray(x), a)
 
 
 def test_a_chain_frees_what_lies_between() -> None:
