@@ -293,6 +293,8 @@ class Lowering(Drafting):
             at.members = below.members
         at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
         at.shared -= touched
+        if not inplace:
+            below.shared |= at.shared  # the old one's blocks are the new one's too
 
     def _name(self, stage: Stage) -> str:
         nodes = self.graph.nodes
@@ -415,7 +417,8 @@ class Lowering(Drafting):
             node = self.inplace.get(i)
             if node is not None:
                 at = self.located[node]
-                if at.sharding == draft.sharding and not at.on_client and at.create is None:
+                is_plain = at.sharding == draft.sharding and not at.on_client and at.create is None
+                if is_plain and tile.number not in at.shared:
                     arg = args.ref(at.refs[tile.number])
             out.append(arg)
         return tuple(out)

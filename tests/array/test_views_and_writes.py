@@ -541,3 +541,17 @@ def test_a_copy_of_a_view_keeps_its_values_when_another_evaluation_writes_the_ba
         np.testing.assert_array_equal(np.asarray(t), a[::-1][[-4, -1]])
         np.testing.assert_array_equal(np.asarray(x), a * a)
         np.testing.assert_array_equal(np.asarray(c), a[::-1])
+
+
+def test_tiles_that_a_copy_shares_with_its_source_are_not_overwritten_with_the_source() -> None:
+    """B-4, B-6: a write to the copy leaves the tiles that it does not touch shared."""
+    with force_tiles(3):
+        a = np.arange(6.0)
+        x = dx.asarray(a).copy()
+        view, taken, c = x.T, x[[-3, 3]], x.copy()
+        np.asarray(taken)
+        b = a.copy()
+        b[-5] = c[-5] = 2
+        view += c
+        np.testing.assert_array_equal(np.asarray(x), a + b)
+        np.testing.assert_array_equal(np.asarray(c), b)
