@@ -17,12 +17,15 @@ from typing import Any
 from dask.typing import Key
 from distributed.diagnostics.plugin import WorkerPlugin
 
-__all__ = ["CUT", "GONE", "LineagePlugin"]
+__all__ = ["CUT", "GONE", "LOST_SECONDS", "LineagePlugin"]
 
 #: Name of the plugin, and of the message from the scheduler.
 CUT = "distarray-cut"
 #: Name of the message that a worker is lost.
 GONE = "distarray-gone"
+
+#: How long a worker tries to reach one that was lost.
+LOST_SECONDS = 0.5
 
 #: States in which the dependencies of a task are in use. The scheduler asks only for blocks that are computed, so these
 #: belong to a computation that it has called off.
@@ -35,13 +38,34 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
     name = CUT
     idempotent = True
 
+    def __init__(self) -> None:
+        #: Addresses of lost workers.
+        self.lost: set[str] = set()
+
     def setup(self, worker: Any) -> None:
         self.worker = worker
         worker.stream_handlers[CUT] = self.cut
         worker.stream_handlers[GONE] = self.gone
+        pool = worker.rpc
+        connect = pool.connect
+
+        async def connect_briefly(addr: str, timeout: float | None = None) -> Any:
+            """Connect; to an address that was lost with little patience, since another worker may take it."""
+            if addr in self.lost:
+                timeout = LOST_SECONDS
+            comm = await connect(addr, timeout)
+            self.lost.discard(addr)
+            return comm
+
+        pool.connect = connect_briefly
 
     def gone(self, address: str) -> None:
-        """Give up connections to a lost worker, those under way too: who waits for one fails, and asks elsewhere."""
+        """Give up connections to a lost worker: who waits for one fails, and asks elsewhere.
+
+        Those under way end at once. A fetch that was queued before the worker heard of the loss begins after it: it
+        gives up soon.
+        """
+        self.lost.add(address)
         self.worker.rpc.remove(address, reason=f"worker {address} is lost")
 
     def cut(self, keys: Sequence[Key]) -> None:

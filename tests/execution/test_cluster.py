@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from dask._task_spec import Task, TaskRef
 from distarray import config
 from distarray.execution.cluster import EMBED_NBYTES, BlocksLostError, ClusterExecutor, failed_key
 from distarray.execution.placement import active_client, placement_of, resolve_members, team_for_client
-from distarray.execution.worker_plugin import GONE
+from distarray.execution.worker_plugin import GONE, LOST_SECONDS, LineagePlugin
 from distarray.sharding.team import Team
 
 pytestmark = pytest.mark.cluster
@@ -427,3 +428,24 @@ def test_workers_do_not_wait_for_a_lost_peer(cluster4):
         return time.monotonic() - start
 
     assert max(cluster4.run(seconds_of_waiting).values()) < 10
+
+
+def test_a_lost_worker_is_not_waited_for_whenever_a_fetch_begins():
+    class Pool:
+        def __init__(self):
+            self.asked = []
+
+        async def connect(self, addr, timeout=None):
+            self.asked.append((addr, timeout))
+
+        def remove(self, addr, *, reason):
+            self.asked.append((addr, reason))
+
+    worker = SimpleNamespace(rpc=Pool(), stream_handlers={})
+    LineagePlugin().setup(worker)
+    asyncio.run(worker.rpc.connect("a"))
+    worker.stream_handlers[GONE]("a")
+    asyncio.run(worker.rpc.connect("a"))
+    asyncio.run(worker.rpc.connect("a"))  # it was there
+    asyncio.run(worker.rpc.connect("b", 3))
+    assert worker.rpc.asked == [("a", None), ("a", "worker a is lost"), ("a", LOST_SECONDS), ("a", None), ("b", 3)]
