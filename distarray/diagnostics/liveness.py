@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
 
@@ -256,10 +257,10 @@ def _links(
         yield key, function, args, None
         return
     links: Sequence[Link] = args[0]
-    given: list[Any] = args[1:]
+    given = iter(args[1:])
     before: Key | None = None
     for n, link in enumerate(links):
-        here, given = given[: link.n_args], given[link.n_args :]
+        here = list(islice(given, link.n_args))
         for i in link.places:
             here[i] = before
         # The last link makes the result of the task; the others have keys that no task has.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -413,10 +414,10 @@ class Link(NamedTuple):
 
 def run_chain(links: Sequence[Link], *args: Any) -> Any:
     """Tasks one after the other, each with the result of the one before it; the result of the last."""
-    given = list(args)
+    given = iter(args)
     result: Any = None
     for link in links:
-        here, given = given[: link.n_args], given[link.n_args :]
+        here = list(islice(given, link.n_args))
         for i in link.places:
             here[i] = result
         result = None  # what the link alone has, it may free

@@ -9,7 +9,7 @@ still holds, since what source and target do not have in common from the major e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
@@ -154,23 +154,17 @@ def _slices(src: Parts, parts: Parts) -> tuple[tuple[int, int], ...]:
     return tuple([(i, k // s) for i, (s, k) in enumerate(zip(src, parts)) if k != s])
 
 
-def cheapest(space: Space, weight: Callable[[str, int, int], Any] | None = None) -> Path | None:
+def cheapest(space: Space) -> Path | None:
     """The cheapest weak path when a permute at the valley is charged; None if none stays within the bound.
 
     A* with the number of dimensions that still lack parts, each good for one all-to-all, and the last gather.
-
-    Parameters
-    ----------
-    weight
-        ``weight(op, tile before, n)`` instead of the elements of figure 11: the time model of ``staged`` plans.
     """
     ticket = count()
     heap: list[Any] = []
     last_gather = space.tile(space.dst)
-    best: dict[Parts, Any] = {}
-    lower: Callable[[int], Any] = (lambda n: n) if weight is None else (lambda n: weight("least", n, 2))
+    best: dict[Parts, tuple[int, int]] = {}
 
-    def push(parts: Parts, g: Any, n_moves: int, trail: Any) -> None:
+    def push(parts: Parts, g: int, n_moves: int, trail: Any) -> None:
         known = best.get(parts)
         if known is not None and known <= (g, n_moves):
             return
@@ -179,15 +173,12 @@ def cheapest(space: Space, weight: Callable[[str, int, int], Any] | None = None)
         valley = space.tile(parts)
         least = space.size // _product(parts)
         if not missing:
-            steps, cost = space.gathers(parts) if weight is None else _weighed_gathers(space, parts, weight)
-            done = g + cost + (valley if weight is None else weight("allpermute", valley, 2))
-            heappush(heap, (done, n_moves + len(steps), next(ticket), g, parts, trail, (steps, cost, valley)))
-        ends = last_gather if least < last_gather and weight is None else 0
+            steps, cost = space.gathers(parts)
+            done = (steps, cost, valley)
+            heappush(heap, (g + cost + valley, n_moves + len(steps), next(ticket), g, parts, trail, done))
         # all that lies beyond needs another all-to-all
-        guess = g + lower(least) * (missing + 1) + ends
-        heappush(
-            heap, (guess if missing else guess + lower(least), n_moves + missing, next(ticket), g, parts, trail, None)
-        )
+        guess = g + least * (max(missing, 1) + 1) + (last_gather if least < last_gather else 0)
+        heappush(heap, (guess, n_moves + missing, next(ticket), g, parts, trail, None))
 
     for parts in space.starts():
         if space.is_legal(parts):
@@ -205,19 +196,8 @@ def cheapest(space: Space, weight: Callable[[str, int, int], Any] | None = None)
         previous = trail[1]
         for i, j, n, after in space.moves(parts):
             if previous is None or previous[:2] != (i, j):
-                here = before if weight is None else weight("alltoall", before, n)
-                push(after, g + here, known[1] + 1, (after, (i, j, n), trail))
+                push(after, g + before, known[1] + 1, (after, (i, j, n), trail))
     return None
-
-
-def _weighed_gathers(space: Space, parts: Parts, weight: Callable[[str, int, int], Any]) -> Any:
-    steps, _ = space.gathers(parts)
-    total: Any = 0
-    now = list(parts)
-    for i, n in steps:
-        total += weight("allgather", space.tile(tuple(now)), n)
-        now[i] //= n
-    return steps, total
 
 
 def _walked(trail: Any) -> tuple[Parts, tuple[tuple[int, int, int], ...]]:
