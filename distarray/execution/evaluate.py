@@ -216,12 +216,18 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     return out
 
 
-def waiter(nodes: Iterable[Expr]) -> Callable[[], None] | None:
-    """What waits for the blocks of evaluated nodes, and keeps none of those that are there; None if all are here."""
-    by_env: dict[Environment, set[Any]] = {}
+def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any]]:
+    """The Futures of evaluated nodes, in their order; none of what is in this process."""
+    found: dict[Environment, list[Any]] = {}
     for node in nodes:
         if node.memo is not None and is_cluster(node.env) and not node.memo.on_client:
-            by_env.setdefault(node.env, set()).update(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
+            found.setdefault(node.env, []).extend(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
+    return found
+
+
+def waiter(nodes: Iterable[Expr]) -> Callable[[], None] | None:
+    """What waits for the blocks of evaluated nodes, and keeps none of those that are there; None if all are here."""
+    by_env = {env: set(futures) for env, futures in _futures_by_environment(nodes).items()}
     for futures in by_env.values():
         for future in list(futures):
             future.add_done_callback(futures.discard)
@@ -237,18 +243,13 @@ def waiter(nodes: Iterable[Expr]) -> Callable[[], None] | None:
 
 def futures_of(nodes: Iterable[Expr]) -> list[Any]:
     """The Futures of evaluated nodes; none of what is in this process."""
-    stored = [n.memo for n in nodes if n.memo is not None and is_cluster(n.env) and not n.memo.on_client]
-    return [b for memo in stored for b in memo.blocks if not isinstance(b, np.ndarray)]
+    return [future for futures in _futures_by_environment(nodes).values() for future in futures]
 
 
 def wait_for(nodes: Iterable[Expr], *, told: bool = True) -> None:
     """Wait until the blocks of evaluated nodes are there; `told`: a failure is told to `on_failure`."""
-    by_env: dict[Environment, list[Any]] = {}
-    for node in nodes:
-        if node.memo is not None and is_cluster(node.env) and not node.memo.on_client:
-            by_env.setdefault(node.env, []).extend(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
     try:
-        for env, futures in by_env.items():
+        for env, futures in _futures_by_environment(nodes).items():
             executor_for(env).wait(futures)
     except Exception:
         if told:

@@ -87,6 +87,14 @@ def _lying(node: Expr) -> Sharding | None:
     return node.pin if memo is None or (memo.on_client and node.pin is not None) else memo.sharding
 
 
+def _even_cut(node: Expr, ndim: int) -> Sharding | None:
+    """Axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
+    assert node.env.team is not None
+    mesh = node.env.team.mesh
+    cut = Sharding(mesh, (tuple(reversed(mesh.names)), *[()] * (ndim - 1)))
+    return cut if cut.n_tiles > 1 else None
+
+
 def row_cut(node: Expr) -> Sharding | None:
     """How an array is cut along axis 0 for work on its tiles; None where it is one tile.
 
@@ -100,9 +108,7 @@ def row_cut(node: Expr) -> Sharding | None:
         return None
     if (known is None or known.n_tiles == 1) and node.nbytes <= config.get("block-bytes"):
         return None
-    mesh = node.env.team.mesh
-    cut = Sharding(mesh, (tuple(reversed(mesh.names)), *[()] * (node.ndim - 1)))
-    return cut if cut.n_tiles > 1 else None
+    return _even_cut(node, node.ndim)
 
 
 def vector_cut(node: Expr, axis: int = 0) -> Sharding | None:
@@ -116,6 +122,4 @@ def vector_cut(node: Expr, axis: int = 0) -> Sharding | None:
         return Sharding(known.mesh, (known.axes[axis],), (), (known.bounds[axis],))
     if node.env.team is None or node.nbytes <= config.get("block-bytes"):
         return None
-    mesh = node.env.team.mesh
-    cut = Sharding(mesh, (tuple(reversed(mesh.names)),))
-    return cut if cut.n_tiles > 1 else None
+    return _even_cut(node, 1)
