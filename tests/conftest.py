@@ -2,6 +2,7 @@
 
 import importlib.util
 import pkgutil
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,10 @@ import distarray
 for _module in pkgutil.walk_packages(distarray.__path__, "distarray."):
     if _module.name not in ("distarray.__main__", "distarray.io.einops", "distarray.execution.cupy_backend"):
         importlib.import_module(_module.name)
+
+# A run that a shell started in the background ignores interrupts; some tests send one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, and no deadline: a shared machine may stall any one of them.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
