@@ -120,19 +120,12 @@ class Chunked:
         >>> x.rechunk(4).chunks
         ((4, 4, 2),)
         """
-        from distarray.array.base import cast
-        from distarray.array.conversion import reshard
+        from distarray.array.conversion import pinned
 
         wanted = _normal_chunks(chunks, self)
         if wanted == self.chunks:
             return self  # type: ignore[no-any-return]  # a DistArray
-        cut = sharding_of_chunks(wanted, self._env)
-        if self.team is not None:
-            return reshard(self, cut)
-        # Without a team there are no mesh axes to name, but tiles there may be.
-        node = cast(self.__dx_node__(), self.dtype)
-        node.pin = cut
-        return self._on(node)  # type: ignore[no-any-return]  # a DistArray
+        return pinned(self, sharding_of_chunks(wanted, self._env))
 
     def map_blocks(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         """``map_blocks(func, x, *args)``; see `distarray.map_blocks`."""

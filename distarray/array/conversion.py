@@ -5,21 +5,22 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.array.base import cast
 from distarray.array.environment import TeamLike, check_device, environment, forced_parts, parse_pin
 from distarray.dtypes import as_dtype
+from distarray.errors import ShardingError
 from distarray.execution import evaluate as evaluation
-from distarray.expr.bind import bind_create, bind_put
+from distarray.expr.bind import bind_create, bind_map, bind_put
 from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, get
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
+from distarray.ops.elementwise import RESHARD
 from distarray.ops.files import FileRange, load_npy
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
@@ -30,7 +31,7 @@ from distarray.types import DTypeLike, HostArray
 __all__ = [
     "Block", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "astype",
     "copy", "from_blocks", "from_host", "frombuffer", "fromiter", "gather", "iter_blocks", "local",
-    "reshard", "scatter", "to_device", "to_team", "with_layout",
+    "pinned", "reshard", "scatter", "to_device", "to_team", "with_layout",
 ]  # fmt: skip
 
 
@@ -274,19 +275,47 @@ def _moved(x: DistArray, env: Environment, sharding: ShardingLike) -> DistArray:
     return x._on(moves.moved(node, env, pin))
 
 
-def reshard(x: DistArray, sharding: ShardingLike) -> DistArray:
-    """The array cut in another way, in the same environment."""
+def reshard(x: DistArray, sharding: ShardingLike, *, mode: str = "auto", memory: int | None = None) -> DistArray:
+    """The array cut in another way, in the same environment; lazy.
+
+    A sequence of collectives that the synthesizer plans (`distarray.planner.redistribution`), in which no tile is ever
+    larger than the larger of source and target. Operations on the result read straight from the source where they can.
+
+    Parameters
+    ----------
+    sharding
+        The cut, in any form that ``sharding=`` takes. None: `x` itself.
+    mode
+        ``auto``: the fastest by the rates of the cluster; in one process, where messages cost nothing, one exchange.
+        ``paper``: the cheapest sequence of collectives of Rink et al. 2021. ``fused``: with several dimensions in one
+        step. ``direct``: one exchange, which receives the least that is possible.
+    memory
+        Bytes that a member of a cluster may hold for it, source and target included; its limit by default. With less
+        than all at once would take, the tiles are made in waves.
+
+    Raises
+    ------
+    ShardingError
+        If the cut does not fit the array, or the mode is unknown.
+    MemoryBudgetError
+        When it is computed, before any task: no number of waves fits into `memory`.
+    """
+    from distarray.planner.redistribution import Mode
+
+    if mode not in get_args(Mode):
+        raise ShardingError(f"reshard: mode {mode!r} is unknown; use one of {', '.join(get_args(Mode))}")
     pin = parse_pin(sharding, None, x.shape, x.dtype, x._env)
-    return _pinned(x, pin) if pin is not None else x
+    return pinned(x, pin, mode, memory) if pin is not None else x
 
 
 def with_layout(x: DistArray, layout: LayoutLike) -> DistArray:
     """The array with blocks in another memory order; the cut stays."""
-    return _pinned(x, x.sharding.with_layout(layout))
+    return pinned(x, x.sharding.with_layout(layout))
 
 
-def _pinned(x: DistArray, pin: Sharding) -> DistArray:
-    node = cast(x.__dx_node__(), x.dtype)
+def pinned(x: DistArray, pin: Sharding, mode: str = "auto", memory: int | None = None) -> DistArray:
+    """The array cut as `pin` says."""
+    node: Expr = bind_map(RESHARD, (x.__dx_node__(),), (mode, memory))
     node.pin = pin
     return x._on(node)
 

@@ -349,11 +349,11 @@ class Methods:
 
         return to_device(self, device, stream=stream)
 
-    def reshard(self: Any, sharding: Any) -> DistArray:
+    def reshard(self: Any, sharding: Any, *, mode: str = "auto", memory: int | None = None) -> DistArray:
         """The array cut in another way."""
         from distarray.array.conversion import reshard
 
-        return reshard(self, sharding)
+        return reshard(self, sharding, mode=mode, memory=memory)
 
     def with_layout(self: Any, layout: str | Sequence[int]) -> DistArray:
         """The array with blocks in another memory order; local to each member."""

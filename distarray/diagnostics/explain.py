@@ -23,6 +23,7 @@ from distarray.diagnostics.table import format_nbytes, format_seconds, format_ta
 from distarray.errors import EnvironmentMismatchError
 from distarray.execution import evaluate
 from distarray.execution.counters import Counters, counting
+from distarray.execution.footprint import StepReport, reports
 from distarray.execution.memory import memory_limit
 from distarray.expr.expr import Environment, Expr, postorder
 from distarray.planner.graph import Graph
@@ -62,6 +63,9 @@ class StageReport:
         The user's line of the last operation, ``file:line``.
     measured_tasks, measured_moved_bytes, measured_messages
         What was counted when it ran; None if it was not run.
+    collectives, mode, waves
+        Of a stage that cuts an array in another way: its steps, how the synthesizer found them, and in how many turns
+        the tiles are made.
     """
 
     operations: tuple[str, ...]
@@ -80,6 +84,9 @@ class StageReport:
     measured_tasks: int | None = None
     measured_moved_bytes: int | None = None
     measured_messages: int | None = None
+    collectives: tuple[StepReport, ...] = ()
+    mode: str | None = None
+    waves: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +286,8 @@ class Explanation:
                 f"peak: {format_nbytes(self.peak_bytes)} per member, of {format_nbytes(self.limit_bytes)} allowed"
                 + ("" if self.peak_bytes <= self.limit_bytes else "; above the limit")
             )
+        for number, stage in enumerate(self.stages):
+            facts += _collectives(number, stage)
         if self.host_bytes:
             facts.append(f"host -> team: {format_nbytes(self.host_bytes)}")
         if self.measured is not None:
@@ -306,6 +315,16 @@ def _named(operations: Sequence[str]) -> str:
         others = list(counts.values())[MAX_NAMES - 1 : -1]
         names = [*names[: MAX_NAMES - 1], f"... {sum(others)} more", names[-1]]
     return ", ".join(names)
+
+
+def _collectives(number: int, stage: StageReport) -> list[str]:
+    """A line for each step of a redistribution."""
+    how = f"{stage.mode}" + (f" in {stage.waves} waves" if stage.waves > 1 else "")
+    return [
+        f"stage {number}, {how}: {step.name} makes tiles {list(step.tile)}, moves {format_nbytes(step.moved)}, a"
+        f" member receives at most {format_nbytes(step.received)} and holds {format_nbytes(step.peak)}"
+        for step in stage.collectives
+    ]
 
 
 def _tiles(stage: StageReport) -> str:
@@ -449,6 +468,9 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
                 traffic.written,
                 memory.stage_peak.get(s, 0),
                 _line(last),
+                collectives=() if draft.moves is None else reports(draft.moves, is_cluster=evaluate.is_cluster(env)),
+                mode=None if draft.moves is None else draft.moves.mode,
+                waves=1 if draft.moves is None else draft.moves.waves,
             )
         )
     growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}

@@ -182,10 +182,12 @@ class _Walk:
         if function is tasks.run_program:
             return self._of_program(args[0], args[1], args[2:])
         if function is tasks.extract:
-            boxes, _, _, ref = args
+            boxes, _, _, ref, *_ = args
             itemsize = max([b.itemsize for b in self._blocks_of(ref)], default=0)
             n = sum(prod(len(range(s.start, s.stop, s.step or 1)) for s in box) for box in boxes)
             return [_Block(n * itemsize, itemsize)]
+        if function is tasks.run_mosaic:
+            return [_array(args[1].shape, args[0].stores[0])]
         if function is tasks.combine_partials:
             finish, shape, _, _, first, *_ = args
             return [_array(shape, finish.dtype)] if shape is not None else self._blocks_of(first)

@@ -20,6 +20,7 @@ from distarray.diagnostics.liveness import Liveness, liveness
 from distarray.execution import evaluate, planned
 from distarray.execution.donation import inplace_results
 from distarray.execution.drafts import Draft
+from distarray.execution.footprint import least_moved
 from distarray.execution.inside import is_inside_task
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.retention import retained
@@ -173,11 +174,17 @@ def _traffic(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
             _read(draft, graph),
             moved[number],
             messages[number],
-            _new_bytes(draft, graph, arrived) + _combined_bytes(draft, graph),
+            _least_moved(draft, graph, arrived),
             _written(draft, graph),
         )
         for number, draft in enumerate(lowered.drafts)
     )
+
+
+def _least_moved(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], list[Box]]) -> int:
+    if draft.moves is not None:
+        return least_moved(draft.moves)
+    return _new_bytes(draft, graph, arrived) + _combined_bytes(draft, graph)
 
 
 def _task_wants(draft: Draft) -> Iterator[list[Want]]:
@@ -206,6 +213,8 @@ def _n_elements(boxes: Iterable[Box]) -> int:
 
 
 def _read(draft: Draft, graph: Graph) -> int:
+    if draft.moves is not None:
+        return graph.nodes[draft.moves.node].nbytes
     total = 0
     for wants in _task_wants(draft):
         boxes: dict[tuple[int, int], list[Box]] = {}

@@ -12,7 +12,9 @@ from itertools import product
 from typing import Any
 
 from distarray import config
+from distarray.execution import collectives
 from distarray.execution.evaluate import is_cluster
+from distarray.execution.footprint import Moves
 from distarray.execution.regions import runs
 from distarray.execution.route import Key, Leaf, Located, Routes, Want
 from distarray.execution.template import Template
@@ -62,6 +64,7 @@ class Draft:
     base_tiles: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
     inplace: bool = False
     extra: Any = None  # what a family keeps between the passes
+    moves: Moves | None = None
 
 
 class Drafting:
@@ -133,7 +136,10 @@ class Drafting:
         draft.inplace = stage.write is not None and stage.write[1] in self.inplace
         if self.has_overlap and any(r.node == draft.base for r in readings):
             draft.inplace = False  # the border reads what the core would have overwritten
-        if stage.kind == "reshape":
+        if collectives.is_move(self, stage):
+            draft.moves = collectives.first_pass(self, draft)
+            self._loop_tiles(draft)
+        elif stage.kind == "reshape":
             self._reshape_tiles(draft)
         elif stage.kind in ("take", "take_put"):
             from distarray.execution import gather
@@ -205,7 +211,7 @@ class Drafting:
                     member,
                     private=base_number if draft.inplace and r.node == draft.base else -1,
                 )
-                for r in draft.readings
+                for r in (draft.readings if draft.moves is None else ())
             ]
             draft.tiles.append(Tile(index, number, box, member, wants))
 

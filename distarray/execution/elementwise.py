@@ -50,6 +50,8 @@ _EXACT_ON_COMPLEX = frozenset(
 #: Results that depend on the place in a contiguous array: see the module's docstring.
 _NEED_WHOLE_VECTORS = frozenset("maximum minimum fmax fmin clip power float_power astype".split())
 
+_ALIASES = {"reshard": "copy"}
+
 #: Elements of the longest vector register times the unrolling of numpy's kernels, for every dtype.
 LANES = 64
 
@@ -114,6 +116,7 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
 @lru_cache(maxsize=1024)
 def numpy_name(name: str) -> str:
     """The one name of a function that has several: ``pow`` and ``power``, ``abs`` and ``absolute``."""
+    name = _ALIASES.get(name, name)
     if name in _OWN or name.startswith("special."):
         return name
     return str(_ufunc(name).__name__)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.execution import gather, tasks
+from distarray.execution import collectives, gather, tasks
 from distarray.execution import program as programs
 from distarray.execution.backends import backend_for
 from distarray.execution.drafts import Draft, Drafting, Tile
@@ -101,7 +101,9 @@ class Lowering(Drafting):
         for step, draft in enumerate(drafts):
             self._step = self.routes.stage = step
             kind = draft.stage.kind
-            if kind == "program":
+            if draft.moves is not None:
+                collectives.second_pass(self, draft)
+            elif kind == "program":
                 self._lower_program(draft)
             elif kind == "item":
                 pass  # located by the stage that made all results
@@ -225,7 +227,7 @@ class Lowering(Drafting):
         for k, c in enumerate(stage.combines):
             self._combine(c.node, spec.finishes[k], partials[k], finished=in_one_tile[k])
         for _, i in stage.stores:
-            self._fill_empty(i)
+            self.fill_empty(i)
 
     def _emit_program(
         self, draft: Draft, spec: StageSpec, name: str, record: TileSpec, args: Arguments, tile: Tile
@@ -303,7 +305,7 @@ class Lowering(Drafting):
     def empty_tile(self, tile: Tile, dtype: np.dtype[Any]) -> Any:
         return backend_for(self.env.device, tile.member).empty(tuple(map(len, tile.box)), dtype)
 
-    def _fill_empty(self, i: int) -> None:
+    def fill_empty(self, i: int) -> None:
         """Tiles without elements have blocks too: made here, no task."""
         at = self.located[i]
         for number, tile in enumerate(at.sharding.tiles()):

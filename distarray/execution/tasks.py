@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from itertools import islice
+from itertools import islice, product, repeat
 from math import prod
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -28,6 +28,7 @@ from distarray.sharding.boxes import Box
 
 __all__ = [
     "Generate",
+    "Mosaic",
     "Part",
     "Read",
     "Region",
@@ -37,6 +38,7 @@ __all__ = [
     "extract",
     "run_block",
     "run_contract",
+    "run_mosaic",
     "run_program",
 ]
 
@@ -384,11 +386,45 @@ def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: An
     return tuple(outs) if several else outs[0]
 
 
-def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array) -> Any:
+def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array, *_awaited: Any) -> Any:
     """A piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
     backend = backend_for(device, member)
     found = [backend.copy(block[b]) for b in boxes]
     return found[0] if len(found) == 1 else found
+
+
+class Mosaic(NamedTuple):
+    """How a tile is put together from blocks and pieces.
+
+    Parameters
+    ----------
+    member
+        Rank of the member that makes it.
+    shape
+        Of the tile.
+    axes
+        Per axis, for each part along it, where it goes in the tile and where it lies in its block. The blocks come
+        row-major over the parts of all axes.
+    crops
+        Per block the part of it that is meant, or None; empty if all are meant whole.
+    """
+
+    member: int
+    shape: tuple[int, ...]
+    axes: tuple[tuple[tuple[slice, slice], ...], ...]
+    crops: tuple[tuple[slice, ...] | None, ...] = ()
+
+
+def run_mosaic(stage: StageSpec, mosaic: Mosaic, *blocks: Array) -> Array:
+    """A tile from slices of blocks: every element is written once."""
+    backend = backend_for(stage.device, mosaic.member)
+    out = backend.empty(mosaic.shape, stage.stores[0], stage.layout)
+    for block, crop, cell in zip(blocks, mosaic.crops or repeat(None), product(*mosaic.axes)):
+        part = backend.adopt(block)
+        if crop is not None:
+            part = part[crop]
+        out[tuple([place for place, _ in cell])] = part[tuple([inside for _, inside in cell])]
+    return out
 
 
 class Link(NamedTuple):

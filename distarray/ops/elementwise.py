@@ -161,6 +161,8 @@ ASTYPE = declare("astype", "map")
 CLIP = declare("clip", "map")
 FREXP = declare("frexp", "map")
 MODF = declare("modf", "map")
+#: The same elements, cut as the node is pinned; parameters: mode and memory of the redistribution.
+RESHARD = declare("reshard", "map")
 POW = declare("pow", "map")
 #: `pow` of integers by integers that are known only when it runs: a negative one is an error.
 POW_INTEGER = declare("power", "map", may_raise=True)

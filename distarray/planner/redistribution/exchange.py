@@ -26,8 +26,10 @@ def boxes(tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds = 
     return start, stop
 
 
-def exchange(tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds = ()) -> Exchange:
-    """The exchange after which every device holds the tile of this number."""
+def exchange(
+    tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds = (), *, crosses: bool = False
+) -> Exchange:
+    """The exchange after which every device holds the tile of this number; of another team, if it crosses."""
     start, stop = boxes(tiles, shape, parts, bounds)
     extents = stop - start
     if bounds:
@@ -39,7 +41,7 @@ def exchange(tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds
         )
     else:
         largest = tuple([-(-s // k) for s, k in zip(shape, parts)])
-    return Exchange(parts, tiles, largest, start, extents)
+    return Exchange(parts, tiles, largest, start, extents, crosses)
 
 
 def overlap(a: tuple[IntArray, IntArray], b: tuple[IntArray, IntArray]) -> IntArray:

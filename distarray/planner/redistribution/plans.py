@@ -24,7 +24,7 @@ from distarray.planner.redistribution.trace import Moment
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type, to_json
 
-__all__ = ["Mode", "Redistribution", "Waves", "cache_info", "plan"]
+__all__ = ["Mode", "Redistribution", "Waves", "cache_info", "named", "plan"]
 
 Mode: TypeAlias = Literal["paper", "fused", "direct", "auto"]
 #: How many waves move the array along which dimensions.
@@ -163,7 +163,7 @@ class Redistribution:
         rows = [("step", "collective", "tile", "cost", "received max", "messages max")]
         for n, (step, moment, count) in enumerate(zip(self.steps, self.trace[1:], self.messages), 1):
             tile = "[" + ", ".join(map(str, moment.shape)) + "]"
-            rows.append((str(n), _named(step), tile, str(moment.cost), str(moment.received.max()), str(count.max())))
+            rows.append((str(n), named(step), tile, str(moment.cost), str(moment.received.max()), str(count.max())))
         widths = [max(len(row[c]) for row in rows) for c in range(6)]
         left = (1, 2)
         table = [
@@ -190,7 +190,8 @@ def _summary(counts: IntArray) -> dict[str, float]:
     return {"mean": float(counts.mean()), "max": int(counts.max())}
 
 
-def _named(step: Step) -> str:
+def named(step: Step) -> str:
+    """A step as people see it: the collective, its dimensions and the number of parts."""
     if isinstance(step, AllToAll):
         return f"alltoall {step.src_dim}->{step.dst_dim} n={step.n}"
     dim = getattr(step, "dim", None)

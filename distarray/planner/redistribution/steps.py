@@ -97,13 +97,15 @@ class Exchange:
     Parameters
     ----------
     parts
-        Part counts afterwards; 1 for a dimension that is explicitly cut, whose boundaries `offsets` and `extents` say.
+        Part counts afterwards. Where a dimension is explicitly cut, `offsets` and `extents` say its boundaries.
     tiles
         Tile index of every device afterwards, (devices, dimensions).
     shape
         Of the largest tile.
     offsets, extents
         In elements, (devices, dimensions).
+    crosses
+        Whether the devices afterwards are those of the target's team.
     """
 
     parts: tuple[int, ...]
@@ -111,6 +113,7 @@ class Exchange:
     shape: tuple[int, ...]
     offsets: IntArray
     extents: IntArray
+    crosses: bool = False
 
     op = "exchange"
 

@@ -9,52 +9,78 @@ import numpy as np
 
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution.places import IntArray
-from distarray.planner.redistribution.steps import (
-    AllGather,
-    AllPermute,
-    AllReduce,
-    AllToAll,
-    DynSlice,
-    ReduceScatter,
-    Step,
-)
+from distarray.planner.redistribution.placement import NETWORK, FloatArray, Placement, link_rates
+from distarray.planner.redistribution.senders import one_each, pieces
+from distarray.planner.redistribution.steps import AllPermute, AllReduce, DynSlice, Exchange, Step
 from distarray.planner.redistribution.trace import Moment
 
 __all__ = ["messages", "plan_seconds"]
 
 
-def messages(step: Step, before: Moment, after: Moment) -> IntArray:
-    """Messages that every device receives in a step."""
-    n_devices = len(after.received)
+def messages(
+    step: Step, before: Moment, after: Moment, placement: Placement | None, addends: IntArray | None = None
+) -> IntArray:
+    """Messages that every member receives in a step; every place, without a placement."""
+    if placement is None and not isinstance(step, Exchange):
+        return _in_groups(step, len(after.received))
+    where = placement or one_each(len(after.received))
+    return np.bincount(pieces(step, before, after, where, addends).receiver, minlength=where.n_members)
+
+
+def _in_groups(step: Step, n_devices: int) -> IntArray:
     if isinstance(step, DynSlice):
         return np.zeros(n_devices, np.int64)
-    if isinstance(step, AllToAll | AllGather | ReduceScatter):
-        return np.full(n_devices, step.n - 1)
-    if isinstance(step, AllReduce):
-        return np.full(n_devices, 2 * (step.n - 1))
     if isinstance(step, AllPermute):
         moved: IntArray = (step.perm != np.arange(n_devices)).astype(np.int64)
         return moved
-    return _distinct_sources(before.box, after.box)
+    assert not isinstance(step, Exchange)
+    return np.full(n_devices, (2 if isinstance(step, AllReduce) else 1) * (step.n - 1))
 
 
-def _distinct_sources(before: tuple[IntArray, IntArray], after: tuple[IntArray, IntArray]) -> IntArray:
-    """Of how many distinct tiles of others every device needs elements: one message for each."""
-    start, stop = before
-    tiles, owner = np.unique(np.concatenate([start, stop], axis=1), axis=0, return_inverse=True)
-    rank = start.shape[1]
-    lo = np.maximum(after[0][:, None, :], tiles[None, :, :rank])
-    hi = np.minimum(after[1][:, None, :], tiles[None, :, rank:])
-    touched = (hi > lo).all(axis=2)
-    touched[np.arange(len(start)), owner.ravel()] = False
-    found: IntArray = touched.sum(axis=1)
-    return found
+def plan_seconds(
+    steps: Sequence[Step],
+    trace: Sequence[Moment],
+    itemsize: int,
+    rates: Rates,
+    placement: Placement | None = None,
+    addends: IntArray | None = None,
+) -> float:
+    """Predicted seconds of a plan: for each step the slowest member, and a task per place and step.
 
-
-def plan_seconds(steps: Sequence[Step], trace: Sequence[Moment], itemsize: int, rates: Rates) -> float:
-    """Predicted seconds of a plan: for each step the slowest device, and a task per device and step."""
+    A member is as slow as what it waits for, and what it receives or sends, whichever takes longer. In collectives
+    of places that lie on a member each, all send as much as they receive.
+    """
     total = 0.0
     for step, (before, after) in zip(steps, pairwise(trace)):
-        here = rates.latency * messages(step, before, after) + itemsize / rates.bandwidth * after.received
-        total += float(here.max(initial=0.0)) + rates.task * len(after.received)
+        total += rates.task * len(after.received)
+        if isinstance(step, DynSlice):
+            continue
+        if placement is None and not isinstance(step, Exchange):
+            latency, per_byte = (float(rate[NETWORK]) for rate in link_rates(rates))
+            here = latency * _in_groups(step, len(after.received)) + per_byte * itemsize * after.received
+        else:
+            where = placement or one_each(len(after.received))
+            here = _by_links(step, before, after, itemsize, rates, where, addends)
+        total += float(here.max(initial=0.0))
     return total
+
+
+def _by_links(
+    step: Step,
+    before: Moment,
+    after: Moment,
+    itemsize: int,
+    rates: Rates,
+    placement: Placement,
+    addends: IntArray | None,
+) -> FloatArray:
+    """Seconds of every member in a step, each piece at the rates of its link."""
+    sent = pieces(step, before, after, placement, addends)
+    latency, per_byte = link_rates(rates)
+    link = placement.links(sent.giver, sent.receiver)
+    seconds = per_byte[link] * sent.size * itemsize
+    n = placement.n_members
+    waited = np.bincount(sent.receiver, latency[link], n)
+    moved = np.maximum(np.bincount(sent.receiver, seconds, n), np.bincount(sent.giver, seconds, n))
+    found: FloatArray = waited + moved
+    return found

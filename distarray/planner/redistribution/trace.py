@@ -40,6 +40,10 @@ class Moment(NamedTuple):
         Elements that every device gets from others in the step.
     box
         Begin and end of every device's tile, in elements.
+    tiles, parts
+        Tile index of every device, (devices, dimensions), and parts of each dimension.
+    is_across
+        Whether the devices are those of the target, where that lies on another team.
     """
 
     shape: tuple[int, ...]
@@ -47,6 +51,9 @@ class Moment(NamedTuple):
     cost: int
     received: IntArray
     box: tuple[IntArray, IntArray]
+    tiles: IntArray
+    parts: Parts
+    is_across: bool = False
 
 
 def moments(problem: Problem, src: IntArray, steps: Sequence[Step]) -> list[Moment]:
@@ -55,7 +62,7 @@ def moments(problem: Problem, src: IntArray, steps: Sequence[Step]) -> list[Mome
     tiles, parts = src.copy(), list(problem.src_parts)
     box = boxes(tiles, shape, problem.src_parts, problem.src_bounds)
     largest = _shape(shape, problem.src_parts, box)
-    found = [Moment(largest, prod(largest), 0, np.zeros(len(tiles), np.int64), box)]
+    found = [Moment(largest, prod(largest), 0, np.zeros(len(tiles), np.int64), box, src, problem.src_parts)]
     for step in steps:
         if isinstance(step, Exchange):
             tiles, parts = step.tiles.copy(), list(step.parts)
@@ -67,13 +74,18 @@ def moments(problem: Problem, src: IntArray, steps: Sequence[Step]) -> list[Mome
             largest = _shape(shape, tuple(parts), after)
         size = prod(largest)
         before = found[-1]
-        received = received_by_exchange(before.box, after)
+        is_across = before.is_across
+        if isinstance(step, Exchange) and step.crosses:
+            is_across, received = True, (after[1] - after[0]).prod(axis=1)
+        else:
+            received = received_by_exchange(before.box, after)
         if isinstance(step, ReduceScatter):
             received = (after[1] - after[0]).prod(axis=1) * (step.n - 1)
         elif isinstance(step, AllReduce):
             # reduce-scatter and all-gather of 1/n each
             received = 2 * (after[1] - after[0]).prod(axis=1) * (step.n - 1) // step.n
-        found.append(Moment(largest, size, step_cost(step, before.size, size), received, after))
+        cost = step_cost(step, before.size, size)
+        found.append(Moment(largest, size, cost, received, after, tiles.copy(), tuple(parts), is_across))
     return found
 
 

@@ -1,0 +1,257 @@
+"""What every tile of a plan is put together from: the plan as its execution sees it.
+
+A plan speaks of devices that all hold a tile, replicas included. An execution makes a tile only where somebody needs
+it: of a replicated source one copy exists, of a replicated target one is wanted. `schedule` walks the plan backwards
+from the tiles that are wanted, and names for each the blocks that it is read from. Slices are never stored on their
+own: who reads a slice reads a part of the block that it was taken from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from distarray.planner.redistribution.places import IntArray
+from distarray.planner.redistribution.steps import AllPermute, DynSlice, Exchange, Step
+from distarray.planner.redistribution.trace import Moment
+from distarray.sharding.cuts import boundaries, parts_of
+
+__all__ = ["Assembly", "Block", "Layer", "Movement", "exchange_of", "layers_of", "schedule", "traffic"]
+
+Tile: TypeAlias = tuple[int, ...]
+
+
+class Layer(NamedTuple):
+    """Who holds which tile at one moment.
+
+    Parameters
+    ----------
+    boundaries
+        Of the tiles, per dimension.
+    tiles
+        Index of the tile of each device that holds one.
+    """
+
+    boundaries: tuple[tuple[int, ...], ...]
+    tiles: Mapping[int, Tile]
+
+
+class Block(NamedTuple):
+    """The stored tile of a device after a step; before the first step if `moment` is 0."""
+
+    moment: int
+    device: int
+
+
+class Assembly(NamedTuple):
+    """A tile that is put together.
+
+    Parameters
+    ----------
+    device
+        That makes it.
+    tile
+        Its index in the layer of its moment.
+    parts
+        Per dimension the parts, of the layer before it, that it has elements of.
+    sources
+        For each combination of them, row-major, the block that it is read from.
+    """
+
+    device: int
+    tile: Tile
+    parts: tuple[tuple[int, ...], ...]
+    sources: tuple[Block, ...]
+
+
+class Movement(NamedTuple):
+    """The tiles that one step makes.
+
+    Parameters
+    ----------
+    step
+        Number of the step in the plan, from 0.
+    made, read
+        Layer of the tiles that are made, and of those that they are read from: slices of stored blocks, maybe.
+    assemblies
+        In the order of their devices.
+    """
+
+    step: int
+    made: Layer
+    read: Layer
+    assemblies: tuple[Assembly, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a schedule asks of a step."""
+
+    is_slice: bool
+    #: Number of the group of each device, or None.
+    group: IntArray | None = None
+    #: Whose tile each device takes, or None.
+    perm: IntArray | None = None
+
+
+def _facts(step: Step) -> _Step:
+    if isinstance(step, DynSlice):
+        return _Step(True)
+    if isinstance(step, AllPermute):
+        return _Step(False, perm=step.perm)
+    if isinstance(step, Exchange):
+        return _Step(False)
+    group = np.empty(step.groups.size, np.int64)
+    group[step.groups] = np.arange(len(step.groups))[:, None]
+    return _Step(False, group)
+
+
+def layers_of(shape: Sequence[int], trace: Sequence[Moment]) -> list[Layer]:
+    """The layers of a plan between regular types: every device holds a tile."""
+    return [Layer(tuple(map(boundaries, shape, m.parts)), dict(enumerate(map(tuple, m.tiles.tolist())))) for m in trace]
+
+
+def exchange_of(source: Layer, target: Layer) -> list[Movement]:
+    """One exchange between any two layers: every tile of the target is read from the tiles of the source."""
+    return _schedule([source, target], [_Step(False)], {tile: d for d, tile in source.tiles.items()}, target.tiles)
+
+
+def schedule(
+    layers: Sequence[Layer], steps: Sequence[Step], held: Mapping[Tile, int], wanted: Sequence[int]
+) -> list[Movement]:
+    """What every step makes, so that the devices `wanted` have their tile at the end.
+
+    Parameters
+    ----------
+    layers
+        Before the first step and after each.
+    steps
+        Of the plan; no reductions.
+    held
+        Which device holds each tile of the source.
+    wanted
+        Devices that are to have their tile of the target.
+
+    Returns
+    -------
+    list of Movement
+        In the order of the steps; none for slices that a later step takes itself.
+    """
+    return _schedule(layers, [_facts(s) for s in steps], held, wanted)
+
+
+def _schedule(
+    layers: Sequence[Layer],
+    steps: Sequence[_Step],
+    held: Mapping[Tile, int],
+    wanted: Sequence[int] | Mapping[int, Tile],
+) -> list[Movement]:
+    last = len(steps)
+    needed: list[set[int]] = [set() for _ in layers]
+    needed[last] = set(wanted)
+
+    def base(moment: int, device: int) -> Block:
+        """The stored block that holds the tile of a device at a moment."""
+        while moment and steps[moment - 1].is_slice and moment < last:
+            moment -= 1
+        return Block(moment, device if moment else held[layers[0].tiles[device]])
+
+    found = []
+    for moment in range(last, 0, -1):
+        step, made, read = steps[moment - 1], layers[moment], layers[moment - 1]
+        stored = partial(base, moment - 1)
+        suppliers = _suppliers(step, made, read, needed[moment - 1], stored)
+        overlapped = _overlaps(made, read)
+        assemblies = []
+        for device in sorted(needed[moment]):
+            parts = overlapped(made.tiles[device])
+            assemblies.append(Assembly(device, made.tiles[device], parts, suppliers(device, parts)))
+        if not step.is_slice or moment == last:
+            found.append(Movement(moment - 1, made, read, tuple(assemblies)))
+    return found[::-1]
+
+
+def _overlaps(made: Layer, read: Layer) -> Callable[[Tile], tuple[tuple[int, ...], ...]]:
+    """Of a tile of `made`, per dimension, the parts of `read` that it has elements of; none of an empty one."""
+    axes = [
+        [tuple([p for p in parts_of(other, a, b) if other[p] < other[p + 1]]) for a, b in pairwise(own)]
+        for own, other in zip(made.boundaries, read.boundaries, strict=True)
+    ]
+    return lambda tile: tuple([axis[t] for axis, t in zip(axes, tile, strict=True)])
+
+
+def _suppliers(
+    step: _Step, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], Block]
+) -> Callable[[int, Sequence[Sequence[int]]], tuple[Block, ...]]:
+    """Who gives the tiles of `read` to a device: itself, its group, who makes it anyway, who has sent least so far."""
+    holders: defaultdict[Tile, list[int]] = defaultdict(list)
+    for device, tile in read.tiles.items():
+        holders[tile].append(device)
+    if len(holders) == len(read.tiles):  # no replicas, no choice
+        only = {tile: stored(device) for tile, (device,) in holders.items()}
+
+        def of_only(device: int, parts: Sequence[Sequence[int]]) -> tuple[Block, ...]:
+            tiles = list(product(*parts))
+            needed.update([holders[tile][0] for tile in tiles])
+            return tuple([only[tile] for tile in tiles])
+
+        return of_only
+    sent: Counter[int] = Counter()
+
+    def supplier(device: int, source: Tile) -> int:
+        candidates = holders[source]
+        if read.tiles.get(device) == source:
+            candidates = [device]
+        elif step.perm is not None:
+            candidates = [int(step.perm[device])]
+        elif step.group is not None:
+            own = step.group[device]
+            candidates = [d for d in candidates if step.group[d] == own] or candidates
+        chosen = min(candidates, key=lambda d: (d not in needed, sent[stored(d).device], d))
+        needed.add(chosen)
+        if chosen != device:
+            sent[stored(chosen).device] += _shared(made, made.tiles[device], read, source)
+        return chosen
+
+    return lambda device, parts: tuple([stored(supplier(device, source)) for source in product(*parts)])
+
+
+def _shared(made: Layer, tile: Tile, read: Layer, source: Tile) -> int:
+    return prod(
+        min(a[t + 1], b[s + 1]) - max(a[t], b[s])
+        for a, t, b, s in zip(made.boundaries, tile, read.boundaries, source, strict=True)
+    )
+
+
+def traffic(
+    movement: Movement, makes: Callable[[int], int], holds: Callable[[int], int]
+) -> tuple[Counter[int], Counter[int]]:
+    """Elements that every member sends to others in a step, and that it receives.
+
+    Parameters
+    ----------
+    makes, holds
+        The member of a device whose tile is made, and of one that holds a block.
+    """
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    made, read = movement.made.boundaries, movement.read.boundaries
+    for assembly in movement.assemblies:
+        member = makes(assembly.device)
+        lengths = np.ones(1, np.int64)
+        for own, t, other, parts in zip(made, assembly.tile, read, assembly.parts, strict=True):
+            axis = [min(own[t + 1], other[p + 1]) - max(own[t], other[p]) for p in parts]
+            lengths = np.multiply.outer(lengths, np.array(axis, np.int64)).ravel()
+        for source, n in zip(assembly.sources, lengths.tolist(), strict=True):
+            at = holds(source.device)
+            if at != member:
+                sent[at] += n
+                received[member] += n
+    return sent, received
