@@ -181,7 +181,7 @@ class _Walk:
         """The arrays that a task makes, from its records; numbers are blocks that it takes over."""
         if function is tasks.run_program:
             return self._of_program(args[0], args[1], args[2:])
-        if function is tasks.extract:
+        if function in (tasks.extract, tasks.pack):
             boxes, _, _, ref, *_ = args
             itemsize = max([b.itemsize for b in self._blocks_of(ref)], default=0)
             n = sum(prod(len(range(s.start, s.stop, s.step or 1)) for s in box) for box in boxes)

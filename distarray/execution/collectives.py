@@ -13,7 +13,7 @@ grows with the sum of the parts along the dimensions, not with their product.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from distarray.execution.stage_tasks import Lowering
 
 __all__ = ["Moves", "first_pass", "is_move", "second_pass"]
+
+#: Bytes of the parts of blocks that travel together.
+PIECE_LIMIT = 16 << 20
 
 #: Names of the operations that leave every element as it is.
 _IDENTITIES = frozenset({"reshard", "astype"})
@@ -124,6 +127,23 @@ class _Stored(NamedTuple):
     is_source: bool
 
 
+class _ReadOf(NamedTuple):
+    """A part of a block, counted from its begin: all of it if `crop` is None."""
+
+    block: _Stored
+    crop: Window | None
+    is_away: bool
+
+    @property
+    def n_elements(self) -> int:
+        return n_elements(self.block.window if self.crop is None else self.crop)
+
+    @property
+    def n_rows(self) -> int:
+        low, high = (self.block.window if self.crop is None else self.crop)[0] if self.block.window else (0, 1)
+        return high - low
+
+
 def second_pass(lowering: Lowering, draft: Draft) -> None:
     """Make the tasks of a redistribution."""
     _Mover(lowering, draft).lower()
@@ -145,7 +165,6 @@ class _Mover:
             StageSpec(None, (), (self.dtype,), layout=draft.sharding.layout, device=lowering.env.device, name="reshard")
         )
         self.stored: dict[Block, _Stored] = {}
-        self.pieces: dict[tuple[Any, Window, int], Any] = {}
         #: By member the tiles that it made last, one after the other where there are waves.
         self.made: defaultdict[int, list[Any]] = defaultdict(list)
         #: Of the step that is lowered, by axis, extent of the tile and of the region: see `_axes`.
@@ -165,14 +184,14 @@ class _Mover:
                 before = {member: list(keys) for member, keys in self.made.items()}
                 for member, assemblies in by_member.items():
                     part = assemblies[len(assemblies) * turn // turns : len(assemblies) * (turn + 1) // turns]
-                    self._bundle(movement, part, member, is_last, before)
+                    self._turn(movement, part, member, is_last, before)
         self.lowering.fill_empty(self.draft.stage.stores[0][1])
 
     def _member(self, device: int, is_last: bool) -> int:
         mesh = self.draft.sharding.mesh if is_last else self.source.sharding.mesh
         return mesh.member(device)
 
-    def _bundle(
+    def _turn(
         self,
         movement: Movement,
         assemblies: Sequence[Assembly],
@@ -181,16 +200,19 @@ class _Mover:
         before: Mapping[int, Sequence[Any]],
     ) -> None:
         """The tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
-        windows = [window_of(movement.made.boundaries, a.tile) for a in assemblies]
-        region = self._region(movement, windows)
-        for assembly, window in zip(assemblies, windows, strict=True):
-            if any(a == b for a, b in window):
-                continue
-            around = region or window
-            args, crops = self._arguments(movement, assembly, around, member, before)
-            shape = tuple([b - a for a, b in window])
-            mosaic = Mosaic(member, shape, self._axes(movement.read, assembly, window, around), crops)
-            ref = self._assembled(mosaic, args, assembly, member, is_last)
+        filled = [(a, window_of(movement.made.boundaries, a.tile)) for a in assemblies]
+        filled = [(a, window) for a, window in filled if all(low < high for low, high in window)]
+        region = self._region(movement, [window for _, window in filled])
+        reads = [self._reads(movement, a, region or window, member) for a, window in filled]
+        sent = self._sent(dict.fromkeys([r for found in reads for r in found if r.is_away]), member, before)
+        for (assembly, window), found in zip(filled, reads, strict=True):
+            shape = tuple([high - low for low, high in window])
+            axes = self._axes(movement.read, assembly, window, region or window)
+            args, parts = _arguments(found, sent)
+            crops = tuple([_slices(r.crop) if not r.is_away else None for r in found])
+            crops = crops if any(c is not None for c in crops) else ()
+            mosaic = Mosaic(member, shape, axes, crops, parts)
+            ref = self._assembled(mosaic, args, found, assembly, member, is_last)
             self.stored[Block(movement.step + 1, assembly.device)] = _Stored(ref, window, member, False)
             if is_last:
                 self.result.refs[self.result.number(assembly.tile)] = ref
@@ -206,32 +228,18 @@ class _Mover:
         hull = tuple([(min(a for a, _ in axis), max(b for _, b in axis)) for axis in zip(*filled, strict=True)])
         return hull if sum(map(n_elements, filled)) == n_elements(hull) else None
 
-    def _arguments(
-        self,
-        movement: Movement,
-        assembly: Assembly,
-        region: Window,
-        member: int,
-        before: Mapping[int, Sequence[Any]],
-    ) -> tuple[list[Any], tuple[Any, ...]]:
-        """Blocks and pieces that a tile is read from, and which part of each is meant (none: all of all)."""
+    def _reads(self, movement: Movement, assembly: Assembly, region: Window, member: int) -> list[_ReadOf]:
+        """What a tile reads of each block: the part of it that the tiles of the member need together."""
         blocks = [self._block(b) for b in assembly.sources]
         is_sliced = assembly.sources[0].moment < movement.step
         if not self.has_messages and not is_sliced:
-            return [b.ref for b in blocks], ()
-        args: list[Any] = []
-        crops: list[Any] = []
+            return [_ReadOf(b, None, False) for b in blocks]
         bounds = zip(movement.read.boundaries, assembly.parts, region, strict=True)
-        for block, cell in zip(
-            blocks, product(*[[_cell(b, p, r) for p in parts] for b, parts, r in bounds]), strict=True
-        ):
-            if self.has_messages and block.member != member:
-                args.append(self._piece(block, cell, member, before))
-                crops.append(None)
-            else:
-                args.append(block.ref)
-                crops.append(_crop(block.window, cell))
-        return args, tuple(crops) if any(c is not None for c in crops) else ()
+        cells = product(*[[_cell(b, p, around) for p in parts] for b, parts, around in bounds])
+        return [
+            _ReadOf(b, _crop(b.window, cell), self.has_messages and b.member != member)
+            for b, cell in zip(blocks, cells, strict=True)
+        ]
 
     def _axes(
         self, read: Layer, assembly: Assembly, window: Window, region: Window
@@ -256,48 +264,74 @@ class _Mover:
             self.stored[block] = found
         return found
 
-    def _piece(self, block: _Stored, cell: Window, member: int, before: Mapping[int, Sequence[Any]]) -> Any:
-        """What another member needs of a block: the block itself if that is all of it, else a copy of that part."""
-        name = key_of(block.ref), cell, member
-        piece = self.pieces.get(name)
-        if piece is not None:
-            return piece
-        lowering = self.lowering
-        nbytes = n_elements(cell) * self.dtype.itemsize
-        crop = _crop(block.window, cell)
-        if crop is None:
-            piece = block.ref
-            self._note(piece, None, block)
-        else:
-            # What waits for the turn before waits for tiles that lie where it runs.
-            waits = before.get(block.member, ())
-            args = ((crop,), lowering.env.device, block.member, block.ref, *waits)
-            piece = lowering.emit_piece("piece", tasks.extract, args, block.member)
-            self._note(block.ref, piece, block)
-            lowering.routes.packed_bytes += nbytes
-        rows = cell[0][1] - cell[0][0] if cell else 1
-        lowering.routes.transfers.append(Transfer(block.member, member, rows, nbytes, lowering.routes.stage))
-        self.pieces[name] = piece
-        return piece
+    def _sent(
+        self, reads: Iterable[_ReadOf], member: int, before: Mapping[int, Sequence[Any]]
+    ) -> dict[_ReadOf, tuple[Any, int]]:
+        """How each part of a block elsewhere comes to a member: (reference, which array of it; -1 if it is one).
 
-    def _note(self, ref: Any, reader: Any, block: _Stored) -> None:
+        A block that is needed whole travels itself. Parts of blocks of one member are packed together, up to
+        `PIECE_LIMIT` bytes: one task and one message for many.
+        """
+        found: dict[_ReadOf, tuple[Any, int]] = {}
+        packs: defaultdict[int, list[list[_ReadOf]]] = defaultdict(list)
+        room: dict[int, int] = {}
+        for read in reads:
+            source, nbytes = read.block.member, read.n_elements * self.dtype.itemsize
+            if read.crop is None:
+                found[read] = read.block.ref, -1
+                self._message(source, member, [read])
+                continue
+            if source not in room or nbytes > room[source]:
+                packs[source].append([])
+                room[source] = PIECE_LIMIT
+            packs[source][-1].append(read)
+            room[source] -= nbytes
+        for source, several in packs.items():
+            for pack in several:
+                # What waits for the turn before waits for tiles that lie where it runs.
+                args = [r.block.ref for r in pack], before.get(source, ())
+                boxes = tuple([_slices(r.crop) for r in pack])
+                key = self.lowering.emit_piece(
+                    "pack", tasks.pack, (boxes, self.lowering.env.device, source, *args[0], *args[1]), source
+                )
+                for number, read in enumerate(pack):
+                    found[read] = key, number
+                    self._note(read.block, key)
+                self._message(source, member, pack)
+                self.lowering.routes.packed_bytes += sum(r.n_elements for r in pack) * self.dtype.itemsize
+        return found
+
+    def _message(self, source: int, member: int, reads: Sequence[_ReadOf]) -> None:
+        rows = sum(r.n_rows for r in reads)
+        nbytes = sum(r.n_elements for r in reads) * self.dtype.itemsize
+        self.lowering.routes.transfers.append(Transfer(source, member, rows, nbytes, self.lowering.routes.stage))
+
+    def _note(self, block: _Stored, reader: Any) -> None:
         """Who writes a block in place waits for those who read it."""
-        if block.is_source and reader is not None:
-            self.lowering.routes.readers.setdefault(key_of(ref), []).append(reader)
+        if block.is_source:
+            self.lowering.routes.readers.setdefault(key_of(block.ref), []).append(reader)
 
-    def _assembled(self, mosaic: Mosaic, args: Sequence[Any], assembly: Assembly, member: int, is_last: bool) -> Any:
+    def _assembled(
+        self,
+        mosaic: Mosaic,
+        args: Sequence[Any],
+        reads: Sequence[_ReadOf],
+        assembly: Assembly,
+        member: int,
+        is_last: bool,
+    ) -> Any:
         """The task that puts a tile together; none where it is a tile of the step before as it is."""
         lowering = self.lowering
-        blocks = [self._block(b) for b in assembly.sources]
-        if len(blocks) == 1 and not mosaic.crops and not blocks[0].is_source and args[0] == blocks[0].ref:
-            is_here = not self.has_messages or blocks[0].member == member
-            if is_here and n_elements(blocks[0].window) == prod(mosaic.shape) and not (is_last and self._is_ordered()):
-                return blocks[0].ref
+        first = reads[0]
+        is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.shape)
+        if is_whole and not first.is_away and not first.block.is_source and not (is_last and self._is_ordered()):
+            return first.block.ref
         number = self.result.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
         lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize
-        for block in set(blocks):
-            self._note(block.ref, key, block)
+        for read in reads:
+            if not read.is_away or read.crop is None:
+                self._note(read.block, key)
         return key
 
     def _is_ordered(self) -> bool:
@@ -305,15 +339,39 @@ class _Mover:
         return layout != tuple(range(len(layout)))
 
 
+def _arguments(
+    reads: Sequence[_ReadOf], sent: Mapping[_ReadOf, tuple[Any, int]]
+) -> tuple[list[Any], tuple[tuple[int, int], ...]]:
+    """Each block and pack once, and where each part is among them; nothing where they are one and the same."""
+    if not sent:
+        return [r.block.ref for r in reads], ()
+    args: list[Any] = []
+    number: dict[Any, int] = {}
+    parts = []
+    for read in reads:
+        ref, sub = sent[read] if read.is_away else (read.block.ref, -1)
+        name = key_of(ref)
+        if name not in number:
+            number[name] = len(args)
+            args.append(ref)
+        parts.append((number[name], sub))
+    return args, tuple(parts)
+
+
 def _cell(boundaries: Sequence[int], part: int, region: tuple[int, int]) -> tuple[int, int]:
     """The elements of a part that lie in a region."""
     return max(boundaries[part], region[0]), min(boundaries[part + 1], region[1])
 
 
-def _crop(block: Window, cell: Window) -> tuple[slice, ...] | None:
+def _crop(block: Window, cell: Window) -> Window | None:
+    """Where a cell lies in a block; None if it is all of it."""
     if block == cell:
         return None
-    return tuple([slice(c - b, d - b) for (b, _), (c, d) in zip(block, cell, strict=True)])
+    return tuple([(c - b, d - b) for (b, _), (c, d) in zip(block, cell, strict=True)])
+
+
+def _slices(crop: Window | None) -> tuple[slice, ...] | None:
+    return None if crop is None else tuple([slice(low, high) for low, high in crop])
 
 
 def _row(

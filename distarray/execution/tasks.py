@@ -18,6 +18,7 @@ import numpy as np
 
 from distarray.execution import kernels
 from distarray.execution.backends import backend_for
+from distarray.execution.contractions import contract
 from distarray.execution.folds import FOLD
 from distarray.execution.inside import inside_task
 from distarray.execution.monoids import MONOIDS, finish_reduction
@@ -386,11 +387,17 @@ def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: An
     return tuple(outs) if several else outs[0]
 
 
-def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array, *_awaited: Any) -> Any:
+def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array) -> Any:
     """A piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
     backend = backend_for(device, member)
     found = [backend.copy(block[b]) for b in boxes]
     return found[0] if len(found) == 1 else found
+
+
+def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> list[Array]:
+    """Copies of one box of each of the first blocks; those that follow are only waited for."""
+    backend = backend_for(device, member)
+    return [backend.copy(backend.adopt(block)[box]) for box, block in zip(boxes, blocks, strict=False)]
 
 
 class Mosaic(NamedTuple):
@@ -406,20 +413,24 @@ class Mosaic(NamedTuple):
         Per axis, for each part along it, where it goes in the tile and where it lies in its block. The blocks come
         row-major over the parts of all axes.
     crops
-        Per block the part of it that is meant, or None; empty if all are meant whole.
+        Per part the box of its block that is meant, or None; empty if all are meant whole.
+    parts
+        Per part the argument, and which array of it, or -1 where it is one; empty if each part is an argument.
     """
 
     member: int
     shape: tuple[int, ...]
     axes: tuple[tuple[tuple[slice, slice], ...], ...]
     crops: tuple[tuple[slice, ...] | None, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 def run_mosaic(stage: StageSpec, mosaic: Mosaic, *blocks: Array) -> Array:
     """A tile from slices of blocks: every element is written once."""
     backend = backend_for(stage.device, mosaic.member)
     out = backend.empty(mosaic.shape, stage.stores[0], stage.layout)
-    for block, crop, cell in zip(blocks, mosaic.crops or repeat(None), product(*mosaic.axes)):
+    parts = [blocks[arg] if sub < 0 else blocks[arg][sub] for arg, sub in mosaic.parts] if mosaic.parts else blocks
+    for block, crop, cell in zip(parts, mosaic.crops or repeat(None), product(*mosaic.axes)):
         part = backend.adopt(block)
         if crop is not None:
             part = part[crop]
@@ -475,13 +486,20 @@ def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str,
 
 @_explained
 def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
-    """One tile of a product: summed over what the tile holds of the reduced loops."""
+    """One tile of a contraction, aggregated over what the tile holds of the reduced loops: a partial result, or the
+    result where there is no other tile.
+    """
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
-    inputs, result = stage.params[:2]
-    out = kernels.contract(backend.xp, inputs, result, *blocks, dtype=stage.stores[0])
-    return out if tile.finish[0] is None else backend.xp.reshape(out, tile.finish[0])
+    problems: list[tuple[str, str]] = []
+    modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in stage.modes.items()}
+    with np.errstate(call=lambda kind, _flag: problems.append((kind, stage.name)), **modes):
+        partial = contract(backend, blocks, stage.params, stage.stores[0])
+    if problems:
+        report(problems, stage.where)
+    (shape,) = tile.finish
+    return partial if shape is None else stage.finishes[0](partial, shape, backend)
 
 
 @_explained
