@@ -23,7 +23,7 @@ from distarray.diagnostics.table import format_nbytes, format_seconds, format_ta
 from distarray.errors import EnvironmentMismatchError
 from distarray.execution import evaluate
 from distarray.execution.counters import Counters, counting
-from distarray.execution.footprint import StepReport, reports
+from distarray.execution.footprint import StepReport, most_held, reports
 from distarray.execution.memory import memory_limit
 from distarray.expr.expr import Environment, Expr, postorder
 from distarray.planner.graph import Graph
@@ -63,9 +63,9 @@ class StageReport:
         The user's line of the last operation, ``file:line``.
     measured_tasks, measured_moved_bytes, measured_messages
         What was counted when it ran; None if it was not run.
-    collectives, mode, waves
-        Of a stage that cuts an array in another way: its steps, how the synthesizer found them, and in how many turns
-        the tiles are made.
+    collectives, mode, waves, held_bytes
+        Of a stage that cuts an array in another way: its steps, how the synthesizer found them, in how many turns the
+        tiles are made, and what a member holds at most, whatever the order in which tasks run.
     """
 
     operations: tuple[str, ...]
@@ -87,6 +87,7 @@ class StageReport:
     collectives: tuple[StepReport, ...] = ()
     mode: str | None = None
     waves: int = 1
+    held_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,11 +321,14 @@ def _named(operations: Sequence[str]) -> str:
 def _collectives(number: int, stage: StageReport) -> list[str]:
     """A line for each step of a redistribution."""
     how = f"{stage.mode}" + (f" in {stage.waves} waves" if stage.waves > 1 else "")
-    return [
+    lines = [
         f"stage {number}, {how}: {step.name} makes tiles {list(step.tile)}, moves {format_nbytes(step.moved)}, a"
         f" member receives at most {format_nbytes(step.received)} and holds {format_nbytes(step.peak)}"
         for step in stage.collectives
     ]
+    if lines:
+        lines.append(f"stage {number}: a member holds at most {format_nbytes(stage.held_bytes)} in any order of tasks")
+    return lines
 
 
 def _tiles(stage: StageReport) -> str:
@@ -471,6 +475,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
                 collectives=() if draft.moves is None else reports(draft.moves, is_cluster=evaluate.is_cluster(env)),
                 mode=None if draft.moves is None else draft.moves.mode,
                 waves=1 if draft.moves is None else draft.moves.waves,
+                held_bytes=0 if draft.moves is None else most_held(draft.moves, is_cluster=evaluate.is_cluster(env)),
             )
         )
     growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distarray.execution import tasks
 from distarray.execution.evaluate import is_cluster
-from distarray.execution.footprint import Moves, Window, n_elements, primary, waves, window_of
+from distarray.execution.footprint import PIECE_LIMIT, Moves, Window, n_elements, primary, waves, window_of
 from distarray.execution.memory import memory_limit
 from distarray.execution.route import Located, Transfer, key_of
 from distarray.execution.tasks import Mosaic, StageSpec
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from distarray.execution.stage_tasks import Lowering
 
 __all__ = ["Moves", "first_pass", "is_move", "second_pass"]
-
-#: Bytes of the parts of blocks that travel together.
-PIECE_LIMIT = 16 << 20
 
 #: Names of the operations that leave every element as it is.
 _IDENTITIES = frozenset({"reshard", "astype"})
@@ -165,7 +162,7 @@ class _Mover:
             StageSpec(None, (), (self.dtype,), layout=draft.sharding.layout, device=lowering.env.device, name="reshard")
         )
         self.stored: dict[Block, _Stored] = {}
-        #: By member the tiles that it made last, one after the other where there are waves.
+        #: By member the tiles that it makes in this turn.
         self.made: defaultdict[int, list[Any]] = defaultdict(list)
         #: Of the step that is lowered, by axis, extent of the tile and of the region: see `_axes`.
         self.rows: dict[tuple[int, tuple[int, int], tuple[int, int]], tuple[tuple[slice, slice], ...]] = {}
@@ -178,10 +175,13 @@ class _Mover:
             for assembly in movement.assemblies:
                 by_member[self._member(assembly.device, is_last)].append(assembly)
             turns = moves.waves if is_last else 1
-            self.made.clear()
             self.rows.clear()
+            made: list[defaultdict[int, list[Any]]] = []
             for turn in range(turns):
-                before = {member: list(keys) for member, keys in self.made.items()}
+                # A member packs when it has made its tiles of the turn before the last: two turns are under way.
+                before = made[turn - 2] if turn >= 2 else {}
+                self.made = defaultdict(list)
+                made.append(self.made)
                 for member, assemblies in by_member.items():
                     part = assemblies[len(assemblies) * turn // turns : len(assemblies) * (turn + 1) // turns]
                     self._turn(movement, part, member, is_last, before)

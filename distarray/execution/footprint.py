@@ -34,6 +34,9 @@ __all__ = [
     "window_of",
 ]
 
+#: Bytes of the parts of blocks that travel together.
+PIECE_LIMIT = 16 << 20
+
 #: A box in elements of the whole array: begin and end along each axis.
 Window: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -104,9 +107,9 @@ class Need(NamedTuple):
     n_tiles: int = 0
 
     def bytes_in(self, n_waves: int) -> int:
-        """What it holds at most: the copies of two waves may meet."""
+        """What it holds at most: the copies of a wave, of the one before that is on its way, and of the next one."""
         copies = self.sent + self.received
-        return self.source + self.target + self.between + min(copies, -(-2 * copies // n_waves))
+        return self.source + self.target + self.between + min(copies, -(-3 * copies // n_waves))
 
 
 def footprint(moves: Moves) -> dict[int, Need]:
@@ -121,6 +124,12 @@ def footprint(moves: Moves) -> dict[int, Need]:
             totals["n_tiles"] += step.n_tiles
     members = {m for counts in totals.values() for m in counts}
     return {m: Need(**{name: counts[m] for name, counts in totals.items()}) for m in sorted(members)}
+
+
+def most_held(moves: Moves, *, is_cluster: bool) -> int:
+    """What a member holds at most, in any order of tasks; in one process nothing is copied on its way."""
+    needs = footprint(moves).values()
+    return max([n.bytes_in(moves.waves) if is_cluster else n.source + n.target + n.between for n in needs], default=0)
 
 
 def waves(moves: Moves, limit: int, *, is_strict: bool) -> int:
@@ -141,7 +150,10 @@ def waves(moves: Moves, limit: int, *, is_strict: bool) -> int:
     """
     needs = footprint(moves).values()
     most = max([1, *[n.n_tiles for n in needs]])
-    for n_waves in range(1, most + 1):
+    # What one member sends to another is several packs if it is much: then they may as well come one after the other.
+    received = max([n.received for n in needs], default=0)
+    least = min(most, -(-received // (PIECE_LIMIT * max(1, len(needs) - 1))) or 1)
+    for n_waves in range(least, most + 1):
         if max([n.bytes_in(n_waves) for n in needs], default=0) <= limit:
             return n_waves
     if is_strict:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed.diagnostics.plugin import WorkerPlugin
 
 import distarray as dx
+from distarray.array.chunks import sharding_of_chunks
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -194,3 +196,47 @@ def test_waves_fit_into_memory(cluster4: Any) -> None:
     with pytest.raises(MemoryBudgetError, match="needs at least"):
         x.reshard(plain.sharding, memory=2 * nbytes).persist()
     assert np.array_equal(np.asarray(x), whole)
+
+
+class _Stored(WorkerPlugin):  # type: ignore[misc]  # distributed has no type information
+    """The most bytes of results that a worker had in store."""
+
+    name = "most-stored"
+
+    def setup(self, worker: Any) -> None:
+        self.worker, self.most = worker, 0
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        self.most = max(self.most, self.worker.state.nbytes)
+
+
+def _most_stored(dask_worker: Any) -> int:
+    most, dask_worker.plugins["most-stored"].most = dask_worker.plugins["most-stored"].most, 0
+    return int(most)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_members_never_hold_more_than_was_said(cluster4: Any, mode: str, is_kept: bool) -> None:
+    # R-7, measured
+    cluster4.register_plugin(_Stored())
+    team = dx.Team((4,), ("a",), client=cluster4)
+    for shape, source, target in [
+        ((256, 256), (256, 4), (4, 256)),
+        ((256, 256), (16, 16), (2, 256)),
+        ((300, 266), (100, 100), (99, 99)),
+    ]:
+        x = (dx.asarray(values(shape), team=team).rechunk(source) + 0).persist()
+        dx.wait(x)
+        cluster4.run(_most_stored)
+        y = x.reshard(sharding_of_chunks(x.rechunk(target).chunks, x._env), mode=mode)
+        (stage,) = y.explain().stages
+        if not is_kept:
+            del x
+        dx.wait(y.persist())
+        most = max(cluster4.run(_most_stored).values())
+        n_packs = stage.tasks - stage.tiles
+        assert 0 < most <= stage.held_bytes + 256 * n_packs  # a pack is a list, which has a few bytes itself
+        assert np.array_equal(np.asarray(y), values(shape))
+        del y
