@@ -113,8 +113,8 @@ def run_steps(case: Case, steps: Sequence[Mapping[str, Any]], addends: Sequence[
     Parameters
     ----------
     addends
-        For every device the whole array that its tile is cut out of: the same for all, or an addend each where the
-        source is not reduced.
+        For every device of the source the whole array that its tile is cut out of: the same for all, or an addend each
+        where the source is not reduced.
 
     Raises
     ------
@@ -125,8 +125,10 @@ def run_steps(case: Case, steps: Sequence[Mapping[str, Any]], addends: Sequence[
     tiles = [list(case.src.tile(d)) for d in range(case.src.mesh.size)]
     parts = list(case.src.parts)
     blocks = [addends[d][case.src.tile_slices(shape, t)] for d, t in enumerate(tiles)]
+    kept = Sharding(case.src.mesh, case.src.axes, case.dst.unreduced)
+    classes = [kept.addend(d) for d in range(len(blocks))]
     for step in steps:
-        blocks = _run(step, shape, tiles, parts, blocks)
+        blocks = _run(step, shape, tiles, parts, blocks, classes)
     return blocks
 
 
@@ -137,14 +139,16 @@ def _cut(shape: Sequence[int], parts: Sequence[int], i: int, t: int, n: int, m: 
     return slice((t * n + m) * s // (k * n) - begin, (t * n + m + 1) * s // (k * n) - begin)
 
 
-def _run(step: Mapping[str, Any], shape: Sequence[int], tiles: Any, parts: list[int], blocks: list[Any]) -> list[Any]:
+def _run(
+    step: Mapping[str, Any], shape: Sequence[int], tiles: Any, parts: list[int], blocks: list[Any], classes: list[int]
+) -> list[Any]:
     op = step["op"]
     made = list(blocks)
     if op == "allpermute":
         tiles[:] = [list(tiles[p]) for p in step["perm"]]
         return [blocks[p] for p in step["perm"]]
     if op == "exchange":
-        return _exchanged(step, shape, tiles, parts, blocks)
+        return _exchanged(step, shape, tiles, parts, blocks, classes)
     n = step["n"]
     if op == "dynslice":
         i = step["dim"]
@@ -181,20 +185,24 @@ def _along(block: Any, i: int, cut: slice) -> Any:
 
 
 def _exchanged(
-    step: Mapping[str, Any], shape: Sequence[int], tiles: Any, parts: list[int], blocks: list[Any]
+    step: Mapping[str, Any], shape: Sequence[int], tiles: Any, parts: list[int], blocks: list[Any], classes: list[int]
 ) -> list[Any]:
-    """Every box put together from the blocks of all devices."""
-    whole = np.full(shape, -1, blocks[0].dtype)
-    for tile, block in zip(tiles, blocks):
+    """Every box put together from the blocks of all devices of its class: those with the same addend."""
+    wholes = {c: np.full(shape, -1, blocks[0].dtype) for c in classes}
+    for c, tile, block in zip(classes, tiles, blocks):
         begin = [t * s // k for t, s, k in zip(tile, shape, parts)]
-        whole[tuple([slice(b, b + e) for b, e in zip(begin, block.shape)])] = block
-    extents = step.get("extents") or [step["shape"]] * len(blocks)
+        wholes[c][tuple([slice(b, b + e) for b, e in zip(begin, block.shape)])] = block
+    n = len(step["offsets"])
+    extents = step.get("extents") or [step["shape"]] * n
+    if "mesh" in step:  # the devices of another team
+        classes[:] = [0] * n
+        tiles[:] = [[0] * len(shape) for _ in range(n)]
     made = []
     for d, (offset, extent) in enumerate(zip(step["offsets"], extents)):
-        made.append(whole[tuple([slice(o, o + e) for o, e in zip(offset, extent)])])
+        made.append(wholes[classes[d]][tuple([slice(o, o + e) for o, e in zip(offset, extent)])])
         for i, s in enumerate(shape):
             # what follows gathers whole tiles: any cut that has these boundaries will do
-            fitting = [k for k in range(1, len(blocks) + 1) if _is_edge(s, k, step["offsets"], extents, i)]
+            fitting = [k for k in range(1, n + 1) if _is_edge(s, k, step["offsets"], extents, i)]
             parts[i] = fitting[0] if fitting else 1
             t = [
                 t

@@ -21,7 +21,7 @@ from distarray.planner.redistribution.problem import Parts, divisors
 from distarray.planner.redistribution.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Space
 
-__all__ = ["fused_steps", "moved_as", "slices_between"]
+__all__ = ["finer", "fused_steps", "moved_as", "slices_between"]
 
 
 #: Pairs of weak types whose received elements are compared.
@@ -63,7 +63,7 @@ def _gathered(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
     if space.n_devices % n or not all(space.may_cut(i, k) for i, k in enumerate(least)):
         return None
     for level in (1, *reversed(divisors(space.n_devices // n))):
-        for mid in islice(_finer(space, least, n * level), MAX_PAIRS):
+        for mid in islice(finer(space, least, n * level), MAX_PAIRS):
             tiles = refined(src, a, mid, dst, b)
             if _refines(tiles, mid, dst, b):
                 return slices_between(src, a, tiles, mid) + gather(space, tiles, mid, dst, b)
@@ -74,7 +74,7 @@ def _flat(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
     """Slices to the size of the target, then one exchange."""
     target = space.tile(space.dst)
     best: Any = None
-    for mid in _finer(space, space.src, space.n_dst):
+    for mid in finer(space, space.src, space.n_dst):
         if space.tile(mid) > max(target, space.tile(space.src)):
             continue
         tiles = refined(src, space.src, mid, dst, space.dst)
@@ -101,8 +101,8 @@ def _through_a_valley(space: Space, src: IntArray, dst: IntArray) -> list[Step] 
 
 
 def _at_level(space: Space, src: IntArray, dst: IntArray, n_tiles: int) -> list[Step] | None:
-    starts = list(_finer(space, space.src, n_tiles))
-    ends = list(_finer(space, space.dst, n_tiles))
+    starts = list(finer(space, space.src, n_tiles))
+    ends = list(finer(space, space.dst, n_tiles))
     pairs = [(a, b) for a in starts for b in ends if space.tile(a) == space.tile(b)]
     if not pairs:
         return None
@@ -126,7 +126,7 @@ def _at_level(space: Space, src: IntArray, dst: IntArray, n_tiles: int) -> list[
     return slices_between(src, space.src, x, a) + moved_as(space, x, a, y, b) + gather(space, y, b, dst, space.dst)
 
 
-def _finer(space: Space, parts: Parts, n_tiles: int) -> Iterator[Parts]:
+def finer(space: Space, parts: Parts, n_tiles: int) -> Iterator[Parts]:
     """Legal refinements of a weak type with this many tiles."""
     n = int(np.prod(parts))
     if n_tiles % n:

@@ -6,6 +6,8 @@ are formed in the order of devices, and one permute at the valley mends the rest
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from distarray.planner.redistribution.groups import cells, gather_groups
@@ -13,7 +15,7 @@ from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Path
 
-__all__ = ["lower_permuted", "refined", "wanted_permutation"]
+__all__ = ["gathers", "lower_permuted", "refined", "wanted_permutation"]
 
 Parts = tuple[int, ...]
 
@@ -51,12 +53,18 @@ def lower_permuted(src: IntArray, src_parts: Parts, dst: IntArray, dst_parts: Pa
     if perm is not None:
         steps.append(AllPermute(perm))
         tiles = wanted
-    for i, n in path.gathers:
+    return [*steps, *gathers(tiles, tuple(parts), path.gathers)]
+
+
+def gathers(tiles: IntArray, parts: Parts, factors: Iterable[tuple[int, int]]) -> list[Step]:
+    """All-gathers along dimensions, over so many devices each, from a map."""
+    tiles, left = tiles.copy(), list(parts)
+    steps: list[Step] = []
+    for i, n in factors:
         position = tiles[:, i] % n
-        tiles = tiles.copy()
         tiles[:, i] //= n
-        parts[i] //= n
-        steps.append(AllGather(i, n, gather_groups(cells(tiles, parts), position, n)))
+        left[i] //= n
+        steps.append(AllGather(i, n, gather_groups(cells(tiles, left), position, n)))
     return steps
 
 

@@ -1,7 +1,8 @@
-"""Where the places of a redistribution are: on which member of a team each lies, and on which node each member.
+"""Where the places of a redistribution are: on which member of a team each lies, and in which process each member.
 
 Several places may lie on one member (wave axes, or meshes finer than the team); what they exchange costs nothing. Links
-between members come in classes, nearest first: one member, one node, the network.
+between members come in classes, nearest first: one process, where a message is sent but nothing moves, one node, the
+network.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from distarray.errors import ShardingError
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution.places import IntArray
 
-__all__ = ["MEMBER", "NETWORK", "NODE", "FloatArray", "Placement", "link_rates", "placed"]
+__all__ = ["NETWORK", "FloatArray", "Location", "Placement", "link_rates", "placed"]
+
+#: Node and process of a member: anything that tells them apart.
+Location: TypeAlias = tuple[Hashable, Hashable]
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-#: Classes of links: within a member, between members of one node, between nodes.
+#: Classes of links: within a member; between members of one process, of one node, of different nodes.
 MEMBER: Final = 0
-NODE: Final = 1
-NETWORK: Final = 2
+PROCESS: Final = 1
+NODE: Final = 2
+NETWORK: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +39,14 @@ class Placement:
     ----------
     src, dst
         Member of every place of the source and of the target, by number.
-    nodes
-        Node of every member, by number; ``()`` if each has one of its own.
+    nodes, processes
+        Node and process of every member, by number; ``()`` if each has a node of its own.
     """
 
     src: tuple[int, ...]
     dst: tuple[int, ...]
     nodes: tuple[int, ...] = ()
+    processes: tuple[int, ...] = ()
 
     @property
     def n_members(self) -> int:
@@ -56,8 +62,9 @@ class Placement:
         """The class of the link between members, elementwise."""
         if not self.nodes:
             return np.where(a == b, MEMBER, NETWORK)
-        node = np.array(self.nodes, np.int64)
-        return np.where(a == b, MEMBER, np.where(node[a] == node[b], NODE, NETWORK))
+        node, process = np.array(self.nodes, np.int64), np.array(self.processes, np.int64)
+        found = np.where(node[a] == node[b], NODE, NETWORK)
+        return np.where(a == b, MEMBER, np.where(process[a] == process[b], PROCESS, found))
 
 
 def placed(
@@ -65,7 +72,7 @@ def placed(
     n_dst: int,
     members: Sequence[int] | None,
     dst_members: Sequence[int] | None,
-    nodes: Sequence[Hashable] | None,
+    locations: Sequence[Location] | None,
 ) -> Placement | None:
     """The placement that these say; None for one place on each member, all with links of one class.
 
@@ -76,20 +83,24 @@ def placed(
     members, dst_members
         Member of every place of the source and of the target. Without the latter, targets with as many places lie as
         the source does, others on members of their own.
-    nodes
-        Something that tells the nodes of members apart, by the number of the member.
+    locations
+        Of every member, by its number.
 
     Raises
     ------
     ShardingError
-        If a place has no member, or a member no node.
+        If a place has no member, or a member no location.
 
     Examples
     --------
     >>> placed(4, 4, None, None, None)
-    >>> placed(4, 4, [0, 0, 1, 1], None, ["a", "b"])
-    Placement(src=(0, 0, 1, 1), dst=(0, 0, 1, 1), nodes=(0, 1))
+    >>> placed(4, 4, [0, 0, 1, 1], None, [("a", 1), ("b", 1)])
+    Placement(src=(0, 0, 1, 1), dst=(0, 0, 1, 1), nodes=(), processes=())
+    >>> placed(2, 2, None, None, [("a", 1), ("a", 2)])
+    Placement(src=(0, 1), dst=(0, 1), nodes=(0, 0), processes=(0, 1))
     """
+    if members is None and dst_members is None and locations is None and n_src == n_dst:
+        return None
     src = _checked(members, n_src, "members") if members is not None else tuple(range(n_src))
     if dst_members is not None:
         dst = _checked(dst_members, n_dst, "dst_members")
@@ -98,15 +109,20 @@ def placed(
     else:
         first = max(src) + 1
         dst = tuple(range(first, first + n_dst))
-    numbers: dict[Hashable, int] = {}
-    where = tuple([numbers.setdefault(node, len(numbers)) for node in nodes or ()])
-    if nodes is not None and len(where) <= max((*src, *dst)):
-        raise ShardingError(f"nodes says where {len(where)} members are, but there is a member {max((*src, *dst))}")
-    if len(numbers) == len(where):
-        where = ()
-    if not where and src == dst == tuple(range(n_src)):
+    last = max((*src, *dst), default=0)
+    if locations is not None and len(locations) <= last:
+        raise ShardingError(f"locations are given for {len(locations)} members, but there is a member {last}")
+    nodes, processes = _numbered([node for node, _ in locations or ()]), _numbered(locations or ())
+    if len(set(nodes)) == len(nodes):
+        nodes = processes = ()  # all links are alike
+    if not nodes and src == dst == tuple(range(n_src)):
         return None
-    return Placement(src, dst, where)
+    return Placement(src, dst, nodes, processes)
+
+
+def _numbered(names: Sequence[Hashable]) -> tuple[int, ...]:
+    numbers: dict[Hashable, int] = {}
+    return tuple([numbers.setdefault(name, len(numbers)) for name in names])
 
 
 def _checked(members: Sequence[int], n: int, name: str) -> tuple[int, ...]:
@@ -118,7 +134,6 @@ def _checked(members: Sequence[int], n: int, name: str) -> tuple[int, ...]:
 
 def link_rates(rates: Rates) -> tuple[FloatArray, FloatArray]:
     """Seconds per message and per byte, by the class of the link. A bandwidth of 0 is unknown, and not counted."""
-    latency = rates.node_latency if rates.node_latency is not None else rates.latency
-    bandwidth = rates.node_bandwidth if rates.node_bandwidth is not None else rates.bandwidth
-    per_byte = [1 / b if b else 0.0 for b in (bandwidth, rates.bandwidth)]
-    return np.array([0.0, latency, rates.latency]), np.array([0.0, *per_byte])
+    near = rates.bandwidth if rates.node_bandwidth is None else rates.node_bandwidth
+    per_byte = [1 / b if b else 0.0 for b in (near, rates.bandwidth)]
+    return np.array([0.0, *[rates.latency] * 3]), np.array([0.0, 0.0, *per_byte])

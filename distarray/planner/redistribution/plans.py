@@ -15,12 +15,15 @@ from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.cache import LRUCache
 from distarray.planner.rates import Rates, current_rates
 from distarray.planner.redistribution.exchange import boxes
-from distarray.planner.redistribution.places import IntArray, places_of
+from distarray.planner.redistribution.placement import Location, Placement, placed
+from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Problem
-from distarray.planner.redistribution.steps import AllToAll, DynSlice, Step
-from distarray.planner.redistribution.synthesize import Solution, synthesize, target_tiles
+from distarray.planner.redistribution.senders import Pieces, lacking, one_each, pieces, wanted
+from distarray.planner.redistribution.steps import AllToAll, DynSlice, Exchange, Step
+from distarray.planner.redistribution.synthesize import Solution, source_tiles, synthesize, target_tiles
 from distarray.planner.redistribution.timing import messages
 from distarray.planner.redistribution.trace import Moment
+from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type, to_json
 
@@ -52,6 +55,8 @@ class Redistribution:
         Bytes of an element.
     waves
         (dimension, number) of the waves in which the steps run; one wave if empty.
+    placement
+        On which members the places lie; None for one on each.
     """
 
     shape: tuple[int, ...]
@@ -60,6 +65,7 @@ class Redistribution:
     solution: Solution
     itemsize: int = 8
     waves: Waves = ()
+    placement: Placement | None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -104,8 +110,12 @@ class Redistribution:
 
     @cached_property
     def received(self) -> IntArray:
-        """What every device gets from others."""
-        total: IntArray = sum([m.received for m in self.trace], np.zeros(self.solution.problem.n_devices, np.int64))
+        """What every device of the target gets from other devices.
+
+        Devices of the source, where that is another team, get nothing: they only slice, or reduce first.
+        """
+        here = [m.received for m in self.trace if m.is_across == self.trace[-1].is_across]
+        total: IntArray = np.sum(here, axis=0)
         return total
 
     @property
@@ -115,12 +125,52 @@ class Redistribution:
 
     @cached_property
     def messages(self) -> list[IntArray]:
-        """Messages that every device receives, by step."""
-        return [messages(s, a, b) for s, (a, b) in zip(self.steps, pairwise(self.trace))]
+        """Messages that every member receives, by step. Places of one member need none."""
+        addends = self.solution.addends
+        moments = pairwise(self.trace)
+        return [messages(s, a, b, self.placement, addends) for s, (a, b) in zip(self.steps, moments)]
+
+    # What follows counts by member, where several places may lie on one.
+
+    @cached_property
+    def pieces(self) -> list[Pieces]:
+        """What travels between members, by step, and which of the places that hold it sends it."""
+        where = self.placement or one_each(self.src.mesh.size)
+        addends = self.solution.addends
+        return [pieces(s, a, b, where, addends) for s, (a, b) in zip(self.steps, pairwise(self.trace))]
+
+    @property
+    def n_members(self) -> int:
+        """Number of members: of places, where each lies on one of its own."""
+        return self.src.mesh.size if self.placement is None else self.placement.n_members
+
+    @cached_property
+    def sent_by_member(self) -> IntArray:
+        """What every member gives to others."""
+        return self._by_member([(p.giver, p.size) for p in self.pieces])
+
+    @cached_property
+    def received_by_member(self) -> IntArray:
+        """What every member gets from others."""
+        return self._by_member([(p.receiver, p.size) for p in self.pieces])
+
+    @cached_property
+    def lower_bound_by_member(self) -> IntArray:
+        """What every member must get from others, whatever the plan: of its targets what none of its places holds."""
+        where, solution = self.placement or one_each(self.src.mesh.size), self.solution
+        if solution.is_reduced_on_the_way:
+            return wanted(solution.last, where, solution.addends)  # nobody holds a sum
+        return lacking(self.trace[0], solution.last, where, solution.addends)
+
+    def _by_member(self, counts: Sequence[tuple[IntArray, IntArray]]) -> IntArray:
+        total = np.zeros(self.n_members, np.int64)
+        for member, size in counts:
+            np.add.at(total, member, size)
+        return total
 
     @property
     def memory(self) -> int:
-        """Bytes that a member with one place needs for source and target, buffers and pieces."""
+        """Bytes that a member needs for source and target, buffers and pieces."""
         n = 1
         for _, w in self.waves:
             n *= w
@@ -134,10 +184,10 @@ class Redistribution:
     def to_json(self) -> dict[str, Any]:
         """As plain data, which `verify` takes and the command line prints."""
         made: dict[str, Any] = {
-            "mesh": [[name, size] for name, size in zip(self.src.mesh.names, self.src.mesh.sizes)],
+            "mesh": _axes(self.src.mesh),
             "src": to_json(self.shape, self.src),
             "dst": to_json(self.shape, self.dst),
-            "steps": [step.to_json() for step in self.steps],
+            "steps": [self._step_json(step) for step in self.steps],
             "cost": self.cost,
             "peak": self.peak,
             "mode": self.mode,
@@ -145,20 +195,26 @@ class Redistribution:
             "received": _summary(self.received),
             "lower_bound": _summary(self.lower_bound),
         }
-        if self.dst.mesh != self.src.mesh:
-            made["dst_mesh"] = [[name, size] for name, size in zip(self.dst.mesh.names, self.dst.mesh.sizes)]
+        if self.dst.mesh != self.src.mesh or self.solution.problem.crosses:
+            made["dst_mesh"] = _axes(self.dst.mesh)
         if self.waves:
             made["waves"] = [list(w) for w in self.waves]
             made["memory"] = self.memory
         return made
 
+    def _step_json(self, step: Step) -> dict[str, Any]:
+        made = step.to_json()
+        if isinstance(step, Exchange) and step.crosses:
+            made["mesh"] = _axes(self.dst.mesh)  # whose devices the rows are
+        return made
+
     def explain(self) -> str:
         """The plan as text: each collective with the tile, the cost, and what the busiest device receives."""
-        mesh = self.src.mesh
-        sizes = " ".join(f"{name}={size}" for name, size in zip(mesh.names, mesh.sizes))
+        meshes = [self.src.mesh] if self.dst.mesh == self.src.mesh else [self.src.mesh, self.dst.mesh]
+        places = " -> ".join(f"{_sizes(mesh)}, {mesh.size} places" for mesh in meshes)
         head = (
             f"{format_type(self.shape, None, self.src)} -> {format_type(self.shape, None, self.dst)}"
-            f"     mesh {sizes}, {mesh.size} places     mode {self.mode}"
+            f"     mesh {places}     mode {self.mode}"
         )
         rows = [("step", "collective", "tile", "cost", "received max", "messages max")]
         for n, (step, moment, count) in enumerate(zip(self.steps, self.trace[1:], self.messages), 1):
@@ -174,7 +230,9 @@ class Redistribution:
         others = []
         for mode in ("paper", "fused", "direct"):
             if mode != self.mode and not problem.src_unreduced:
-                others.append(f"{mode} {sum(m.cost for m in synthesize(problem, mode).trace)}")
+                other = synthesize(problem, mode, placement=self.placement)
+                if other.mode == mode:
+                    others.append(f"{mode} {sum(m.cost for m in other.trace)}")
         foot = (
             f"cost {self.cost} | peak {self.peak} of bound {self.bound} | buffers {self.buffers} | received max "
             f"{self.received.max()}, lower bound {self.lower_bound.max()}"
@@ -184,6 +242,14 @@ class Redistribution:
             waves = ", ".join(f"{w} along dimension {i}" for i, w in self.waves)
             foot += f" | waves {waves}, {self.memory} bytes"
         return "\n".join([head, *table, foot])
+
+
+def _axes(mesh: Mesh) -> list[list[Any]]:
+    return [[name, size] for name, size in zip(mesh.names, mesh.sizes)]
+
+
+def _sizes(mesh: Mesh) -> str:
+    return " ".join(f"{name}={size}" for name, size in zip(mesh.names, mesh.sizes))
 
 
 def _summary(counts: IntArray) -> dict[str, float]:
@@ -219,6 +285,9 @@ def plan(
     itemsize: int = 8,
     target_order: Literal["exact", "any"] = "exact",
     rates: Rates | None = None,
+    members: Sequence[int] | None = None,
+    dst_members: Sequence[int] | None = None,
+    locations: Sequence[Location] | None = None,
     cache_size: int = 512,
 ) -> Redistribution:
     """The plan that takes an array of this shape from one type to another.
@@ -228,10 +297,12 @@ def plan(
     shape
         Global shape.
     src, dst
-        Types on meshes with equally many places.
+        Types. Places with one number are one place, unless the meshes have another number of places or the members
+        say otherwise: then the target is another team's.
     mode
         ``paper``, ``fused``, ``direct``, or ``auto``: the fastest of them by `rates`. Where no sequence stays within
-        the bound, ``paper`` becomes ``fused``, and that ``direct``; the result says what was really used.
+        the bound, or one leads to another team, ``paper`` becomes ``fused``, and that ``direct``; the result says what
+        was really used.
     memory
         Bytes per member for this redistribution, source and target included: with less the steps run in waves.
     itemsize
@@ -240,6 +311,12 @@ def plan(
         ``any``: the consumer does not mind which device has which tile, so each gets the tile that it holds most of.
     rates
         Of the cluster, for ``auto``; see the option ``calibration``.
+    members, dst_members
+        On which member, by number, each place of source and target lies; one on each if not given. What places of one
+        member exchange costs nothing.
+    locations
+        Node and process of each member, by its number: anything that tells them apart. All on nodes of their own if
+        not given.
     cache_size
         Plans that are remembered.
 
@@ -251,7 +328,7 @@ def plan(
     Raises
     ------
     ShardingError
-        If the types are not of one array, or the mode is unknown.
+        If the types are not of one array, the mode is unknown, or a place has no member.
     MemoryBudgetError
         If no number of waves fits into `memory`; it names the smallest that would do.
 
@@ -271,13 +348,14 @@ def plan(
         raise ShardingError(f"mode {mode!r} is unknown; use one of {', '.join(get_args(Mode))}")
     if target_order not in ("exact", "any"):
         raise ShardingError(f"target_order {target_order!r} is unknown; use exact or any")
-    problem = Problem.of(shape, src, dst)
-    if target_order == "any":
+    where = placed(src.mesh.size, dst.mesh.size, members, dst_members, locations)
+    problem = Problem.of(shape, src, dst, crosses=where is not None and where.src != where.dst)
+    if target_order == "any" and not problem.crosses:
         problem = replace(problem, dst_order=_nearest_order(problem))
     rates = rates or current_rates()
-    key = (problem, mode, (itemsize, rates) if mode == "auto" else None)
-    solution = _SOLUTIONS.get(key, lambda: synthesize(problem, mode, itemsize, rates), cache_size)
-    found = Redistribution(tuple(shape), src, dst, solution, itemsize)
+    key = (problem, mode, where, (itemsize, rates) if mode == "auto" else None)
+    solution = _SOLUTIONS.get(key, lambda: synthesize(problem, mode, itemsize, rates, where), cache_size)
+    found = Redistribution(tuple(shape), src, dst, solution, itemsize, placement=where)
     return found if memory is None else _in_waves(found, memory)
 
 
@@ -285,10 +363,14 @@ def _nearest_order(problem: Problem) -> tuple[int, ...] | None:
     """Which device's target tile each device should get: a maximum-weight assignment on overlaps."""
     from scipy.optimize import linear_sum_assignment
 
-    a = boxes(places_of(problem.sizes).tiles(problem.src), problem.shape, problem.src_parts, problem.src_bounds)
+    if problem.dst_unreduced:
+        problem = problem.with_addends()
+    a = boxes(source_tiles(problem), problem.shape, problem.src_parts, problem.src_bounds)
     b = boxes(target_tiles(problem), problem.shape, problem.dst_parts, problem.dst_bounds)
     width = np.minimum(a[1][:, None], b[1][None]) - np.maximum(a[0][:, None], b[0][None])
     shared = np.maximum(width, 0).prod(axis=2)
+    if problem.n_fixed:
+        shared[width[:, :, 0] <= 0] = -1 - shared.sum()  # another addend's tile will never do
     order = tuple(linear_sum_assignment(shared, maximize=True)[1].tolist())
     return None if order == tuple(range(len(order))) else order
 
@@ -297,10 +379,12 @@ def _nearest_order(problem: Problem) -> tuple[int, ...] | None:
 
 
 def _needed(found: Redistribution, w: int) -> int:
-    """Bytes that one place needs if the steps run in `w` waves (section 4.6 of the specification)."""
+    """Bytes that a member needs if the steps run in `w` waves (section 4.6 of the specification)."""
     piece = min(PIECE_LIMIT, found.peak * found.itemsize)
     at_rest = (w - 1) * found.bound * found.itemsize
-    return -(-(at_rest + found.buffers * found.itemsize + piece) // w)
+    # of several places one is at work
+    others = 0 if found.placement is None else (found.placement.most_places - 1) * found.bound * found.itemsize
+    return -(-(at_rest + found.buffers * found.itemsize + piece) // w) + others
 
 
 def _in_waves(found: Redistribution, memory: int) -> Redistribution:

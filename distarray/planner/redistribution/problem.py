@@ -7,7 +7,7 @@ dimension. What they walk through are *weak types*: part counts per dimension (R
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -78,9 +78,13 @@ class Problem:
     src_unreduced, dst_unreduced
         Mesh axes over which the array is a partial result, minor first.
     dst_sizes
-        Of the mesh of the target, if it is another one with as many devices.
+        Of the mesh of the target, if it is another one.
     dst_order
         Where the consumer takes tiles in any order: device ``d`` gets the tile that the type gives to ``dst_order[d]``.
+    crosses
+        Whether the devices of the target are others: another team, or another number of places.
+    n_fixed
+        Dimensions at the front that no step may touch; see `with_addends`.
     """
 
     sizes: tuple[int, ...]
@@ -93,27 +97,33 @@ class Problem:
     dst_unreduced: tuple[int, ...] = ()
     dst_sizes: tuple[int, ...] | None = None
     dst_order: tuple[int, ...] | None = None
+    crosses: bool = False
+    n_fixed: int = 0
 
     @classmethod
-    def of(
-        cls, shape: Sequence[int], src: Sharding, dst: Sharding, mesh: Mesh | None = None, dst_mesh: Mesh | None = None
-    ) -> Problem:
+    def of(cls, shape: Sequence[int], src: Sharding, dst: Sharding, *, crosses: bool = False) -> Problem:
         """The problem of two types.
+
+        Parameters
+        ----------
+        crosses
+            Whether the places of the target are others than those of the source. They are if their numbers differ.
 
         Raises
         ------
         ShardingError
-            If the meshes have another number of places, the ranks differ, or the target leaves something unreduced
-            that is not a partial result in the source.
+            If the ranks differ, or the target leaves something unreduced that is not a partial result in the source or
+            lies on another mesh.
         """
-        mesh, dst_mesh = mesh or src.mesh, dst_mesh or dst.mesh
-        if mesh.size != dst_mesh.size:
-            raise ShardingError(f"the source lies on {mesh.size} places, the target on {dst_mesh.size}")
+        mesh, dst_mesh = src.mesh, dst.mesh
         if not len(shape) == src.ndim == dst.ndim:
             raise ShardingError(f"types of rank {src.ndim} and {dst.ndim} do not fit an array of shape {tuple(shape)}")
         src.boundaries(shape), dst.boundaries(shape)
         if not set(dst.unreduced) <= set(src.unreduced):
             raise ShardingError(f"the target is unreduced over {dst.unreduced}, the source over {src.unreduced}")
+        crosses = crosses or mesh.size != dst_mesh.size
+        if dst.unreduced and (crosses or mesh != dst_mesh):
+            raise ShardingError(f"the target is unreduced over {dst.unreduced}: to another mesh only results move")
         return cls(
             mesh.sizes,
             tuple(shape),
@@ -124,6 +134,27 @@ class Problem:
             tuple([mesh.axis_position(name) for name, _ in src.unreduced]),
             tuple([dst_mesh.axis_position(name) for name, _ in dst.unreduced]),
             None if dst_mesh.sizes == mesh.sizes else dst_mesh.sizes,
+            crosses=crosses,
+        )
+
+    def with_addends(self) -> Problem:
+        """The same for an array that is a partial result and stays one, with its addends as a first dimension.
+
+        A device never gets elements of another addend than its own. So they are a dimension that is cut into single
+        elements by the unreduced axes, before and after.
+        """
+        axes = self.dst_unreduced
+        n = prod([self.sizes[a] for a in axes])
+        return replace(
+            self,
+            shape=(n, *self.shape),
+            src=(axes, *self.src),
+            dst=(axes, *self.dst),
+            src_bounds=(None, *self.src_bounds) if self.src_bounds else (),
+            dst_bounds=(None, *self.dst_bounds) if self.dst_bounds else (),
+            src_unreduced=(),
+            dst_unreduced=(),
+            n_fixed=1,
         )
 
     @property

@@ -43,8 +43,8 @@ def with_prime_axes(problem: Problem) -> Problem:
     )
 
 
-def reductions(problem: Problem) -> Iterator[tuple[Problem, list[Step], int]]:
-    """Ways to reduce what the target does not leave unreduced: the problem that is left, the steps and their cost.
+def reductions(problem: Problem) -> Iterator[tuple[Problem, list[Step]]]:
+    """Ways to reduce what the target does not leave unreduced: the problem that is left, and the steps.
 
     Parameters
     ----------
@@ -61,15 +61,11 @@ def reductions(problem: Problem) -> Iterator[tuple[Problem, list[Step], int]]:
             yield found
 
 
-def _reduced(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, list[Step], int] | None:
+def _reduced(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, list[Step]] | None:
     places = places_of(problem.sizes)
     steps: list[Step] = []
-    cost = 0
     src = [list(axes) for axes in problem.src]
     parts = list(problem.src_parts)
-    size = 1
-    for s, k in zip(problem.shape, parts):
-        size *= -(-s // k)
     by_dim: dict[int, list[int]] = {}
     for axis, dim in choice:
         by_dim.setdefault(dim, []).append(axis)
@@ -79,17 +75,14 @@ def _reduced(problem: Problem, choice: list[tuple[int, int]]) -> tuple[Problem, 
             n *= problem.sizes[a]
         if dim < 0:
             steps.append(AllReduce(n, _varying(places, axes)))
-            cost += 2 * size
             continue
         s, finer = problem.shape[dim], parts[dim] * n
         if finer > s or (s % parts[dim] == 0 and s % finer):
             return None
         steps.append(ReduceScatter(dim, n, _varying(places, axes)))
-        cost += size
         src[dim][:0] = axes
         parts[dim] *= n
-        size = -(-size // n)
-    return replace(problem, src=tuple(map(tuple, src)), src_unreduced=problem.dst_unreduced), steps, cost
+    return replace(problem, src=tuple(map(tuple, src)), src_unreduced=problem.dst_unreduced), steps
 
 
 def _varying(places: Places, axes: list[int]) -> IntArray:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from distarray.planner.redistribution.groups import cells
-from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.placement import Placement
+from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import (
     AllGather,
     AllPermute,
@@ -26,7 +26,7 @@ from distarray.planner.redistribution.steps import (
 )
 from distarray.planner.redistribution.trace import Moment
 
-__all__ = ["Pieces", "lacking", "one_each", "pieces"]
+__all__ = ["Pieces", "lacking", "one_each", "pieces", "wanted"]
 
 
 class Pieces(NamedTuple):
@@ -86,6 +86,14 @@ def lacking(before: Moment, after: Moment, placement: Placement, addends: IntArr
     return np.bincount(needs.member, needs.size, placement.n_members).astype(np.int64)
 
 
+def wanted(after: Moment, placement: Placement, addends: IntArray | None = None) -> IntArray:
+    """Of every member the elements of its tiles, those of several places once."""
+    there, takers = _Map.of(after, addends), _members(after, placement)
+    key, first = np.unique(takers * there.n_tiles + there.cell, return_index=True)
+    size = (after.box[1] - after.box[0]).prod(axis=1)
+    return np.bincount(key // there.n_tiles, size[first], placement.n_members).astype(np.int64)
+
+
 def _members(moment: Moment, placement: Placement) -> IntArray:
     return np.array(placement.dst if moment.is_across else placement.src, np.int64)
 
@@ -134,8 +142,8 @@ def _overlaps(held: _Map, wanted: _Map) -> tuple[IntArray, IntArray, IntArray]:
     b = a = np.zeros(1, np.int64)
     size = np.ones(1, np.int64)
     for (from_, to), (start, stop) in zip(held.edges, wanted.edges):
-        if len(from_) == len(start) == 1:
-            size = size * (stop - start)
+        if len(from_) == len(start) == 1 and start[0] < stop[0]:
+            size = size * (stop - start)  # an axis that neither cuts
             continue
         first = np.searchsorted(to, start, "right")
         n = np.maximum(np.searchsorted(from_, stop, "left") - first, 0)
@@ -177,10 +185,10 @@ def _needs(held: _Map, wanted: _Map, givers: IntArray, takers: IntArray) -> _Nee
 
 def _senders(needs: _Needs, held: _Map, givers: IntArray, placement: Placement) -> IntArray:
     """A place that holds the tile, for each row of `needs`."""
-    holders = np.argsort(held.cell, kind="stable").reshape(held.n_tiles, -1)
+    holders: IntArray = np.argsort(held.cell, kind="stable").reshape(held.n_tiles, -1)
     n_replicas = holders.shape[1]
     if n_replicas == 1:
-        return holders[needs.tile, 0]
+        return holders.ravel()[needs.tile]
     order = np.lexsort((needs.member, -needs.size, needs.tile))
     tile, size = needs.tile[order], needs.size[order]
     first = np.searchsorted(tile, tile)

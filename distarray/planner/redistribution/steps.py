@@ -6,7 +6,7 @@ is cut. Since cuts nest, the same integers are right for sizes that do not divid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from distarray.planner.redistribution.places import IntArray
@@ -20,6 +20,7 @@ __all__ = [
     "Exchange",
     "ReduceScatter",
     "Step",
+    "without_addends",
 ]
 
 
@@ -155,3 +156,22 @@ class AllReduce:
 
 
 Step: TypeAlias = DynSlice | AllGather | AllToAll | AllPermute | Exchange | ReduceScatter | AllReduce
+
+
+def without_addends(step: Step) -> Step:
+    """A step of the problem with addends as a first dimension, which it leaves alone, for the array itself."""
+    if isinstance(step, AllToAll):
+        return replace(step, src_dim=step.src_dim - 1, dst_dim=step.dst_dim - 1)
+    if isinstance(step, DynSlice | AllGather):
+        return replace(step, dim=step.dim - 1)
+    if isinstance(step, Exchange):
+        return replace(
+            step,
+            parts=step.parts[1:],
+            tiles=step.tiles[:, 1:],
+            shape=step.shape[1:],
+            offsets=step.offsets[:, 1:],
+            extents=step.extents[:, 1:],
+        )
+    assert isinstance(step, AllPermute), "sums come before"
+    return step

@@ -14,20 +14,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import inf
 
 from distarray.planner.rates import Rates, current_rates
+from distarray.planner.redistribution.across import across
 from distarray.planner.redistribution.aligned import common_parts, lower_aligned
-from distarray.planner.redistribution.exchange import boxes, exchange, received_by_exchange
+from distarray.planner.redistribution.exchange import exchange
 from distarray.planner.redistribution.fused import fused_steps
 from distarray.planner.redistribution.permuted import lower_permuted
+from distarray.planner.redistribution.placement import Placement
 from distarray.planner.redistribution.places import IntArray, places_of
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.reductions import reductions, with_prime_axes
-from distarray.planner.redistribution.steps import DynSlice, Step
+from distarray.planner.redistribution.staged import Seconds
+from distarray.planner.redistribution.steps import DynSlice, Step, without_addends
 from distarray.planner.redistribution.timing import plan_seconds
 from distarray.planner.redistribution.trace import Moment, moments
-from distarray.planner.redistribution.weak import Space, by_cost, cheapest
+from distarray.planner.redistribution.weak import Elements, Path, Prices, Space, by_cost, cheapest
 
 __all__ = ["Solution", "synthesize", "target_tiles"]
 
@@ -56,46 +59,43 @@ class Solution:
     @cached_property
     def trace(self) -> list[Moment]:
         """What holds before the first step and after each."""
-        return moments(self.problem, places_of(self.problem.sizes).tiles(self.problem.src), self.steps)
+        return moments(self.problem, source_tiles(self.problem), self.steps)
+
+    @cached_property
+    def last(self) -> Moment:
+        """The target, as a moment that one exchange leads to."""
+        problem = self.problem
+        step = exchange(
+            target_tiles(problem), problem.shape, problem.dst_parts, problem.dst_bounds, crosses=problem.crosses
+        )
+        return moments(problem, source_tiles(problem), [step])[-1]
 
     @cached_property
     def lower_bound(self) -> IntArray:
         """Elements that every device must get from others, whatever the plan.
 
-        Of its target what it does not hold; all of it where sums are not yet reduced.
+        Of its target what it does not hold; all of it where sums are not yet reduced, or on another team.
         """
-        before = boxes(
-            places_of(self.problem.sizes).tiles(self.problem.src),
-            self.problem.shape,
-            self.problem.src_parts,
-            self.problem.src_bounds,
-        )
-        after = boxes(target_tiles(self.problem), self.problem.shape, self.problem.dst_parts, self.problem.dst_bounds)
-        if set(self.problem.src_unreduced) - set(self.problem.dst_unreduced):
-            whole: IntArray = (after[1] - after[0]).prod(axis=1)
+        if self.is_reduced_on_the_way:
+            start, stop = self.last.box
+            whole: IntArray = (stop - start).prod(axis=1)
             return whole
-        return received_by_exchange(before, after)
+        return self.last.received
+
+    @property
+    def is_reduced_on_the_way(self) -> bool:
+        """Whether the source is a partial result that the target is not."""
+        return bool(set(self.problem.src_unreduced) - set(self.problem.dst_unreduced))
+
+    @cached_property
+    def addends(self) -> IntArray | None:
+        """Which addend every device holds at both ends; None if the target is reduced."""
+        return addends(self.problem)
 
 
-# ------------------------------------------------------------------------------------------------------ searches
-
-
-def _paper(problem: Problem) -> list[Step] | None:
-    """The cheapest plan in normal form with at most one permute, which is priced inside the search."""
-    places = places_of(problem.sizes)
-    space = Space(problem)
-    with_permute = cheapest(space)
-    if with_permute is None:
-        return None
-    if problem.dst_sizes is None and problem.dst_order is None:
-        limit = (with_permute.cost + with_permute.valley, with_permute.n_collectives)
-        for path in by_cost(space, common_parts(problem), limit):
-            steps = lower_aligned(problem, places, path)
-            if steps is not None:
-                return steps
-    return lower_permuted(
-        places.tiles(problem.src), problem.src_parts, target_tiles(problem), problem.dst_parts, with_permute
-    )
+def source_tiles(problem: Problem) -> IntArray:
+    """The tile index of every device in the source."""
+    return places_of(problem.sizes).tiles(problem.src)
 
 
 def target_tiles(problem: Problem) -> IntArray:
@@ -104,70 +104,177 @@ def target_tiles(problem: Problem) -> IntArray:
     return tiles if problem.dst_order is None else tiles[list(problem.dst_order)]
 
 
+def addends(problem: Problem) -> IntArray | None:
+    """Which addend every device holds at both ends; None if the target is reduced."""
+    if not problem.dst_unreduced:
+        return None
+    found: IntArray = places_of(problem.sizes).tiles((problem.dst_unreduced,))[:, 0]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ searches
+
+
+def _paper(problem: Problem) -> list[Step] | None:
+    """The cheapest plan in normal form with at most one permute, which is priced inside the search."""
+    space = Space(problem)
+    prices = Elements(space)
+    with_permute = cheapest(space, prices)
+    if with_permute is None:
+        return None
+    limit = (with_permute.cost + prices.permute(with_permute.valley), with_permute.n_collectives)
+    steps = _without_permute(problem, space, prices, limit)
+    return _lowered(problem, with_permute) if steps is None else steps
+
+
+def _staged(problem: Problem, itemsize: int, rates: Rates, limit: float) -> list[Step] | None:
+    """The quickest plan in normal form, if it takes less than `limit` seconds."""
+    space = Space(problem)
+    prices = Seconds(space, itemsize, rates)
+    with_permute, n = cheapest(space, prices, limit), 0
+    if with_permute is not None:
+        limit, n = with_permute.cost + prices.permute(with_permute.valley), with_permute.n_collectives
+    steps = _without_permute(problem, space, prices, (limit, n)) if limit < inf else None
+    return _lowered(problem, with_permute) if steps is None and with_permute is not None else steps
+
+
+def _without_permute(problem: Problem, space: Space, prices: Prices, limit: tuple[float, int]) -> list[Step] | None:
+    """The cheapest plan that is found to need no permute."""
+    if problem.dst_sizes is not None or problem.dst_order is not None:
+        return None  # axes of the one mesh are none of the other
+    places = places_of(problem.sizes)
+    for path in by_cost(space, prices, common_parts(problem), limit):
+        steps = lower_aligned(problem, places, path)
+        if steps is not None:
+            return steps
+    return None
+
+
+def _lowered(problem: Problem, path: Path) -> list[Step]:
+    src, dst = source_tiles(problem), target_tiles(problem)
+    return lower_permuted(src, problem.src_parts, dst, problem.dst_parts, path)
+
+
 def _fused(problem: Problem) -> list[Step] | None:
-    return fused_steps(Space(problem), places_of(problem.sizes).tiles(problem.src), target_tiles(problem))
+    return fused_steps(Space(problem), source_tiles(problem), target_tiles(problem))
 
 
 def _direct(problem: Problem) -> list[Step]:
     """One exchange; slices where nothing is received at all."""
-    src, dst = places_of(problem.sizes).tiles(problem.src), target_tiles(problem)
-    if problem.is_regular:
+    src, dst = source_tiles(problem), target_tiles(problem)
+    if problem.is_regular and not problem.crosses:
         a, b = problem.src_parts, problem.dst_parts
         if all(y % x == 0 for x, y in zip(a, b)) and all(
             (dst[:, i] // (y // x) == src[:, i]).all() for i, (x, y) in enumerate(zip(a, b))
         ):
             return [DynSlice(i, y // x, dst[:, i] % (y // x)) for i, (x, y) in enumerate(zip(a, b)) if x != y]
-    return [exchange(dst, problem.shape, problem.dst_parts, problem.dst_bounds)]
+    return [exchange(dst, problem.shape, problem.dst_parts, problem.dst_bounds, crosses=problem.crosses)]
 
 
-def synthesize(problem: Problem, mode: str, itemsize: int = 8, rates: Rates | None = None) -> Solution:
+# --------------------------------------------------------------------------------------------------------- modes
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What says how long a plan takes."""
+
+    itemsize: int
+    rates: Rates
+    placement: Placement | None
+
+    def seconds(self, problem: Problem, steps: Sequence[Step]) -> float:
+        """Seconds, to ten digits: what differs by rounding takes equally long."""
+        trace = moments(problem, source_tiles(problem), steps)
+        found = plan_seconds(steps, trace, self.itemsize, self.rates, self.placement, addends(problem))
+        return float(f"{found:.9e}")
+
+
+def synthesize(
+    problem: Problem,
+    mode: str,
+    itemsize: int = 8,
+    rates: Rates | None = None,
+    placement: Placement | None = None,
+) -> Solution:
     """The steps for a problem; see `plan`."""
     started = time.perf_counter()
-    if set(problem.src_unreduced) - set(problem.dst_unreduced):
-        return _reduced(problem, mode, itemsize, rates, started)
-    if not problem.is_regular or 0 in problem.shape or not problem.shape:
-        return _finished(problem, _direct(problem), "direct", started)
-    if mode == "auto":
-        return _fastest(problem, itemsize, rates or current_rates(), started)
-    if mode == "direct":
-        return _finished(problem, _direct(problem), "direct", started)
-    steps = _paper(problem) if mode == "paper" else None
-    if steps is not None:
-        return _finished(problem, steps, "paper", started)
-    steps = _fused(problem)
-    if steps is not None:
-        return _finished(problem, steps, "fused", started)
-    return _finished(problem, _direct(problem), "direct", started)
-
-
-def _finished(problem: Problem, steps: Sequence[Step], mode: str, started: float) -> Solution:
-    return Solution(problem, tuple(steps), mode, time.perf_counter() - started)
+    model = _Model(itemsize, rates or current_rates(), placement)
+    steps, used = _steps_and_mode(problem, mode, model)
+    return Solution(problem, tuple(steps), used, time.perf_counter() - started)
 
 
 #: Of plans that take equally long: fewer steps, then the first of these.
 _PREFERRED = ("direct", "fused", "paper")
+#: Ways to reduce partial results whose plans are searched for in seconds.
+MAX_WAYS = 4
 
 
-def _fastest(problem: Problem, itemsize: int, rates: Rates, started: float) -> Solution:
+def _steps_and_mode(problem: Problem, mode: str, model: _Model) -> tuple[list[Step], str]:
+    if set(problem.src_unreduced) - set(problem.dst_unreduced):
+        return _reduced(problem, mode, model)
+    if problem.dst_unreduced:
+        steps, used = _steps_and_mode(problem.with_addends(), mode, model)
+        return [without_addends(step) for step in steps], used
+    if mode == "direct" or not problem.is_regular or 0 in problem.shape or not problem.shape:
+        return _direct(problem), "direct"
+    if problem.crosses:
+        return _crossed(problem, mode, model)
+    if mode == "auto":
+        return _quickest(problem, model)
+    steps_of_paper = _paper(problem) if mode == "paper" else None
+    if steps_of_paper is not None:
+        return steps_of_paper, "paper"
+    fused = _fused(problem)
+    return (_direct(problem), "direct") if fused is None else (fused, "fused")
+
+
+def _quickest(problem: Problem, model: _Model) -> tuple[list[Step], str]:
+    direct = _direct(problem)
+    if all(isinstance(step, DynSlice) for step in direct):
+        return direct, "direct"  # nothing moves
     found = []
-    src = places_of(problem.sizes).tiles(problem.src)
-    candidates = {"direct": _direct(problem), "fused": _fused(problem), "paper": _paper(problem)}
-    for mode, steps in candidates.items():
+
+    def compare(steps: list[Step] | None, mode: str) -> None:
         if steps is not None:
-            seconds = plan_seconds(steps, moments(problem, src, steps), itemsize, rates)
-            found.append((seconds, len(steps), _PREFERRED.index(mode), mode, steps))
-    _, _, _, mode, best = min(found, key=lambda f: f[:3])
-    return _finished(problem, best, mode, started)
+            found.append((model.seconds(problem, steps), len(steps), _PREFERRED.index(mode), steps, mode))
+
+    compare(direct, "direct")
+    compare(_fused(problem), "fused")
+    compare(_paper(problem), "paper")
+    # The search knows one class of links: where there are more it cannot say what is too slow.
+    limit = min([f[0] for f in found]) if model.placement is None else inf
+    compare(_staged(problem, model.itemsize, model.rates, limit), "paper")
+    return min(found, key=lambda f: f[:3])[3:]
 
 
-def _reduced(problem: Problem, mode: str, itemsize: int, rates: Rates | None, started: float) -> Solution:
-    """Reductions first, then the plan for what they leave; the cheapest of all ways."""
+def _crossed(problem: Problem, mode: str, model: _Model) -> tuple[list[Step], str]:
+    assert model.placement is not None, "the places of the target are others"
+    direct = _direct(problem)
+    steps = across(problem, source_tiles(problem), target_tiles(problem), model.placement)
+    if len(steps) == 1 or (mode == "auto" and model.seconds(problem, direct) <= model.seconds(problem, steps)):
+        return direct, "direct"
+    return steps, "fused"
+
+
+def _reduced(problem: Problem, mode: str, model: _Model) -> tuple[list[Step], str]:
+    """Reductions first, then the plan for what they leave; the best of all ways."""
     prime = with_prime_axes(problem)
-    best: Any = None
-    for rest, steps, cost in reductions(prime):
-        tail = synthesize(rest, mode, itemsize, rates)
-        key = (cost + sum([m.cost for m in tail.trace]), len(steps) + len(tail.steps))
-        if best is None or key < best[0]:
-            best = key, [*steps, *tail.steps], tail.mode
-    assert best is not None, "all-reduce is always possible"
-    return Solution(problem, tuple(best[1]), best[2], time.perf_counter() - started)
+    ways = list(reductions(prime))
+    if mode == "auto":
+
+        def quick(way: tuple[Problem, list[Step]]) -> float:
+            rest, steps = way
+            return model.seconds(prime, [*steps, *_steps_and_mode(rest, "direct", model)[0]])
+
+        ways = sorted(ways, key=quick)[:MAX_WAYS]
+    found = []
+    for n, (rest, steps) in enumerate(ways):
+        tail, used = _steps_and_mode(rest, mode, model)
+        whole = [*steps, *tail]
+        price = (
+            model.seconds(prime, whole)
+            if mode == "auto"
+            else sum([m.cost for m in moments(prime, source_tiles(prime), whole)])
+        )
+        found.append((price, len(whole), n, whole, used))
+    return min(found)[3:]

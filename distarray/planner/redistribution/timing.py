@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from distarray.planner.rates import Rates
-from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.placement import NETWORK, FloatArray, Placement, link_rates
+from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.senders import one_each, pieces
 from distarray.planner.redistribution.steps import AllPermute, AllReduce, DynSlice, Exchange, Step
 from distarray.planner.redistribution.trace import Moment
@@ -82,5 +82,4 @@ def _by_links(
     n = placement.n_members
     waited = np.bincount(sent.receiver, latency[link], n)
     moved = np.maximum(np.bincount(sent.receiver, seconds, n), np.bincount(sent.giver, seconds, n))
-    found: FloatArray = waited + moved
-    return found
+    return np.asarray(waited + moved, np.float64)

@@ -33,6 +33,7 @@ def verify(
     mode: str = "",
     cost: int | None = None,
     peak: int | None = None,
+    crosses: bool = False,
 ) -> list[str]:
     """What is wrong with a plan; empty if nothing is.
 
@@ -46,9 +47,14 @@ def verify(
         ``paper`` plans must be in normal form with at most one permute, directly before the gathers.
     cost, peak
         What the plan says of itself; recomputed and compared.
+    crosses
+        Whether the target is another team's, though it has as many places.
 
     Notes
     -----
+    An exchange with ``"mesh"`` leads to the devices of the target, if that is another team's; all that follows is
+    about these. Where the target stays a partial result, no step may bring a device elements of another addend.
+
     Checks that every step is one of the collectives with groups, indices and permutations as its typing asks, that
     every map on the way is uniform, that the last one is the target's, and that no tile is larger than the larger one
     of the ends (where sizes divide, or the plan has no other choice: uneven plans too, since nodes above are dropped).
@@ -62,6 +68,8 @@ def verify(
                 return [f"step {number}: {flaw}"]
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 return [f"step {number}: {step.get('op')} is malformed: {error!r}"]
+        if crosses and not walk.is_across:
+            return ["the target is another team's, and no exchange leads there"]
         return list(walk.flaws_at_end(list(steps), mode, cost, peak))
     except _Flaw as flaw:
         return [str(flaw)]
@@ -96,20 +104,25 @@ class _Walk:
         self.tiles, self.parts, self.bounds = _type_boxes(shape, src)
         self.target, self.target_parts, self.target_bounds = _type_boxes(shape, dst)
         self.n = len(self.tiles)
-        if len(self.target) != self.n:
-            raise _Flaw("the meshes have another number of places")
+        self.dst_mesh = [[name, size] for name, size in zip(dst.mesh.names, dst.mesh.sizes)]
+        #: Whether the devices are those of the target's team.
+        self.is_across = False
         #: For an exchange to any boxes: the boxes, else None.
         self.boxes: list[tuple[tuple[int, int], ...]] | None = None
-        #: Which addend of a partial sum each device holds, and how many there are.
-        self.addends, self.n_addends = self._addends(src, dst)
+        #: Which addend of a partial sum each device holds, and how many there are: of those that the target reduces,
+        #: and of those that it keeps.
+        reduced = [name for name, monoid in src.unreduced if (name, monoid) not in dst.unreduced]
+        self.addends, self.n_addends = self._addends(src, reduced)
+        self.kept, self.n_kept = self._addends(src, [name for name, _ in dst.unreduced])
+        if dst.unreduced and src.mesh != dst.mesh:
+            raise _Flaw("partial results move within one mesh only")
         #: Whether all sizes divide: then a step may only cut evenly.
         self.divides = all(s % k == 0 for s, k in zip((*shape, *shape), (*self.parts, *self.target_parts)))
         self.sizes = [self._largest()]
         self.costs: list[int] = []
         self.bound = max(self.sizes[0], self._size_of(self.target_parts, self.target_bounds))
 
-    def _addends(self, src: Sharding, dst: Sharding) -> tuple[list[int], int]:
-        left = [name for name, _ in src.unreduced if (name, dict(src.unreduced)[name]) not in dst.unreduced]
+    def _addends(self, src: Sharding, left: list[str]) -> tuple[list[int], int]:
         names, sizes = src.mesh.names, src.mesh.sizes
         found = []
         for d in range(self.n):
@@ -177,7 +190,8 @@ class _Walk:
         s, k = self.shape[dim], self.parts[dim]
         if self.divides and (s // k) % n:
             raise _Flaw(f"{step['op']}: {n} does not divide the tile size {s // k} of dimension {dim}")
-        if prod(self.parts) * self.n_addends * n > self.n * (n if step["op"] in ("alltoall", "reduce_scatter") else 1):
+        held = prod(self.parts) * self.n_addends * self.n_kept
+        if held * n > self.n * (n if step["op"] in ("alltoall", "reduce_scatter") else 1):
             raise _Flaw(f"{step['op']}: more tiles than devices")
 
     def _dynslice(self, step: Mapping[str, Any]) -> None:
@@ -196,6 +210,8 @@ class _Walk:
             raise _Flaw(f"{step['op']}: the groups are no partition of the devices")
         if any(len(g) != n for g in groups):
             raise _Flaw(f"{step['op']}: a group has other than {n} devices")
+        if any(len({self.kept[d] for d in g}) > 1 for g in groups):
+            raise _Flaw(f"{step['op']}: a group holds different addends of a result that stays partial")
         return [list(g) for g in groups]
 
     def _adjacent(self, step: Mapping[str, Any], dim: int, n: int, groups: Sequence[Sequence[int]]) -> None:
@@ -260,12 +276,16 @@ class _Walk:
         perm = step["perm"]
         if sorted(perm) != list(range(self.n)):
             raise _Flaw("allpermute: perm is no bijection")
+        if any(self.kept[d] != self.kept[p] for d, p in enumerate(perm)):
+            raise _Flaw("allpermute: a device gets another addend of a result that stays partial")
         self.tiles = [list(self.tiles[p]) for p in perm]
         self.addends = [self.addends[p] for p in perm]
 
     def _exchange(self, step: Mapping[str, Any]) -> None:
         if self.n_addends > 1:
             raise _Flaw("exchange: the array is not reduced yet")
+        if "mesh" in step:
+            self._cross(step)
         offsets = step["offsets"]
         extents = step.get("extents") or [step["shape"]] * self.n
         if len(offsets) != self.n or len(extents) != self.n:
@@ -281,6 +301,14 @@ class _Walk:
             raise _Flaw(f"exchange: the largest tile has shape {largest}, not {step['shape']}")
         self.bounds = []
         self._as_tiles(boxes)
+
+    def _cross(self, step: Mapping[str, Any]) -> None:
+        if self.is_across:
+            raise _Flaw("exchange: the devices are those of the target already")
+        if [list(axis) for axis in step["mesh"]] != self.dst_mesh:
+            raise _Flaw(f"exchange: the mesh of the target is {self.dst_mesh}, not {step['mesh']}")
+        self.is_across, self.n = True, len(self.target)
+        self.addends = self.kept = [0] * self.n
 
     def _as_tiles(self, boxes: list[tuple[tuple[int, int], ...]]) -> None:
         """Name the boxes by the regular cut that makes them, where there is just one."""
@@ -348,10 +376,10 @@ class _Walk:
         if self.boxes is not None:
             return
         counts: dict[tuple[int, ...], int] = {}
-        for tile, addend in zip(self.tiles, self.addends):
-            at = (*tile, addend)
+        for tile, addend, kept in zip(self.tiles, self.addends, self.kept):
+            at = (*tile, addend, kept)
             counts[at] = counts.get(at, 0) + 1
-        if len(counts) != prod(self.parts) * self.n_addends or len(set(counts.values())) > 1:
+        if len(counts) != prod(self.parts) * self.n_addends * self.n_kept or len(set(counts.values())) > 1:
             raise _Flaw("the map is not uniform: a tile is missing or on more devices than another")
 
     # -------------------------------------------------------------------------------------------------- end
@@ -359,6 +387,9 @@ class _Walk:
     def flaws_at_end(
         self, steps: list[Mapping[str, Any]], mode: str, cost: int | None, peak: int | None
     ) -> Iterator[str]:
+        if self.n != len(self.target):
+            yield f"the target lies on {len(self.target)} devices, and the plan ends on {self.n}"
+            return
         for d in range(self.n):
             wanted = tuple(self._cut(i, t, self.target_parts, self.target_bounds) for i, t in enumerate(self.target[d]))
             if self.box(d) != wanted:

@@ -1,8 +1,9 @@
 """Shortest paths between weak types (Rink et al. 2021, sections 5 and 7.2).
 
-A node is a tuple of part counts, an edge a weak collective on any product of primes, its weight the elements that it
-moves (figure 11). Only the normal form is walked: slices, which cost nothing; all-to-alls, each at the price of the
-tile; gathers, whose best order is known. `cheapest` finds the cheapest path for a plan with one permute at the valley.
+A node is a tuple of part counts, an edge a weak collective on any product of primes, its weight what `Prices` says:
+the elements that it moves (figure 11), or seconds (`staged`). Only the normal form is walked: slices, which cost
+nothing; all-to-alls; gathers, whose best order is known. `cheapest` finds the cheapest path for a plan with one permute
+at the valley.
 `by_cost` lists paths for plans without one, best first: its states remember how much of the source each dimension
 still holds, since what source and target do not have in common from the major end must go before such a plan ends.
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, NamedTuple
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
 from distarray.planner.redistribution.problem import Parts, Problem, divisors, tile_size
 
-__all__ = ["Path", "Space", "by_cost", "cheapest"]
+__all__ = ["Elements", "Path", "Prices", "Space", "by_cost", "cheapest"]
 
 #: How often `by_cost` may come back to one state, and how many states it may open in all.
 MAX_VISITS = 28
@@ -35,15 +37,15 @@ class Path(NamedTuple):
     gathers
         (dimension, n) of each gather, in order.
     cost
-        Without a permute.
+        Without a permute; elements or seconds.
     valley
-        Largest tile between slices and gathers: what a permute costs there.
+        Largest tile between slices and gathers, where a permute costs least.
     """
 
     slices: tuple[tuple[int, int], ...]
     moves: tuple[tuple[int, int, int], ...]
     gathers: tuple[tuple[int, int], ...]
-    cost: int
+    cost: float
     valley: int
 
     @property
@@ -56,6 +58,7 @@ class Space:
     """The legal weak types between two ends."""
 
     def __init__(self, problem: Problem) -> None:
+        self.n_fixed = problem.n_fixed
         self.shape = shape = problem.shape
         self.src, self.dst = problem.src_parts, problem.dst_parts
         self.n_devices = problem.n_devices
@@ -108,21 +111,6 @@ class Space:
 
         return extended(0, rest, ())
 
-    def gathers(self, parts: Parts) -> tuple[tuple[tuple[int, int], ...], int]:
-        """The gathers that lead to the target, smallest factors first, and what they cost.
-
-        Ascending factors are optimal: ``V n1 + V n1 n2 + ..`` has the smallest products first.
-        """
-        steps = [(i, k // d) for i, (k, d) in enumerate(zip(parts, self.dst)) if k != d]
-        if not steps:
-            return (), 0
-        steps.sort(key=lambda step: step[1])
-        total, now = 0, list(parts)
-        for i, n in steps:
-            now[i] //= n
-            total += self.tile(tuple(now))
-        return tuple(steps), total
-
     def missing(self, parts: Parts) -> int:
         """Dimensions that are not cut as finely as the target asks: each needs an all-to-all of its own."""
         return sum([k % d != 0 for k, d in zip(parts, self.dst)])
@@ -130,10 +118,10 @@ class Space:
     def moves(self, parts: Parts) -> Iterator[tuple[int, int, int, Parts]]:
         """All-to-alls: (source dimension, target dimension, n, part counts afterwards)."""
         for i, k in enumerate(parts):
-            if k == 1:
+            if k == 1 or i < self.n_fixed:
                 continue
             for n in divisors(k):
-                for j in range(self.rank):
+                for j in range(self.n_fixed, self.rank):
                     if i != j and self.may_cut(j, parts[j] * n):
                         new = list(parts)
                         new[i] //= n
@@ -141,6 +129,66 @@ class Space:
                         after = tuple(new)
                         if self.is_legal(after):
                             yield i, j, n, after
+
+
+class Prices(Protocol):
+    """What steps cost, in any one unit; slices cost nothing."""
+
+    #: Whether an all-to-all may follow one between the same dimensions, which could be one.
+    may_repeat: bool
+
+    def move(self, tile: int, n: int) -> float:
+        """An all-to-all of `n` devices."""
+
+    def permute(self, tile: int) -> float:
+        """A permute."""
+
+    def gathers(self, parts: Parts) -> tuple[tuple[tuple[int, int], ...], float]:
+        """The gathers (dimension, n) that lead to the target, in their order, and what they cost together."""
+
+    def least_move(self, tile: int) -> float:
+        """What no all-to-all of tiles of at least this size costs less than."""
+
+    def least_gathers(self, tile: int) -> float:
+        """What the gathers from tiles of at least this size cost at least."""
+
+
+class Elements:
+    """The prices of the paper (figure 11): an all-to-all and a permute cost the tile, a gather what it makes."""
+
+    may_repeat = False
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._last = space.tile(space.dst)
+
+    def move(self, tile: int, n: int) -> float:
+        """The tile."""
+        return tile
+
+    def permute(self, tile: int) -> float:
+        """The tile."""
+        return tile
+
+    def gathers(self, parts: Parts) -> tuple[tuple[tuple[int, int], ...], float]:
+        """One for each dimension, smallest factors first: ``V n1 + V n1 n2 + ..`` has the smallest products first."""
+        steps = [(i, k // d) for i, (k, d) in enumerate(zip(parts, self._space.dst)) if k != d]
+        if not steps:
+            return (), 0
+        steps.sort(key=lambda step: step[1])
+        total, now = 0, list(parts)
+        for i, n in steps:
+            now[i] //= n
+            total += self._space.tile(tuple(now))
+        return tuple(steps), total
+
+    def least_move(self, tile: int) -> float:
+        """The tile."""
+        return tile
+
+    def least_gathers(self, tile: int) -> float:
+        """The last one makes the target."""
+        return self._last if tile < self._last else 0
 
 
 def _product(parts: Parts) -> int:
@@ -154,17 +202,21 @@ def _slices(src: Parts, parts: Parts) -> tuple[tuple[int, int], ...]:
     return tuple([(i, k // s) for i, (s, k) in enumerate(zip(src, parts)) if k != s])
 
 
-def cheapest(space: Space) -> Path | None:
+def cheapest(space: Space, prices: Prices, limit: float = inf) -> Path | None:
     """The cheapest weak path when a permute at the valley is charged; None if none stays within the bound.
 
     A* with the number of dimensions that still lack parts, each good for one all-to-all, and the last gather.
+
+    Parameters
+    ----------
+    limit
+        Costs from which on no path is of interest.
     """
     ticket = count()
     heap: list[Any] = []
-    last_gather = space.tile(space.dst)
-    best: dict[Parts, tuple[int, int]] = {}
+    best: dict[Parts, tuple[float, int]] = {}
 
-    def push(parts: Parts, g: int, n_moves: int, trail: Any) -> None:
+    def push(parts: Parts, g: float, n_moves: int, trail: Any) -> None:
         known = best.get(parts)
         if known is not None and known <= (g, n_moves):
             return
@@ -173,18 +225,21 @@ def cheapest(space: Space) -> Path | None:
         valley = space.tile(parts)
         least = space.size // _product(parts)
         if not missing:
-            steps, cost = space.gathers(parts)
+            steps, cost = prices.gathers(parts)
             done = (steps, cost, valley)
-            heappush(heap, (g + cost + valley, n_moves + len(steps), next(ticket), g, parts, trail, done))
+            total = g + cost + prices.permute(valley)
+            heappush(heap, (total, n_moves + len(steps), next(ticket), g, parts, trail, done))
         # all that lies beyond needs another all-to-all
-        guess = g + least * (max(missing, 1) + 1) + (last_gather if least < last_gather else 0)
-        heappush(heap, (guess, n_moves + missing, next(ticket), g, parts, trail, None))
+        beyond = prices.least_move(least) * max(missing, 1) + prices.permute(least) + prices.least_gathers(least)
+        heappush(heap, (g + beyond, n_moves + missing, next(ticket), g, parts, trail, None))
 
     for parts in space.starts():
         if space.is_legal(parts):
             push(parts, 0, 0, (parts, None, None))
     while heap:
-        _, _, _, g, parts, trail, done = heappop(heap)
+        total, _, _, g, parts, trail, done = heappop(heap)
+        if total >= limit:
+            return None
         if done is not None:
             steps, cost, valley = done
             start, moves = _walked(trail)
@@ -195,8 +250,8 @@ def cheapest(space: Space) -> Path | None:
         before = space.tile(parts)
         previous = trail[1]
         for i, j, n, after in space.moves(parts):
-            if previous is None or previous[:2] != (i, j):
-                push(after, g + before, known[1] + 1, (after, (i, j, n), trail))
+            if previous is None or previous[:2] != (i, j) or prices.may_repeat:
+                push(after, g + prices.move(before, n), known[1] + 1, (after, (i, j, n), trail))
     return None
 
 
@@ -234,7 +289,15 @@ def _popped(state: _State, i: int, n: int) -> tuple[int, tuple[int, ...]] | None
     return left, stack
 
 
-def by_cost(space: Space, common: Parts, limit: tuple[int, int]) -> Iterator[Path]:
+class _Facts(NamedTuple):
+    """What is still to be done: dimensions that lack parts, hold too much of the source, have too many parts."""
+
+    missing: int
+    over: int
+    gathered: int
+
+
+def by_cost(space: Space, prices: Prices, common: Parts, limit: tuple[float, int]) -> Iterator[Path]:
     """Weak paths on which a plan may do without a permute, cheapest first.
 
     Parameters
@@ -244,56 +307,82 @@ def by_cost(space: Space, common: Parts, limit: tuple[int, int]) -> Iterator[Pat
     limit
         (cost, collectives) above which no path is of interest.
     """
-    ticket = count()
-    heap: list[Any] = []
-    visits: dict[tuple[Parts, Parts], int] = {}
-    dst, rank = space.dst, range(space.rank)
-    last_gather = space.tile(dst)
-
-    def key_of(tile: int, g: int, n_moves: int, missing: int, over: int, gathered: int) -> tuple[int, int]:
-        # every all-to-all mends one dimension that lacks parts, and empties one that has too much of the source;
-        # so does a gather
-        if tile < last_gather:
-            return g + tile * max(missing, over - gathered) + last_gather, n_moves + max(missing, over - gathered)
-        least = max(missing, over)
-        return g + tile * least, n_moves + least
-
+    search = _ByCost(space, prices, common, limit)
     for parts in space.starts():
-        if not space.is_legal(parts):
-            continue
-        pushed = tuple([(k // s,) if k != s else () for k, s in zip(parts, space.src)])
-        facts = (
-            space.missing(parts),
-            sum([c % k != 0 for c, k in zip(common, space.src)]),
-            sum([k > d for k, d in zip(parts, dst)]),
-        )
-        key = key_of(space.size // _product(parts), 0, 0, *facts)
-        if key <= limit:
-            state = _State(parts, space.src, pushed)
-            heappush(heap, (key, next(ticket), 0, 0, state, facts, (parts, None, None), None))
+        if space.is_legal(parts):
+            search.start(parts)
     for _ in range(MAX_EXPANSIONS):
-        if not heap:
+        if not search.heap:
             return
-        _, _, g, n_moves, state, facts, trail, path = heappop(heap)
+        path = search.step()
         if path is not None:
             yield path
-            continue
-        parts = state.parts
-        seen = visits[parts, state.left] = visits.get((parts, state.left), 0) + 1
-        if seen > MAX_VISITS:
-            continue
+
+
+class _ByCost:
+    """The queue of `by_cost`: states to be opened, and paths that are complete, by what they cost at least."""
+
+    def __init__(self, space: Space, prices: Prices, common: Parts, limit: tuple[float, int]) -> None:
+        self.space, self.prices, self.common, self.limit = space, prices, common, limit
+        self.heap: list[Any] = []
+        self._ticket = count()
+        self._visits: dict[tuple[Parts, Parts], int] = {}
+
+    def start(self, parts: Parts) -> None:
+        """Begin at what slices make of the source."""
+        space = self.space
+        pushed = tuple([(k // s,) if k != s else () for k, s in zip(parts, space.src)])
+        facts = _Facts(
+            space.missing(parts),
+            sum([c % k != 0 for c, k in zip(self.common, space.src)]),
+            sum([k > d for k, d in zip(parts, space.dst)]),
+        )
+        key = self._key(space.size // _product(parts), 0, 0, facts)
+        if key <= self.limit:
+            self._push(key, 0, 0, _State(parts, space.src, pushed), facts, (parts, None, None))
+
+    def step(self) -> Path | None:
+        """Take the first of the queue: a path, or a state, from which others are reached."""
+        _, _, g, n_moves, state, facts, trail, path = heappop(self.heap)
+        if path is not None:
+            found: Path = path
+            return found
+        where = state.parts, state.left
+        seen = self._visits[where] = self._visits.get(where, 0) + 1
+        if seen <= MAX_VISITS:
+            if not facts.missing and _ends(self.space, state, self.common):
+                self._complete(g, n_moves, state, facts, trail)
+            self._expand(g, n_moves, state, facts, trail)
+        return None
+
+    def _key(self, tile: int, g: float, n_moves: int, facts: _Facts) -> tuple[float, int]:
+        # every all-to-all mends one dimension that lacks parts, and empties one that has too much of the source;
+        # so does a gather
         missing, over, gathered = facts
-        if not missing and _ends(space, state, common):
-            steps, cost = space.gathers(parts)
-            key = (g + cost, n_moves + len(steps))
-            if key <= limit:
-                # listed with what it costs in truth: until then cheaper ones may come
-                start, moves = _walked(trail)
-                path = Path(_slices(space.src, start), moves, steps, g + cost, space.tile(parts))
-                heappush(heap, (key, next(ticket), g, n_moves, state, facts, trail, path))
-        before = g + space.tile(parts)
-        least = space.size // _product(parts)
-        last = trail[1][:2] if trail[1] is not None else None
+        last = self.prices.least_gathers(tile)
+        n = max(missing, over - gathered if last else over)
+        return g + self.prices.least_move(tile) * n + last, n_moves + n
+
+    def _push(
+        self, key: Any, g: float, n_moves: int, state: _State, facts: _Facts, trail: Any, path: Path | None = None
+    ) -> None:
+        heappush(self.heap, (key, next(self._ticket), g, n_moves, state, facts, trail, path))
+
+    def _complete(self, g: float, n_moves: int, state: _State, facts: _Facts, trail: Any) -> None:
+        space = self.space
+        steps, cost = self.prices.gathers(state.parts)
+        key = (g + cost, n_moves + len(steps))
+        if key <= self.limit:
+            # listed with what it costs in truth: until then cheaper ones may come
+            start, moves = _walked(trail)
+            path = Path(_slices(space.src, start), moves, steps, g + cost, space.tile(state.parts))
+            self._push(key, g, n_moves, state, facts, trail, path)
+
+    def _expand(self, g: float, n_moves: int, state: _State, facts: _Facts, trail: Any) -> None:
+        space, prices, common = self.space, self.prices, self.common
+        parts, dst, rank = state.parts, space.dst, range(space.n_fixed, space.rank)
+        tile, least = space.tile(parts), space.size // _product(parts)
+        last = trail[1][:2] if trail[1] is not None and not prices.may_repeat else None
         for i in rank:
             k, d = parts[i], dst[i]
             for n in divisors(k):
@@ -301,33 +390,32 @@ def by_cost(space: Space, common: Parts, limit: tuple[int, int]) -> Iterator[Pat
                 if rest is None:
                     continue
                 less = k // n
-                missing_i = missing + (less % d != 0) - (k % d != 0)
-                over_i = over + (common[i] % rest[0] != 0) - (common[i] % state.left[i] != 0)
-                gathered_i = gathered + (less > d) - (k > d)
+                before = g + prices.move(tile, n)
+                missing = facts.missing + (less % d != 0) - (k % d != 0)
+                over = facts.over + (common[i] % rest[0] != 0) - (common[i] % state.left[i] != 0)
+                gathered = facts.gathered + (less > d) - (k > d)
                 for j in rank:
                     if i == j or last == (i, j):
                         continue
-                    old = parts[j]
-                    new, e = old * n, dst[j]
-                    facts = (
-                        missing_i + (new % e != 0) - (old % e != 0),
-                        over_i,
-                        gathered_i + (new > e) - (old > e),
-                    )
-                    key = key_of(least, before, n_moves + 1, *facts)
-                    if key > limit or not space.may_cut(j, new):
+                    old, e = parts[j], dst[j]
+                    new = old * n
+                    then = _Facts(missing + (new % e != 0) - (old % e != 0), over, gathered + (new > e) - (old > e))
+                    key = self._key(least, before, n_moves + 1, then)
+                    if key > self.limit or not space.may_cut(j, new):
                         continue
-                    moved = list(parts)
-                    moved[i], moved[j] = less, new
-                    after = tuple(moved)
-                    if not space.is_legal(after):
-                        continue
-                    left, pushed_on = list(state.left), list(state.pushed)
-                    left[i], pushed_on[i] = rest
-                    pushed_on[j] = (*pushed_on[j], n)
-                    following = _State(after, tuple(left), tuple(pushed_on))
-                    way = (after, (i, j, n), trail)
-                    heappush(heap, (key, next(ticket), before, n_moves + 1, following, facts, way, None))
+                    after = _moved(state, i, j, n, rest)
+                    if space.is_legal(after.parts):
+                        self._push(key, before, n_moves + 1, after, then, (after.parts, (i, j, n), trail))
+
+
+def _moved(state: _State, i: int, j: int, n: int, rest: tuple[int, tuple[int, ...]]) -> _State:
+    """After an all-to-all that leaves `rest` of dimension `i`."""
+    parts, left, pushed = list(state.parts), list(state.left), list(state.pushed)
+    parts[i] //= n
+    parts[j] *= n
+    left[i], pushed[i] = rest
+    pushed[j] = (*pushed[j], n)
+    return _State(tuple(parts), tuple(left), tuple(pushed))
 
 
 def _ends(space: Space, state: _State, common: Parts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 from typing import Any
 
 import numpy as np
@@ -141,27 +141,6 @@ def test_plans_executed_on_data_are_bitwise_right(mode: Any, uneven: bool) -> No
             np.testing.assert_array_equal(block, expected)
 
 
-@pytest.mark.parametrize("mode", ["paper", "fused", "direct"])
-def test_partial_sums_are_reduced(mode: Any) -> None:
-    rng = np.random.default_rng(0)
-    mesh = Mesh(("k", "x", "y"), (4, 2, 3))
-    types = [
-        ((("x",), ("y",)), (("y",), ("x",))),
-        (((), ()), (("k",), ())),
-        (((), ("y", "x")), ((), ())),
-        ((("x",), ()), (("k", "y"), ("x",))),
-    ]
-    for shape in [(12, 12), (24, 6), (5, 7)]:
-        for a, b in types:
-            case = Case(shape, Sharding(mesh, a, (("k", "sum"),)), Sharding(mesh, b))
-            found = check(case, mode)
-            parts = rng.integers(0, 100, (4, *shape))
-            held = [parts[case.src.addend(d)] for d in range(mesh.size)]
-            blocks = run_steps(case, [s.to_json() for s in found.steps], held)
-            for block, expected in zip(blocks, target_blocks(case, parts.sum(axis=0)), strict=True):
-                np.testing.assert_array_equal(block, expected)
-
-
 def test_explicit_boundaries_are_exchanged_directly() -> None:
     case = case_of("x=4,y=2", "[4{x; 0,3,3,7,10}10, 3{y}6]", "[5{y}10, 2{x}6]")
     found = check(case, "paper")
@@ -184,18 +163,6 @@ def test_arrays_without_elements_or_axes(shape: tuple[int, ...]) -> None:
     src = Sharding(mesh, tuple([("x",) if i == 0 else () for i in range(len(shape))]))
     dst = Sharding(mesh, tuple([("x",) if i == 1 else () for i in range(len(shape))]))
     assert check(Case(shape, src, dst), "paper").received.sum() == 0
-
-
-def test_another_mesh_of_as_many_places() -> None:
-    a, b = Mesh(("x", "y"), (4, 6)), Mesh(("p", "q"), (3, 8))
-    for dims in [((("p",), ("q",))), ((("q",), ("p",))), ((("q", "p"), ()))]:
-        case = Case((24, 24), Sharding(a, (("x",), ("y",))), Sharding(b, dims))
-        for mode in ("paper", "fused", "direct"):
-            found = plan(*case, mode=mode)  # type: ignore[arg-type]  # one of the modes
-            values = np.arange(576).reshape(24, 24)
-            blocks = run_steps(case, [s.to_json() for s in found.steps], [values] * 24)
-            for block, expected in zip(blocks, target_blocks(case, values), strict=True):
-                np.testing.assert_array_equal(block, expected)
 
 
 def test_a_free_order_of_the_target_moves_less() -> None:
@@ -290,15 +257,37 @@ def test_paper_plans_cost_what_the_exhaustive_optimum_costs() -> None:
             assert plan(*case, mode="paper").cost <= exhaustive(case)
 
 
+def on_prime_axes(case: Case) -> Iterator[Case]:
+    """The same problem on meshes whose axes are prime, devices as they are: one for each order of the factors."""
+    mesh = case.src.mesh
+    for orders in product(*[sorted(set(permutations(factorized(n)))) for n in mesh.sizes]):
+        split = {a: [f"{a}{i}" for i in range(len(order))] for a, order in zip(mesh.names, orders)}  # minor first
+        names = tuple([name for a in mesh.names for name in reversed(split[a])])
+        finer = Mesh(names, tuple([p for order in orders for p in reversed(order)]))
+
+        def over(sharding: Sharding, finer: Mesh = finer, split: dict[str, list[str]] = split) -> Sharding:
+            return Sharding(finer, tuple([tuple([p for a in axes for p in split[a]]) for axes in sharding.axes]))
+
+        yield Case(case.shape, over(case.src), over(case.dst))
+
+
+def test_problems_on_prime_axes_are_the_same_problems() -> None:
+    for case in family("B", 10, seed=6):
+        for finer in on_prime_axes(case):
+            for end in ("src", "dst"):
+                a, b = getattr(case, end), getattr(finer, end)
+                assert [a.tile(d) for d in range(24)] == [b.tile(d) for d in range(24)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "n"), [("A", 300), ("E", 60)])
-def test_paper_plans_cost_what_the_exhaustive_optimum_costs_everywhere(name: str, n: int) -> None:
+@pytest.mark.parametrize(("name", "n", "rank"), [("A", 300, 5), ("B", 100, 4), ("E", 100, 5)])
+def test_paper_plans_cost_what_the_exhaustive_optimum_costs_everywhere(name: str, n: int, rank: int) -> None:
     """R-12."""
     worse = []
     for case in family(name, n, seed=6):
-        if len(case.shape) > 5:
+        if len(case.shape) > rank:
             continue
-        found, optimum = plan(*case, mode="paper").cost, exhaustive(case)
+        found, optimum = plan(*case, mode="paper").cost, min(map(exhaustive, on_prime_axes(case)))
         assert found <= 1.5 * optimum
         worse.append(found > optimum)
     assert sum(worse) <= (0 if name == "A" else 0.01 * len(worse))
@@ -344,8 +333,6 @@ def test_bad_input_is_refused() -> None:
         plan((8, 8), src, dst, mode="best")  # type: ignore[arg-type]  # the error is what is tested
     with pytest.raises(ShardingError, match="rank"):
         plan((8,), src, dst)
-    with pytest.raises(ShardingError, match="8 places, the target on 4"):
-        plan((8, 8), src, Sharding(Mesh(("z",), (4,)), ((), ("z",))))
     with pytest.raises(ShardingError, match="target_order"):
         plan((8, 8), src, dst, target_order="some")  # type: ignore[arg-type]
     with pytest.raises(ShardingError, match="unreduced"):

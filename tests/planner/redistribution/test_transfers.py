@@ -50,7 +50,7 @@ def movements_of(case: Case, mode: Any) -> tuple[list[Movement], Layer, dict[tup
 def test_tiles_are_put_together_from_blocks_that_exist(mode: str, uneven: bool) -> None:
     for case in small_cases(60, seed=3, uneven=uneven):
         whole = np.arange(np.prod(case.shape, dtype=int)).reshape(case.shape)
-        movements, source, held, found = movements_of(case, mode)
+        movements, source, held, _ = movements_of(case, mode)
         stored = executed(movements, source, held, whole)
         for tile in case.dst.tiles():
             if movements:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -108,14 +109,53 @@ def mutated(rng: random.Random, steps: list[Any]) -> list[Any]:
 
 
 def runs_right(case: Case, steps: list[Any]) -> bool:
+    """Whether every device ends with its tile, of its addend where the target keeps addends."""
     a = np.arange(math.prod(case.shape)).reshape(case.shape)
+    addends = [a + math.prod(case.shape) * n for n in range(case.src.n_addends)]
     try:
-        blocks = run_steps(case, steps, [a] * case.src.mesh.size)
+        blocks = run_steps(case, steps, [addends[case.src.addend(d)] for d in range(case.src.mesh.size)])
     except (ValueError, IndexError, KeyError, TypeError):
         return False
-    return all(
-        np.array_equal(block, a[case.dst.tile_slices(case.shape, case.dst.tile(d))]) for d, block in enumerate(blocks)
+    return len(blocks) == case.dst.mesh.size and all(
+        np.array_equal(block, addends[case.dst.addend(d)][case.dst.tile_slices(case.shape, case.dst.tile(d))])
+        for d, block in enumerate(blocks)
     )
+
+
+def crossings(n: int) -> Iterator[Case]:
+    """From the mesh of one problem to that of another: other devices."""
+    cases = list(small_cases(2 * n, seed=5))
+    for one, other in zip(cases[:n], cases[n:]):
+        if len(one.shape) == len(other.shape) and one.src.mesh.size != other.dst.mesh.size:
+            yield Case(one.shape, one.src, other.dst)
+
+
+def partials(n: int) -> Iterator[Case]:
+    """Sums that stay unreduced over an axis of the mesh."""
+    for case in small_cases(n, seed=6):
+        mesh = Mesh(("k", *case.src.mesh.names), (2, *case.src.mesh.sizes))
+        kept = (("k", "sum"),)
+        yield Case(case.shape, Sharding(mesh, case.src.axes, kept), Sharding(mesh, case.dst.axes, kept))
+
+
+@pytest.mark.parametrize(("cases", "n"), [(crossings, 120), (partials, 30)])
+def test_a_verdict_on_other_devices_and_addends_is_what_running_the_steps_says(cases: Any, n: int) -> None:
+    """R-9."""
+    rng = random.Random(2)
+    rejected = 0
+    for case in cases(n):
+        found = plan(*case, mode=rng.choice(["paper", "fused", "direct"]))  # type: ignore[arg-type]
+        steps = found.to_json()["steps"]
+        assert runs_right(case, steps)
+        if not steps:
+            continue
+        changed = mutated(rng, steps)
+        flaws = verify(*case, changed)
+        assert flaws or runs_right(case, changed)
+        if not runs_right(case, changed):
+            assert flaws
+        rejected += bool(flaws)
+    assert rejected > 10
 
 
 @pytest.mark.parametrize("uneven", [False, True])
