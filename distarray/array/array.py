@@ -27,7 +27,7 @@ from distarray.expr.bind import bind_get, bind_reshape
 from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
-from distarray.ops import programs
+from distarray.ops import paths, programs
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
 from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
 from distarray.sharding.layout import c_layout, layout_name, layout_of
@@ -577,5 +577,13 @@ def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:
     return environment(), DistArray._on
 
 
+def _planned_cost(factors: paths.Factors, steps: tuple[paths.Step, ...], objective: Any) -> float:
+    """The planner is loaded when there is a choice of contraction orders."""
+    from distarray.array.contraction_order import planned_cost
+
+    return planned_cost(factors, steps, objective)
+
+
 bind.adopt = _adopted
 programs.driver = drive
+paths.planned_cost = _planned_cost

@@ -13,7 +13,9 @@ from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import normalize_axis
 from distarray.ops import linalg, manipulation
+from distarray.ops.einsums import einsum_order
 from distarray.ops.linalg import LinAlgError
+from distarray.types import NBytesLike
 
 __all__ = ["cross", "einsum_path", "tensorinv", "tensorsolve"]
 
@@ -52,8 +54,33 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     return moveaxis(made, -1, normalize_axis(axisc, made.ndim, "axisc"))
 
 
-def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:  # numpy's path and text
-    """In which order numpy would multiply the operands of an ``einsum``, and what that costs: from shapes alone."""
+def einsum_path(
+    *operands: Any,
+    optimize: Any = "greedy",
+    einsum_call: bool = False,
+    join: Any = "mul",
+    agg: Any = "sum",
+    memory_limit: NBytesLike | None = None,
+) -> Any:  # numpy's path and text
+    """In which order the operands of an ``einsum`` are joined, and what that costs: numpy's path and text.
+
+    Parameters
+    ----------
+    operands, join, agg, memory_limit
+        As for ``einsum``; nothing of the arrays is looked at but their shapes and how they lie.
+    optimize
+        As for ``einsum``. What numpy knows (``greedy``, ``optimal``, False, True, an explicit path) gives numpy's
+        answer; ``auto`` and the other strategies of opt_einsum the order that ``einsum`` takes.
+
+    Returns
+    -------
+    path, text
+        ``optimize=path`` takes the same order, here and in numpy.
+    """
+    is_numpys = optimize in (None, True, False, "greedy", "optimal") or not isinstance(optimize, str)
+    if not is_numpys or (join, agg, memory_limit) != ("mul", "sum", None):
+        order = einsum_order(*operands, join=join, agg=agg, optimize=optimize, memory_limit=memory_limit)
+        optimize = ["einsum_path", *order]
     dummies = [
         np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, DistArray) else x  # no memory
         for x in operands

@@ -25,7 +25,7 @@ import numpy as np
 
 from distarray.execution.random_maps import MAPS
 
-__all__ = ["Elementwise", "elementwise", "is_exact", "loop_dtypes", "numpy_name", "whole_vectors"]
+__all__ = ["Elementwise", "elementwise", "is_exact", "loop_dtypes", "numpy_name", "plain_call", "whole_vectors"]
 
 DType = np.dtype[Any]
 Call = Callable[..., Any]  # call(*operands, out=None): operands are arrays and scalars
@@ -101,16 +101,27 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
     """
     canonical = numpy_name(name)
     exact = is_exact(canonical, (dtype, *(d for d in operands if d is not None)))
-    if canonical in _OWN:
-        call = _OWN[canonical](params, dtype)
-        inplace = False
-    else:
-        ufunc = _ufunc(name)
-        call, inplace = (ufunc, exact) if ufunc.nout == 1 else (_one_of(ufunc, *params), False)
+    call = plain_call(name, params, dtype)
+    inplace = exact and isinstance(call, np.ufunc)
     if not exact and canonical in _NEED_WHOLE_VECTORS:
         call = whole_vectors(call, dtype)
     label = "cast" if canonical == "astype" else canonical
     return Elementwise(label, call, exact, inplace)
+
+
+def plain_call(name: str, params: tuple[Any, ...], dtype: DType) -> Call:
+    """The function `name` as it is: for operands of any strides, on which its last bits may depend.
+
+    Raises
+    ------
+    ValueError
+        If there is no such function.
+    """
+    canonical = numpy_name(name)
+    if canonical in _OWN:
+        return _OWN[canonical](params, dtype)
+    ufunc = _ufunc(name)
+    return ufunc if ufunc.nout == 1 else _one_of(ufunc, *params)
 
 
 @lru_cache(maxsize=1024)

@@ -15,6 +15,7 @@ import numpy as np
 from distarray.execution import kernels
 from distarray.execution.backends import backend_for
 from distarray.execution.buffers import POOL
+from distarray.execution.contractions import contract
 from distarray.execution.elementwise import elementwise
 from distarray.execution.folds import FOLD
 from distarray.execution.monoids import MONOIDS, finish_reduction
@@ -161,7 +162,8 @@ def _step(
     if kind == "reshape":
         return np.reshape(blocks[0], node.shape)
     if kind == "contract":
-        return kernels.contract(np, node.params[0], node.params[1], *blocks, dtype=node.dtype)
+        partial = contract(backend, blocks, node.params, node.dtype)
+        return finish_reduction(node.op.name, node.params[3], partial, 1, node.dtype, ())
     if kind == "item":
         return blocks[0][node.params[0]]
     if kind == "take":

@@ -216,7 +216,7 @@ def contract(
     x = _matrices(xp, a, left, batch, rows, summed, size)
     y = _matrices(xp, b, right, batch, summed, columns, size)
     # numpy has no BLAS for half floats, and sums them in single
-    half = dtype == np.float16 and xp is np
+    half = xp is np and a.dtype == b.dtype == np.float16
     if half:
         x, y = x.astype(np.float32), y.astype(np.float32)
     z = _astype(xp, xp.multiply(x, y) if not summed else xp.matmul(x, y), dtype)

@@ -494,7 +494,7 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     blocks = [r.assemble(values, backend) for r in tile.reads]
     problems: list[tuple[str, str]] = []
     modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in stage.modes.items()}
-    with np.errstate(call=lambda kind, _flag: problems.append((kind, stage.name)), **modes):
+    with np.errstate(call=lambda kind, _flag: problems.append((kind, stage.name)), **modes):  # type: ignore[arg-type]  # literals
         partial = contract(backend, blocks, stage.params, stage.stores[0])
     if problems:
         report(problems, stage.where)

@@ -281,7 +281,9 @@ def _contract_permuted(node: Expr) -> Expr | None:
 
 
 def _runs(labels: list[tuple[int, ...]], result: tuple[int, ...]) -> list[list[int]]:
-    """Order of the loops of a product of two operands: batch, summed, rows and columns."""
+    """Order of the loops of a product of two operands: batch, summed, rows and columns; else of the aggregated ones."""
+    if len(labels) != 2:
+        return [list(dict.fromkeys([k for own in labels for k in own if k not in result]))]
     left, right = labels
     return [
         [k for k in left if k in right and k in result],

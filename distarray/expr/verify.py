@@ -17,6 +17,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import Expr
+from distarray.expr.joins import PRODUCT
 from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
@@ -293,12 +294,12 @@ def _check_reduce(node: Expr) -> Iterator[str]:
 
 
 def _check_contract(node: Expr) -> Iterator[str]:
-    yield from _arity(node, 2)
     inputs: Any
     result: Any
-    inputs, result = node.params[:2]
-    if len(inputs) != 2:
-        yield f"has labels {inputs} for two operands"
+    inputs, result, join, _ = node.params
+    yield from _arity(node, 2 if join == PRODUCT else len(inputs))
+    if len(inputs) != len(node.operands):
+        yield f"has labels {inputs} for {len(node.operands)} operands"
         return
     extents: dict[int, int] = {}
     for i, (labels, x) in enumerate(zip(inputs, node.nodes(), strict=True)):
@@ -308,12 +309,12 @@ def _check_contract(node: Expr) -> Iterator[str]:
         for label, n in zip(labels, x.shape):
             if extents.setdefault(label, n) != n:
                 yield f"has extents {extents[label]} and {n} for label {label}"
-    left, right = map(set, inputs)
-    if len(set(result)) != len(result) or not set(result) <= left | right:
+    terms = [set(labels) for labels in inputs]
+    if len(set(result)) != len(result) or not set(result) <= set().union(*terms):
         yield f"has labels {result} for its result: all different, each of an operand"
         return
-    if not (left ^ right) <= set(result):
-        yield f"sums label {min((left ^ right) - set(result))} of one operand alone"
+    if join == PRODUCT and not (terms[0] ^ terms[1]) <= set(result):
+        yield f"sums label {min((terms[0] ^ terms[1]) - set(result))} of one operand alone"
     yield from _expect("shape", node.shape, tuple(extents[label] for label in result))
 
 

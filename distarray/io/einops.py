@@ -18,7 +18,7 @@ from distarray.array.conversion import asarray
 from distarray.array.creation import arange
 from distarray.array.numpy_signatures import concat, stack, tile
 from distarray.array.views import broadcast_to, expand_dims
-from distarray.ops.contractions import einsum
+from distarray.ops.einsums import einsum
 from distarray.types import HostArray, Shape
 
 __all__ = ["DistArrayBackend"]

@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
     from distarray.ops import linalg, special
     from distarray.ops.contractions import (
         dot,
-        einsum,
         inner,
         kron,
         matmul,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
         zeros,
         zeros_like,
     )
+    from distarray.ops.einsums import einsum
     from distarray.ops.elementwise import (
         abs,
         absolute,
@@ -491,11 +491,12 @@ __all__ = [
 
 #: Where the names live.
 _HOMES = {
-    "distarray.ops.contractions": "dot einsum inner kron matmul matvec outer tensordot trace vdot vecdot vecmat",
+    "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot trace vdot vecdot vecmat",
     "distarray.ops.creation": (
         "arange empty empty_like eye full full_like identity indices linspace meshgrid ones ones_like tri "
         "zeros zeros_like"
     ),
+    "distarray.ops.einsums": "einsum",
     "distarray.ops.elementwise": (
         "abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh around asin "
         "asinh astype atan atan2 atanh bitwise_and bitwise_count bitwise_invert bitwise_left_shift "

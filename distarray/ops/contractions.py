@@ -1,9 +1,10 @@
-"""Sums of products over labelled loops: matmul and its kin, and einsum of any number of operands.
+"""Sums of products over labelled loops: matmul and its kin.
 
-Every contraction is one operation, ``einsum``, whose params are ``(labels of each operand, labels of the result)``;
-labels are small integers. An axis of extent 1 that broadcasts is dropped by a lens first, and so is a label that stands
-twice in one operand (its diagonal is a view). A label of one operand alone is summed before. So a kernel sees batch
-loops, loops of one side, and summed loops, and nothing else.
+Every contraction is one operation, ``einsum``, whose params are ``(labels of each operand, labels of the result, join,
+aggregation)``; labels are small integers. A product has the join `PRODUCT`; other joins are in `einsums`. An axis of
+extent 1 that broadcasts is dropped by a lens first, and so is a label that stands twice in one operand (its diagonal is
+a view). A label of one operand alone is summed before. So the kernel of a product sees batch loops, loops of one side,
+and summed loops, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.expr import Expr
+from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare
 from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array
@@ -35,9 +37,7 @@ from distarray.ops.manipulation import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
-__all__ = [
-    "dot", "einsum", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat",
-]  # fmt: skip
+__all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat"]
 
 EINSUM = declare("einsum", "contract")
 
@@ -64,8 +64,14 @@ def _product_dtype(*dtypes: DType) -> DType:
     return as_dtype(np.matmul(*(np.zeros((1, 1), d) for d in dtypes)).dtype)
 
 
-def _contract(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType) -> Expr:
-    """The node of a contraction of one or two operands; brings them into the form that kernels expect."""
+def plain_loops(nodes: Sequence[Expr], labels: Sequence[Labels]) -> tuple[list[Expr], list[Labels], dict[int, int]]:
+    """Operands whose every axis is a loop of its own: diagonals of repeated labels, no axis that broadcasts.
+
+    Returns
+    -------
+    nodes, labels, extents
+        The operands, their labels, and the extent of each label.
+    """
     extents: dict[int, int] = {}
     for node, own in zip(nodes, labels):
         for label, n in zip(own, node.shape):
@@ -78,19 +84,34 @@ def _contract(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, d
         ones = tuple(a for a, label in enumerate(own) if node.shape[a] == 1 and extents[label] != 1)
         plain.append(bind_get(node, Affine.identity(node.shape).squeezed(ones)) if ones else node)
         forms.append(tuple(label for a, label in enumerate(own) if a not in ones))
+    return plain, forms, extents
+
+
+def alone(forms: Sequence[Labels], result: Labels) -> list[tuple[int, ...]]:
+    """For each operand the axes whose labels neither another operand nor the result has."""
+    found = []
     for i, own in enumerate(forms):
         others = {label for j, o in enumerate(forms) if j != i for label in o}
-        alone = tuple(a for a, label in enumerate(own) if label not in others and label not in result)
-        if alone:
-            plain[i] = _sum(astype(plain[i], dtype, copy=False), axis=alone, dtype=dtype)
-            forms[i] = tuple(label for a, label in enumerate(own) if a not in alone)
+        found.append(tuple(a for a, label in enumerate(own) if label not in others and label not in result))
+    return found
+
+
+def contraction(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType) -> Expr:
+    """The node of a sum of products of one or two operands; brings them into the form that kernels expect."""
+    plain, forms, extents = plain_loops(nodes, labels)
+    for i, axes in enumerate(alone(forms, result)):
+        if axes:
+            plain[i] = _sum(astype(plain[i], dtype, copy=False), axis=axes, dtype=dtype)
+            forms[i] = tuple(label for a, label in enumerate(forms[i]) if a not in axes)
     if len(plain) == 1:
         (node,), (own,) = plain, forms
         node = bind_get(node, permute_lens(node.shape, [own.index(label) for label in result]))
         cast = astype(node, dtype, copy=False)
         assert type(cast) is Expr
         return cast
-    made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, (tuple(forms), result))
+    agg = "any" if dtype.kind == "b" else "sum"
+    params = (tuple(forms), result, PRODUCT, agg)
+    made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
     assert type(made) is Expr
     return made
 
@@ -133,7 +154,7 @@ def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: st
     labels = [
         (*range(len(batch) - len(lead), len(batch)), *(letters[c] for c in core)) for lead, core in zip(leads, cores)
     ]
-    return operands.box(_contract((a, b), labels, (*range(len(batch)), *(letters[c] for c in result)), dtype))
+    return operands.box(contraction((a, b), labels, (*range(len(batch)), *(letters[c] for c in result)), dtype))
 
 
 def matmul(x1: Array, x2: Array, /) -> Array:
@@ -194,7 +215,7 @@ def _axis_last(node: Expr, axis: int) -> Expr:
 def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
     """The sum of products over `axes`: so many last and first axes, or these axes of each operand."""
     operands = unbox("tensordot", (x1, x2))
-    a, b = (n if type(n) is Expr else _scalar_node(n, operands.env) for n in operands.nodes)
+    a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
     left: Any
     right: Any
     if hasattr(axes, "__index__"):
@@ -216,10 +237,11 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Seque
     for i, j in zip(left, right):
         other[j] = own[i]
     result = (*(i for i in own if i not in left), *(v for j, v in enumerate(other) if j not in right))
-    return operands.box(_contract((a, b), (own, tuple(other)), result, _product_dtype(a.dtype, b.dtype)))
+    return operands.box(contraction((a, b), (own, tuple(other)), result, _product_dtype(a.dtype, b.dtype)))
 
 
-def _scalar_node(value: Any, env: Any) -> Expr:
+def scalar_node(value: Any, env: Any) -> Expr:
+    """A number as an operand."""
     from distarray.ops.creation import full
 
     return full((), value, np.asarray(value).dtype, env)
@@ -228,7 +250,7 @@ def _scalar_node(value: Any, env: Any) -> Expr:
 def outer(x1: Array, x2: Array, /) -> Array:
     """All products of the elements of two vectors; arrays are flattened first."""
     operands = unbox("outer", (x1, x2))
-    a, b = (n if type(n) is Expr else _scalar_node(n, operands.env) for n in operands.nodes)
+    a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
     a, b = bind_reshape(a, (a.size,)), bind_reshape(b, (b.size,))
     column = bind_get(a, Affine.identity(a.shape).expanded(1))
     return operands.box(multiply(column, b))
@@ -262,7 +284,7 @@ def vdot(a: Array, b: Array, /) -> Array:
     """The inner product of two flattened arrays, the first conjugated."""
     a, b = _conjugate("vdot", a, b)
     x, y, box = _pair("vdot", a, b)
-    x, y = (n if type(n) is Expr else _scalar_node(n, one_array("vdot", a)[0].env) for n in (x, y))
+    x, y = (n if type(n) is Expr else scalar_node(n, one_array("vdot", a)[0].env) for n in (x, y))
     if x.size != y.size:
         raise ValueError(f"cannot reshape array of size {x.size} into shape ({y.size},)")
     return box(tensordot(bind_reshape(x, (x.size,)), bind_reshape(y, (y.size,)), axes=1))
@@ -291,157 +313,3 @@ def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype
     """The sum over the diagonal of two axes (the first two, as in numpy)."""
     node, box = one_array("trace", x)
     return box(_sum(bind_get(node, diagonal_lens(node.shape, offset, axis1, axis2)), axis=-1, dtype=dtype))
-
-
-# --------------------------------------------------------------------------------------------------------- einsum
-
-
-def einsum(*operands: Any, optimize: Any = "auto", dtype: DTypeLike | None = None) -> Array:
-    """The sum of products that a subscript text describes, for example ``"ij,jk->ik"``.
-
-    Parameters
-    ----------
-    operands
-        The text and the arrays; or arrays, each followed by the list of its labels, and the labels of the result.
-        Implicit results, ``...`` and repeated labels are as in numpy.
-    optimize
-        How opt_einsum orders the pairwise products of more than two operands; False: from left to right.
-    dtype
-        Of the products and of the result; promoted from the operands by default.
-
-    Raises
-    ------
-    ValueError
-        If the text does not fit the operands.
-    """
-    labels, result, arrays = _parse_einsum(operands)
-    unboxed = unbox("einsum", arrays)
-    nodes = [n if type(n) is Expr else _scalar_node(n, unboxed.env) for n in unboxed.nodes]
-    terms, target = _resolve_ellipses(labels, result, nodes)
-    extents: dict[Any, int] = {}
-    for node, term in zip(nodes, terms):
-        for label, n in zip(term, node.shape):
-            known = extents.get(label, 1)
-            if known != n and 1 not in (known, n):
-                raise ValueError(
-                    f"operand has a mismatch in its core dimension: label {label!r} has extents {known} and {n}"
-                )
-            extents[label] = n if known == 1 else known
-    common = as_dtype(np.result_type(*(n.dtype for n in nodes)) if dtype is None else dtype)
-    if common.kind in "mM":
-        raise TypeError("einsum: invalid data type for einsum")
-    nodes = [n if n.dtype == common else astype(n, common) for n in nodes]
-    number = {label: i for i, label in enumerate(extents)}
-    pool = [(node, tuple(number[label] for label in term)) for node, term in zip(nodes, terms)]
-    goal = tuple(number[label] for label in target)
-    for chosen in _path(pool, goal, list(extents.values()), optimize):
-        taken = [pool.pop(i) for i in sorted(chosen, reverse=True)][::-1]
-        while True:
-            step, taken = taken[:2], taken[2:]
-            needed = {*goal, *(label for _, own in (*pool, *taken) for label in own)}
-            out = tuple(dict.fromkeys(label for _, own in step for label in own if label in needed))
-            out = out if pool or taken else goal
-            made = _contract([n for n, _ in step], [own for _, own in step], out, common)
-            if not taken:
-                break
-            taken = [(made, out), *taken]
-        pool.append((made, out))
-    return unboxed.box(pool[0][0])
-
-
-def _path(pool: list[tuple[Expr, Labels]], goal: Labels, extents: list[int], optimize: Any) -> list[tuple[int, ...]]:
-    """Which operands to multiply, step by step: positions in the list, results go to its end.
-
-    A step of more than two is done from left to right.
-    """
-    if len(pool) <= 2 or optimize is False:
-        return [tuple(range(len(pool)))]
-    import opt_einsum
-
-    def letters(own: Labels) -> str:
-        return "".join(opt_einsum.get_symbol(v) for v in own)
-
-    text = ",".join(letters(own) for _, own in pool) + "->" + letters(goal)
-    # Extents as arrays have them: an axis of 1 that broadcasts costs nothing.
-    shapes = [tuple(extents[v] for v in own) for _, own in pool]
-    strategy = "auto" if optimize is True else optimize
-    path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=strategy)
-    return [tuple(step) for step in path]
-
-
-_Term: TypeAlias = tuple[Any, ...]  # labels: letters or what the user listed; Ellipsis where it stood
-
-
-def _parse_einsum(operands: Sequence[Any]) -> tuple[list[_Term], _Term | None, list[Any]]:
-    """Labels of the operands, of the result if given, and the arrays."""
-    if not operands:
-        raise ValueError("einsum: give a subscripts string and its operands, or operands each followed by its labels")
-    if isinstance(operands[0], str):
-        text = operands[0].replace(" ", "")
-        left, arrow, right = text.partition("->")
-        if "->" in right or ("-" in left or ">" in left):
-            raise ValueError("einstein sum subscript string does not contain proper '->' output specified")
-        terms = [_letters(t) for t in left.split(",")]
-        arrays = list(operands[1:])
-        if len(terms) != len(arrays):
-            raise ValueError(
-                "more operands provided to einstein sum function than specified in the subscripts string"
-                if len(terms) < len(arrays)
-                else "fewer operands provided to einstein sum function than specified in the subscripts string"
-            )
-        return terms, _letters(right) if arrow else None, arrays
-    items = list(operands)
-    result = tuple(items.pop()) if len(items) % 2 else None
-    arrays = items[::2]
-    return [tuple(t) for t in items[1::2]], result, arrays
-
-
-def _letters(term: str) -> _Term:
-    head, dots, tail = term.partition("...")
-    for c in head + tail:
-        if not (c.isascii() and c.isalpha()):
-            raise ValueError(f"invalid subscript '{c}' in einstein sum subscripts string, subscripts must be letters")
-    return (*head, ..., *tail) if dots else tuple(head)
-
-
-def _resolve_ellipses(terms: Sequence[_Term], result: _Term | None, nodes: Sequence[Expr]) -> tuple[list[_Term], _Term]:
-    """Terms with labels ``(0,), (1,)`` .. for the axes of ``...``, and the result's term, implicit or not."""
-    widths = []
-    for i, (term, node) in enumerate(zip(terms, nodes)):
-        named = len(term) - (... in term)
-        if named > node.ndim or (... not in term and named < node.ndim):
-            raise ValueError(
-                f"einstein sum subscripts string contains {'too many' if named > node.ndim else 'not enough'} "
-                f"subscripts for operand {i}: {named} for rank {node.ndim}"
-                if named > node.ndim
-                else f"operand has more dimensions than subscripts given in einstein sum, but no '...' ellipsis "
-                f"provided to broadcast the extra dimensions: operand {i} has {node.ndim}, subscripts {named}"
-            )
-        widths.append(node.ndim - named if ... in term else 0)
-    wide = max(widths, default=0)
-
-    def resolved(term: _Term, width: int) -> _Term:
-        if ... not in term:
-            return term
-        at = term.index(...)
-        return (*term[:at], *((i,) for i in range(wide - width, wide)), *term[at + 1 :])
-
-    resolved_terms = [resolved(term, width) for term, width in zip(terms, widths)]
-    found = [label for term in resolved_terms for label in term]
-    if result is None:
-        once = sorted({label for label in found if found.count(label) == 1 and not isinstance(label, tuple)})
-        return resolved_terms, (*((i,) for i in range(wide)), *once)
-    if ... not in result and wide:
-        raise ValueError(
-            "output has fewer dimensions than operands: the output subscripts must include '...' to keep the "
-            "broadcast dimensions"
-        )
-    target = resolved(result, wide)
-    for label in target:
-        if label not in found:
-            raise ValueError(
-                f"einstein sum subscripts string included output subscript {label!r} which never appeared in an input"
-            )
-        if target.count(label) > 1:
-            raise ValueError(f"einstein sum subscripts string includes output subscript {label!r} multiple times")
-    return resolved_terms, target

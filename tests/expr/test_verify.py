@@ -21,6 +21,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reduce, bind_reshape, bind_tiles
 from distarray.expr.expr import Environment, Expr, Stored, postorder, source, user_frame
 from distarray.expr.indexing import parse_index
+from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
 from distarray.expr.verify import ExprError, verify
@@ -61,6 +62,7 @@ MAPS = {
     "modf": ("f8", 1),
     "positive": ("m8[s]",),  # of numbers it is no operation
     "real": ("c8",),
+    "reshard": ("f8", "auto", None),
     "round": ("f8", 2),
     "where": ("? f4 f8",),
     **dict.fromkeys(["gcd", "lcm", "power", "bitwise_left_shift", "bitwise_right_shift"], ("i4 i4",)),
@@ -228,6 +230,8 @@ def catalogue() -> dict[str, Expr]:
         "matmul": ops.matmul(x, ops.transpose(x)),
         "batched": ops.matmul(ops.broadcast_to(x, (5, 3, 4)), y),
         "einsum": ops.einsum("ij,kj,j,ii->k", node(np.ones((4, 4))), x, y, node(np.ones((4, 4)))),
+        "einsum, join": ops.einsum("ij,kj,j->ki", x, x, y, join="max", agg="sum"),
+        "einsum, function": ops.einsum("ij,kj->ik", x, x, join=np.hypot.__call__, agg="max"),
         "tensordot": ops.tensordot(x, x, axes=((0,), (0,))),
         "kron": ops.kron(x, y),
         "trace": ops.trace(x),
@@ -420,13 +424,13 @@ DEFECTS = {
     "by no monoid": lambda: changed(
         bind_reduce(CATALOGUE["sum"], node(X), (0,), np.dtype("f8")), op=replace(CATALOGUE["sum"], monoid="")
     ),
-    "one for each axis, all different": lambda: product(params=(((0, 1), (1,)), (0,))),
-    "all different, each of an operand": lambda: product(params=(((0, 2), (2, 1)), (0, 3))),
-    "has extents 4 and 3 for label 2": lambda: product(params=(((0, 2), (1, 2)), (0, 1))),
-    "of one operand alone": lambda: product(params=(((0, 2), (2, 1)), (0,)), shape=(3,)),
+    "one for each axis, all different": lambda: product(params=(((0, 1), (1,)), (0,), PRODUCT, "sum")),
+    "all different, each of an operand": lambda: product(params=(((0, 2), (2, 1)), (0, 3), PRODUCT, "sum")),
+    "has extents 4 and 3 for label 2": lambda: product(params=(((0, 2), (1, 2)), (0, 1), PRODUCT, "sum")),
+    "of one operand alone": lambda: product(params=(((0, 2), (2, 1)), (0,), PRODUCT, "sum"), shape=(3,)),
     "has shape (9,), but its operands give (3, 3)": lambda: product(shape=(9,)),
     "but takes 2 nodes": lambda: changed(product(), operands=(node(X),)),
-    "labels ((0, 1),) for two operands": lambda: product(params=(((0, 1),), (0, 1))),
+    "labels ((0, 1),) for 2 operands": lambda: product(params=(((0, 1),), (0, 1), PRODUCT, "sum")),
     "axis 1 of result 0 has extent 3, but loop 'k' has 4|but loop 'j' has 4|but loop 'k' has": lambda: changed(
         bind(QR, (node(X),), ((3, 3), (3, 4)), (np.dtype("f8"),) * 2, ("reduced",)), shape=((3, 4), (3, 4))
     ),

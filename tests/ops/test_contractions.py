@@ -233,7 +233,7 @@ def test_contraction_sees_no_broadcast_axis_and_no_label_of_one_operand(kit):
     while stack:
         node = stack.pop()
         if node.op.kind == "contract":
-            labels, result = node.params
+            labels, result = node.params[:2]
             for own, operand in zip(labels, node.operands):
                 assert len(set(own)) == operand.ndim
                 others = {v for other in labels if other is not own for v in other}

@@ -12,8 +12,9 @@ from numpy.linalg import LinAlgError
 from distarray.expr.bind import bind, bind_create, bind_get, broadcast_shapes, normalize_axis, unbox
 from distarray.expr.expr import Expr
 from distarray.ops import contractions
-from distarray.ops.contractions import einsum, matmul
+from distarray.ops.contractions import matmul
 from distarray.ops.creation import EYE, arange
+from distarray.ops.einsums import einsum
 from distarray.ops.elementwise import multiply, subtract
 from distarray.ops.families import Array, one_array
 from distarray.ops.indexing import TAKE

@@ -1,0 +1,64 @@
+"""Join: what a contraction does with the elements that meet, before it aggregates them.
+
+A join is a few elementwise steps on registers, or one function of the user's. The layer of operations makes it of its
+own elementwise functions, so that a join has one definition; kernels run its steps box by box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from distarray.types import DType
+
+__all__ = ["PRODUCT", "Join", "JoinStep"]
+
+#: The join of a product of two operands whose loops are those of matrix products: a kernel has BLAS for it.
+PRODUCT = "multiply"
+
+
+class JoinStep(NamedTuple):
+    """One elementwise function of registers.
+
+    Parameters
+    ----------
+    function
+        Name of the operation.
+    inputs
+        Registers: the operands first, then the results of the steps before.
+    dtype
+        Of the result.
+    params
+        Static parameters of the function.
+    """
+
+    function: str
+    inputs: tuple[int, ...]
+    dtype: DType
+    params: tuple[Hashable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Join:
+    """How one element is made of one element of each operand.
+
+    Parameters
+    ----------
+    name
+        As users know it.
+    dtype
+        Of the elements that it makes.
+    steps
+        The last one makes them. Empty for a function of the user's.
+    function
+        Of the user's: called with arrays of one shape, elementwise on them.
+    """
+
+    name: str
+    dtype: DType
+    steps: tuple[JoinStep, ...] = ()
+    function: Callable[..., Any] | None = None
+
+    def __str__(self) -> str:
+        return self.name

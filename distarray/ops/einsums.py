@@ -1,0 +1,357 @@
+"""``einsum`` with any join and any aggregation, of any number of operands.
+
+What is computed is ``result[..] = agg over the other labels of join(x1[..], x2[..], ..)``. It becomes the cheapest of:
+elementwise functions of views, and a reduction (where nothing is aggregated, or one operand has all labels: such a pass
+fuses with its neighbours); products of two factors after the other (where the join distributes over the aggregation);
+one kernel on all operands. The kernel is `execution.contractions`; sums of products of two are BLAS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import bind, bind_get, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.joins import Join
+from distarray.expr.op import declare
+from distarray.ops.contractions import EINSUM, Labels, alone, contraction, plain_loops, scalar_node
+from distarray.ops.elementwise import RESHARD, astype
+from distarray.ops.families import Array
+from distarray.ops.manipulation import permute_lens
+from distarray.ops.paths import Factors, Layout, Order, chosen_order, parse_path
+from distarray.ops.semirings import (
+    DISTRIBUTIVE,
+    Joining,
+    aggregate,
+    aggregated_dtype,
+    check_elements,
+    loop_dtypes,
+    parse_agg,
+    parse_join,
+    summand_dtype,
+    traced,
+)
+from distarray.ops.subscripts import extents_of, parse_subscripts, resolve_ellipses
+from distarray.sharding.prime import coarsened, prime_mesh
+from distarray.sharding.sharding import Sharding
+from distarray.types import DType, DTypeLike, NBytesLike
+
+__all__ = ["einsum", "einsum_order"]
+
+#: A join that is a function of the user's.
+EINSUM_FUNCTION = declare("einsum_function", "contract", may_raise=True)
+
+PLANS = ("auto", "rows", "sqrt")
+
+
+def einsum(
+    *operands: Any,
+    join: Any = "mul",
+    agg: Any = "sum",
+    optimize: Any = "auto",
+    dtype: DTypeLike | None = None,
+    plan: str | None = None,
+    memory_limit: NBytesLike | None = None,
+) -> Array:
+    """Operands joined element by element and aggregated, as subscripts say: ``"ij,jk->ik"`` is a matrix product.
+
+    Parameters
+    ----------
+    operands
+        The text and the arrays; or arrays, each followed by the list of its labels, and the labels of the result.
+        Implicit results, ``...``, repeated labels and axes of extent 1, which broadcast, are as in numpy.
+    join
+        What is done with elements that meet. A name: of two operands ``mul``, ``add``, ``sub``, ``div``, ``floordiv``,
+        ``mod``, ``pow``, ``absdiff``, ``sqdiff``, ``min``, ``max``, ``eq``, ``ne``, ``lt``, ``le``, ``gt``, ``ge``,
+        ``and``, ``or``, ``xor``; of one ``identity``, ``neg``, ``abs``, ``square``, ``sqrt``, ``exp``, ``log``,
+        ``reciprocal``, ``not``, ``conj``; or numpy's name of an elementwise function. A ufunc of numpy or SciPy. Or a
+        function of as many arrays of one shape as there are operands, elementwise on them; it is evaluated at the call.
+        More than two operands are joined from the left by ``mul``, ``add``, ``sub``, ``div``, ``min``, ``max``,
+        ``and``, ``or``, ``xor`` and numpy's associative functions.
+    agg
+        What is done with the labels that the result lacks: ``sum``, ``prod``, ``max``, ``min``, ``any``, ``all``,
+        ``xor``, or an associative ufunc of numpy or its name (``logaddexp``, ``bitwise_or``, ``gcd``, ``fmax`` ...).
+    optimize
+        In which order more than two operands are joined, where algebra leaves a choice: a strategy of opt_einsum,
+        an order as `einsum_path` gives it, True for ``auto``, False for left to right. ``auto`` takes of the orders
+        with the fewest operations the one that moves least, where operands are larger than ``block-bytes``.
+    dtype
+        Of what is aggregated, and so of the result: of the products; of what a function gives, which is else called
+        once on arrays of two ones to find out. By default numpy's: sums of products keep the promoted dtype, as in
+        ``numpy.einsum``; every other join and aggregation gives what the functions of that name give.
+    plan
+        How the result is cut, which the work follows: ``rows``, its first axis over all members; ``sqrt``, its first
+        two axes into about the square root of the number of members each. None or ``auto`` leaves it to the planner.
+    memory_limit
+        Bytes that an intermediate result may take on each member. Orders that need more are not taken; if all do, one
+        kernel joins all operands and makes no intermediate result.
+
+    Raises
+    ------
+    ValueError
+        If the text does not fit the operands; if join, aggregation or plan is unknown; if nothing is to be aggregated
+        by what has no identity (``max``, ``min``).
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> a, b = dx.asarray([[0.0, 1.0], [4.0, 3.0]]), dx.asarray([[1.0, 1.0], [2.0, 7.0]])
+    >>> dx.einsum("ik,jk->ij", a, b, join="absdiff", agg="max").tolist()  # the largest difference of two rows
+    [[1.0, 6.0], [3.0, 4.0]]
+    >>> dx.einsum("ij,jk->ik", a, b, join="add", agg="min").tolist()  # shortest paths of two steps
+    [[1.0, 1.0], [5.0, 5.0]]
+    """
+    expression = _Expression(operands, join, agg, dtype)
+    made = expression.bind(expression.order(optimize, memory_limit))
+    return expression.box(_planned(made, plan, expression.nodes))
+
+
+def einsum_order(
+    *operands: Any,
+    join: Any = "mul",
+    agg: Any = "sum",
+    optimize: Any = "auto",
+    memory_limit: NBytesLike | None = None,
+) -> Order:
+    """The order in which `einsum` joins its operands: positions in the list of what is left, results at its end."""
+    expression = _Expression(operands, join, agg, None)
+    return expression.order(optimize, memory_limit) or (tuple(range(len(expression.nodes))),)
+
+
+class _Expression:
+    """The operands of a call with small integers as labels, and what is to be done with them.
+
+    Attributes
+    ----------
+    nodes, labels, goal, extents
+        Operands, their labels, those of the result, and the extent of each label.
+    joining, agg, wanted
+        The join, the monoid, and the dtype that the caller asked for.
+    is_product
+        Whether it is a sum of products, with the dtypes of numpy's einsum.
+    """
+
+    def __init__(self, operands: Sequence[Any], join: Any, agg: Any, dtype: DTypeLike | None) -> None:
+        terms, result, arrays = parse_subscripts(operands)
+        self.joining, self.agg = parse_join(join, len(arrays)), parse_agg(agg)
+        unboxed = unbox("einsum", arrays)
+        self.box = unboxed.box
+        nodes = [n if type(n) is Expr else scalar_node(n, unboxed.env) for n in unboxed.nodes]
+        terms, target = resolve_ellipses(terms, result, nodes)
+        extents = extents_of(terms, nodes)
+        number = {label: i for i, label in enumerate(extents)}
+        self.labels: list[Labels] = [tuple([number[label] for label in term]) for term in terms]
+        self.goal: Labels = tuple([number[label] for label in target])
+        self.extents = tuple(extents.values())
+        self.wanted = None if dtype is None else as_dtype(dtype)
+        self.is_product = self.agg == "sum" and self.joining.name in ("mul", "multiply")
+        self.nodes = nodes
+        self.nodes = self._cast()
+
+    def _cast(self) -> list[Expr]:
+        """Operands in the dtype in which factors are multiplied, where they are factors."""
+        nodes = self.nodes
+        if self.is_product:
+            common = as_dtype(np.result_type(*(n.dtype for n in nodes)) if self.wanted is None else self.wanted)
+            if common.kind in "mM":
+                raise TypeError("einsum: invalid data type for einsum")
+        elif self.is_factored:
+            common = self._join(nodes, reduces=True).dtype
+        else:
+            return nodes
+        self.wanted = common
+        return [n if n.dtype == common else astype(n, common) for n in nodes]
+
+    @cached_property
+    def is_factored(self) -> bool:
+        """Whether the operands are factors: the join distributes over the aggregation, in one dtype for both."""
+        if self.is_product:
+            return True
+        if len(self.labels) < 2 or (self.joining.key, self.agg) not in DISTRIBUTIVE:
+            return False
+        joined = self._join(self.nodes, reduces=True).dtype
+        return aggregated_dtype(self.agg, joined, self.wanted) == joined
+
+    def _join(self, nodes: Sequence[Expr], *, reduces: bool) -> Join:
+        """The join of some operands as kernels take it."""
+        dtypes = tuple([n.dtype for n in nodes])
+        if self.joining.is_users:
+            found = _given_dtype(self.joining, dtypes) if self.wanted is None else self.wanted
+            return Join(self.joining.name, found, (), self.joining.function)
+        joining = self._of(len(nodes))
+        return traced(joining, dtypes, summand_dtype(self.agg, self.wanted) if reduces else self.wanted)
+
+    def _of(self, n: int) -> Joining:
+        """The join of so many of the operands."""
+        return self.joining if n == len(self.labels) else parse_join(self.joining.name, n)
+
+    # ---------------------------------------------------------------------------------------------- the order
+
+    def order(self, optimize: Any, memory_limit: NBytesLike | None) -> Order | None:
+        """The order of the joins; None: all at once."""
+        n = len(self.nodes)
+        optimize = parse_path(optimize, n)
+        nbytes = None if memory_limit is None else config.parse_option("memory-limit", memory_limit)
+        if not self.is_factored:
+            return None
+        if n <= 2:
+            return (tuple(range(n)),)
+        members, itemsize = self.nodes[0].env.size, self.nodes[0].dtype.itemsize
+        block = config.get("block-bytes")
+        layouts = None
+        if members > 1 and any(x.nbytes > block for x in self.nodes):
+            layouts = tuple([_layout(x) for x in self.nodes])
+        factors = Factors(
+            tuple(self.labels), self.goal, self.extents, layouts, members, itemsize, is_product=self.is_product
+        )
+        return chosen_order(factors, optimize, None if nbytes is None else nbytes * members // itemsize)
+
+    # ---------------------------------------------------------------------------------------------- the nodes
+
+    def bind(self, order: Order | None) -> Expr:
+        """The node of the result."""
+        pool = list(zip(self.nodes, self.labels))
+        if order is None:
+            return self._joined(pool, self.goal, at_once=True)
+        for positions in order:
+            taken = [pool.pop(i) for i in sorted(positions, reverse=True)][::-1]
+            while True:
+                step, taken = taken[:2], taken[2:]
+                needed = {*self.goal, *(label for _, own in (*pool, *taken) for label in own)}
+                out = tuple(dict.fromkeys(label for _, own in step for label in own if label in needed))
+                out = out if pool or taken else self.goal
+                made = self._joined(step, out)
+                if not taken:
+                    break
+                taken = [(made, out), *taken]
+            pool.append((made, out))
+        return pool[0][0]
+
+    def _joined(self, factors: Sequence[tuple[Expr, Labels]], out: Labels, *, at_once: bool = False) -> Expr:
+        """Some operands joined and aggregated."""
+        nodes, labels = [node for node, _ in factors], [own for _, own in factors]
+        if self.is_product and not (at_once and len(nodes) > 2):
+            assert self.wanted is not None
+            return contraction(nodes, labels, out, self.wanted)
+        nodes, labels, extents = plain_loops(nodes, labels)
+        check_elements(self.agg, [n for i, n in extents.items() if i not in out])
+        if self.is_factored:
+            # alone labels go first: agg_jk join(x_ij, y_jk) = agg_j join(x_ij, agg_k y_jk)
+            for i, axes in enumerate(alone(labels, out)):
+                if axes:
+                    nodes[i] = aggregate(self.agg, nodes[i], axes, nodes[i].dtype)
+                    labels[i] = tuple(label for a, label in enumerate(labels[i]) if a not in axes)
+        if not self.joining.is_users:
+            everything = {label for own in labels for label in own}
+            widest = next((own for own in labels if len(own) == len(everything)), None)
+            if everything == set(out) or widest is not None:
+                return self._elementwise(nodes, labels, out, widest)
+        return self._kernel(nodes, labels, out, extents)
+
+    def _elementwise(self, nodes: Sequence[Expr], labels: Sequence[Labels], out: Labels, widest: Labels | None) -> Expr:
+        """A pass over all loops, which is one over an operand or the result, and a reduction in that pass."""
+        order = out if widest is None or set(widest) == set(out) else widest
+        made = self._of(len(nodes)).function(*[_aligned(x, own, order) for x, own in zip(nodes, labels)])
+        axes = tuple([a for a, label in enumerate(order) if label not in out])
+        then = summand_dtype(self.agg, self.wanted) if axes else self.wanted
+        if then is not None:
+            made = astype(made, then, copy=False)
+        if axes:
+            made = aggregate(self.agg, made, axes, aggregated_dtype(self.agg, made.dtype, self.wanted))
+            order = tuple([label for label in order if label in out])
+        result: Expr = bind_get(made, permute_lens(made.shape, [order.index(label) for label in out]))
+        return result
+
+    def _kernel(self, nodes: list[Expr], labels: Sequence[Labels], out: Labels, extents: dict[int, int]) -> Expr:
+        """One kernel on the blocks of all these operands."""
+        reduces = any(label not in out for own in labels for label in own)
+        join = self._join(nodes, reduces=reduces)
+        if join.steps:
+            dtypes = loop_dtypes(join, [x.dtype for x in nodes])
+            nodes = [astype(x, dtype, copy=False) for x, dtype in zip(nodes, dtypes)]
+        dtype = aggregated_dtype(self.agg, join.dtype, self.wanted) if reduces else join.dtype
+        op = EINSUM_FUNCTION if self.joining.is_users else EINSUM
+        # truth values that keep their dtype are not counted
+        params = (tuple(labels), out, join, "any" if (self.agg, dtype.kind) == ("sum", "b") else self.agg)
+        made = bind(op, nodes, tuple([extents[label] for label in out]), dtype, params)
+        assert type(made) is Expr
+        return made
+
+
+def _given_dtype(joining: Joining, dtypes: Sequence[DType]) -> DType:
+    """The dtype that a function of the user's gives for arrays of ones."""
+    ones = [np.ones(2, dtype) for dtype in dtypes]
+    for x in ones:
+        x.flags.writeable = False
+    given = np.asarray(joining.function(*ones))
+    if given.shape != (2,):
+        raise ValueError(
+            f"join: {joining.name} gave an array of shape {given.shape} for arrays of shape (2,); it must work element "
+            "by element"
+        )
+    return as_dtype(given.dtype)
+
+
+def _aligned(node: Expr, own: Labels, order: Labels) -> Expr:
+    """An operand with an axis for every label of `order`, of extent 1 where it has no such label."""
+    lens = permute_lens(node.shape, [own.index(label) for label in order if label in own])
+    for a, label in enumerate(order):
+        if label not in own:
+            lens = lens.expanded(a)
+    return bind_get(node, lens)
+
+
+# -------------------------------------------------------------------------------------------------------- cuts
+
+
+def _layout(node: Expr) -> Layout:
+    """Parts of an array that lies in tiles, where they divide its extents."""
+    known = node.pin if node.memo is None or node.memo.on_client else node.memo.sharding
+    if known is None or known.n_tiles == 1 or any(n % k for n, k in zip(node.shape, known.parts)):
+        return None
+    return known.parts
+
+
+def _planned(node: Expr, plan: str | None, operands: Sequence[Expr]) -> Expr:
+    """`node` cut as the caller says.
+
+    Raises
+    ------
+    ValueError
+        If there is no such plan.
+    """
+    if plan is None or plan == "auto":
+        return node
+    if plan not in PLANS:
+        raise ValueError(f"plan={plan!r} is unknown; known are {', '.join(PLANS)}")
+    pin = _grid(node, 1 if plan == "rows" else 2)
+    if pin is None:
+        return node
+    if node.op.kind != "contract" or node.pin is not None or any(node is x for x in operands):
+        node = bind(RESHARD, (node,), node.shape, node.dtype, ("auto", None))
+    node.pin = pin
+    return node
+
+
+def _grid(node: Expr, n_axes: int) -> Sharding | None:
+    """The first axes of an array cut over all members of its team; None where there is nothing to cut."""
+    team = node.env.team
+    if team is None or team.size == 1 or not node.ndim:
+        return None
+    fine = prime_mesh(team.mesh)
+    major: list[str] = []
+    if n_axes == 2 and node.ndim > 1:
+        # Leading prime axes cut the rows: so many that rows and columns have about as many parts.
+        sizes = [math.prod(fine.sizes[:k]) for k in range(len(fine.sizes) + 1)]
+        k = min(range(len(sizes)), key=lambda k: abs(math.log(sizes[k] ** 2 / team.size)))
+        major = list(fine.names[:k])
+    minor = [name for name in fine.names if name not in major]
+    cut = [tuple(reversed(major)), tuple(reversed(minor))] if major else [tuple(reversed(minor))]
+    return coarsened(Sharding(fine, (*cut, *[()] * (node.ndim - len(cut)))), team.mesh)
