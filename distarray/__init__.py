@@ -99,6 +99,7 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
     from distarray.array.along_axis import apply_along_axis, apply_over_axes, put_along_axis
     from distarray.array.bits import packbits, unpackbits
     from distarray.array.blockwise import blockwise, map_blocks
+    from distarray.array.calibration import calibrate
     from distarray.array.capabilities import ArrayNamespaceInfo
     from distarray.array.collections import compute, explain, persist, progress, wait
     from distarray.array.covariance import corrcoef, cov
@@ -191,6 +192,7 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
     )
     from distarray.array.overlap import map_overlap
     from distarray.array.pieces import block, piecewise, trim_zeros
+    from distarray.array.planning import plan, plan_cost
     from distarray.array.polynomials import (
         poly,
         polyadd,
@@ -232,7 +234,6 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
     from distarray.io.npy import load, save
     from distarray.ops.contractions import (
         dot,
-        einsum,
         inner,
         kron,
         matmul,
@@ -243,6 +244,7 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
         vecdot,
         vecmat,
     )
+    from distarray.ops.einsums import einsum
     from distarray.ops.elementwise import (
         abs,
         absolute,
@@ -437,6 +439,7 @@ _HOMES = {
     "distarray.array.along_axis": "apply_along_axis apply_over_axes put_along_axis",
     "distarray.array.bits": "packbits unpackbits",
     "distarray.array.blockwise": "blockwise map_blocks",
+    "distarray.array.calibration": "calibrate",
     "distarray.array.capabilities": "ArrayNamespaceInfo",
     "distarray.array.collections": "compute explain persist progress wait",
     "distarray.array.covariance": "corrcoef cov",
@@ -465,6 +468,7 @@ _HOMES = {
     ),
     "distarray.array.overlap": "map_overlap",
     "distarray.array.pieces": "block piecewise trim_zeros",
+    "distarray.array.planning": "plan plan_cost",
     "distarray.array.polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
     "distarray.array.printing": "array2string array_repr array_str",
     "distarray.array.repr": "visualize_sharding",
@@ -481,7 +485,8 @@ _HOMES = {
     "distarray.array.windows": "bartlett blackman hamming hanning i0 kaiser",
     "distarray.io.dask": "from_dask to_dask_array",
     "distarray.io.npy": "load save",
-    "distarray.ops.contractions": "dot einsum inner kron matmul matvec outer tensordot vdot vecdot vecmat",
+    "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
+    "distarray.ops.einsums": "einsum",
     "distarray.ops.elementwise": (
         "abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh "
         "atan atan2 atanh bitwise_and bitwise_count bitwise_invert bitwise_left_shift bitwise_not bitwise_or "
@@ -542,8 +547,8 @@ __all__ = [
     "atleast_2d", "atleast_3d", "average", "bartlett", "base_repr", "binary_repr", "bincount", "bitwise_and",
     "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
     "bitwise_xor", "blackman", "block", "blockwise", "bool", "bool_", "broadcast_arrays", "broadcast_shapes",
-    "broadcast_to", "can_cast", "cbrt", "ceil", "choose", "clip", "coarsen", "column_stack", "common_type",
-    "complex128",
+    "broadcast_to", "calibrate", "can_cast", "cbrt", "ceil", "choose", "clip", "coarsen", "column_stack",
+    "common_type", "complex128",
     "complex64", "complexfloating", "compress", "compute", "concat", "concatenate", "config", "conj", "conjugate",
     "convolve", "copy", "copysign", "copyto", "corrcoef", "correlate", "cos", "cosh", "count_nonzero", "cov", "cross",
     "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "current_device", "current_team", "datetime64",
@@ -569,8 +574,9 @@ __all__ = [
     "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile",
     "nanstd", "nansum", "nanvar", "ndarray", "ndim", "ndindex", "negative", "newaxis", "nextafter", "nonzero",
     "not_equal", "NotSupportedError", "number", "ones", "ones_like", "outer", "packbits", "pad", "partition",
-    "percentile", "permute_dims", "persist", "pi", "piecewise", "place", "plan_cache_clear", "plan_cache_info",
-    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "positive", "pow",
+    "percentile", "permute_dims", "persist", "pi", "piecewise", "place", "plan", "plan_cache_clear", "plan_cache_info",
+    "plan_cost", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval",
+    "positive", "pow",
     "power", "printoptions", "prod", "progress", "promote_types", "ptp", "put", "put_along_axis", "putmask", "quantile",
     "rad2deg", "radians", "random", "ravel", "ravel_multi_index", "real", "real_if_close", "reciprocal", "reduction",
     "remainder",

@@ -1,7 +1,7 @@
-"""The command line: ``info`` says what there is to compute with, ``reshard`` plans redistributions.
+"""The command line: ``info`` says what there is to compute with, ``plan`` cuts expressions, ``reshard`` moves arrays.
 
-Each subcommand is a function that gets the parsed arguments and returns the exit status: 0, or 2 for input that cannot
-be, with one line on stderr.
+Each subcommand is a function that gets the parsed arguments and returns what is printed. What it refuses is one line on
+stderr, nothing on stdout, and exit status 2: `main` sees to that for all of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import platform
 import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from distarray.diagnostics.table import format_nbytes, format_table
+from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
 
 __all__ = ["main"]
 
@@ -69,6 +69,34 @@ def team() -> Rows:
     return [("team", f"{current!r}, {current.size} {where}"), ("device", current_device())]
 
 
+def rates() -> Rows:
+    """What the planner takes messages, transfers, tasks and computing to cost where new arrays are made."""
+    from distarray import config
+    from distarray.array.environment import environment
+    from distarray.execution.rates import origin, rates_for
+
+    env = environment()
+    known = rates_for(env)
+    texts = {
+        "latency": f"{format_seconds(known.latency)} per message",
+        "bandwidth": f"{format_nbytes(known.bandwidth)} per second into a member",
+        "compute": f"{known.compute:.3g} elementwise operations per second of a member",
+        "gemm": f"{_fastest(known.gemm):.3g} of a product of matrices",
+        "generic": f"{_fastest(known.generic):.3g} of other contractions",
+        "task": f"{format_seconds(known.task)} per task",
+    }
+    if known.node_bandwidth is not None:
+        texts["node_bandwidth"] = f"{format_nbytes(known.node_bandwidth)} per second from a process on its node"
+    said = config.get("calibration") or {}
+    where = origin(env)
+    return [(name, f"{text} ({'option' if name in said else where})") for name, text in texts.items()]
+
+
+def _fastest(rate: Any) -> float:
+    """The rate of large kernels."""
+    return float(rate[-1][1] if isinstance(rate, tuple) else rate)
+
+
 def changed_options() -> Rows:
     """Options whose values differ from those that distarray ships with; of values that are not allowed, the error."""
     from distarray import config
@@ -86,9 +114,15 @@ def changed_options() -> Rows:
     return rows
 
 
-def info(args: argparse.Namespace) -> int:
-    """Print versions, devices, the current team and the options that were changed."""
-    sections = {"versions": versions, "devices": devices, "new arrays": team, "options changed": changed_options}
+def info(args: argparse.Namespace) -> str:
+    """Versions, devices, the current team, its rates, and the options that were changed."""
+    sections = {
+        "versions": versions,
+        "devices": devices,
+        "new arrays": team,
+        "rates": rates,
+        "options changed": changed_options,
+    }
     texts = []
     for title, rows_of in sections.items():
         try:
@@ -97,29 +131,38 @@ def info(args: argparse.Namespace) -> int:
             rows = [("error", f"{type(error).__name__}: {error}")]
         lines = [(f"  {name}", text) for name, text in rows] or [("  none", "")]
         texts.append(f"{title}\n{format_table(['', ''], lines)}")
-    print("\n\n".join(texts))
-    return 0
+    return "\n\n".join(texts)
 
 
-def reshard(args: argparse.Namespace) -> int:
-    """Plan a redistribution, or a file of them, and print the plan."""
+def plan(args: argparse.Namespace) -> str:
+    """How every operation of a graph file is cut."""
+    from distarray.diagnostics.plan import planned
+
+    return planned(
+        args.graph,
+        as_json=args.json,
+        p=args.parts,
+        objective=args.objective,
+        splits=args.splits,
+        repart=args.repart,
+        search=args.search,
+        kernels=args.kernels,
+        memory_limit=args.memory,
+    )
+
+
+def reshard(args: argparse.Namespace) -> str:
+    """The plan of a redistribution, or of a file of them."""
     from distarray.diagnostics.reshard import batch, single
 
-    try:
-        options = {"mode": args.mode, "memory": args.memory, "itemsize": args.itemsize}
-        if args.problems is not None:
-            if args.mesh or args.source or args.target:
-                raise ValueError("--problems stands for --mesh, --source and --target; give one or the other")
-            text = batch(args.problems, as_json=args.json, **options)
-        elif args.mesh and args.source and args.target:
-            text = single(args.mesh, args.source, args.target, as_json=args.json, **options)
-        else:
-            raise ValueError("give --mesh, --source and --target, or --problems")
-    except (ValueError, MemoryError, OSError) as error:
-        print(f"python -m distarray reshard: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(text)
-    return 0
+    options = {"mode": args.mode, "memory": args.memory, "itemsize": args.itemsize}
+    if args.problems is not None:
+        if args.mesh or args.source or args.target:
+            raise ValueError("--problems stands for --mesh, --source and --target; give one or the other")
+        return batch(args.problems, as_json=args.json, **options)
+    if args.mesh and args.source and args.target:
+        return single(args.mesh, args.source, args.target, as_json=args.json, **options)
+    raise ValueError("give --mesh, --source and --target, or --problems")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -132,9 +175,10 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """What the command line accepts."""
     top = _Parser("python -m distarray", description="Distributed arrays on Dask.", allow_abbrev=False)
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    command = commands.add_parser("info", help="versions, devices, the current team, options that were changed")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    command = commands.add_parser("info", help="versions, devices, the current team and its rates, changed options")
     command.set_defaults(run=info)
+    _add_plan(commands)
     command = commands.add_parser("reshard", help="plan the collectives that take an array from one type to another")
     command.add_argument("--mesh", metavar="x=4,y=6", help="names and sizes of the mesh axes")
     command.add_argument("--source", metavar="TYPE", help="such as '[3{x}12, 2{y}12]': minor axes first")
@@ -148,11 +192,30 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_plan(commands: Any) -> None:
+    command = commands.add_parser("plan", help="cut every operation of a graph file so that it costs least")
+    command.add_argument("graph", metavar="GRAPH.json", help="operations as einsums over named arrays")
+    command.add_argument("--parts", type=int, metavar="P", help="kernels per operation (default: the file's p)")
+    command.add_argument("--splits", choices=("pow2", "any"), help="(default: the file's parts, else by objective)")
+    command.add_argument("--objective", choices=("paper", "time"), default="time", help="(default: %(default)s)")
+    command.add_argument("--search", choices=("exact", "linearised", "tree"), default="exact")
+    command.add_argument("--repart", choices=("paper", "worst", "jax", "cpp"), default="paper")
+    command.add_argument("--kernels", choices=("equal", "upto"), help="(default: equal for paper, upto for time)")
+    command.add_argument("--memory", type=int, metavar="BYTES", help="per worker")
+    command.add_argument("--json", action="store_true", help="the plan as JSON")
+    command.set_defaults(run=plan)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit status. argparse itself exits with 2 where the arguments cannot be."""
     args = parser().parse_args(argv)
-    status: int = args.run(args)
-    return status
+    try:
+        text: str = args.run(args)
+    except (ValueError, MemoryError, OSError, OverflowError) as error:
+        print(f"python -m distarray {args.command}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(text)
+    return 0
 
 
 if __name__ == "__main__":

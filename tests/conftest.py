@@ -43,6 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _uncalibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What was measured on this machine has no say in tests, and tests leave nothing there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dask.config.PATH", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 def _local_cluster(n_workers: int, *, processes: bool) -> Any:
     distributed = pytest.importorskip("distributed")
     # The port of the dashboard is left to the system: 8787 may be taken, and nobody looks at it.

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from distarray import config
 
 if TYPE_CHECKING:
+    from distarray.planner.eindecomp import EinPlan
     from distarray.planner.plan import Plan
 
-__all__ = ["PLANS", "LRUCache", "PlanCacheInfo", "plan_cache_clear", "plan_cache_info"]
+__all__ = ["EINPLANS", "PLANS", "LRUCache", "PlanCacheInfo", "plan_cache_clear", "plan_cache_info"]
 
 
 class PlanCacheInfo(NamedTuple):
@@ -53,6 +54,13 @@ class LRUCache(Generic[T]):
                 self._values.popitem(last=False)
         return value
 
+    def put(self, key: Hashable, value: T, maxsize: int) -> None:
+        """Remember a value in the place of what was known."""
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > maxsize:
+                self._values.popitem(last=False)
+
     def info(self) -> PlanCacheInfo:
         """Counters since the last `clear`."""
         return PlanCacheInfo(self._hits, self._misses, self._maxsize, len(self._values))
@@ -66,6 +74,8 @@ class LRUCache(Generic[T]):
 
 #: The plans of this process, by the key of their graph.
 PLANS: LRUCache[Plan] = LRUCache()
+#: Those that ``dx.plan`` made, by graph and options.
+EINPLANS: LRUCache[EinPlan] = LRUCache()
 
 
 def plan_cache_info() -> PlanCacheInfo:
@@ -76,3 +86,4 @@ def plan_cache_info() -> PlanCacheInfo:
 def plan_cache_clear() -> None:
     """Forget all plans; arrays are not affected."""
     PLANS.clear()
+    EINPLANS.clear()

@@ -5,45 +5,103 @@ The defaults are those of workers on one ordinary network; the option ``calibrat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from distarray import config
 
-__all__ = ["Rates", "current_rates", "hides_a_transfer"]
+__all__ = ["MEASURED", "KernelKind", "RateTable", "Rates", "current_rates", "hides_a_transfer"]
 
 #: A transfer is worth hiding if that saves this share of the time in which its tile is computed.
 WORTHWHILE = 0.05
+#: Bytes of the elements for which rates of computing are given; others are faster or slower in proportion.
+ITEMSIZE = 8
+
+#: What a kernel does: a product of matrices that BLAS computes, another join that is aggregated, or elements alone.
+KernelKind: TypeAlias = Literal["gemm", "join", "map"]
+#: (operations of one kernel, operations per second), in ascending order: large blocks are computed faster.
+RateTable: TypeAlias = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """What moving and computing cost on the members of a team.
 
+    Rates of computing are those of one member when it runs one kernel, with all threads that the kernel uses, and are
+    measured with float64. A table is interpolated over the logarithm of the operations of a kernel and constant beyond
+    its ends; a number stands for a table with this one rate.
+
     Parameters
     ----------
     latency
-        Seconds per message.
+        Seconds per message: what a block of no size takes from one member to another.
     bandwidth
-        Bytes per second into a member.
+        Bytes per second into a member from a member on another node. Zero: unknown, moving costs nothing.
     compute
-        Elementwise operations per second of a member: one function of one element.
+        Elementwise operations per second of a member: one function of one element, and reductions of one array.
     task
-        Seconds per task.
+        Seconds per task, whichever member runs it: one scheduler hands them all out, one after the other.
+    node_bandwidth
+        Bytes per second into a member from another process on its node; None: as `bandwidth`. Between members of one
+        process nothing is moved.
+    gemm
+        Floating point operations per second of a product of matrices, two for each scalar product, by their number.
+    generic
+        The same for other joins that are aggregated, such as ``max`` of ``|x - y|``, and for products that have no two
+        free dimensions (a matrix times a vector).
     """
 
     latency: float = 4e-4
     bandwidth: float = 1e9
     compute: float = 1e9
     task: float = 2e-4
+    node_bandwidth: float | None = None
+    gemm: RateTable | float = ((1e4, 5e8), (1e6, 6e9), (1e8, 2.5e10))
+    generic: RateTable | float = 1e9
 
+    def flop_seconds(self, kind: KernelKind, flops: Any, itemsize: int = ITEMSIZE) -> Any:
+        """Seconds of kernels of so many operations each.
+
+        Parameters
+        ----------
+        kind
+            What the kernels do.
+        flops
+            Operations of each kernel: a number or an array.
+        itemsize
+            Bytes of the elements: those of 4 are computed twice as fast as those of 8.
+
+        Examples
+        --------
+        >>> float(Rates(gemm=1e10).flop_seconds("gemm", 2e9)), float(Rates().flop_seconds("map", 1e6, 4))
+        (0.2, 0.0005)
+        """
+        flops = np.asarray(flops, float)
+        table = {"gemm": self.gemm, "join": self.generic, "map": self.compute}[kind]
+        if isinstance(table, tuple):
+            sizes, rates = np.array(table, float).T
+            rate = np.interp(np.log(np.maximum(flops, 1.0)), np.log(sizes), rates)
+        else:
+            rate = np.float64(table)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seconds = flops * (itemsize / ITEMSIZE) / rate
+        return np.where(rate > 0, seconds, 0.0)  # an unknown rate costs nothing
+
+
+#: What was measured where something is planned now, by the names of `Rates`; tables as tuples. See `execution.rates`.
+MEASURED: ContextVar[Mapping[str, Any]] = ContextVar("distarray_measured_rates")
 
 _DEFAULT = Rates()
 _NAMES = frozenset(field.name for field in fields(Rates))
 
 
 def current_rates() -> Rates:
-    """The rates that hold now: the defaults and what ``calibration`` says of them."""
-    known = config.get("calibration")
+    """The rates that hold now: the defaults, what was measured, and what ``calibration`` says, in this order."""
+    known = {**MEASURED.get({}), **(config.get("calibration") or {})}
     if not known:
         return _DEFAULT
     return replace(_DEFAULT, **{name: rate for name, rate in known.items() if name in _NAMES})

@@ -1,6 +1,7 @@
 """Graphs of the workloads that the partition planner is judged by, as the JSON of graph files.
 
-Section 4 of its specification; sizes are those of the paper, or given.
+Those of the EinDecomp paper, and what else contracts: single products, attention, tensor kernels. Sizes are those of
+the paper, or given. Usual ways to cut them, to be compared with, are in `distarray.testing.labellings`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,22 @@ from __future__ import annotations
 import random
 from typing import Any
 
-__all__ = ["attention", "ffnn", "llama", "matmul", "matrix_chain", "megatron", "random_graph"]
+__all__ = [
+    "attention",
+    "chain",
+    "elementwise",
+    "ffnn",
+    "gram",
+    "heads",
+    "llama",
+    "matmul",
+    "matrix_chain",
+    "matrix_powers",
+    "mttkrp",
+    "random_graph",
+    "scores",
+    "ttm_chain",
+]
 
 Json = dict[str, Any]
 
@@ -41,11 +57,42 @@ def matrix_chain(s: int, p: int = 8, *, skew: bool = False) -> Json:
     return _graph("matrix chain", shapes, ops, p)
 
 
-def ffnn(b: int = 128, f: int = 8192, h: int = 8192, o: int = 14588, p: int = 4) -> Json:
-    """Experiment 2: a training step of a network with one hidden layer; updated weights keep their layout."""
+def chain(n: int, s: int = 4096, p: int = 8) -> Json:
+    """A product of `n + 1` square matrices, from the left: `n` operations."""
+    names = [f"A{i}" for i in range(n + 1)]
+    ops = [(f"P{i}", "ij,jk->ik", ["A0" if i == 1 else f"P{i - 1}", f"A{i}"]) for i in range(1, n + 1)]
+    return _graph("chain of products", {name: [s, s] for name in names}, ops, p)
+
+
+def elementwise(n: int = 100, s: int = 4096, p: int = 8) -> Json:
+    """`n` elementwise operations and reductions: rows are centred again and again, and two branches are added."""
+    ops: list[tuple[str, str, list[str]]] = []
+    x, before = "A", "B"
+    while len(ops) < n:
+        k = len(ops)
+        step = [
+            (f"m{k}", "ij->i", [x]), (f"d{k}", "ij,i->ij", [x, f"m{k}"]), (f"e{k}", "ij->ij", [f"d{k}"]),
+            (f"s{k}", "ij,ij->ij", [f"e{k}", before]),
+        ]  # fmt: skip
+        ops += step[: n - k]
+        x, before = f"s{k}", f"d{k}"
+    return _graph("elementwise and reductions", {"A": [s, s], "B": [s, s]}, ops, p)
+
+
+def ffnn(b: int = 128, f: int = 8192, h: int = 8192, o: int = 14588, p: int = 4, *, forward: bool = False) -> Json:
+    """Experiment 2: a training step of a network with one hidden layer; updated weights keep their layout.
+
+    Parameters
+    ----------
+    forward
+        Only the result of the network.
+    """
     shapes = {"X": [b, f], "W1": [f, h], "W2": [h, o], "T": [b, o]}
-    ops = [
-        ("Z1", "bf,fh->bh", ["X", "W1"]), ("H", "bh->bh", ["Z1"]), ("Z2", "bh,ho->bo", ["H", "W2"]),
+    ops = [("Z1", "bf,fh->bh", ["X", "W1"]), ("H", "bh->bh", ["Z1"]), ("Z2", "bh,ho->bo", ["H", "W2"])]
+    if forward:
+        del shapes["T"]
+        return _graph("ffnn forward", shapes, ops, p)
+    ops += [
         ("dZ2", "bo,bo->bo", ["Z2", "T"]), ("dW2", "bh,bo->ho", ["H", "dZ2"]), ("dH", "bo,ho->bh", ["dZ2", "W2"]),
         ("dZ1", "bh,bh->bh", ["dH", "Z1"]), ("dW1", "bf,bh->fh", ["X", "dZ1"]), ("W1n", "fh,fh->fh", ["W1", "dW1"]),
         ("W2n", "ho,ho->ho", ["W2", "dW2"]),
@@ -60,6 +107,48 @@ def attention(s: int = 4096, h: int = 32, d: int = 128, a: int = 4096, p: int = 
     ops += [("S", "shd,thd->hst", ["q", "k"]), *_softmax("S", "hst", "hs")]
     ops += [("o", "hst,thd->shd", ["Y_S", "v"]), ("out", "shd,ahd->sa", ["o", "wo"])]
     return _graph("attention", shapes, ops, p)
+
+
+def heads(b: int = 1, h: int = 8, s: int = 16384, d: int = 128, p: int = 8) -> Json:
+    """Attention on queries, keys and values that are there, for several heads, with scale and softmax."""
+    shapes = {name: [b, h, s, d] for name in "QKV"}
+    ops = [("S", "bhsd,bhtd->bhst", ["Q", "K"]), ("Z", "bhst->bhst", ["S"]), *_softmax("Z", "bhst", "bhs")]
+    ops.append(("O", "bhst,bhtd->bhsd", ["Y_Z", "V"]))
+    return _graph("attention of heads", shapes, ops, p)
+
+
+def scores(s: int = 16384, d: int = 128, p: int = 8) -> Json:
+    """The scores of attention: one product."""
+    return _graph("attention scores", {"Q": [s, d], "K": [s, d]}, [("S", "sd,td->st", ["Q", "K"])], p)
+
+
+def mttkrp(i: int = 1024, j: int = 1024, k: int = 1024, r: int = 32, p: int = 8) -> Json:
+    """A matricised tensor times a Khatri-Rao product: one operation on three inputs."""
+    shapes = {"T": [i, j, k], "B": [j, r], "C": [k, r]}
+    return _graph("mttkrp", shapes, [("M", "ijk,jr,kr->ir", ["T", "B", "C"])], p)
+
+
+def ttm_chain(n: int = 512, r: int = 64, p: int = 8) -> Json:
+    """A tensor of three dimensions times a matrix along each: the core of a Tucker decomposition."""
+    shapes = {"T": [n, n, n], "U": [n, r], "V": [n, r], "W": [n, r]}
+    ops = [("X", "ijk,ia->ajk", ["T", "U"]), ("Y", "ajk,jb->abk", ["X", "V"]), ("Z", "abk,kc->abc", ["Y", "W"])]
+    return _graph("ttm chain", shapes, ops, p)
+
+
+def gram(n: int = 1_048_576, m: int = 1024, p: int = 8) -> Json:
+    """A tall matrix times itself: one operation that reads an input twice."""
+    return _graph("gram", {"A": [n, m]}, [("G", "ki,kj->ij", ["A", "A"])], p)
+
+
+def matrix_powers(s: int = 8192, n: int = 3, p: int = 8) -> Json:
+    """``A``, ``A^2``, ``A^4``, .. by `n` squarings, and their sum: results that several operations read."""
+    names = ["A", *[f"A{2**k}" for k in range(1, n + 1)]]
+    ops = [(names[k], "ij,jk->ik", [names[k - 1]] * 2) for k in range(1, n + 1)]
+    total = "A"
+    for name in names[1:]:
+        ops.append((f"S_{name}", "ij,ij->ij", [total, name]))
+        total = f"S_{name}"
+    return _graph("matrix powers", {"A": [s, s]}, ops, p)
 
 
 def _softmax(x: str, labels: str, rest: str) -> list[tuple[str, str, list[str]]]:
@@ -116,24 +205,6 @@ def llama(
         ]  # fmt: skip
         x = named("r2_")
     return _graph("llama", shapes, ops, p)
-
-
-def megatron(graph: Json, p: int) -> dict[str, dict[str, int]]:
-    """The splits of column and row tensor parallelism for a LLaMA graph, to be compared with."""
-    made = {}
-    for node in graph["nodes"]:
-        if "expr" not in node:
-            continue
-        labels = {x for x in node["expr"] if x.isalpha()}
-        if "m" in labels:
-            made[node["id"]] = {"m": p}
-        elif node["id"].startswith("wo_"):
-            made[node["id"]] = {"e": p}
-        elif labels & {"t"} or labels >= {"e", "f"} or node["id"].startswith(("C_", "R_")):
-            made[node["id"]] = {"h": p}
-        else:
-            made[node["id"]] = {"s": p}
-    return made
 
 
 def random_graph(rng: random.Random, n_ops: int, p: int) -> Json:

@@ -21,7 +21,7 @@ def test_info_prints_versions_devices_team_and_options():
     assert done.returncode == 0
     assert done.stderr == ""
     titles = [section.splitlines()[0] for section in done.stdout.split("\n\n")]
-    assert titles == ["versions", "devices", "new arrays", "options changed"]
+    assert titles == ["versions", "devices", "new arrays", "rates", "options changed"]
     words = [line.split() for line in done.stdout.splitlines()]
     assert ["distarray", __version__] in words
     assert ["window", "3", "(default", "512)"] in words

@@ -1,0 +1,281 @@
+"""Calibration: what messages, tasks and kernels cost on the running executor, measured in a few seconds.
+
+Everything is measured as it will be used: tasks go through the executor of the environment, transfers are blocks that a
+task on one member takes from another, and all members compute at once, since they share what they share then too.
+
+* **task**: many empty tasks, spread over the members; wall seconds for each.
+* **latency, bandwidth, node_bandwidth**: a block is handed from member to member, and as often from a member to itself;
+  the difference of a hop is what the message costs. Small blocks give the latency, large ones the bandwidth: between
+  hosts, and between processes of one host.
+* **compute, gemm, generic**: operations per second of the slowest member, for kernels on blocks of some sizes.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import accumulate, combinations
+from typing import Any, TypeVar
+
+from dask._task_spec import Task, TaskRef
+
+from distarray.execution.backends import backend_for
+from distarray.execution.evaluate import executor_for, is_cluster
+from distarray.execution.rates import Calibration, WorkerFacts, signature, worker_facts
+from distarray.expr.expr import Environment
+from distarray.planner.rates import RateTable
+
+__all__ = ["measured"]
+
+T = TypeVar("T")
+
+#: How often tasks and hops are measured, and the seconds after which they are not measured once more. The fastest
+#: counts, as what others do on the machine only slows down.
+TIMES, PATIENCE = 5, 0.5
+#: Hops of a chain, and bytes of the blocks that are handed on.
+HOPS = 6
+BLOCKS = (8, 1 << 22)
+#: Empty tasks for each member.
+TASKS = 32
+#: Sizes of kernels: elements, and rows of square matrices. None is begun once a member computed for so many seconds.
+ELEMENTS = (1 << 12, 1 << 16, 1 << 19, 1 << 22)
+ROWS = (32, 128, 512, 1024)
+GENERIC_ROWS = (16, 48, 96)
+COMPUTING = 0.3
+#: Seconds for which a kernel is repeated, of which the best run counts.
+REPEAT = 0.02
+#: What a hop between workers of one process takes may be too little to be seen.
+FASTEST = 1e12
+#: The size whose rate is `compute`: slices of a fused program are as large.
+SLICE = 1 << 16
+
+
+def measured(env: Environment) -> Calibration:
+    """Measure the rates of an environment.
+
+    Of links of a kind one is measured. A cluster of one worker has none, and its rates say nothing about messages.
+
+    Raises
+    ------
+    RuntimeError
+        If a worker does not answer.
+    """
+    started = time.perf_counter()
+    name = signature(env)
+    if name is None:
+        raise RuntimeError("a worker did not say what it runs on; nothing is calibrated")
+    bench = _Bench(env)
+    bench.run([(m, _nothing, ()) for m in range(env.size)])  # connections, pools, imports
+    rates: dict[str, float | RateTable] = {"task": bench.task()}
+    rates |= bench.links() if is_cluster(env) else bench.inside()
+    tables = {kind: bench.kernels(kind) for kind in _KERNELS}
+    by_size = dict(tables["elementwise"])
+    rates |= {"compute": by_size.get(SLICE, max(by_size.values())), **tables}
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    return Calibration(name, rates, date, time.perf_counter() - started)
+
+
+class _Bench:
+    """Runs tasks on members and takes the time."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.executor = executor_for(env)
+
+    def run(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> tuple[float, list[Any]]:
+        """Seconds until all calls are done, and what they return; `_Result` arguments are results of earlier calls."""
+        name = f"dx-calibrate-{uuid.uuid4().hex}"
+        tasks, members = {}, {}
+        for i, (member, function, args) in enumerate(calls):
+            key = (name, i)
+            given = [TaskRef((name, a.number)) if isinstance(a, _Result) else a for a in args]
+            tasks[key] = Task(key, function, *given)
+            members[key] = member
+        used = {key for task in tasks.values() for key in task.dependencies}
+        keep = [key for key in tasks if key not in used]
+        start = time.perf_counter()
+        handles = self.executor.submit(tasks, members, keep)
+        results = [handles[key] for key in keep]
+        if is_cluster(self.env):
+            self.executor.wait(results)
+        seconds = time.perf_counter() - start
+        return seconds, self.executor.fetch(results)
+
+    def task(self) -> float:
+        """Seconds per task."""
+        calls = [(m, _nothing, ()) for _ in range(TASKS) for m in range(self.env.size)]
+        return min(_measurements(lambda: self.run(calls)[0])) / len(calls)
+
+    def _hop(self, nbytes: int, path: Sequence[int]) -> float:
+        """Seconds in which a block is made from the one before, from member to member."""
+        device = self.env.device
+        calls: list[Any] = [(path[0], _block, (nbytes, device, path[0]))]
+        calls += [(m, _handed_on, (_Result(i), device, m)) for i, m in enumerate(path[1:])]
+        calls.append((path[-1], _nothing, (_Result(len(path) - 1),)))
+        return self.run(calls)[0] / (len(path) - 1)
+
+    def _hops(self, nbytes: int, paths: Sequence[Sequence[int]]) -> list[float]:
+        return [self._hop(nbytes, path) for path in paths]
+
+    def links(self) -> dict[str, float]:
+        """Seconds per message, and bytes per second between hosts and between processes of a host.
+
+        What there is not is as the slowest that there is.
+        """
+        assert self.env.team is not None
+        facts = worker_facts(self.env.team) or []
+        pairs: dict[str, tuple[int, int]] = {}
+        for a, b in combinations(range(len(facts)), 2):
+            pairs.setdefault(_kind_of_link(facts[a], facts[b]), (a, b))
+        kinds: list[str] = [kind for kind in ("network", "node") if kind in pairs] or list(pairs)
+        found = {kind: self._link(*pairs[kind]) for kind in kinds}
+        rates = dict(found[kinds[0]]) if kinds else {}
+        if "node" in found:
+            rates["node_bandwidth"] = found["node"]["bandwidth"]
+        return rates
+
+    def _link(self, first: int, last: int) -> dict[str, float]:
+        """Latency and bandwidth from one worker to another."""
+        there, here = [first, last] * (HOPS // 2) + [first], [first] * (HOPS + 1)
+        extra: dict[int, float] = {}
+        for nbytes in BLOCKS:
+            # in turn, so that a slow moment of the machine hits both
+            hops = _measurements(partial(self._hops, nbytes, (there, here)))
+            extra[nbytes] = max(min(a for a, _ in hops) - min(b for _, b in hops), 0.0)
+        return _line(extra)
+
+    def inside(self) -> dict[str, float]:
+        """The same for threads: pieces are copied from block to block, by a call each."""
+        device, members = self.env.device, range(self.env.size)
+        return _line({n: max(self.run([(m, _seconds_of_copy, (n, device, m)) for m in members])[1]) for n in BLOCKS})
+
+    def kernels(self, kind: str) -> RateTable:
+        """Operations per second of the slowest member by the operations of a kernel."""
+        _, found = self.run([(m, _kernel_rates, (kind, self.env.device, m)) for m in range(self.env.size)])
+        common = sorted(set.intersection(*[set(table) for table in found]))
+        rates = [min(table[n] for table in found) for n in common]
+        if kind == "gemm":  # a larger product is never slower per operation: what looks so was disturbed
+            rates = list(accumulate(rates, max))
+        return tuple(zip(common, rates, strict=True))
+
+
+def _measurements(measure: Callable[[], T]) -> list[T]:
+    found: list[T] = []
+    end = time.perf_counter() + PATIENCE
+    while len(found) < TIMES and (not found or time.perf_counter() < end):
+        found.append(measure())
+    return found
+
+
+def _line(seconds: Mapping[int, float]) -> dict[str, float]:
+    """Latency and bandwidth from seconds by bytes: the smallest block, and what the largest takes beyond it."""
+    small, large = min(seconds), max(seconds)
+    more = max(seconds[large] - seconds[small], (large - small) / FASTEST)
+    return {"latency": seconds[small], "bandwidth": (large - small) / more}
+
+
+def _kind_of_link(a: WorkerFacts, b: WorkerFacts) -> str:
+    if a.host != b.host:
+        return "network"
+    return "node" if a.process != b.process else "process"
+
+
+class _Result:
+    """What an earlier call of a run returned."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+# ------------------------------------------------------------------------------------- what members run
+
+
+def _nothing(*_: Any) -> int:
+    return 0
+
+
+def _block(nbytes: int, device: str, member: int) -> Any:
+    backend = backend_for(device, member)
+    return backend.copy(backend.zeros((nbytes // 8,), "f8"))  # touched
+
+
+def _handed_on(block: Any, device: str, member: int) -> Any:
+    backend = backend_for(device, member)
+    return backend.copy(backend.adopt(block))
+
+
+def _best_seconds(call: Callable[[], Any], settle: Callable[[Any], Any]) -> float:
+    settle(call())
+    best, end = float("inf"), time.perf_counter() + REPEAT
+    while True:
+        start = time.perf_counter()
+        settle(call())
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now > end:
+            return best
+
+
+def _seconds_of_copy(nbytes: int, device: str, member: int) -> float:
+    backend = backend_for(device, member)
+    source, target = _block(nbytes, device, member), _block(nbytes, device, member)
+
+    def copy() -> Any:
+        target[:] = source
+        return target
+
+    return _best_seconds(copy, _settled(backend))
+
+
+def _settled(backend: Any) -> Callable[[Any], Any]:
+    """Waits until a block is computed: devices compute while Python goes on."""
+    if backend.name == "numpy":
+        return lambda block: block
+    return lambda block: backend.to_host(block[(slice(1),) * block.ndim])
+
+
+def _kernel_rates(kind: str, device: str, member: int) -> Mapping[int, float]:
+    """Operations per second by operations of a kernel, best of some runs."""
+    kernel, sizes = _KERNELS[kind]
+    backend = backend_for(device, member)
+    settle = _settled(backend)
+    found: dict[int, float] = {}
+    start = time.perf_counter()
+    for n in sizes:
+        operations, call = kernel(backend, n)
+        found[operations] = operations / _best_seconds(call, settle)
+        if time.perf_counter() - start > COMPUTING:
+            break
+    return found
+
+
+def _elementwise(backend: Any, n: int) -> tuple[int, Callable[[], Any]]:
+    xp = backend.xp
+    a, b = (backend.copy(backend.zeros((n,), "f8")) for _ in range(2))
+    if backend.has_out:
+        out = backend.empty((n,), "f8")  # blocks are used again, so new memory is not what it costs
+        return n, lambda: xp.add(a, b, out=out)
+    return n, lambda: xp.add(a, b)
+
+
+def _gemm(backend: Any, n: int) -> tuple[int, Callable[[], Any]]:
+    a, b = (backend.copy(backend.zeros((n, n), "f8")) for _ in range(2))
+    return 2 * n**3, lambda: backend.xp.matmul(a, b)
+
+
+def _generic(backend: Any, n: int) -> tuple[int, Callable[[], Any]]:
+    """Joined and aggregated by other functions than multiplication and sum."""
+    xp = backend.xp
+    a, b = backend.copy(backend.zeros((n, n, 1), "f8")), backend.copy(backend.zeros((1, n, n), "f8"))
+    return 2 * n**3, lambda: xp.max(xp.abs(xp.subtract(a, b)), axis=1)
+
+
+#: Kernels, and for which sizes they are measured.
+_KERNELS: dict[str, tuple[Callable[[Any, int], tuple[int, Callable[[], Any]]], Sequence[int]]] = {
+    "elementwise": (_elementwise, ELEMENTS),
+    "gemm": (_gemm, ROWS),
+    "generic": (_generic, GENERIC_ROWS),
+}
