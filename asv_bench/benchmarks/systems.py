@@ -6,21 +6,27 @@ where its system keeps it (`force`): gathering into one numpy array is timed for
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SYSTEMS", "DaskArray", "DistArray", "Numpy", "System"]
+from .inputs import Source
+
+__all__ = ["DISTRIBUTED", "SYSTEMS", "DaskArray", "DistArray", "Numpy", "System"]
+
+Program = Callable[..., tuple[Any, ...]]
 
 
 class System(Protocol):
     """An array library under test. `blocks` is the number of blocks per axis; None leaves it to the system."""
 
     name: str
+    planner: str  # distarray's option; "" of the others
 
     @property
     def xp(self) -> Any: ...  # the namespace of another library
@@ -31,9 +37,19 @@ class System(Protocol):
     def force(self, x: Any) -> Any:
         """Do the work of `x`, leaving the result in the system."""
 
+    def make(self, source: Source, parts: int, cut: Any = None) -> Any:
+        """The operand of a workload for `parts` workers, not yet computed; `cut` is a sharding of distarray."""
+
+    def start(self, program: Program, operands: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        """Results of ``program(xp, *operands, **options)``, being computed and staying in the system."""
+
+    def finish(self, *arrays: Any) -> None:
+        """Wait until arrays are computed."""
+
 
 class Numpy:
     name = "numpy"
+    planner = ""
 
     @property
     def xp(self) -> Any:
@@ -45,23 +61,46 @@ class Numpy:
     def force(self, x: Any) -> Any:
         return x
 
+    def make(self, source: Source, parts: int, cut: Any = None) -> Any:
+        return source.part()
+
+    def start(self, program: Program, operands: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        return program(np, *operands, **options)
+
+    def finish(self, *arrays: Any) -> None:
+        pass
+
+
+def _open_grid(xp: Any, shape: Sequence[int], chunks: Sequence[Any] | None) -> list[Any]:
+    """The indices along each axis, shaped to broadcast against each other."""
+    made = []
+    for axis, n in enumerate(shape):
+        places = xp.arange(n) if chunks is None else xp.arange(n, chunks=(chunks[axis],))
+        made.append(places[tuple(slice(None) if axis == a else None for a in range(len(shape)))])
+    return made
+
 
 def _chunks(shape: Sequence[int], blocks: Sequence[int]) -> tuple[int, ...]:
     return tuple(max(1, math.ceil(n / k)) for n, k in zip(shape, blocks, strict=True))
 
 
 class DaskArray:
-    """dask.array with ``chunks="auto"`` (`fair` false), or with sqrt(p) chunks per axis for p threads."""
+    """dask.array with ``chunks="auto"`` (`fair` false), or with sqrt(p) chunks per axis for p threads.
 
-    def __init__(self, name: str, fair: bool) -> None:
+    `module` is another library of its kind; `rechunk` says how blocks are exchanged (``tasks``, ``p2p``).
+    """
+
+    planner = ""
+
+    def __init__(self, name: str, fair: bool, module: str = "dask.array", rechunk: str | None = None) -> None:
         self.name = name
         self.fair = fair
+        self.module = module
+        self.rechunk = rechunk
 
     @property
     def xp(self) -> Any:
-        import dask.array  # heavy: only where it is compared
-
-        return dask.array
+        return importlib.import_module(self.module)  # heavy, or not installed: only where it is compared
 
     def put(self, value: NDArray[Any], blocks: Sequence[int] | None = None) -> Any:
         if blocks is None and self.fair:
@@ -72,9 +111,40 @@ class DaskArray:
     def force(self, x: Any) -> Any:
         return x.persist()
 
+    def make(self, source: Source, parts: int, cut: Any = None) -> Any:
+        from dask.array.core import normalize_chunks
+
+        shape, xp = source.shape, self.xp
+        per_axis = _chunks(shape, (math.ceil(math.sqrt(parts)),) * len(shape))
+        wanted = source.blocks or (per_axis if self.fair else "auto")
+        chunks = normalize_chunks(wanted, shape, dtype=np.dtype(source.dtype))
+        meta = np.empty((0,) * len(shape), source.dtype)
+        # Without `chunks` an axis of one block would count as broadcast, with an extent of 1.
+        return xp.map_blocks(source, *_open_grid(xp, shape, chunks), dtype=source.dtype, meta=meta, chunks=chunks)
+
+    def start(self, program: Program, operands: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        import dask
+
+        with dask.config.set({"array.rechunk.method": self.rechunk}):
+            made: tuple[Any, ...] = dask.persist(*program(self.xp, *operands, **options))
+        return made
+
+    def finish(self, *arrays: Any) -> None:
+        from distributed import futures_of, wait
+
+        if pending := futures_of(arrays):
+            wait(pending)
+            for future in pending:
+                if future.status != "finished":
+                    future.result()  # raises what its task raised
+
 
 class DistArray:
-    name = "distarray"
+    """distarray, with one of its planners."""
+
+    def __init__(self, name: str = "distarray", planner: str = "auto") -> None:
+        self.name = name
+        self.planner = planner
 
     @property
     def xp(self) -> Any:
@@ -101,9 +171,41 @@ class DistArray:
     def force(self, x: Any) -> Any:
         return x.persist()
 
+    def make(self, source: Source, parts: int, cut: Any = None) -> Any:
+        dx = self.xp
+        # Errors of a user's function are wanted at the call by default, which would compute it there.
+        with dx.config.set(errors="deferred"):
+            x = dx.map_blocks(source, *_open_grid(dx, source.shape, None), dtype=source.dtype)
+        if cut is not None:
+            return x.reshard(cut)
+        return x if source.blocks is None else x.rechunk(source.blocks)
+
+    def start(self, program: Program, operands: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        dx = self.xp
+        with dx.config.set(planner=self.planner):
+            made: tuple[Any, ...] = dx.persist(*program(dx, *operands, **options))
+        return made
+
+    def finish(self, *arrays: Any) -> None:
+        self.xp.wait(*arrays)
+
 
 #: By name, in the order of tables. Both cuts of dask.array: its own choice may be one chunk, hence one thread.
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (Numpy(), DaskArray("dask.array", fair=False), DaskArray("dask.array-grid", fair=True), DistArray())
+}
+
+#: What the workloads of the paper are compared on, by name: dask-array may be missing, and plans of distarray have
+#: several makers.
+DISTRIBUTED: dict[str, System] = SYSTEMS | {
+    system.name: system
+    for system in (
+        DaskArray("dask.array-tasks", fair=False, rechunk="tasks"),
+        DaskArray("dask.array-p2p", fair=False, rechunk="p2p"),
+        DaskArray("dask-array", fair=False, module="dask_array"),
+        DaskArray("dask-array-grid", fair=True, module="dask_array"),
+        DistArray("distarray-eindecomp", planner="eindecomp"),
+        DistArray("distarray-propagation", planner="propagation"),
+    )
 }
