@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from distarray.execution import tasks
 from distarray.execution.evaluate import is_cluster
@@ -115,6 +115,10 @@ def _planned(drafting: Drafting, at: Located, target: Sharding, mode: Any) -> Re
 # -------------------------------------------------------------------------------------------------- second pass
 
 
+#: Of each part along an axis: where it begins in the tile, where in its block, and how long it is.
+_Row: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
 class _Stored(NamedTuple):
     """A block that tiles are read from."""
 
@@ -129,7 +133,7 @@ class _ReadOf(NamedTuple):
 
     block: _Stored
     crop: Window | None
-    is_away: bool
+    is_packed: bool
 
     @property
     def n_elements(self) -> int:
@@ -164,8 +168,10 @@ class _Mover:
         self.stored: dict[Block, _Stored] = {}
         #: By member the tiles that it makes in this turn.
         self.made: defaultdict[int, list[Any]] = defaultdict(list)
+        #: Of the step that is lowered: see `Movement`.
+        self.is_fine = False
         #: Of the step that is lowered, by axis, extent of the tile and of the region: see `_axes`.
-        self.rows: dict[tuple[int, tuple[int, int], tuple[int, int]], tuple[tuple[slice, slice], ...]] = {}
+        self.rows: dict[tuple[int, tuple[int, int], tuple[int, int]], _Row] = {}
 
     def lower(self) -> None:
         moves = self.moves
@@ -176,6 +182,7 @@ class _Mover:
                 by_member[self._member(assembly.device, is_last)].append(assembly)
             turns = moves.waves if is_last else 1
             self.rows.clear()
+            self.is_fine = movement.is_fine
             made: list[defaultdict[int, list[Any]]] = []
             for turn in range(turns):
                 # A member packs when it has made its tiles of the turn before the last: two turns are under way.
@@ -204,12 +211,12 @@ class _Mover:
         filled = [(a, window) for a, window in filled if all(low < high for low, high in window)]
         region = self._region(movement, [window for _, window in filled])
         reads = [self._reads(movement, a, region or window, member) for a, window in filled]
-        sent = self._sent(dict.fromkeys([r for found in reads for r in found if r.is_away]), member, before)
+        sent = self._sent(dict.fromkeys([r for found in reads for r in found if r.is_packed]), member, before)
         for (assembly, window), found in zip(filled, reads, strict=True):
             shape = tuple([high - low for low, high in window])
             axes = self._axes(movement.read, assembly, window, region or window)
             args, parts = _arguments(found, sent)
-            crops = tuple([_slices(r.crop) if not r.is_away else None for r in found])
+            crops = tuple([_slices(r.crop) if not r.is_packed else None for r in found])
             crops = crops if any(c is not None for c in crops) else ()
             mosaic = Mosaic(member, shape, axes, crops, parts)
             ref = self._assembled(mosaic, args, found, assembly, member, is_last)
@@ -237,13 +244,11 @@ class _Mover:
         bounds = zip(movement.read.boundaries, assembly.parts, region, strict=True)
         cells = product(*[[_cell(b, p, around) for p in parts] for b, parts, around in bounds])
         return [
-            _ReadOf(b, _crop(b.window, cell), self.has_messages and b.member != member)
+            _ReadOf(b, _crop(b.window, cell), self.has_messages and (self.is_fine or b.member != member))
             for b, cell in zip(blocks, cells, strict=True)
         ]
 
-    def _axes(
-        self, read: Layer, assembly: Assembly, window: Window, region: Window
-    ) -> tuple[tuple[tuple[slice, slice], ...], ...]:
+    def _axes(self, read: Layer, assembly: Assembly, window: Window, region: Window) -> tuple[_Row, ...]:
         """Per axis where each part goes in the tile, and where it lies in what it is read from."""
         found = []
         for axis, (span, around) in enumerate(zip(window, region, strict=True)):
@@ -269,15 +274,15 @@ class _Mover:
     ) -> dict[_ReadOf, tuple[Any, int]]:
         """How each part of a block elsewhere comes to a member: (reference, which array of it; -1 if it is one).
 
-        A block that is needed whole travels itself. Parts of blocks of one member are packed together, up to
-        `PIECE_LIMIT` bytes: one task and one message for many.
+        A block that is needed whole travels itself, if it is no small part of a tile. Parts of blocks of one member are
+        packed together, up to `PIECE_LIMIT` bytes: one task and one message for many.
         """
         found: dict[_ReadOf, tuple[Any, int]] = {}
         packs: defaultdict[int, list[list[_ReadOf]]] = defaultdict(list)
         room: dict[int, int] = {}
         for read in reads:
             source, nbytes = read.block.member, read.n_elements * self.dtype.itemsize
-            if read.crop is None:
+            if read.crop is None and not self.is_fine:
                 found[read] = read.block.ref, -1
                 self._message(source, member, [read])
                 continue
@@ -290,7 +295,7 @@ class _Mover:
             for pack in several:
                 # What waits for the turn before waits for tiles that lie where it runs.
                 args = [r.block.ref for r in pack], before.get(source, ())
-                boxes = tuple([_slices(r.crop) for r in pack])
+                boxes = tuple([_slices(r.crop) or (Ellipsis,) for r in pack])
                 key = self.lowering.emit_piece(
                     "pack", tasks.pack, (boxes, self.lowering.env.device, source, *args[0], *args[1]), source
                 )
@@ -302,6 +307,8 @@ class _Mover:
         return found
 
     def _message(self, source: int, member: int, reads: Sequence[_ReadOf]) -> None:
+        if source == member:
+            return
         rows = sum(r.n_rows for r in reads)
         nbytes = sum(r.n_elements for r in reads) * self.dtype.itemsize
         self.lowering.routes.transfers.append(Transfer(source, member, rows, nbytes, self.lowering.routes.stage))
@@ -324,13 +331,13 @@ class _Mover:
         lowering = self.lowering
         first = reads[0]
         is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.shape)
-        if is_whole and not first.is_away and not first.block.is_source and not (is_last and self._is_ordered()):
+        if is_whole and not first.is_packed and not first.block.is_source and not (is_last and self._is_ordered()):
             return first.block.ref
         number = self.result.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
         lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize
         for read in reads:
-            if not read.is_away or read.crop is None:
+            if not read.is_packed or (read.crop is None and not self.is_fine):
                 self._note(read.block, key)
         return key
 
@@ -341,21 +348,24 @@ class _Mover:
 
 def _arguments(
     reads: Sequence[_ReadOf], sent: Mapping[_ReadOf, tuple[Any, int]]
-) -> tuple[list[Any], tuple[tuple[int, int], ...]]:
-    """Each block and pack once, and where each part is among them; nothing where they are one and the same."""
+) -> tuple[list[Any], tuple[tuple[int, int, int], ...]]:
+    """Each block and pack once, and where the parts are among them; nothing where they are one and the same."""
     if not sent:
         return [r.block.ref for r in reads], ()
     args: list[Any] = []
-    number: dict[Any, int] = {}
-    parts = []
+    position: dict[Any, int] = {}
+    runs: list[tuple[int, int, int]] = []
     for read in reads:
-        ref, sub = sent[read] if read.is_away else (read.block.ref, -1)
-        name = key_of(ref)
-        if name not in number:
-            number[name] = len(args)
+        ref, number = sent[read] if read.is_packed else (read.block.ref, -1)
+        arg = position.setdefault(key_of(ref), len(args))
+        if arg == len(args):
             args.append(ref)
-        parts.append((number[name], sub))
-    return args, tuple(parts)
+        last, first, n = runs[-1] if runs else (-1, -1, 0)
+        if number >= 0 and arg == last and number == first + n:
+            runs[-1] = arg, first, n + 1
+        else:
+            runs.append((arg, number, 1))
+    return args, tuple(runs)
 
 
 def _cell(boundaries: Sequence[int], part: int, region: tuple[int, int]) -> tuple[int, int]:
@@ -374,12 +384,10 @@ def _slices(crop: Window | None) -> tuple[slice, ...] | None:
     return None if crop is None else tuple([slice(low, high) for low, high in crop])
 
 
-def _row(
-    boundaries: Sequence[int], parts: Sequence[int], span: tuple[int, int], region: tuple[int, int]
-) -> tuple[tuple[slice, slice], ...]:
+def _row(boundaries: Sequence[int], parts: Sequence[int], span: tuple[int, int], region: tuple[int, int]) -> _Row:
     row = []
     for p in parts:
         first, after = _cell(boundaries, p, span)
         start = _cell(boundaries, p, region)[0]
-        row.append((slice(first - span[0], after - span[0]), slice(first - start, after - start)))
+        row.append((first - span[0], first - start, after - first))
     return tuple(row)

@@ -14,6 +14,7 @@ from typing import Any
 
 from distarray import config
 from distarray.execution.fuse import fuse
+from distarray.execution.rates import rates_of
 from distarray.execution.stage_tasks import Lowering
 from distarray.execution.template import Lowered, Template, instantiate
 from distarray.expr.expr import Environment
@@ -43,16 +44,17 @@ def lower(
         are retried.
     """
     limit = config.get("plan-cache-size")
-    template = _TEMPLATES.get(_geometry(graph, inplace), lambda: _template(plan, graph, env, inplace), limit)
+    with rates_of(env):
+        template = _TEMPLATES.get(_geometry(plan, graph, inplace), lambda: _template(plan, graph, env, inplace), limit)
     return instantiate(template, plan, graph, run)
 
 
 _TEMPLATES: LRUCache[Template] = LRUCache()
 
 
-def _geometry(graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
-    """What decides the tasks of a plan beside its key: extents, boundaries and lenses."""
-    facts: list[Any] = [graph.key, config.get("overlap"), current_rates(), tuple(inplace.items())]
+def _geometry(plan: Plan, graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
+    """What decides the tasks of a plan beside its key: extents, boundaries and lenses; and who made it."""
+    facts: list[Any] = [graph.key, plan.planner, config.get("overlap"), current_rates(), tuple(inplace.items())]
     for node in graph.nodes:
         memo = node.memo
         if memo is not None:

@@ -25,12 +25,14 @@ from distarray.execution.inside import is_inside_task
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.memory import memory_limit
+from distarray.execution.rates import rates_for, rates_of
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Environment, Expr, Stored, postorder
-from distarray.planner.cache import PLANS
+from distarray.planner.cache import PLANS, LRUCache
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
+from distarray.planner.rates import current_rates
 from distarray.sharding.sharding import Sharding
 
 __all__ = [
@@ -47,13 +49,17 @@ _process = uuid.uuid4().hex[:8]
 
 #: Bytes of results per task below which tasks run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
+#: Runs of a provisional plan before a better one is searched for: the third run has it.
+USES_BEFORE_SEARCH = 2
+_USES: LRUCache[list[int]] = LRUCache()
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
 TILES_PER_LIMIT = 16
 
 
 def limits_of(env: Environment) -> Limits:
     """What bounds the size of tiles in an environment."""
-    return Limits(config.get("block-bytes"), max(1 << 20, memory_limit(env) // TILES_PER_LIMIT))
+    limit = memory_limit(env)
+    return Limits(config.get("block-bytes"), max(1 << 20, limit // TILES_PER_LIMIT), limit)
 
 
 def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr]]) -> None:
@@ -73,7 +79,9 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
         if node.memo is not None and node.memo.on_client:
             _place(node, env, executor)
     graph = canonical(order, wanted, _context(env))
-    plan = PLANS.get(graph.key, lambda: _plan(graph, env), config.get("plan-cache-size"))
+    plan = _found(graph, env)
+    if plan.is_provisional:
+        _uses(graph)[0] += 1
     cluster = is_cluster(env)
     inplace = {} if cluster else inplace_results(plan, graph, order, others)
     lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
@@ -98,13 +106,37 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
 
 def _context(env: Environment) -> tuple[Any, ...]:
     limits = limits_of(env)
-    return (limits, config.get("planner"), config.get("overlap"))
+    return (limits, config.get("planner"), config.get("overlap"), rates_for(env))
 
 
-def _plan(graph: Graph, env: Environment) -> Plan:
+def _found(graph: Graph, env: Environment) -> Plan:
+    """The plan of a graph: made now, or from the cache; searched for when the graph comes the third time."""
+    n_kept = config.get("plan-cache-size")
+    plan = PLANS.get(graph.key, lambda: _plan(graph, env), n_kept)
+    if plan.is_provisional and _uses(graph)[0] >= USES_BEFORE_SEARCH:
+        plan = _plan(graph, env, search=True)
+        PLANS.put(graph.key, plan, n_kept)
+    return plan
+
+
+def _uses(graph: Graph) -> list[int]:
+    """How often the provisional plan of a graph has run."""
+    return _USES.get(graph.key, lambda: [0], config.get("plan-cache-size"))
+
+
+def _plan(graph: Graph, env: Environment, *, search: bool | None = None) -> Plan:
     for c in counters.active:
         c.planner_calls += 1
-    return propagate(graph, env, limits_of(env))
+    planner = config.get("planner")
+    limits = limits_of(env)
+    with rates_of(env):
+        if planner == "propagation":
+            return propagate(graph, env, limits)
+        from distarray.planner.partition import partition  # not loaded by those who do without
+
+        return partition(
+            graph, env, limits, current_rates(), search=search or (True if planner == "eindecomp" else None)
+        )
 
 
 def _count(lowered: Lowered) -> None:
@@ -165,8 +197,7 @@ def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
     order = postorder(targets)
     env = targets[0].env
     graph = canonical(order, {id(t) for t in targets}, _context(env))
-    plan = PLANS.get(graph.key, lambda: _plan(graph, env), config.get("plan-cache-size"))
-    return plan, graph, env
+    return _found(graph, env), graph, env
 
 
 def _place_hosts(node: Expr) -> None:

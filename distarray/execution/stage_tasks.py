@@ -488,7 +488,7 @@ class Lowering(Drafting):
         contract, fold = stage.kind == "contract", stage.kind == "fold"
         finishes: tuple[Finish, ...] = ()
         if contract:
-            monoid = "any" if node.dtype == np.bool_ else "sum"
+            monoid = str(node.params[3])
             finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
         elif fold:
             finishes = (Folding(node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents),)
@@ -533,7 +533,7 @@ class Lowering(Drafting):
                 tile.member,
                 shape,
                 generated=tuple(args.generated),
-                finish=(shape,) if contract else (shape if alone else None,) if fold else (),
+                finish=(shape if alone else None,) if finishes else (),
                 reads=reads,
                 offset=tuple([r.start for r in at_operand]),
             )

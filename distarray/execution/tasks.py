@@ -7,10 +7,10 @@ lists of arrays) and host data, in the order that the record counts them in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from itertools import islice, product, repeat
+from itertools import chain, islice, product, repeat
 from math import prod
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -401,7 +401,7 @@ def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: 
 
 
 class Mosaic(NamedTuple):
-    """How a tile is put together from blocks and pieces.
+    """How a tile is put together from blocks and packs; small, since it travels with every task.
 
     Parameters
     ----------
@@ -410,27 +410,36 @@ class Mosaic(NamedTuple):
     shape
         Of the tile.
     axes
-        Per axis, for each part along it, where it goes in the tile and where it lies in its block. The blocks come
-        row-major over the parts of all axes.
+        Per axis, for each part along it: where it begins in the tile, where in its block, and how long it is. The
+        parts come row-major over all axes.
     crops
         Per part the box of its block that is meant, or None; empty if all are meant whole.
-    parts
-        Per part the argument, and which array of it, or -1 where it is one; empty if each part is an argument.
+    runs
+        (argument, number, count): the parts in order, as arrays ``number``, ``number + 1`` .. of a pack, or as the
+        argument itself if the number is -1; empty if each part is an argument.
     """
 
     member: int
     shape: tuple[int, ...]
-    axes: tuple[tuple[tuple[slice, slice], ...], ...]
+    axes: tuple[tuple[tuple[int, int, int], ...], ...]
     crops: tuple[tuple[slice, ...] | None, ...] = ()
-    parts: tuple[tuple[int, int], ...] = ()
+    runs: tuple[tuple[int, int, int], ...] = ()
+
+    def parts(self, args: Sequence[Any]) -> Iterable[Array]:
+        """The arrays that the tile is put together from."""
+        if not self.runs:
+            return args
+        return chain.from_iterable(
+            [args[arg]] if number < 0 else args[arg][number : number + n] for arg, number, n in self.runs
+        )
 
 
-def run_mosaic(stage: StageSpec, mosaic: Mosaic, *blocks: Array) -> Array:
+def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
     """A tile from slices of blocks: every element is written once."""
     backend = backend_for(stage.device, mosaic.member)
     out = backend.empty(mosaic.shape, stage.stores[0], stage.layout)
-    parts = [blocks[arg] if sub < 0 else blocks[arg][sub] for arg, sub in mosaic.parts] if mosaic.parts else blocks
-    for block, crop, cell in zip(parts, mosaic.crops or repeat(None), product(*mosaic.axes)):
+    axes = [[(slice(t, t + n), slice(b, b + n)) for t, b, n in axis] for axis in mosaic.axes]
+    for block, crop, cell in zip(mosaic.parts(args), mosaic.crops or repeat(None), product(*axes)):
         part = backend.adopt(block)
         if crop is not None:
             part = part[crop]

@@ -27,6 +27,9 @@ __all__ = ["Assembly", "Block", "Layer", "Movement", "exchange_of", "layers_of",
 
 Tile: TypeAlias = tuple[int, ...]
 
+#: Parts of a tile, on average, beyond which a pack of them costs less than to wait for each.
+MANY_PARTS = 32
+
 
 class Layer(NamedTuple):
     """Who holds which tile at one moment.
@@ -88,6 +91,11 @@ class Movement(NamedTuple):
     made: Layer
     read: Layer
     assemblies: tuple[Assembly, ...]
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether tiles are made of so many parts that these are packed first, also where they stay on a member."""
+        return sum([len(a.sources) for a in self.assemblies]) > MANY_PARTS * len(self.assemblies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +241,7 @@ def _shared(made: Layer, tile: Tile, read: Layer, source: Tile) -> int:
 def traffic(
     movement: Movement, makes: Callable[[int], int], holds: Callable[[int], int]
 ) -> tuple[Counter[int], Counter[int]]:
-    """Elements that every member sends to others in a step, and that it receives.
+    """Elements that every member packs or sends in a step, and that it receives from others.
 
     Parameters
     ----------
@@ -242,7 +250,7 @@ def traffic(
     """
     sent: Counter[int] = Counter()
     received: Counter[int] = Counter()
-    made, read = movement.made.boundaries, movement.read.boundaries
+    made, read, is_fine = movement.made.boundaries, movement.read.boundaries, movement.is_fine
     for assembly in movement.assemblies:
         member = makes(assembly.device)
         lengths = np.ones(1, np.int64)
@@ -252,6 +260,7 @@ def traffic(
         for source, n in zip(assembly.sources, lengths.tolist(), strict=True):
             at = holds(source.device)
             if at != member:
-                sent[at] += n
                 received[member] += n
+            if at != member or is_fine:
+                sent[at] += n
     return sent, received
