@@ -2,6 +2,7 @@
 
     python asv_bench/cluster.py W1 P4                                    # at S, 4 workers of 512 MiB
     python asv_bench/cluster.py P1 --size M/8 --workers 4 --memory 512MiB --rounds 5
+    python asv_bench/cluster.py W3 --size M/16 --memory 3GiB --release   # blocks may go as soon as they are read
     python asv_bench/cluster.py P1 --inside                              # making the operands counts as well
     python asv_bench/cluster.py "P2.*float32" --systems distarray,dask.array-grid --no-baselines
 
@@ -35,7 +36,7 @@ SYSTEMS = ("numpy", "dask.array", "dask.array-grid", "dask-array", "distarray")
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="regular expressions: only workloads with one of these (default: all)")
-    parser.add_argument("--size", default="S", help="XS, S (default), M/8 or M")
+    parser.add_argument("--size", default="S", help="XS, S (default), M/16, M/8 or M")
     parser.add_argument("--workers", type=int, default=4, help="processes, with one thread each (default: 4)")
     parser.add_argument("--memory", default="512MiB", help="limit of each worker (default: 512MiB)")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each system (default: 5)")
@@ -43,6 +44,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--systems", help=f"names, with commas (default: {','.join(SYSTEMS)}, numpy up to S)")
     parser.add_argument("--no-baselines", action="store_true", help="only the planner's cuts for distarray")
     parser.add_argument("--inside", action="store_true", help="operands are made inside the clock, for every system")
+    parser.add_argument("--release", action="store_true", help="nobody holds the operands once the program runs")
     return parser.parse_args(argv)
 
 
@@ -75,7 +77,7 @@ def compare(cluster: MeteredCluster, workload: Workload, names: list[str], args:
     ours = next((name for name in names if name.startswith("distarray")), "")
     if not args.no_baselines and ours:
         chosen += [(ours, baseline) for baseline in workload.baselines]
-    jobs = [job(workload, name, args.workers, baseline) for name, baseline in chosen]
+    jobs = [job(workload, name, args.workers, baseline, release=args.release) for name, baseline in chosen]
     runs = interleaved_on(cluster, jobs, args.rounds, args.seconds, report)
 
     where = "operands made inside the clock" if workload.inside else "operands placed before"

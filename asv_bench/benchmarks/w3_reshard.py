@@ -40,8 +40,8 @@ def _square(n: int, source: Callable[[int], tuple[int, int]], target: Callable[[
     return Variant((n, n), "f8", source(n), target(n))
 
 
-#: Of square arrays. At M/8 arrays have an eighth of their bytes at M.
-SIDES = {"XS": 256, "S": 2816, "M/8": 20224, "M": 57344}
+#: Of square arrays. At M/8 arrays have an eighth of their bytes at M; at M/16 they fit into memory, 1.6 GB each.
+SIDES = {"XS": 256, "S": 2816, "M/16": 14336, "M/8": 20224, "M": 57344}
 
 #: By name, then size.
 VARIANTS: dict[str, dict[str, Variant]] = {
@@ -53,12 +53,14 @@ VARIANTS: dict[str, dict[str, Variant]] = {
     "co-prime": {
         "XS": Variant((300, 266), "f8", (100, 100), (99, 99)),
         "S": Variant((3000, 2664), "f8", (1000, 1000), (999, 999)),
+        "M/16": Variant((14250, 14236), "f8", (1000, 1000), (999, 999)),
         "M/8": Variant((20000, 19980), "f8", (1000, 1000), (999, 999)),
         "M": Variant((57000, 56943), "f8", (1000, 1000), (999, 999)),
     },
     "pancake to pencil": {
         "XS": Variant((32, 91, 18), "f4", (1, 91, 18), (8, 10, 18)),
         "S": Variant((1024, 91, 180), "f4", (1, 91, 180), (256, 10, 18)),
+        "M/16": Variant((375, 721, 1440), "f4", (1, 721, 1440), (125, 72, 144)),
         "M/8": Variant((750, 721, 1440), "f4", (1, 721, 1440), (250, 72, 144)),
         "M": Variant((6000, 721, 1440), "f4", (1, 721, 1440), (2000, 72, 144)),
     },

@@ -147,8 +147,8 @@ def predicted(system: DistArray, workload: Workload, operands: Sequence[Any], ba
     return Predicted(plan.planner or "none", seconds, plan.tasks, plan.moved_bytes, plan.peak_bytes)
 
 
-def job(workload: Workload, name: str, parts: int, baseline: str | None = None) -> Job:
-    """The workload on a system, as `cluster_meter` runs it."""
+def job(workload: Workload, name: str, parts: int, baseline: str | None = None, *, release: bool = False) -> Job:
+    """The workload on a system, as `cluster_meter` runs it; with `release` nobody holds the operands once it runs."""
     from .cluster_meter import Job
 
     system = DISTRIBUTED[name]
@@ -160,6 +160,12 @@ def job(workload: Workload, name: str, parts: int, baseline: str | None = None) 
             before.update((key, x.sharding) for key, x in zip(workload.inputs, operands, strict=True))
         return operands
 
+    def started(operands: list[Any]) -> Any:
+        given = list(operands)
+        if release:
+            operands.clear()
+        return run(system, workload, given, baseline)
+
     def checked(results: Sequence[Any]) -> None:
         workload.check(results)
         if isinstance(system, DistArray):
@@ -168,7 +174,7 @@ def job(workload: Workload, name: str, parts: int, baseline: str | None = None) 
     return Job(
         name if baseline is None else f"{name}, {baseline}",
         placed,
-        lambda operands: run(system, workload, operands, baseline),
+        started,
         lambda results: system.finish(*results),
         checked,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distarray.expr.bind import normalize_axis
 from distarray.expr.expr import Environment
-from distarray.sharding.mesh import Mesh
+from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Chunked:
         wanted = _normal_chunks(chunks, self)
         if wanted == self.chunks:
             return self  # type: ignore[no-any-return]  # a DistArray
-        return pinned(self, sharding_of_chunks(wanted, self._env))
+        return pinned(self, sharding_of_chunks(wanted, self._env, _known(self)))
 
     def map_blocks(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         """``map_blocks(func, x, *args)``; see `distarray.map_blocks`."""
@@ -261,6 +261,13 @@ def _normal_chunks(chunks: Any, x: Any) -> Chunks:
     return tuple(made)
 
 
+def _known(x: Any) -> Sharding | None:
+    """How an array lies, if that is known without planning."""
+    node = x.__dx_node__()
+    memo = node.memo
+    return node.pin if memo is None else None if memo.on_client else memo.sharding
+
+
 def _blocks_of(n: int, size: int) -> tuple[int, ...]:
     if not n:
         return (0,)
@@ -268,25 +275,98 @@ def _blocks_of(n: int, size: int) -> tuple[int, ...]:
     return (size,) * (n // size) + ((rest,) if rest else ())
 
 
-def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment) -> Sharding:
-    """The cut whose tiles are the chunks, in row-major order, and empty tiles at the end of the axis that has most.
+def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment, near: Sharding | None = None) -> Sharding:
+    """The cut whose tiles are the chunks, in row-major order, and empty tiles for members that have fewer than others.
 
-    That axis is dealt out to the members in blocks of neighbours; chunks along the others follow each other on one.
+    One axis is dealt out to the members in blocks of neighbours; chunks along the others follow each other on one.
+
+    Parameters
+    ----------
+    near
+        How the array lies. If its axis that is dealt out has chunks for all members, they go to whoever has most of
+        them already, as long as nobody gets much more than others. Otherwise the axis with most chunks is dealt out,
+        evenly.
     """
     mesh = env.team.mesh if env.team is not None else Mesh()
     if all(len(sizes) == 1 for sizes in chunks):
         return Sharding.whole(mesh, len(chunks))
-    longest = max(range(len(chunks)), key=lambda axis: len(chunks[axis]))
-    n_members = mesh.size
-    n_waves = [-(-len(sizes) // n_members) if axis == longest else len(sizes) for axis, sizes in enumerate(chunks)]
+    dealt, counts = _dealt(chunks, mesh.size, near)
+    n_waves = [max(counts) if axis == dealt else len(sizes) for axis, sizes in enumerate(chunks)]
     refined = mesh.with_waves(*(n for n in n_waves if n > 1))
     names = iter(refined.names[len(mesh.names) :])
     axes = []
     bounds = []
     for axis, sizes in enumerate(chunks):
         waves = (next(names),) if n_waves[axis] > 1 else ()
-        axes.append((*waves, *reversed(mesh.names)) if axis == longest else waves)
-        n_parts = n_waves[axis] * (n_members if axis == longest else 1)
-        known = tuple(itertools.accumulate(sizes, initial=0))
-        bounds.append(known + known[-1:] * (n_parts + 1 - len(known)))
+        axes.append((*waves, *reversed(mesh.names)) if axis == dealt else waves)
+        edges = list(itertools.accumulate(sizes, initial=0))
+        if axis == dealt:
+            edges = _padded(edges, counts)
+        bounds.append(tuple(edges))
     return Sharding(refined, tuple(axes), bounds=tuple(bounds))
+
+
+def _padded(edges: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """Boundaries with as many tiles for each member, empty ones after its chunks."""
+    found = [0]
+    first = 0
+    for n in counts:
+        own = edges[first + 1 : first + 1 + n]
+        found += own
+        found += found[-1:] * (max(counts) - n)
+        first += n
+    return found
+
+
+def _dealt(chunks: Sequence[Sequence[int]], n_members: int, near: Sharding | None) -> tuple[int, list[int]]:
+    """The axis that is dealt out, and how many chunks each member gets of it."""
+    found = None if near is None else _dealt_axis(near, n_members, tuple(map(sum, chunks)))
+    if found is not None and len(chunks[found[0]]) >= n_members:
+        axis, owned = found
+        return axis, _nearest(chunks[axis], owned) or _even(len(chunks[axis]), n_members)
+    longest = max(range(len(chunks)), key=lambda axis: len(chunks[axis]))
+    return longest, _even(len(chunks[longest]), n_members)
+
+
+def _even(n_chunks: int, n_members: int) -> list[int]:
+    """As many chunks for each member, the last ones may have fewer."""
+    most = -(-n_chunks // n_members)
+    return [min(most, max(0, n_chunks - most * m)) for m in range(n_members)]
+
+
+def _dealt_axis(near: Sharding, n_members: int, shape: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]] | None:
+    """The one axis that is cut over the members, with what each of them has of it; None if there is none."""
+    mesh = near.mesh
+    over = [a for a, names in enumerate(near.axes) if any(not is_wave(n) for n in names)]
+    if len(over) != 1 or mesh.n_members != n_members:
+        return None
+    (axis,) = over
+    edges = near.boundaries(shape)[axis]
+    owned: dict[int, tuple[int, int]] = {}
+    for part, (a, b) in enumerate(itertools.pairwise(edges)):
+        tile = [part if other == axis else 0 for other in range(near.ndim)]
+        if b > a:
+            low, high = owned.get(mesh.member(near.place(tile)), (a, b))
+            owned[mesh.member(near.place(tile))] = min(low, a), max(high, b)
+    return axis, [owned.get(m, (0, 0)) for m in range(n_members)]
+
+
+#: How much more of an axis a member may get than if it were dealt out evenly, so that less is moved.
+UNEVEN = 1.1
+
+
+def _nearest(sizes: Sequence[int], owned: Sequence[tuple[int, int]]) -> list[int] | None:
+    """Chunks for each member, each to whoever has most of it; None if that is not in order, or too uneven."""
+    edges = list(itertools.accumulate(sizes, initial=0))
+    chosen = []
+    for a, b in itertools.pairwise(edges):
+        shared = [max(0, min(b, high) - max(a, low)) for low, high in owned]
+        chosen.append(max(range(len(owned)), key=shared.__getitem__))
+    loads = [0] * len(owned)
+    for member, size in zip(chosen, sizes, strict=True):
+        loads[member] += size
+    even = _even(len(sizes), len(owned))
+    most = max(edges[sum(even[: m + 1])] - edges[sum(even[:m])] for m in range(len(even)))
+    if chosen != sorted(chosen) or max(loads) > UNEVEN * most:
+        return None
+    return [chosen.count(m) for m in range(len(owned))]

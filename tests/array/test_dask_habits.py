@@ -389,3 +389,17 @@ def test_dasks_habits_on_a_cluster(cluster4: Any, capsys: Any) -> None:
     dx.progress(x * 3)
     assert "Completed" in capsys.readouterr().out
     assert_equal(y, A * 2 + 1)
+
+
+def test_chunks_stay_with_the_members_that_hold_most_of_them() -> None:
+    team = dx.Team((4,), ("R",))
+    for shape, source, target, members in [
+        ((300, 26), (100, 10), (99, 9), [0] * 3 + [1] * 3 + [2] * 6),  # the last, thin row lies with its neighbour
+        ((16, 8, 8), (1, 8, 8), (4, 2, 8), [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4),  # cut along its own axis again
+        ((16, 16), (16, 2), (2, 16), [0, 0, 1, 1, 2, 2, 3, 3]),  # no chunk for all members along the old axis
+        ((10,), (10,), (1,), [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]),  # all on one member before: dealt out
+    ]:
+        values = np.arange(np.prod(shape)).reshape(shape)
+        y = (dx.asarray(values, team=team).rechunk(source) + 0).persist().rechunk(target)
+        assert [block.member for block in y.iter_blocks() if block.values.size] == members
+        np.testing.assert_array_equal(np.asarray(y), values)

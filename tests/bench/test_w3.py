@@ -27,3 +27,20 @@ def test_every_variant_is_right_at_the_smallest_size(name: str) -> None:
 @pytest.mark.parametrize("name", w3.VARIANTS)
 def test_every_variant_is_right_at_size_s(name: str) -> None:
     check(name, "S")
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize("name", w3.VARIANTS)
+def test_fewer_bytes_move_than_with_dask(name: str) -> None:
+    # R-17; in one run, on the same workers, counted by them
+    from benchmarks.cluster_meter import MeteredCluster, interleaved_on
+    from benchmarks.workloads import job
+
+    workload = w3.workload(name, "S")
+    systems = ("distarray", "dask.array-tasks", "dask.array-p2p")
+    with MeteredCluster(4, "1GiB") as cluster:
+        runs = interleaved_on(cluster, [job(workload, system, 4) for system in systems], rounds=1)
+    assert not any(run.failure for run in runs.values())
+    moved = {system: run.costs[0].bytes_moved for system, run in runs.items()}
+    assert moved["distarray"] <= min(moved.values())
