@@ -1,21 +1,45 @@
-"""The partition vectors that a search chooses from (specification sections 2.5 and 2.6)."""
+"""The partition vectors that a search chooses from (specification sections 2.5 to 2.7)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil, prod
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from distarray.errors import ShardingError
-from distarray.planner.eindecomp.costs import Repart, op_cost, repart_cost
-from distarray.planner.eindecomp.graph import EinGraph, EinOp
+from distarray.planner.eindecomp.bounds import held_bound
+from distarray.planner.eindecomp.costs import Repart
+from distarray.planner.eindecomp.graph import EinOp, Label
 
-__all__ = ["Kernels", "Options", "States", "divisors", "states_of", "vectors"]
+__all__ = [
+    "Kernels",
+    "Options",
+    "Rows",
+    "States",
+    "as_rows",
+    "block_elements",
+    "divisors",
+    "exact_rows",
+    "kernel_counts",
+    "ordered",
+    "uneven_rows",
+    "uneven_vectors",
+    "vectors",
+    "without_whole",
+]
 
 Kernels: TypeAlias = Literal["equal", "upto"]
+#: Partition vectors of one operation: parts of each of its labels, a row for each vector.
+Rows: TypeAlias = Any
+
+#: Fewer workers than there are may be used: at least this share of them ..
+FEWEST = 0.85
+#: .. where the best grid of kernels for all of them moves so many times the elements that real splits would.
+BAD = 1.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +80,33 @@ def divisors(n: int) -> tuple[int, ...]:
     return tuple([d for d in range(1, n + 1) if n % d == 0])
 
 
-def vectors(extents: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:
-    """All ways to make `n` kernels by splits that divide the extents, in lexicographic order.
+def vectors(extents: Sequence[int], n: int, *, uneven: bool = False) -> Iterator[tuple[int, ...]]:
+    """All ways to make `n` kernels, in lexicographic order.
 
-    >>> list(vectors((8, 8), 4))
-    [(1, 4), (2, 2), (4, 1)]
+    Parameters
+    ----------
+    uneven
+        Whether parts need not divide the extents; none is empty.
+
+    Examples
+    --------
+    >>> list(vectors((8, 8), 4)), list(vectors((7, 3), 4, uneven=True))
+    ([(1, 4), (2, 2), (4, 1)], [(2, 2), (4, 1)])
     """
     if not extents:
         if n == 1:
             yield ()
         return
     for d in divisors(n):
-        if extents[0] % d == 0:
-            for rest in vectors(extents[1:], n // d):
+        if d <= extents[0] if uneven else extents[0] % d == 0:
+            for rest in vectors(extents[1:], n // d, uneven=uneven):
                 yield (d, *rest)
+
+
+@lru_cache(maxsize=2048)
+def uneven_vectors(extents: tuple[int, ...], n: int) -> tuple[tuple[int, ...], ...]:
+    """`vectors` with uneven blocks: waves ask for the same ones again and again."""
+    return tuple(vectors(extents, n, uneven=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,70 +120,182 @@ class States:
     vectors
         Parts of each label, a row for each state.
     cost
-        Of each state: of the operation, and of repartitioning inputs in fixed layouts.
+        Of each state: of the operation, and of what its inputs cost whatever other operations do.
     result
         Parts of the result per dimension, by state.
     wanted
         The same for each input.
     """
 
-    labels: tuple[str, ...]
-    vectors: Any
+    labels: tuple[Label, ...]
+    vectors: Rows
     cost: Any
-    result: Any
-    wanted: tuple[Any, ...]
+    result: Rows
+    wanted: tuple[Rows, ...]
 
     def __len__(self) -> int:
         return len(self.cost)
 
-    def splits(self, state: int) -> dict[str, int]:
+    @property
+    def kernels(self) -> Any:
+        """Number of kernels of each state."""
+        return self.vectors.prod(axis=1)
+
+    def splits(self, state: int) -> dict[Label, int]:
         """Parts by label."""
         return {x: int(k) for x, k in zip(self.labels, self.vectors[state])}
 
+    @classmethod
+    def of(cls, op: EinOp, rows: Rows, cost: Any, seen: Sequence[str], *, count_matters: bool = False) -> States:
+        """The cheapest of the rows that do not differ in what is seen from outside.
 
-def states_of(graph: EinGraph, name: str, options: Options) -> States:
-    """The states of an operation."""
-    op = graph.ops[name]
-    found = list(_viable(op, options))
+        Parameters
+        ----------
+        rows, cost
+            Partition vectors and what each costs, in the order in which they are preferred where costs are equal.
+        seen
+            Labels that others see.
+        count_matters
+            Whether others see the number of kernels too.
+        """
+        at = {x: i for i, x in enumerate(op.labels)}
+        columns = [at[x] for x in dict.fromkeys(seen)]
+        keys = [tuple(row) for row in rows[:, columns].tolist()]
+        if count_matters:
+            keys = list(zip(keys, rows.prod(axis=1).tolist()))
+        best: dict[Any, int] = {}
+        for k, (key, c) in enumerate(zip(keys, cost.tolist())):
+            if key not in best or c < cost[best[key]]:
+                best[key] = k
+        kept = sorted(best.values())
+        rows = rows[kept]
+        wanted = tuple([rows[:, [at[x] for x in term]] for term in op.terms])
+        return cls(op.labels, rows, cost[kept], rows[:, [at[x] for x in op.result]], wanted)
+
+
+# --------------------------------------------------------------------------------------------------------- rows
+
+
+def without_whole(op: EinOp) -> list[int]:
+    """Extents of the labels as far as they may be cut: one for those that must stay whole."""
+    return [1 if x in op.whole else op.extents[x] for x in op.labels]
+
+
+def as_rows(op: EinOp, found: Iterable[Sequence[int]]) -> Rows:
+    """Vectors as an array, each once."""
+    unique = list(dict.fromkeys([tuple(row) for row in found]))
+    return np.array(unique, np.int64).reshape(len(unique), len(op.labels))
+
+
+def fixed_rows(op: EinOp) -> Rows | None:
+    """The one row of an operation whose cut is prescribed."""
+    if op.fixed is None:
+        return None
+    return as_rows(op, [[op.fixed.get(x, 1) for x in op.labels]])
+
+
+def block_elements(op: EinOp, rows: Rows, labels: Sequence[Label]) -> Any:
+    """Elements of the largest block of an array with these labels, by row."""
     at = {x: i for i, x in enumerate(op.labels)}
-    costs = []
-    for row in found:
-        d = dict(zip(op.labels, row))
-        cost = op_cost(op, d)
-        for u, term in zip(op.inputs, op.terms):
-            layout = graph.inputs[u].layout if u in graph.inputs else None
-            if layout is not None:
-                cost += repart_cost(graph.inputs[u].shape, layout, [d[x] for x in term], options.repart)
-        costs.append(cost)
-    # From outside only the cut of the result and of computed inputs is seen: keep the cheapest of each.
-    seen = [at[x] for x in op.result]
-    for u, term in zip(op.inputs, op.terms):
-        if u in graph.ops or any(u in group for group in graph.equal):
-            seen += [at[x] for x in term]
-    best: dict[tuple[int, ...], int] = {}
-    for k, row in enumerate(found):
-        key = tuple([row[i] for i in seen])
-        if key not in best or costs[k] < costs[best[key]]:
-            best[key] = k
-    kept = sorted(best.values())
-    rows = np.array([found[k] for k in kept], np.int64).reshape(len(kept), len(op.labels))
-    return States(
-        op.labels,
-        rows,
-        np.array([costs[k] for k in kept], np.int64),
-        rows[:, [at[x] for x in op.result]],
-        tuple([rows[:, [at[x] for x in term]] for term in op.terms]),
-    )
+    total = np.ones(len(rows))
+    for x in labels:
+        total = total * -(-op.extents[x] // rows[:, at[x]])
+    return total
 
 
-def _viable(op: EinOp, options: Options) -> Iterator[tuple[int, ...]]:
-    extents = [op.extents[x] for x in op.labels]
+def ordered(op: EinOp, rows: Rows) -> Rows:
+    """Rows in the order of preference where costs are equal: a smaller largest block, then lexicographic."""
+    largest = np.max([block_elements(op, rows, term) for term in (*op.terms, op.result)], axis=0)
+    return rows[np.lexsort((*rows.T[::-1], largest))]
+
+
+def exact_rows(op: EinOp, options: Options) -> Rows:
+    """The vectors of the paper: their parts divide the extents, and there are `p` kernels wherever that is possible."""
+    prescribed = fixed_rows(op)
+    if prescribed is not None:
+        return prescribed
+    extents = without_whole(op)
     if options.kernels == "upto" and not op.is_contraction:
-        for n in divisors(options.p):
-            yield from vectors(extents, n)
-        return
-    for n in reversed(divisors(options.p)):
-        made = list(vectors(extents, n))
-        if made:
-            yield from made
-            return
+        found = [row for n in divisors(options.p) for row in vectors(extents, n)]
+    else:
+        found = next(made for n in reversed(divisors(options.p)) if (made := list(vectors(extents, n))))
+    return ordered(op, as_rows(op, found))
+
+
+def uneven_rows(op: EinOp, options: Options, counts: Iterable[int], followed: Iterable[Sequence[int]] = ()) -> Rows:
+    """The vectors of the objective ``time``: blocks may be uneven, and only contractions need as many kernels.
+
+    Parameters
+    ----------
+    counts
+        Numbers of kernels of the contractions of the graph, of which this one may have any.
+    followed
+        Vectors that follow arrays in fixed layouts, with as many kernels as these have blocks.
+    """
+    prescribed = fixed_rows(op)
+    if prescribed is not None:
+        return prescribed
+    extents = without_whole(op)
+    wanted = set(counts)
+    if options.kernels == "upto" and not op.is_contraction:
+        wanted = {d for n in wanted for d in divisors(n)}
+    found = [row for n in sorted(wanted) for row in uneven_vectors(tuple(extents), n)]
+    if max(map(prod, found), default=0) < max(wanted):
+        found += _as_many_as_fit(extents, options)
+    if options.kernels == "upto":
+        fewest = min(wanted) if op.is_contraction else 1
+        found += [tuple(row) for row in followed if prod(row) >= fewest and all(d <= n for d, n in zip(row, extents))]
+    return ordered(op, as_rows(op, found))
+
+
+def _as_many_as_fit(extents: Sequence[int], options: Options) -> list[tuple[int, ...]]:
+    """Where the extents are too small for `p` kernels: the most that they allow."""
+    for n in range(options.p, 0, -1):
+        if options.splits == "any" or n & (n - 1) == 0:
+            made = list(uneven_vectors(tuple(extents), n))
+            if made:
+                return made
+    raise AssertionError("one kernel is always possible")
+
+
+# ------------------------------------------------------------------------------------------------ fewer workers
+
+
+def kernel_counts(op: EinOp, options: Options) -> tuple[int, ...]:
+    """Numbers of kernels that a contraction may have: `p`, or fewer if `p` factors badly.
+
+    It does if every grid of `p` kernels moves more than `BAD` times the elements of the best real splits. Then of the
+    numbers from `FEWEST` of `p` on those are taken that do not, or the one that comes nearest.
+    """
+    p = options.p
+    if options.splits == "pow2" or options.kernels == "equal" or not op.is_contraction or _is_smooth(p):
+        return (p,)
+    if _excess(op, p) <= BAD:
+        return (p,)
+    ratios = {n: _excess(op, n) for n in range(ceil(FEWEST * p), p + 1)}
+    good = tuple([n for n, ratio in sorted(ratios.items()) if ratio <= BAD])
+    return good or (min(ratios, key=lambda n: (ratios[n], -n)),)
+
+
+def _is_smooth(n: int) -> bool:
+    """Whether it has no prime factor above three: then some grid of so many kernels is near to a cube."""
+    for q in (2, 3):
+        while n % q == 0:
+            n //= q
+    return n == 1
+
+
+def _excess(op: EinOp, n: int) -> float:
+    """Elements that the best grid of `n` kernels moves over those of the best real splits."""
+    extents = [op.extents[x] for x in op.labels]
+    rows = as_rows(op, uneven_vectors(tuple(without_whole(op)), n))
+    if not len(rows):
+        return np.inf
+    at = {x: i for i, x in enumerate(op.labels)}
+    arrays = [[at[x] for x in t] for t in (*op.terms, op.result)]
+    sizes = [prod([extents[i] for i in t]) for t in arrays]
+    held = sum([size * (n // rows[:, t].prod(axis=1)) for size, t in zip(sizes, arrays)])
+    moved, least = float(np.min(held)) - sum(sizes), held_bound(op, n) - sum(sizes)
+    if moved <= 1e-9 * sum(sizes):
+        return 1.0
+    return moved / least if least > 0 else np.inf

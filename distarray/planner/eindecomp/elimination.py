@@ -5,16 +5,21 @@ Exact for every graph, exponential only in its treewidth; a LLaMA block has widt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["TooWide", "eliminate"]
+__all__ = ["MAX_ENTRIES", "Name", "TooWide", "eliminate"]
 
 #: Entries of the largest table that is made.
 MAX_ENTRIES = 60_000_000
+
+#: Of a variable.
+Name: TypeAlias = Hashable
+_Factor: TypeAlias = tuple[tuple[Name, ...], Any]
 
 
 class TooWide(Exception):
@@ -22,14 +27,16 @@ class TooWide(Exception):
 
 
 def eliminate(
-    unary: Mapping[str, Any], pairwise: Mapping[tuple[str, str], Any], max_entries: int = MAX_ENTRIES
-) -> tuple[int, dict[str, int]]:
+    unary: Mapping[Name, Any], pairwise: Mapping[tuple[Name, Name], Any], max_entries: int = MAX_ENTRIES
+) -> tuple[Any, dict[Name, int]]:
     """The least total and the state of each variable; of equal ones the first.
+
+    Variables go in the order of the tables that their elimination makes, the smallest first.
 
     Parameters
     ----------
     unary
-        Cost of each state, by variable.
+        Cost of each state, by variable: integers or floats.
     pairwise
         Costs (states of the first, states of the second), by pair.
 
@@ -39,46 +46,70 @@ def eliminate(
         If a table would have more than `max_entries`.
     """
     sizes = {v: len(cost) for v, cost in unary.items()}
-    factors: list[tuple[tuple[str, ...], Any]] = [((v,), np.asarray(cost)) for v, cost in unary.items()]
-    factors += [(pair, np.asarray(table)) for pair, table in pairwise.items()]
-    neighbours: dict[str, set[str]] = {v: set() for v in unary}
-    for a, b in pairwise:
-        neighbours[a].add(b)
-        neighbours[b].add(a)
-    trail: list[tuple[str, tuple[str, ...], Any]] = []
-    total = 0
-    left = list(unary)
-    while left:
-        v = min(left, key=lambda u: (prod([sizes[w] for w in neighbours[u]]) * sizes[u], left.index(u)))
-        left.remove(v)
-        scope = tuple(sorted(neighbours.pop(v), key=left.index))
-        if sizes[v] * prod([sizes[w] for w in scope]) > max_entries:
-            raise TooWide
-        mine = [f for f in factors if v in f[0]]
-        factors = [f for f in factors if v not in f[0]]
-        table = _joined((v, *scope), mine, sizes)
+    factors: dict[Name, list[_Factor]] = {v: [((v,), np.asarray(cost))] for v, cost in unary.items()}
+    for pair, table in pairwise.items():
+        _add(factors, (pair, np.asarray(table)))
+    trail: list[tuple[Name, tuple[Name, ...], Any]] = []
+    total: Any = 0
+    for v, scope in _order(sizes, pairwise, max_entries):
+        table = _joined((v, *scope), factors.pop(v), sizes)
         best = table.argmin(axis=0)
         least = np.take_along_axis(table, best[None], axis=0)[0]
         trail.append((v, scope, best))
+        for a in scope:
+            factors[a] = [f for f in factors[a] if v not in f[0]]
         if scope:
-            factors.append((scope, least))
-            for a in scope:
-                neighbours[a].discard(v)
-                neighbours[a].update(b for b in scope if b != a)
+            _add(factors, (scope, least))
         else:
-            total += int(least)
-    chosen: dict[str, int] = {}
+            total += least.item()
+    chosen: dict[Name, int] = {}
     for v, scope, best in reversed(trail):
         chosen[v] = int(best[tuple([chosen[w] for w in scope])])
     return total, chosen
 
 
-def _joined(scope: Sequence[str], factors: Sequence[tuple[tuple[str, ...], Any]], sizes: Mapping[str, int]) -> Any:
+def _order(
+    sizes: Mapping[Name, int], pairs: Iterable[tuple[Name, Name]], max_entries: int
+) -> list[tuple[Name, tuple[Name, ...]]]:
+    """Variables in the order in which they go, with the neighbours of each at that time: without making a table."""
+    number = {v: i for i, v in enumerate(sizes)}
+    neighbours: dict[Name, set[Name]] = {v: set() for v in sizes}
+    for a, b in pairs:
+        neighbours[a].add(b)
+        neighbours[b].add(a)
+
+    def weight(v: Name) -> int:
+        return prod([sizes[w] for w in neighbours[v]]) * sizes[v]
+
+    waiting = [(weight(v), number[v], v) for v in sizes]
+    heapify(waiting)
+    order: list[tuple[Name, tuple[Name, ...]]] = []
+    while waiting:
+        entries, _, v = heappop(waiting)
+        if v not in neighbours or entries != weight(v):
+            continue  # it is gone, or waits with another weight
+        if entries > max_entries:
+            raise TooWide
+        scope = tuple(sorted(neighbours.pop(v), key=number.__getitem__))
+        order.append((v, scope))
+        for a in scope:
+            neighbours[a].discard(v)
+            neighbours[a].update([b for b in scope if b != a])
+        for a in scope:
+            heappush(waiting, (weight(a), number[a], a))
+    return order
+
+
+def _add(factors: dict[Name, list[_Factor]], factor: _Factor) -> None:
+    for v in factor[0]:
+        factors[v].append(factor)
+
+
+def _joined(scope: Sequence[Name], factors: Sequence[_Factor], sizes: Mapping[Name, int]) -> Any:
     """The sum of tables, with one axis for each variable of `scope`."""
     at = {v: i for i, v in enumerate(scope)}
-    total: Any = np.zeros([1] * len(scope), np.int64)
-    small = sorted(factors, key=lambda f: f[1].size)
-    for names, table in small:
+    total: Any = np.zeros([1] * len(scope), np.result_type(*[f[1] for f in factors]))
+    for names, table in sorted(factors, key=lambda f: f[1].size):
         order = sorted(range(len(names)), key=lambda k: at[names[k]])
         shape = [1] * len(scope)
         for k in order:

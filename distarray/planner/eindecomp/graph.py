@@ -1,32 +1,68 @@
 """EinGraph: what the partition planner sees of an expression: labelled loops over extents (EinDecomp, section 3).
 
 An operation is ``Z[l_Z] = AGG over l_agg of JOIN(X1[l_1], X2[l_2], ..)``. Labels of the inputs that the result lacks
-are aggregated; labels of the result that no input has are broadcast. Which scalar functions join and aggregate does
-not matter for the plan.
+are aggregated; labels of the result that no input has are broadcast. Which scalar functions join and aggregate matters
+for predicted seconds only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
 
 from distarray.errors import ShardingError
+from distarray.planner.eindecomp.cuts import Cut, is_regular, n_parts
+from distarray.planner.rates import KernelKind
 
-__all__ = ["EinGraph", "EinOp", "Input", "parse_expr", "parse_graph"]
+__all__ = ["EinGraph", "EinOp", "Input", "Label", "Shape", "parse_expr"]
 
+#: Name of a loop: a letter in graph files, any string in graphs made by programs.
 Label = str
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An array that exists: of any layout that is wanted, or in `layout` parts per dimension."""
+    """An array that exists, or will before the graph runs.
+
+    Parameters
+    ----------
+    shape
+        Elements per dimension.
+    layout
+        How it is cut: for each dimension the number of parts, or all boundaries where they are not the regular ones.
+        None: as the plan likes.
+    workers
+        The worker of each block, in C order; None: as the plan likes.
+    itemsize
+        Bytes of an element.
+    kept
+        Whether its blocks stay after the last operation that reads it, since somebody holds the array.
+    """
 
     shape: Shape
-    layout: tuple[int, ...] | None = None
+    layout: tuple[Cut, ...] | None = None
+    workers: tuple[int, ...] | None = None
+    itemsize: int = 8
+    kept: bool = False
+
+    def __post_init__(self) -> None:
+        # regular boundaries are a number of parts: equal cuts compare equal
+        if self.layout is not None and len(self.layout) == len(self.shape):
+            cuts = [n_parts(cut) if is_regular(n, cut) else cut for n, cut in zip(self.shape, self.layout)]
+            object.__setattr__(self, "layout", tuple(cuts))
+
+    @property
+    def parts(self) -> tuple[int, ...] | None:
+        """Number of parts per dimension of the layout."""
+        return None if self.layout is None else tuple([n_parts(cut) for cut in self.layout])
+
+    @property
+    def nbytes(self) -> int:
+        """Of all elements."""
+        return prod(self.shape) * self.itemsize
 
 
 @dataclass(frozen=True)
@@ -45,6 +81,18 @@ class EinOp:
         Of each label.
     join, agg
         Names of the scalar functions.
+    whole
+        Labels that must not be cut.
+    fixed
+        The cut, where it is prescribed: parts by label; labels that are left out have one.
+    workers
+        The worker of each kernel, where that is prescribed too: in C order over `labels`.
+    itemsize
+        Bytes of an element of the result.
+    kind
+        What its kernels do (`Rates`); None: as join, aggregation and labels say.
+    flops
+        Operations for one point of all loops; None: two if there is an aggregation, else one.
     """
 
     terms: tuple[tuple[Label, ...], ...]
@@ -53,6 +101,12 @@ class EinOp:
     extents: Mapping[Label, int]
     join: str = "mul"
     agg: str = "sum"
+    whole: frozenset[Label] = frozenset()
+    fixed: Mapping[Label, int] | None = None
+    workers: tuple[int, ...] | None = None
+    itemsize: int = 8
+    kind: KernelKind | None = None
+    flops: float | None = None
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
@@ -70,9 +124,47 @@ class EinOp:
         return tuple([self.extents[x] for x in self.result])
 
     @property
+    def nbytes(self) -> int:
+        """Of the result."""
+        return prod(self.shape) * self.itemsize
+
+    @property
     def is_contraction(self) -> bool:
         """Whether it joins several inputs and aggregates."""
         return len(self.terms) > 1 and bool(self.aggregated)
+
+    @cached_property
+    def kernel_kind(self) -> KernelKind:
+        """What its kernels do: products of matrices, other contractions, or one pass over elements."""
+        if self.kind is not None:
+            return self.kind
+        if not self.is_contraction:
+            return "map"
+        if (self.join, self.agg) != ("mul", "sum") or len(self.terms) != 2:
+            return "join"
+        first, second = map(set, self.terms)
+        free = set(self.result)
+        return "gemm" if free & (first - second) and free & (second - first) else "join"
+
+    @property
+    def point_flops(self) -> float:
+        """Operations for one point of all loops."""
+        return self.flops if self.flops is not None else 2.0 if self.aggregated else 1.0
+
+    @cached_property
+    def structure(self) -> tuple[object, ...]:
+        """All but the names: operations that are equal in it are planned alike."""
+        return (
+            self.terms,
+            self.result,
+            tuple(self.extents.items()),
+            self.whole,
+            None if self.fixed is None else tuple(self.fixed.items()),
+            self.itemsize,
+            self.kernel_kind,
+            self.point_flops,
+            self.is_contraction,
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +174,7 @@ class EinGraph:
     Parameters
     ----------
     inputs, ops
-        By name; the names of an operation's inputs are among them.
+        By name; the names of an operation's inputs are among them and before it.
     equal
         Groups of names whose arrays must be cut alike.
     """
@@ -93,7 +185,7 @@ class EinGraph:
     equal: tuple[tuple[str, ...], ...] = ()
     #: What a graph file says: kernels per operation, and kind of splits.
     p: int | None = None
-    parts: str | None = field(default=None)
+    parts: str | None = None
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -106,9 +198,31 @@ class EinGraph:
         """(producer, consumer, number of the operand) between operations."""
         return tuple([(u, v, i) for v, op in self.ops.items() for i, u in enumerate(op.inputs) if u in self.ops])
 
+    @cached_property
+    def reads(self) -> Mapping[str, tuple[tuple[str, int], ...]]:
+        """(consumer, number of the operand) of every input and result, in the order of the operations."""
+        found: dict[str, list[tuple[str, int]]] = {name: [] for name in (*self.inputs, *self.ops)}
+        for v, op in self.ops.items():
+            for i, u in enumerate(op.inputs):
+                found[u].append((v, i))
+        return {name: tuple(readers) for name, readers in found.items()}
+
+    @cached_property
+    def tied(self) -> Mapping[str, tuple[str, ...]]:
+        """By name the group of names that it must be cut like, of those that are in one."""
+        return {name: group for group in self.equal for name in group}
+
     def shape(self, name: str) -> Shape:
         """Of an input or a result."""
-        return self.inputs[name].shape if name in self.inputs else self.ops[name].shape
+        return self.array(name).shape
+
+    def array(self, name: str) -> Input | EinOp:
+        """What makes an input or result: it has ``shape``, ``itemsize`` and ``nbytes``."""
+        return self.inputs[name] if name in self.inputs else self.ops[name]
+
+    def smallest_itemsize(self, v: str) -> int:
+        """Of the arrays of an operation."""
+        return min([self.ops[v].itemsize, *[self.array(u).itemsize for u in self.ops[v].inputs]])
 
     @property
     def is_tree(self) -> bool:
@@ -120,6 +234,44 @@ class EinGraph:
     def n_elements(self) -> int:
         """Of all arrays."""
         return sum(prod(self.shape(n)) for n in (*self.inputs, *self.ops))
+
+    def with_layouts(self, layouts: Mapping[str, tuple[Cut, ...]]) -> EinGraph:
+        """With inputs that lie as given.
+
+        Raises
+        ------
+        ShardingError
+            If there is no such input, or a layout does not fit its shape.
+        """
+        inputs = dict(self.inputs)
+        for name, layout in layouts.items():
+            if name not in inputs:
+                raise ShardingError(f"layouts: there is no input {name!r}")
+            shape = inputs[name].shape
+            if len(layout) != len(shape) or any(n_parts(cut) < 1 for cut in layout):
+                raise ShardingError(f"input {name!r}: layout {list(layout)} does not fit the shape {list(shape)}")
+            inputs[name] = replace(inputs[name], layout=tuple(layout), workers=None)
+        return replace(self, inputs=inputs)
+
+    def with_ties(self, equal: tuple[tuple[str, ...], ...]) -> EinGraph:
+        """With groups of names that are cut alike, beside those that it has; groups that share a name become one.
+
+        Raises
+        ------
+        ShardingError
+            If a name is unknown, or the ranks of a group differ.
+        """
+        groups: list[list[str]] = []
+        for group in (*self.equal, *equal):
+            for name in group:
+                if name not in self.inputs and name not in self.ops:
+                    raise ShardingError(f"equal: there is no node {name!r}")
+            if len({len(self.shape(name)) for name in group}) > 1:
+                raise ShardingError(f"equal: {', '.join(group)} have different ranks")
+            joined = [other for other in groups if set(other) & set(group)]
+            groups = [other for other in groups if other not in joined]
+            groups.append(list(dict.fromkeys([name for other in (*joined, group) for name in other])))
+        return replace(self, equal=tuple([tuple(group) for group in groups if len(group) > 1]))
 
 
 def parse_expr(text: str) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...]]:
@@ -140,87 +292,3 @@ def parse_expr(text: str) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, .
         if len(set(term)) != len(term):
             raise ShardingError(f"expr {text!r}: a label stands twice in {''.join(term)!r}; take the diagonal first")
     return terms, tuple(right)
-
-
-def parse_graph(data: Any) -> EinGraph:
-    """A graph from the JSON of a graph file.
-
-    Raises
-    ------
-    ShardingError
-        If it is not of the form, or its extents do not agree.
-    """
-    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
-        raise ShardingError("a graph is an object with a list of nodes")
-    inputs: dict[str, Input] = {}
-    ops: dict[str, EinOp] = {}
-    for node in data["nodes"]:
-        name = _named(node, {**inputs, **ops})
-        if "expr" in node:
-            ops[name] = _op(name, node, inputs, ops)
-        else:
-            inputs[name] = _input(name, node)
-    p = data.get("p")
-    if p is not None and (not isinstance(p, int) or p < 1):
-        raise ShardingError(f"p = {p!r}: kernels per operation are a positive integer")
-    equal = tuple([tuple(group) for group in data.get("equal", ())])
-    graph = EinGraph(inputs, ops, str(data.get("name", "")), equal, p, data.get("parts"))
-    for group in equal:
-        shapes = set()
-        for name in group:
-            if name not in inputs and name not in ops:
-                raise ShardingError(f"equal: there is no node {name!r}")
-            shapes.add(len(graph.shape(name)))
-        if len(shapes) > 1:
-            raise ShardingError(f"equal: {', '.join(group)} have different ranks")
-    return graph
-
-
-def _named(node: Any, known: Mapping[str, Any]) -> str:
-    if not isinstance(node, Mapping) or "id" not in node:
-        raise ShardingError(f"{node!r} is no node: it has no id")
-    name = str(node["id"])
-    if name in known:
-        raise ShardingError(f"node {name!r} is there twice")
-    return name
-
-
-def _input(name: str, node: Mapping[str, Any]) -> Input:
-    shape = node.get("shape")
-    if not isinstance(shape, Sequence) or not all(isinstance(n, int) and n > 0 for n in shape):
-        raise ShardingError(f"input {name!r}: shape {shape!r} is no list of positive integers")
-    layout = node.get("layout")
-    if layout is None:
-        return Input(tuple(shape))
-    if len(layout) != len(shape) or not all(isinstance(k, int) and k > 0 for k in layout):
-        raise ShardingError(f"input {name!r}: layout {layout!r} does not fit the shape {list(shape)}")
-    for n, k in zip(shape, layout):
-        if n % k:
-            raise ShardingError(f"input {name!r}: {k} parts do not divide the extent {n}")
-    return Input(tuple(shape), tuple(layout))
-
-
-def _op(name: str, node: Mapping[str, Any], inputs: Mapping[str, Input], ops: Mapping[str, EinOp]) -> EinOp:
-    terms, result = parse_expr(str(node["expr"]))
-    given = [str(u) for u in node.get("inputs", ())]
-    if len(given) != len(terms):
-        raise ShardingError(f"op {name!r}: {len(terms)} terms and {len(given)} inputs")
-    extents: dict[Label, int] = {}
-    for u, term in zip(given, terms):
-        if u not in inputs and u not in ops:
-            raise ShardingError(f"op {name!r}: there is no input {u!r} before it")
-        shape = inputs[u].shape if u in inputs else ops[u].shape
-        if len(shape) != len(term):
-            raise ShardingError(
-                f"op {name!r}: {u!r} has {len(shape)} dimensions, the term {''.join(term)!r} {len(term)}"
-            )
-        for x, n in zip(term, shape):
-            if extents.setdefault(x, n) != n:
-                raise ShardingError(f"op {name!r}: label {x!r} has the extents {extents[x]} and {n}")
-    sizes = node.get("sizes", {})
-    for x in result:
-        if x not in extents:
-            if x not in sizes:
-                raise ShardingError(f"op {name!r}: label {x!r} is only in the result; give its extent in sizes")
-            extents[x] = int(sizes[x])
-    return EinOp(terms, result, tuple(given), extents, str(node.get("join", "mul")), str(node.get("agg", "sum")))

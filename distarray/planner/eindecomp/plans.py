@@ -3,34 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import isqrt
 from typing import Any, Literal, TypeAlias, get_args
 
-from distarray.errors import ShardingError
+from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.candidates import Kernels, Options
-from distarray.planner.eindecomp.costs import Repart, Splits, agg_cost, graph_cost, join_cost, n_kernels, repart_cost
-from distarray.planner.eindecomp.graph import EinGraph, parse_graph
-from distarray.planner.eindecomp.searches import Problem, exact, linearised, tree
+from distarray.planner.eindecomp.checks import check_graph, check_workers
+from distarray.planner.eindecomp.costs import Repart, Splits, graph_cost, n_kernels
+from distarray.planner.eindecomp.counting import Count
+from distarray.planner.eindecomp.cuts import Cut, n_parts
+from distarray.planner.eindecomp.explain import explained
+from distarray.planner.eindecomp.fastest import Limit, Placed, fastest, placed
+from distarray.planner.eindecomp.graph import EinGraph, EinOp
+from distarray.planner.eindecomp.graph_files import parse_graph
+from distarray.planner.eindecomp.machine import Machine
+from distarray.planner.eindecomp.problems import PaperProblem
+from distarray.planner.eindecomp.searches import exact, linearised, tree
+from distarray.planner.rates import Rates, current_rates
 
-__all__ = ["EinPlan", "Search", "plan", "plan_cost"]
+__all__ = ["EinPlan", "Objective", "Search", "plan", "plan_cost"]
 
 Search: TypeAlias = Literal["exact", "linearised", "tree"]
+Objective: TypeAlias = Literal["time", "paper"]
 
 
 @dataclass(frozen=True)
 class EinPlan:
-    """How every operation of a graph is cut.
+    """How every operation of a graph is cut, and where its kernels and blocks are.
 
     Parameters
     ----------
     graph
-        What was planned.
+        What was planned, with the layouts that were given.
     splits
         Parts of each label, by operation.
+    objective
+        ``time`` or ``paper``.
     options
         What the search could choose from.
+    machine
+        The workers.
+    limit
+        Bytes that one may use.
     search
         What was really used: ``exact``, ``linearised``, ``tree`` or ``fallback``.
     seconds
@@ -39,148 +57,312 @@ class EinPlan:
 
     graph: EinGraph
     splits: Mapping[str, Splits]
+    objective: Objective
     options: Options
+    machine: Machine
+    limit: Limit
     search: str
     seconds: float
+    found: Placed | None = None
+
+    @cached_property
+    def placed(self) -> Placed:
+        """The plan on its workers; one for the paper's objective is placed like those for the other."""
+        return self.found or placed(self.graph, self.splits, self.machine, self.limit)
 
     @property
-    def cost(self) -> int:
-        """Elements, in the paper's count: see `plan_cost`."""
-        return graph_cost(self.graph, self.splits, self.options.repart)
+    def count(self) -> Count:
+        """What the placed plan moves, holds and takes, for each operation and in all."""
+        return self.placed.count
+
+    @property
+    def cost(self) -> int | float:
+        """Elements, in the paper's count, or predicted seconds: what `plan_cost` says of `splits`."""
+        if self.objective == "paper":
+            return graph_cost(self.graph, self.splits, self.options.repart)
+        return self.count.seconds
+
+    @property
+    def placement(self) -> dict[str, Any]:
+        """The worker of every kernel, by operation: an array with an axis for each of its labels."""
+        return {v: o.workers.reshape(o.parts) for v, o in self.placed.placement.ops.items()}
+
+    @property
+    def layouts(self) -> dict[str, tuple[Cut, ...]]:
+        """How inputs and results are cut: for each dimension the number of parts, or all boundaries if not regular."""
+        return {name: array.cut for name, array in self.placed.placement.arrays.items()}
+
+    @property
+    def owners(self) -> dict[str, Any]:
+        """The worker of every block of inputs and results: an array with an axis for each dimension."""
+        arrays = self.placed.placement.arrays
+        return {name: array.owners.reshape([n_parts(cut) for cut in array.cut]) for name, array in arrays.items()}
+
+    def op_lower_bound(self, v: str) -> float:
+        """Elements that an operation must move with as many kernels on workers of their own as it has."""
+        op = self.graph.ops[v]
+        words = None if self.limit.nbytes is None else self.limit.nbytes / op.itemsize
+        return op_bound(op, min(self.options.p, n_kernels(self.splits[v])), words)
 
     @property
     def lower_bound(self) -> float:
         """Elements that the operations must move, each by itself: it ignores that results may lie well for others."""
-        return sum(op_bound(op, self.options.p) for op in self.graph.ops.values())
+        return sum([self.op_lower_bound(v) for v in self.graph.ops])
+
+    @property
+    def lower_bound_bytes(self) -> float:
+        """The same in bytes, if all elements of an operation had the smallest of its itemsizes."""
+        return sum([self.op_lower_bound(v) * self.graph.smallest_itemsize(v) for v in self.graph.ops])
 
     def to_json(self) -> dict[str, Any]:
         """As plain data: what the command prints."""
+        counted = self.count
         return {
             "cost": self.cost,
             "plan": {v: {x: int(k) for x, k in d.items()} for v, d in self.splits.items()},
             "search": self.search,
             "seconds": self.seconds,
-            "objective": "paper",
+            "objective": self.objective,
             "p": self.options.p,
             "kernels": {v: n_kernels(d) for v, d in self.splits.items()},
+            "layouts": {u: [n_parts(cut) for cut in self.layouts[u]] for u in self.graph.inputs},
+            "predicted_seconds": counted.seconds,
+            "moved_bytes": counted.moved_bytes,
+            "messages": counted.messages,
+            "tasks": counted.tasks,
+            "peak_bytes": counted.peak_bytes,
+            "streamed": counted.streamed,
             "lower_bound": self.lower_bound,
+            "lower_bound_bytes": self.lower_bound_bytes,
+            "ops": {v: self._op_json(v) for v in self.graph.ops},
         }
 
+    def _op_json(self, v: str) -> dict[str, Any]:
+        counted = self.count.ops[v]
+        return {
+            "join_bytes": counted.join_bytes,
+            "agg_bytes": counted.agg_bytes,
+            "moved_bytes": counted.moved_bytes,
+            "messages": counted.messages,
+            "tasks": counted.tasks,
+            "seconds": counted.seconds,
+            "peak_bytes": counted.peak_bytes,
+            "lower_bound": self.op_lower_bound(v),
+        }
+
+    def alternatives(self) -> dict[str, float | str]:
+        """What other plans cost, in the objective of this one and without a limit; or why there is none."""
+        options, machine = self.options, self.machine
+        same: dict[str, Any] = {"p": options.p, "rates": machine.rates, "places": machine.places}
+        searched: dict[str, Any] = {**same, "splits": options.splits, "repart": options.repart}
+        mine: dict[str, Any] = {**searched, "objective": self.objective, "kernels": options.kernels}
+        kernels = "upto" if options.kernels == "equal" else "equal"
+        objective: Objective = "time" if self.objective == "paper" else "paper"
+        others: dict[str, Callable[[], Mapping[str, Splits]]] = {
+            f"kernels {kernels}": lambda: plan(self.graph, **{**mine, "kernels": kernels}).splits,
+            "linearised": lambda: plan(self.graph, **{**mine, "search": "linearised"}).splits,
+            f"{objective} objective": lambda: plan(self.graph, objective=objective, **searched).splits,
+            "sqrt": self._sqrt,
+            "rows": lambda: {v: self._rows(op) for v, op in self.graph.ops.items()},
+        }
+        costs: dict[str, float | str] = {}
+        for name, splits in others.items():
+            try:
+                costs[name] = plan_cost(self.graph, splits(), self.objective, options.repart, **same)
+            except ShardingError as error:
+                costs[name] = str(error)
+        return costs
+
+    def _sqrt(self) -> Mapping[str, Splits]:
+        """Every label in the square root of p parts."""
+        q = isqrt(self.options.p)
+        if q * q != self.options.p:
+            raise ShardingError(f"{self.options.p} is not a square")
+        return {v: dict.fromkeys(op.labels, q) for v, op in self.graph.ops.items()}
+
+    def _rows(self, op: EinOp) -> Splits:
+        """The first label of the result in p parts."""
+        return {x: min(self.options.p, op.extents[x]) for x in op.result[:1]}
+
     def explain(self) -> str:
-        """The plan as a table: splits, kernels, and what joining, aggregating and repartitioning cost, in elements."""
-        graph, repart = self.graph, self.options.repart
-        rows: list[tuple[str, ...]] = [("op", "einsum", "split", "kernels", "join", "agg", "repart", "lower bound")]
-        totals = [0, 0, 0, 0.0]
-        for v, op in graph.ops.items():
-            d = self.splits[v]
-            moved = 0
-            for u, term in zip(op.inputs, op.terms):
-                wanted = tuple([d[x] for x in term])
-                if u in graph.ops:
-                    made = tuple([self.splits[u][x] for x in graph.ops[u].result])
-                    moved += repart_cost(graph.ops[u].shape, made, wanted, repart)
-                elif graph.inputs[u].layout is not None:
-                    moved += repart_cost(graph.inputs[u].shape, graph.inputs[u].layout or (), wanted, repart)
-            facts = (join_cost(op, d), agg_cost(op, d), moved, op_bound(op, self.options.p))
-            totals = [a + b for a, b in zip(totals, facts)]
-            split = " ".join(f"{x}={k}" for x, k in d.items() if k > 1) or "-"
-            text = ",".join("".join(t) for t in op.terms) + "->" + "".join(op.result)
-            rows.append((v, text, split, str(n_kernels(d)), *[f"{f:.0f}" for f in facts]))
-        rows.append(("total", "", "", "", *[f"{t:.0f}" for t in totals]))
-        widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-        table = [
-            "  ".join(cell.ljust(w) if c < 3 else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths)))
-            for row in rows
-        ]
-        head = (
-            f"EinGraph: {len(graph.ops)} ops, {len(graph.inputs)} inputs, p = {self.options.p}     plan: {self.search}"
-            f" ({self.seconds * 1e3:.1f} ms)     objective: paper"
-        )
-        return "\n".join([head, *[line.rstrip() for line in table], f"cost {self.cost} elements"])
-
-
-def _graph(given: EinGraph | Mapping[str, Any]) -> EinGraph:
-    return given if isinstance(given, EinGraph) else parse_graph(given)
+        """The plan as a table, for people to read; numbers in megabytes are millions of bytes."""
+        return explained(self)
 
 
 def plan(
     graph: EinGraph | Mapping[str, Any],
     *,
     p: int | None = None,
+    objective: Objective = "time",
     splits: Literal["pow2", "any"] | None = None,
     repart: Repart = "paper",
     search: Search = "exact",
-    kernels: Kernels = "equal",
+    kernels: Kernels | None = None,
+    memory_limit: float | None = None,
+    layouts: Mapping[str, Sequence[Cut]] | None = None,
+    equal: Sequence[Sequence[str]] = (),
+    rates: Rates | None = None,
+    places: Sequence[tuple[Hashable, Hashable]] | None = None,
+    concurrent: int = 1,
 ) -> EinPlan:
-    """Cut every operation of a graph so that the elements moved are fewest, as the paper counts them.
+    """Cut every operation of a graph so that it runs fastest, or moves least as the paper counts.
 
     Parameters
     ----------
     graph
         A graph, or the JSON of a graph file.
     p
-        Kernels per operation; what the file says if not given.
+        Workers, and kernels per operation; what the file says if not given.
+    objective
+        ``time``: predicted seconds, of kernels, transfers and tasks, on the workers where these are placed. ``paper``:
+        elements, as the paper counts them.
     splits
-        ``pow2`` or ``any``; what the file says if not given, else ``pow2``.
+        ``pow2``: powers of two; ``any``: every number of parts. If not given what the file says, else ``pow2`` for
+        the paper's objective and ``any`` for the other.
     repart
-        Reading of the repartition cost.
+        Reading of the paper's repartition cost.
     search
         ``exact``: variable elimination; ``tree``: the paper's DP for trees; ``linearised``: its heuristic.
     kernels
-        ``equal``: `p` for every operation; ``upto``: any divisor of it for those that are no contractions.
+        ``equal``: `p` for every operation; ``upto``: contractions have `p`, and other operations any divisor of it.
+        With the objective ``time`` contractions may also have somewhat fewer if `p` factors badly. If not given
+        ``equal`` for the paper's objective and ``upto`` for the other.
+    memory_limit
+        Bytes that a worker may use, in the objective ``time``; None: no limit.
+    layouts
+        Of inputs: parts per dimension, or boundaries.
+    equal
+        Groups of names whose arrays must be cut alike, beside those of the graph.
+    rates
+        What moving and computing cost; those that hold now if not given.
+    places
+        (node, process) of each worker; every worker is on a node of its own if not given.
+    concurrent
+        Kernels that a worker runs at a time.
 
     Raises
     ------
     ShardingError
         If graph or options cannot be, or the tree search is asked of a graph that is none.
+    MemoryBudgetError
+        If nothing fits `memory_limit`: it names the operation and the smallest limit that would do.
 
     References
     ----------
     EinDecomp (arXiv 2410.02682), sections 6 to 8.
     """
-    found = _graph(graph)
-    for name, value, allowed in (("search", search, Search), ("repart", repart, Repart), ("kernels", kernels, Kernels)):
-        if value not in get_args(allowed):
-            raise ShardingError(f"{name} {value!r} is unknown; use one of {', '.join(get_args(allowed))}")
+    _check(objective=objective, search=search, repart=repart, kernels=kernels)
+    found = _graph(graph, layouts, equal)
     size = p if p is not None else found.p
     if size is None:
         raise ShardingError("p is not given: neither as an option nor in the graph")
-    kind: Any = splits or found.parts or "pow2"
+    is_paper = objective == "paper"
+    kind: Any = splits or found.parts or ("pow2" if is_paper else "any")
     if kind not in ("pow2", "any"):
         raise ShardingError(f"splits {kind!r} is unknown; use pow2 or any")
-    options = Options(size, kind, kernels, repart)
+    options = Options(size, kind, kernels or ("equal" if is_paper else "upto"), repart)
+    machine = _machine(found, size, rates, places)
+    limit = Limit(memory_limit, concurrent)
     started = time.perf_counter()
-    problem = Problem(found, options)
+    if not is_paper:
+        best, used = fastest(found, options, machine, search, limit)
+        seconds = time.perf_counter() - started
+        return EinPlan(found, best.splits, objective, options, machine, limit, used, seconds, best)
+    problem = PaperProblem(found, options)
     if search == "exact":
         chosen, used = exact(problem)
-    elif search == "tree":
-        chosen, used = tree(problem), "tree"
     else:
-        chosen, used = linearised(problem), "linearised"
-    return EinPlan(found, chosen, options, used, time.perf_counter() - started)
+        chosen, used = (tree if search == "tree" else linearised)(problem), search
+    seconds = time.perf_counter() - started
+    return EinPlan(found, chosen, objective, options, machine, limit, used, seconds)
 
 
-def plan_cost(graph: EinGraph | Mapping[str, Any], splits: Mapping[str, Splits], *, repart: Repart = "paper") -> int:
-    """Elements that a labelled graph moves, as the paper counts them, with any number of kernels.
+def plan_cost(
+    graph: EinGraph | Mapping[str, Any],
+    splits: Mapping[str, Splits],
+    objective: Objective = "paper",
+    repart: Repart = "paper",
+    *,
+    p: int | None = None,
+    memory_limit: float | None = None,
+    layouts: Mapping[str, Sequence[Cut]] | None = None,
+    equal: Sequence[Sequence[str]] = (),
+    rates: Rates | None = None,
+    places: Sequence[tuple[Hashable, Hashable]] | None = None,
+    concurrent: int = 1,
+) -> int | float:
+    """What a labelled graph costs, with any number of kernels: elements as the paper counts them, or predicted seconds.
 
     Parameters
     ----------
     splits
         Parts of each label by operation; labels that are left out have one part.
+    objective, repart, memory_limit, layouts, equal, rates, places, concurrent
+        As `plan` takes them.
+    p
+        Workers, for the objective ``time``: what the file says if not given, else as many as the operation with most
+        kernels has.
 
     Raises
     ------
     ShardingError
-        If an operation has no splits, or parts do not divide an extent.
+        If an operation has no splits, or they do not fit: in the paper's objective parts divide the extents.
+    MemoryBudgetError
+        If the placed graph exceeds `memory_limit`.
     """
-    found = _graph(graph)
+    _check(objective=objective, repart=repart)
+    found = _graph(graph, layouts, equal)
+    full = _full(found, splits, even=objective == "paper")
+    if objective == "paper":
+        return graph_cost(found, full, repart)
+    size = p or found.p or max([n_kernels(d) for d in full.values()], default=1)
+    limit = Limit(memory_limit, concurrent)
+    counted = placed(found, full, _machine(found, size, rates, places), limit).count
+    if not limit.admits(counted):
+        raise MemoryBudgetError(
+            f"op {counted.fullest!r} needs {counted.peak_bytes} bytes on a worker, and {memory_limit} are allowed"
+        )
+    return counted.seconds
+
+
+def _check(**options: str | None) -> None:
+    known: dict[str, Any] = {"objective": Objective, "search": Search, "repart": Repart, "kernels": Kernels}
+    for name, value in options.items():
+        allowed = get_args(known[name])
+        if value is not None and value not in allowed:
+            raise ShardingError(f"{name} {value!r} is unknown; use one of {', '.join(allowed)}")
+
+
+def _graph(
+    given: EinGraph | Mapping[str, Any], layouts: Mapping[str, Sequence[Cut]] | None, equal: Sequence[Sequence[str]]
+) -> EinGraph:
+    graph = given if isinstance(given, EinGraph) else parse_graph(given)
+    check_graph(graph)
+    if layouts:
+        graph = graph.with_layouts({u: tuple(layout) for u, layout in layouts.items()})
+    if equal:
+        graph = graph.with_ties(tuple([tuple(group) for group in equal]))
+    return graph
+
+
+def _machine(
+    graph: EinGraph, p: int, rates: Rates | None, places: Sequence[tuple[Hashable, Hashable]] | None
+) -> Machine:
+    check_workers(graph, p)
+    return Machine(p, rates or current_rates(), None if places is None else tuple(places))
+
+
+def _full(graph: EinGraph, splits: Mapping[str, Splits], *, even: bool) -> dict[str, Splits]:
+    """Splits with all labels, checked."""
     full: dict[str, Splits] = {}
-    for v, op in found.ops.items():
+    for v, op in graph.ops.items():
         if v not in splits:
             raise ShardingError(f"op {v!r} has no splits")
         d = {x: int(splits[v].get(x, 1)) for x in op.labels}
         for x, k in d.items():
-            if k < 1 or op.extents[x] % k:
+            if k < 1 or (even and op.extents[x] % k):
                 raise ShardingError(f"op {v!r}: {k} parts do not divide the extent {op.extents[x]} of label {x!r}")
+            if k > op.extents[x]:
+                raise ShardingError(f"op {v!r}: label {x!r} has {op.extents[x]} elements and no {k} parts")
         full[v] = d
-    return graph_cost(found, full, repart)
+    return full

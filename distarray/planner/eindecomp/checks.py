@@ -1,0 +1,72 @@
+"""Checks of graphs that programs made: those from files are checked as they are read (`graph_files`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from distarray.errors import ShardingError
+from distarray.planner.eindecomp.graph import EinGraph, EinOp
+
+__all__ = ["check_graph", "check_workers"]
+
+
+def check_graph(graph: EinGraph) -> None:
+    """Check that operations fit their inputs, and that what is prescribed of cuts can be.
+
+    Raises
+    ------
+    ShardingError
+        If not: names the operation or input.
+    """
+    known = {u: array.shape for u, array in graph.inputs.items()}
+    for v, op in graph.ops.items():
+        if v in known or len(op.inputs) != len(op.terms):
+            raise ShardingError(f"op {v!r}: {len(op.terms)} terms and {len(op.inputs)} inputs, or its name is taken")
+        for u, term in zip(op.inputs, op.terms):
+            if u not in known:
+                raise ShardingError(f"op {v!r}: there is no input {u!r} before it")
+            if known[u] != tuple([op.extents.get(x) for x in term]):
+                raise ShardingError(f"op {v!r}: {u!r} has the shape {known[u]}, which its labels {term} do not have")
+        _check_cut(v, op)
+        known[v] = op.shape
+    for u, array in graph.inputs.items():
+        if array.parts is not None and len(array.parts) != len(array.shape):
+            raise ShardingError(f"input {u!r}: layout {array.layout} does not fit the shape {array.shape}")
+
+
+def _check_cut(v: str, op: EinOp) -> None:
+    """What is prescribed of the cut of an operation."""
+    fixed = op.fixed or {}
+    for x in (*op.whole, *fixed):
+        if x not in op.labels:
+            raise ShardingError(f"op {v!r} has no label {x!r}, of which the cut is prescribed")
+    for x, k in fixed.items():
+        if k < 1 or (k > 1 and x in op.whole):
+            raise ShardingError(f"op {v!r}: label {x!r} cannot have {k} parts")
+    if op.workers is not None and (op.fixed is None or len(op.workers) != prod(fixed.values())):
+        raise ShardingError(f"op {v!r}: workers are given for {len(op.workers)} kernels, and its cut has others")
+
+
+def check_workers(graph: EinGraph, p: int) -> None:
+    """Check that blocks and kernels whose workers are given have them among `p`.
+
+    Raises
+    ------
+    ShardingError
+        If not: names the operation or input.
+    """
+    for u, array in graph.inputs.items():
+        if array.workers is not None:
+            if array.parts is None or len(array.workers) != prod(array.parts):
+                raise ShardingError(
+                    f"input {u!r}: workers are given for {len(array.workers)} blocks, and it has others"
+                )
+            _check_range(f"input {u!r} lies", array.workers, p)
+    for v, op in graph.ops.items():
+        _check_range(f"op {v!r} runs", op.workers or (), p)
+
+
+def _check_range(what: str, workers: Sequence[int], p: int) -> None:
+    if not all(0 <= w < p for w in workers):
+        raise ShardingError(f"{what} on workers {sorted(set(workers))}, and there are {p}")

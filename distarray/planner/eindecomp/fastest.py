@@ -1,0 +1,251 @@
+"""The objective ``time``, phase 2: candidates are placed, counted, and the fastest that fits is kept (section 2.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from distarray.errors import MemoryBudgetError
+from distarray.planner.eindecomp.candidates import Kernels, Options
+from distarray.planner.eindecomp.costs import Splits, n_kernels
+from distarray.planner.eindecomp.counting import Count, count
+from distarray.planner.eindecomp.elimination import MAX_ENTRIES
+from distarray.planner.eindecomp.graph import EinGraph
+from distarray.planner.eindecomp.layouts import input_layouts
+from distarray.planner.eindecomp.machine import Machine
+from distarray.planner.eindecomp.memory import NoRoom, Room
+from distarray.planner.eindecomp.placement import ROUNDS, Placement
+from distarray.planner.eindecomp.problems import PaperProblem
+from distarray.planner.eindecomp.searches import exact, linearised, tree
+from distarray.planner.eindecomp.seconds import TimeProblem
+
+__all__ = ["Limit", "Placed", "fastest", "placed"]
+
+#: As long as what is placed needs more than it may, plans are searched for under a limit that is tightened so often ..
+TIGHTER = 4
+#: .. and among cuts whose results lie ever more evenly on the workers (`Room.slack`).
+SLACKS = (np.inf, 0.25, 0.0)
+#: Plans whose predicted seconds differ by less than this share are equally fast: that which moves fewer bytes is kept.
+EQUAL = 1e-9
+
+Labelling = Mapping[str, Splits]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bytes that a worker may use, with so many kernels that it runs at a time."""
+
+    nbytes: float | None = None
+    concurrent: int = 1
+
+    def admits(self, counted: Count) -> bool:
+        """Whether a placed graph stays within it."""
+        return self.nbytes is None or counted.peak_bytes <= self.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A labelled graph on workers, counted."""
+
+    splits: Labelling
+    placement: Placement
+    count: Count
+
+
+def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> Placed:
+    """Place a labelled graph: a function of what is given, so that every count can be had again.
+
+    Under a limit that copies do not fit they are streamed, and if that does not suffice inputs are spread over all
+    workers. What still does not fit is returned all the same.
+    """
+    found = None
+    for even in (False, True) if limit.nbytes is not None else (False,):
+        placement, counted = _improved(graph, splits, machine, limit, even)
+        for streamed in (False, True):
+            if streamed:
+                counted = count(placement, streamed=True, concurrent=limit.concurrent)
+            if found is None or counted.peak_bytes < found.count.peak_bytes:
+                found = Placed(splits, placement, counted)
+            if limit.admits(counted):
+                return Placed(splits, placement, counted)
+    assert found is not None
+    return found
+
+
+def _improved(
+    graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit, even: bool
+) -> tuple[Placement, Count]:
+    """Placed, and placed again as long as that saves time or bytes."""
+    placement = Placement(graph, machine, splits, input_layouts(graph, splits, machine, even=even))
+    placement.place()
+    best = count(placement, concurrent=limit.concurrent)
+    for _ in range(ROUNDS):
+        before = placement.snapshot()
+        placement.place_again()
+        again = count(placement, concurrent=limit.concurrent)
+        if _rank(again) >= _rank(best):
+            placement.restore(before)
+            break
+        best = again
+    return placement, best
+
+
+def _rank(counted: Count) -> tuple[float, int]:
+    return counted.seconds, counted.moved_bytes
+
+
+def fastest(
+    graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit = Limit()
+) -> tuple[Placed, str]:
+    """The plan with the fewest predicted seconds that fits, and the search that was really used.
+
+    Raises
+    ------
+    ShardingError
+        If equalities cannot be satisfied, or the tree search is asked of a graph that is none.
+    MemoryBudgetError
+        If nothing fits.
+    """
+    if limit.nbytes is None:
+        return _best(TimeProblem(graph, options, machine), search, limit)
+    try:
+        return _under_limit(graph, options, machine, search, limit)
+    except _Refused as refused:
+        op, needed = refused.args
+        raise MemoryBudgetError(
+            f"op {op!r} needs more than the {limit.nbytes:.0f} bytes on a worker that are allowed; the smallest limit "
+            f"for which there is a plan with {machine.p} workers is {needed} bytes"
+        ) from None
+
+
+class _Refused(Exception):
+    """Nothing fits: the operation that needs most, and the smallest limit that would do."""
+
+
+def _under_limit(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit) -> tuple[Placed, str]:
+    """The fastest plan that is found to fit, under a limit that is tightened until one does."""
+    assert limit.nbytes is not None
+    free, used = _best(TimeProblem(graph, options, machine), search, limit)
+    if limit.admits(free.count) and not free.count.streamed:
+        return free, used
+    least = free
+    for slack in SLACKS:
+        allowed = limit.nbytes
+        for _ in range(TIGHTER):
+            try:
+                room = Room(graph, options, allowed, limit.concurrent, slack)
+                found, used = _best(TimeProblem(graph, options, machine, room), search, limit)
+            except NoRoom:
+                break
+            if limit.admits(found.count):
+                return (found if _is_better(found.count, free.count, limit) else free), used
+            least = _smaller(found, least)
+            allowed -= max(found.count.peak_bytes - limit.nbytes, 0.01 * limit.nbytes)
+    if limit.admits(free.count):
+        return free, used
+    last = _last_resort(graph, options, machine, limit)
+    if limit.admits(last.count):
+        return last, "fallback"
+    least = _smaller(last, least)
+    needed = least.count.peak_bytes
+    if least is not last and least is not free:
+        # what was found on the way is only found again if this limit leads there
+        try:
+            _under_limit(graph, options, machine, search, replace(limit, nbytes=needed))
+        except _Refused as refused:
+            needed = refused.args[1]
+    raise _Refused(least.count.fullest, needed)
+
+
+def _smaller(a: Placed, b: Placed) -> Placed:
+    return a if a.count.peak_bytes < b.count.peak_bytes else b
+
+
+def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> Placed:
+    """Every operation in the waves and parts in which it needs least."""
+    assert limit.nbytes is not None
+    room = Room(graph, options, limit.nbytes, limit.concurrent)
+    problem = TimeProblem(graph, options, machine)
+    splits = {v: dict(zip(op.labels, map(int, room.least(v, problem.rows(v))))) for v, op in graph.ops.items()}
+    return placed(graph, splits, machine, limit)
+
+
+def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[Placed, str]:
+    """The fastest of the candidates that fit, or the one that needs least if none does."""
+    used, best = search, None
+    seen = []
+    for splits, how in _candidates(problem, search):
+        used = how or used
+        if splits in seen:
+            continue
+        seen.append(splits)
+        found = placed(problem.graph, splits, problem.machine, limit)
+        if best is None or _is_better(found.count, best.count, limit):
+            best = found
+    assert best is not None
+    if search == "exact":
+        best = _with_places(problem, best, limit)
+    return best, used
+
+
+def _with_places(problem: TimeProblem, best: Placed, limit: Limit) -> Placed:
+    """Better than a plan, perhaps: one that knows where that one has put the inputs that lie in fixed cuts.
+
+    The search counts every reader of such an input as if its blocks lay best for this one.
+    """
+    graph = problem.graph
+    inputs = {
+        u: replace(a, workers=tuple(best.placement.arrays[u].owners.tolist()))
+        for u, a in graph.inputs.items()
+        if a.layout is not None and a.workers is None
+    }
+    if not inputs:
+        return best
+    known = TimeProblem(
+        replace(graph, inputs={**graph.inputs, **inputs}), problem.options, problem.machine, problem.room
+    )
+    found = placed(problem.graph, exact(known)[0], problem.machine, limit)
+    return found if _is_better(found.count, best.count, limit) else best
+
+
+def _is_better(a: Count, b: Count, limit: Limit) -> bool:
+    """Whether one is faster, or the only one that fits, or needs less where none does."""
+    if not limit.admits(a) or not limit.admits(b):
+        return a.peak_bytes < b.peak_bytes
+    if abs(a.seconds - b.seconds) > EQUAL * b.seconds:
+        return a.seconds < b.seconds
+    return a.moved_bytes < b.moved_bytes
+
+
+def _candidates(problem: TimeProblem, search: str) -> Iterator[tuple[Labelling, str]]:
+    """Labellings to be placed; with the first the search that was really used."""
+    if search == "tree":
+        yield tree(problem), "tree"
+        return
+    if search == "linearised":
+        yield linearised(problem), "linearised"
+        return
+    yield exact(problem, MAX_ENTRIES)
+    yield linearised(problem), ""
+    counts = sorted({n for found in problem.counts.values() for n in found}) or [problem.options.p]
+    kinds: tuple[Kernels, ...] = ("equal",) if problem.options.kernels == "equal" else ("equal", "upto")
+    for n in counts[-2:]:
+        for kernels in kinds:
+            found = exact(PaperProblem(problem.graph, replace(problem.options, p=n, kernels=kernels)))[0]
+            if all(n_kernels(found[v]) in problem.states[v].kernels for v in problem.counts):
+                yield found, ""
+    if any(problem.followed.values()) and not problem.graph.equal:
+        yield _as_it_lies(problem), ""
+
+
+def _as_it_lies(problem: TimeProblem) -> Labelling:
+    """Operations follow the layouts of the inputs where they can."""
+    made = {}
+    for v, op in problem.graph.ops.items():
+        rows = [row for row in problem.followed[v] if op.fixed is not None or all(
+            k <= (1 if x in op.whole else op.extents[x]) for x, k in zip(op.labels, row)
+        )]  # fmt: skip
+        made[v] = dict(zip(op.labels, rows[0])) if rows else problem.states[v].splits(int(problem.alone(v).argmin()))
+    return made

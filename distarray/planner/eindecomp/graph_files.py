@@ -1,0 +1,116 @@
+"""Graph files: the JSON form of an EinGraph, checked where it enters (specification section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.errors import ShardingError
+from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input, Label, parse_expr
+
+__all__ = ["parse_graph"]
+
+#: Of files that do not say.
+DTYPE = "float32"
+
+
+def parse_graph(data: Any) -> EinGraph:
+    """A graph from the JSON of a graph file.
+
+    Beyond the keys of the specification a file may have a ``dtype``, for all arrays or by node (default float32), and
+    inputs with a ``layout`` may have the ``workers`` of their blocks in C order.
+
+    Raises
+    ------
+    ShardingError
+        If it is not of the form, or its extents do not agree.
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
+        raise ShardingError("a graph is an object with a list of nodes")
+    inputs: dict[str, Input] = {}
+    ops: dict[str, EinOp] = {}
+    dtype = data.get("dtype", DTYPE)
+    for node in data["nodes"]:
+        name = _named(node, {**inputs, **ops})
+        itemsize = _itemsize(name, node.get("dtype", dtype))
+        if "expr" in node:
+            ops[name] = _op(name, node, itemsize, inputs, ops)
+        else:
+            inputs[name] = _input(name, node, itemsize)
+    p = data.get("p")
+    if p is not None and (not isinstance(p, int) or p < 1):
+        raise ShardingError(f"p = {p!r}: kernels per operation are a positive integer")
+    graph = EinGraph(inputs, ops, str(data.get("name", "")), (), p, data.get("parts"))
+    return graph.with_ties(tuple([tuple(group) for group in data.get("equal", ())]))
+
+
+def _named(node: Any, known: Mapping[str, Any]) -> str:
+    if not isinstance(node, Mapping) or "id" not in node:
+        raise ShardingError(f"{node!r} is no node: it has no id")
+    name = str(node["id"])
+    if name in known:
+        raise ShardingError(f"node {name!r} is there twice")
+    return name
+
+
+def _itemsize(name: str, dtype: Any) -> int:
+    try:
+        return int(np.dtype(dtype).itemsize)
+    except TypeError:
+        raise ShardingError(f"node {name!r}: dtype {dtype!r} is unknown") from None
+
+
+def _input(name: str, node: Mapping[str, Any], itemsize: int) -> Input:
+    shape = node.get("shape")
+    if not isinstance(shape, Sequence) or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise ShardingError(f"input {name!r}: shape {shape!r} is no list of positive integers")
+    layout, workers = node.get("layout"), node.get("workers")
+    if layout is None:
+        if workers is not None:
+            raise ShardingError(f"input {name!r} has workers and no layout")
+        return Input(tuple(shape), itemsize=itemsize)
+    if len(layout) != len(shape) or not all(isinstance(k, int) and k > 0 for k in layout):
+        raise ShardingError(f"input {name!r}: layout {layout!r} does not fit the shape {list(shape)}")
+    n_blocks = 1
+    for n, k in zip(shape, layout):
+        if n % k:
+            raise ShardingError(f"input {name!r}: {k} parts do not divide the extent {n}")
+        n_blocks *= k
+    if workers is None:
+        return Input(tuple(shape), tuple(layout), itemsize=itemsize)
+    if len(workers) != n_blocks or not all(isinstance(w, int) and w >= 0 for w in workers):
+        raise ShardingError(
+            f"input {name!r}: workers {workers!r} are no list of {n_blocks} numbers, one for each block"
+        )
+    return Input(tuple(shape), tuple(layout), tuple(workers), itemsize)
+
+
+def _op(
+    name: str, node: Mapping[str, Any], itemsize: int, inputs: Mapping[str, Input], ops: Mapping[str, EinOp]
+) -> EinOp:
+    terms, result = parse_expr(str(node["expr"]))
+    given = [str(u) for u in node.get("inputs", ())]
+    if len(given) != len(terms):
+        raise ShardingError(f"op {name!r}: {len(terms)} terms and {len(given)} inputs")
+    extents: dict[Label, int] = {}
+    for u, term in zip(given, terms):
+        if u not in inputs and u not in ops:
+            raise ShardingError(f"op {name!r}: there is no input {u!r} before it")
+        shape = inputs[u].shape if u in inputs else ops[u].shape
+        if len(shape) != len(term):
+            raise ShardingError(
+                f"op {name!r}: {u!r} has {len(shape)} dimensions, the term {''.join(term)!r} {len(term)}"
+            )
+        for x, n in zip(term, shape):
+            if extents.setdefault(x, n) != n:
+                raise ShardingError(f"op {name!r}: label {x!r} has the extents {extents[x]} and {n}")
+    sizes = node.get("sizes", {})
+    for x in result:
+        if x not in extents:
+            if x not in sizes:
+                raise ShardingError(f"op {name!r}: label {x!r} is only in the result; give its extent in sizes")
+            extents[x] = int(sizes[x])
+    join, agg = str(node.get("join", "mul")), str(node.get("agg", "sum"))
+    return EinOp(terms, result, tuple(given), extents, join, agg, itemsize=itemsize)

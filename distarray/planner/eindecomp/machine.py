@@ -1,0 +1,90 @@
+"""What plans are made for: workers, the links between them, and what computing costs on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from distarray.errors import ShardingError
+from distarray.planner.eindecomp.graph import EinOp
+from distarray.planner.rates import Rates
+
+__all__ = ["FAN_IN", "Machine"]
+
+#: Partial results that one combining task takes: as in `execution.stage_tasks`.
+FAN_IN = 8
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Workers.
+
+    Parameters
+    ----------
+    p
+        Their number.
+    rates
+        What moving and computing cost.
+    places
+        (node, process) of each worker: between workers of one process nothing moves, those of one node have links of
+        their own. None: every worker is on a node of its own.
+    """
+
+    p: int
+    rates: Rates = field(default_factory=Rates)
+    places: tuple[tuple[Hashable, Hashable], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.places is not None and len(self.places) != self.p:
+            raise ShardingError(f"places of {len(self.places)} workers are given, and there are {self.p}")
+
+    @cached_property
+    def byte_seconds(self) -> Any:
+        """Seconds per byte from one worker (row) to another; None if all links are alike."""
+        if self.places is None:
+            return None
+        far, near = _per_byte(self.rates.bandwidth), _per_byte(self.rates.node_bandwidth or self.rates.bandwidth)
+        return np.array([[0.0 if a == b else near if a[0] == b[0] else far for b in self.places] for a in self.places])
+
+    @cached_property
+    def mean_byte_seconds(self) -> float:
+        """Seconds per byte into a worker, from any other one."""
+        if self.byte_seconds is None or self.p == 1:
+            return _per_byte(self.rates.bandwidth)
+        return float(self.byte_seconds.sum()) / (self.p * (self.p - 1))
+
+    @cached_property
+    def message_seconds(self) -> float:
+        """Seconds of a message into a worker, from any other one: nothing from those in its process."""
+        if self.places is None or self.p == 1:
+            return self.rates.latency
+        near = sum([n * (n - 1) for n in Counter(self.places).values()])
+        return self.rates.latency * (1 - near / (self.p * (self.p - 1)))
+
+    def kernel_seconds(self, op: EinOp, points: Any) -> Any:
+        """Seconds of kernels with so many points of all loops."""
+        return self.rates.flop_seconds(op.kernel_kind, points * op.point_flops, op.itemsize)
+
+
+def _per_byte(bandwidth: float) -> float:
+    return 1 / bandwidth if bandwidth else 0.0  # zero: unknown
+
+
+def n_combines(n_partials: Any) -> Any:
+    """Tasks that combine so many partial results of one block, in a tree.
+
+    >>> n_combines(np.array([1, 2, 8, 9, 64]))
+    array([0, 1, 1, 3, 9])
+    """
+    left = np.asarray(n_partials)
+    total = np.zeros_like(left)
+    while (left > 1).any():
+        merged = -(-left // FAN_IN)
+        total = total + np.where(left > 1, merged, 0)
+        left = np.where(left > 1, merged, left)
+    return total

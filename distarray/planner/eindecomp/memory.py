@@ -1,0 +1,152 @@
+"""Bytes that a worker needs: what may be chosen under a limit, and in how many waves (specification section 2.11).
+
+While an operation runs, a worker holds its share of all arrays that are alive, the blocks that one kernel reads, and
+the blocks of the result that it makes:
+
+    peak = live + concurrent * sum over inputs of n_i + blocks of the result
+
+A result is alive from the operation that makes it to the last one that reads it, and to the end if none does; an input
+is from the beginning, and to the end if somebody holds it. Under a limit an operation may run in waves: with ``w * p``
+kernels each worker runs ``w``, one after the other, and partial results of one block are summed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from distarray.planner.eindecomp.candidates import (
+    Options,
+    as_rows,
+    block_elements,
+    ordered,
+    uneven_vectors,
+    without_whole,
+)
+from distarray.planner.eindecomp.graph import EinGraph, EinOp
+
+__all__ = ["MAX_KERNELS", "MAX_WAVES", "NoRoom", "Room", "alive_first", "kernel_bytes", "last_readers"]
+
+#: Waves of an operation and kernels of all its waves, at most.
+MAX_WAVES = 64
+MAX_KERNELS = 4096
+
+
+class NoRoom(Exception):
+    """No cut of an operation fits; its name is the argument."""
+
+
+def alive_first(graph: EinGraph) -> list[str]:
+    """The inputs that are there when the first operation runs: those that are read, or held by somebody."""
+    return [u for u, array in graph.inputs.items() if array.kept or graph.reads[u]]
+
+
+def last_readers(graph: EinGraph) -> Mapping[str, tuple[str, ...]]:
+    """For each operation the arrays that it is the last to read, and nothing needs any more."""
+    kept = {u for u, array in graph.inputs.items() if array.kept}
+    last: dict[str, str] = {u: v for v, op in graph.ops.items() for u in op.inputs if u not in kept}
+    dead: dict[str, list[str]] = {v: [] for v in graph.ops}
+    for u, v in last.items():
+        dead[v].append(u)
+    return {v: tuple(names) for v, names in dead.items()}
+
+
+def kernel_bytes(graph: EinGraph, v: str, rows: Any, p: int, concurrent: int = 1) -> Any:
+    """Bytes that an operation needs on a worker, by vector: blocks that a kernel reads, and a share of the result."""
+    op = graph.ops[v]
+    at = {x: i for i, x in enumerate(op.labels)}
+    total = np.zeros(len(rows))
+    for u, term in zip(op.inputs, op.terms):
+        total = total + concurrent * graph.array(u).itemsize * block_elements(op, rows, term)
+    blocks = rows[:, [at[x] for x in op.result]].prod(axis=1)
+    # at the end every worker holds its share of the result, and during a wave the blocks that it sums
+    share = np.maximum(-(-blocks // p), concurrent)
+    return total + share * op.itemsize * block_elements(op, rows, op.result)
+
+
+@dataclass
+class Room:
+    """What the kernels of operations may use.
+
+    Parameters
+    ----------
+    graph, options
+        What is planned, and what may be chosen.
+    limit
+        Bytes per worker, for everything.
+    concurrent
+        Kernels that a worker runs at a time.
+    slack
+        A worker's share of a result may exceed an even one by this part of it.
+    """
+
+    graph: EinGraph
+    options: Options
+    limit: float
+    concurrent: int = 1
+    slack: float = np.inf
+
+    @cached_property
+    def live(self) -> Mapping[str, int]:
+        """Bytes of a worker's share of the arrays that are alive, by operation."""
+        graph, dead = self.graph, last_readers(self.graph)
+        total = sum([self._share(u) for u in alive_first(graph)])
+        found = {}
+        for v in graph.ops:
+            found[v] = total
+            total += self._share(v) - sum([self._share(u) for u in dead[v]])
+        return found
+
+    def _share(self, name: str) -> int:
+        return -(-self.graph.array(name).nbytes // self.options.p)
+
+    def of(self, v: str) -> float:
+        """Bytes that the kernels of an operation may use on a worker."""
+        return self.limit - self.live[v]
+
+    def needed(self, v: str, rows: Any) -> Any:
+        """Bytes that they would use, by vector."""
+        return kernel_bytes(self.graph, v, rows, self.options.p, self.concurrent)
+
+    def fitting(self, v: str, rows: Any) -> Any:
+        """The vectors that fit; where none does, those of the fewest waves that do.
+
+        Raises
+        ------
+        NoRoom
+            If no number of waves helps.
+        """
+        for waves in range(1, MAX_WAVES + 1):
+            found = rows if waves == 1 else self.in_waves(v, waves)
+            uneven = _imbalance(self.graph.ops[v], found, self.options.p)
+            even = uneven <= self.slack * self.graph.ops[v].nbytes / self.options.p
+            fit = found[even & (self.needed(v, found) <= self.of(v))]
+            if len(fit):
+                return fit
+        raise NoRoom(v)
+
+    def in_waves(self, v: str, waves: int) -> Any:
+        """The vectors of so many waves; none if there would be too many kernels, or the cut is prescribed."""
+        op, n = self.graph.ops[v], waves * self.options.p
+        if op.fixed is not None or n > MAX_KERNELS or (self.options.splits == "pow2" and waves & (waves - 1)):
+            return as_rows(op, [])
+        return ordered(op, as_rows(op, uneven_vectors(tuple(without_whole(op)), n)))
+
+    def least(self, v: str, rows: Any) -> Any:
+        """Of all vectors, in any number of waves, the one that needs least: for results too large for one worker the
+        share that a worker gets counts as much as what a kernel reads."""
+        found = [rows, *[self.in_waves(v, waves) for waves in range(2, MAX_WAVES + 1)]]
+        every = np.concatenate([rows for rows in found if len(rows)])
+        return every[np.argmin(self.needed(v, every) + _imbalance(self.graph.ops[v], every, self.options.p))]
+
+
+def _imbalance(op: EinOp, rows: Any, p: int) -> Any:
+    """Bytes of the result that a worker may hold beyond the share that is as even as some vector makes it."""
+    at = {x: i for i, x in enumerate(op.labels)}
+    blocks = rows[:, [at[x] for x in op.result]].prod(axis=1)
+    share = -(-blocks // p) * op.itemsize * block_elements(op, rows, op.result)
+    return share - share.min(initial=np.inf)

@@ -1,0 +1,216 @@
+"""What the searches work on: the states of every operation, what each costs, and what each pair of neighbours costs.
+
+There is one for each objective: `PaperProblem` here, in elements, and `TimeProblem` (`seconds`), in seconds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distarray.errors import ShardingError
+from distarray.planner.eindecomp.candidates import Options, States, exact_rows
+from distarray.planner.eindecomp.costs import Splits, repart_table
+from distarray.planner.eindecomp.elimination import Name
+from distarray.planner.eindecomp.graph import EinGraph, EinOp
+
+__all__ = ["PaperProblem", "Problem", "Tables", "Tie"]
+
+#: Costs of states by variable, and of pairs of states by pair of variables.
+Tables = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Tie:
+    """Arrays that must be cut alike, as one more variable: their cut.
+
+    Parameters
+    ----------
+    group
+        Their names.
+    cuts
+        Among which it is chosen, a row each.
+    bound
+        Operations that must fit it: name, and the cut of the array by state.
+    """
+
+    group: tuple[str, ...]
+    cuts: Any
+    bound: tuple[tuple[str, Any], ...]
+
+    @property
+    def name(self) -> Name:
+        """Of the variable."""
+        return ("cut of", self.group)
+
+
+class Problem(ABC):
+    """States and tables of a graph, made once and shared by the searches."""
+
+    graph: EinGraph
+    states: dict[str, States]
+    #: What breaking an equality costs: more than any plan.
+    never: float
+
+    @abstractmethod
+    def alone(self, v: str) -> Any:
+        """Cost of each state of an operation, without its edges to other operations."""
+
+    @abstractmethod
+    def edge(self, u: str, v: str, operand: int) -> Any:
+        """Costs (states of `u`, states of `v`) of one edge between operations."""
+
+    @abstractmethod
+    def tables(self) -> Tables:
+        """All variables and all pairs: what the exact search solves."""
+
+    @property
+    @abstractmethod
+    def ties(self) -> list[Tie]:
+        """Arrays that must be cut alike."""
+
+    def plan(self, chosen: Mapping[Any, int]) -> dict[str, Splits]:
+        """Parts by operation and label."""
+        return {v: self.states[v].splits(chosen[v]) for v in self.graph.ops}
+
+    def edges(self) -> dict[tuple[Name, Name], Any]:
+        """Tables of all pairs of operations that have edges."""
+        found: dict[tuple[Name, Name], Any] = {}
+        for u, v, operand in self.graph.edges:
+            add(found, (u, v), self.edge(u, v, operand))
+        return found
+
+    def add_ties(self, tables: Tables) -> None:
+        """The variables of ties, and that operations must fit them."""
+        unary, pairwise = tables
+        for tie in self.ties:
+            unary[tie.name] = np.zeros(len(tie.cuts), np.int64)
+            for v, cuts in tie.bound:
+                same = (tie.cuts[:, None, :] == cuts[None, :, :]).all(axis=2)
+                add(pairwise, (tie.name, v), np.where(same, 0, self.never))
+
+
+def add(tables: dict[tuple[Name, Name], Any], pair: tuple[Name, Name], table: Any) -> None:
+    """Add what a pair costs to what it costs already."""
+    tables[pair] = tables[pair] + table if pair in tables else table
+
+
+def tie(group: Sequence[str], fixed: Sequence[Any], bound: Sequence[tuple[str, Any]], loose: Sequence[Any]) -> Tie:
+    """The variable of arrays that must be cut alike.
+
+    Parameters
+    ----------
+    fixed
+        Cuts in which some of them lie.
+    bound
+        Operations that must fit it: name, and cuts by state.
+    loose
+        Other cuts that it may have.
+
+    Raises
+    ------
+    ShardingError
+        If two of them lie differently.
+    """
+    if len(set(fixed)) > 1:
+        raise ShardingError(f"equal: {', '.join(group)} lie in different layouts: {', '.join(map(str, fixed))}")
+    cuts = [np.array(fixed[:1])] if fixed else [*[cuts for _, cuts in bound], *loose]
+    return Tie(tuple(group), np.unique(np.concatenate(cuts), axis=0), tuple(bound))
+
+
+class PaperProblem(Problem):
+    """The paper's objective: elements, exact integers."""
+
+    never = 1 << 57
+    #: Of plans that cost the same, the one with fewer repartitioned edges: costs count in units of this many edges.
+    TIE = 1024
+
+    def __init__(self, graph: EinGraph, options: Options) -> None:
+        self.graph = graph
+        self.options = options
+        known: dict[Any, States] = {}
+        self.states = {}
+        for name, op in graph.ops.items():
+            # repeated layers have equal operations
+            outside = tuple([u in graph.ops or u in graph.tied for u in op.inputs])
+            layouts = tuple([graph.inputs[u].layout if u in graph.inputs else None for u in op.inputs])
+            key = (op.structure, outside, layouts)
+            if key not in known:
+                known[key] = paper_states(graph, name, options)
+            self.states[name] = known[key]
+        self._tables: dict[Any, Any] = {}
+        self._ties: list[Tie] | None = None
+
+    def alone(self, v: str) -> Any:
+        return self.states[v].cost * self.TIE
+
+    def edge(self, u: str, v: str, operand: int) -> Any:
+        a, b = self.states[u], self.states[v]
+        key = (id(a), id(b), operand)
+        found = self._tables.get(key)
+        if found is None:
+            cost = repart_table(self.graph.ops[u].shape, a.result, b.wanted[operand], self.options.repart)
+            found = self._tables[key] = cost * self.TIE + (cost > 0)
+        return found
+
+    def tables(self) -> Tables:
+        tables: Tables = ({v: self.alone(v) for v in self.graph.ops}, self.edges())
+        self.add_ties(tables)
+        return tables
+
+    @property
+    def ties(self) -> list[Tie]:
+        """An input without a layout is in the one in which every operation reads it."""
+        if self._ties is None:
+            self._ties = []
+            for group in self.graph.equal:
+                fixed, bound = [], []
+                for name in group:
+                    if name in self.graph.ops:
+                        bound.append((name, self.states[name].result))
+                    elif self.graph.inputs[name].parts is not None:
+                        fixed.append(self.graph.inputs[name].parts)
+                    else:
+                        bound += [(v, self.states[v].wanted[i]) for v, i in self.graph.reads[name]]
+                self._ties.append(tie(group, fixed, bound, ()))
+        return self._ties
+
+
+def paper_states(graph: EinGraph, name: str, options: Options) -> States:
+    """The states of an operation, in elements: joining, aggregating, and repartitioning inputs in fixed layouts."""
+    op = graph.ops[name]
+    rows = exact_rows(op, options)
+    cost = _op_costs(op, rows)
+    # From outside only the cut of the result and of computed inputs is seen.
+    seen = [*op.result]
+    at = {x: i for i, x in enumerate(op.labels)}
+    for u, term in zip(op.inputs, op.terms):
+        if u in graph.ops or u in graph.tied:
+            seen += term
+        layout = graph.inputs[u].layout if u in graph.inputs else None
+        if layout is not None:
+            wanted = rows[:, [at[x] for x in term]]
+            cost = cost + repart_table(graph.shape(u), [layout], wanted, options.repart)[0]
+    return States.of(op, rows, cost, seen)
+
+
+def _op_costs(op: EinOp, rows: Any) -> Any:
+    """`op_cost` by row."""
+    at = {x: i for i, x in enumerate(op.labels)}
+    kernels = rows.prod(axis=1)
+    partials = rows[:, [at[x] for x in op.aggregated]].prod(axis=1)
+    total = _size(op, op.result) * (partials - 1)
+    for term in op.terms:
+        total = total + kernels // rows[:, [at[x] for x in term]].prod(axis=1) * _size(op, term)
+    return total
+
+
+def _size(op: EinOp, labels: Sequence[str]) -> int:
+    n = 1
+    for x in labels:
+        n *= op.extents[x]
+    return n
