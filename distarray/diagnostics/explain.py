@@ -27,6 +27,8 @@ from distarray.execution.footprint import StepReport, most_held, reports
 from distarray.execution.memory import memory_limit
 from distarray.expr.expr import Environment, Expr, postorder
 from distarray.planner.graph import Graph
+from distarray.planner.partition.eingraph import stage_bound
+from distarray.planner.partition.facts import facts_of
 from distarray.sharding.spec import format_type
 
 __all__ = ["Explanation", "Measured", "Result", "StageReport", "explain"]
@@ -152,6 +154,8 @@ class Explanation:
         all members are one process.
     host_bytes
         Data of this process that travel to the members.
+    products_bound_bytes
+        What products must move at least, however they are cut: each by itself, its operands lying as suits it best.
     measured
         With ``analyze=True``.
     """
@@ -168,6 +172,7 @@ class Explanation:
     peak_bytes: int = 0
     growth_bytes: int = 0
     host_bytes: int = 0
+    products_bound_bytes: int = 0
     measured: Measured | None = None
 
     @property
@@ -281,8 +286,11 @@ class Explanation:
         if self.planner is not None:
             facts.append(f"planner: {self.planner}, {'plan from the cache' if self.from_cache else 'planned now'}")
         facts += [f"also considered: {text}" for text in self.alternatives]
+        if self.products_bound_bytes:
+            bound = format_nbytes(self.products_bound_bytes)
+            facts.append(f"products must move {bound} at least, however cut, if their operands lay best for each of them")
         if self.stages:
-            facts.append("read, moved, bound (must be moved at least) and written: summed over members")
+            facts.append("read, moved, bound (must be moved at least, so cut) and written: summed over members")
             facts.append(
                 f"peak: {format_nbytes(self.peak_bytes)} per member, of {format_nbytes(self.limit_bytes)} allowed"
                 + ("" if self.peak_bytes <= self.limit_bytes else "; above the limit")
@@ -494,6 +502,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
         max(memory.peak.values(), default=0),
         sum(growth.values()) if one_process else max(growth.values(), default=0),
         rehearsal.host_bytes,
+        round(sum([stage_bound(f, env.size) for f in facts_of(rehearsal.plan.stages, graph, {})])),
     )
 
 

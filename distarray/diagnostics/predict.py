@@ -25,7 +25,7 @@ from distarray.execution.inside import is_inside_task
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.retention import retained
 from distarray.execution.route import Want
-from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.expr.expr import Environment, Expr, postorder
 from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
@@ -111,27 +111,18 @@ def rehearse(
         aimed = {id(t) for t in targets}
         kept_too = retained([n for n in order if n.memo is None and id(n) not in aimed], env)
         kept = [*targets, *(n for n in order if id(n) in kept_too)]
-        memos = [(n, n.memo) for n in order if n.memo is not None and n.memo.on_client]
-        host_bytes = 0
-        try:
-            # Host arrays would be cut into tiles first. Here keys stand for the tiles, and the memos are put back.
-            for number, (node, memo) in enumerate(memos):
-                sharding = _placement(node, env)
-                if sharding is None:
-                    continue
-                keys = [("dx-rehearsal", number, t) for t in range(sharding.n_tiles)]
-                node.memo = Stored(sharding, keys, exported=memo.exported)
-                host_bytes += node.nbytes
-            misses = plan_cache_info().misses
+        hosts = [n for n in order if n.memo is not None and n.memo.on_client]
+        # Host arrays would be cut into tiles first.
+        misses = plan_cache_info().misses
+        cuts = planned.host_cuts(order, {id(n) for n in kept}, env)
+        host_bytes = sum(n.nbytes for n in hosts if id(n) in cuts)
+        with planned.lent(hosts, cuts):
             plan, graph, _ = planned.plan_of(kept)
             from_cache = plan_cache_info().misses == misses
             cluster = evaluate.is_cluster(env)
             inplace = {} if cluster else inplace_results(plan, graph, order, others)
             lowered = lower(plan, graph, env, "rehearsal", inplace)
             memory = liveness(lowered, graph, is_cluster=cluster)
-        finally:
-            for node, memo in memos:
-                node.memo = memo
         if cluster:
             host_bytes += sum(
                 a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray)
@@ -146,17 +137,6 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
         return Sharding.whole(env.team.mesh if env.team is not None else Mesh((), ()), node.ndim)
     number = next(i for i, n in enumerate(rehearsal.graph.nodes) if n is node)
     return rehearsal.lowered.outputs[number][0]
-
-
-def _placement(node: Expr, env: Environment) -> Sharding | None:
-    """How `evaluate` would cut a host array; None where it leaves it whole."""
-    if node.pin is not None:
-        return node.pin
-    if node.nbytes <= planned.limits_of(env).block or env.team is None or (env.size == 1 and env.device == "cpu"):
-        return None
-    axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
-    mesh = env.team.mesh
-    return Sharding(mesh, tuple(tuple(reversed(mesh.names)) if a == axis else () for a in range(node.ndim)))
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------

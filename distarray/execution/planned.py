@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ from distarray.sharding.sharding import Sharding
 __all__ = [
     "for_each_block",
     "graph_of",
+    "host_cuts",
+    "lent",
     "limits_of",
     "place",
     "plan_of",
@@ -52,6 +54,8 @@ INLINE_NBYTES = 32 << 10
 #: Runs of a provisional plan before a better one is searched for: the third run has it.
 USES_BEFORE_SEARCH = 2
 _USES: LRUCache[list[int]] = LRUCache()
+#: Plans with the cuts of their host arrays, by the key that the graph would have with the default cuts.
+_INPUTS: LRUCache[tuple[Plan, Mapping[int, Sharding]]] = LRUCache()
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
 TILES_PER_LIMIT = 16
 
@@ -75,9 +79,10 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
         See `evaluate.evaluate`.
     """
     executor = executor_for(env)
+    cuts = host_cuts(order, wanted, env)
     for node in order:
-        if node.memo is not None and node.memo.on_client:
-            _place(node, env, executor)
+        if id(node) in cuts:
+            _place(node, env, executor, cuts[id(node)])
     graph = canonical(order, wanted, _context(env))
     plan = _found(graph, env)
     if plan.is_provisional:
@@ -106,7 +111,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
 
 def _context(env: Environment) -> tuple[Any, ...]:
     limits = limits_of(env)
-    return (limits, config.get("planner"), config.get("overlap"), rates_for(env))
+    return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
 
 
 def _found(graph: Graph, env: Environment) -> Plan:
@@ -124,19 +129,93 @@ def _uses(graph: Graph) -> list[int]:
     return _USES.get(graph.key, lambda: [0], config.get("plan-cache-size"))
 
 
-def _plan(graph: Graph, env: Environment, *, search: bool | None = None) -> Plan:
+def _plan(graph: Graph, env: Environment, *, search: bool = False) -> Plan:
+    return _plan_with_inputs(graph, env, {}, search=search)[0]
+
+
+def _plan_with_inputs(
+    graph: Graph, env: Environment, inputs: Mapping[int, Sharding], *, search: bool = False
+) -> tuple[Plan, Mapping[int, Sharding]]:
+    """A plan, and how host arrays are cut by it: see `partition_with_inputs`."""
     for c in counters.active:
         c.planner_calls += 1
     planner = config.get("planner")
     limits = limits_of(env)
     with rates_of(env):
         if planner == "propagation":
-            return propagate(graph, env, limits)
-        from distarray.planner.partition import partition  # not loaded by those who do without
+            return propagate(graph, env, limits), inputs
+        # not loaded by those who do without
+        from distarray.planner.partition import partition_with_inputs
 
-        return partition(
-            graph, env, limits, current_rates(), search=search or (True if planner == "eindecomp" else None)
+        always = True if search or planner == "eindecomp" else None
+        return partition_with_inputs(
+            graph, env, limits, current_rates(), inputs, search=always, objective=config.get("objective")
         )
+
+
+# ------------------------------------------------------------------------------------------------------ host data
+
+
+def host_cuts(order: Sequence[Expr], wanted: Collection[int], env: Environment) -> dict[int, Sharding]:
+    """How large host arrays are cut before their first use, by ``id``: as the user asked, else as suits what is run."""
+    hosts = [n for n in order if n.memo is not None and n.memo.on_client]
+    cuts = {id(n): cut for n in hosts if (cut := _host_cut(n, env)) is not None}
+    free = [n for n in hosts if n.pin is None and id(n) in cuts]
+    if not free or env.size == 1 or config.get("planner") == "propagation" or len(cuts) == len(order):
+        return cuts
+    with lent(hosts, cuts):
+        graph = canonical(order, wanted, _context(env))
+    number = {id(n): i for i, n in enumerate(graph.nodes)}
+    inputs = {number[id(n)]: cuts[id(n)] for n in free}
+    n_kept = config.get("plan-cache-size")
+    plan, chosen = _INPUTS.get(graph.key, lambda: _with_hosts(graph, env, hosts, cuts, inputs), n_kept)
+    if plan.is_provisional and _uses(graph)[0] >= USES_BEFORE_SEARCH:
+        plan, chosen = _with_hosts(graph, env, hosts, cuts, inputs, search=True)
+        _INPUTS.put(graph.key, (plan, chosen), n_kept)
+    cuts.update({id(graph.nodes[i]): cut for i, cut in chosen.items()})
+    with lent(hosts, cuts):  # the plan is that of the arrays cut so
+        PLANS.get(canonical(order, wanted, _context(env)).key, lambda: plan, n_kept)
+    return cuts
+
+
+def _with_hosts(
+    graph: Graph,
+    env: Environment,
+    hosts: Sequence[Expr],
+    cuts: Mapping[int, Sharding],
+    inputs: Mapping[int, Sharding],
+    *,
+    search: bool = False,
+) -> tuple[Plan, Mapping[int, Sharding]]:
+    with lent(hosts, cuts):
+        return _plan_with_inputs(graph, env, inputs, search=search)
+
+
+@contextmanager
+def lent(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> Iterator[None]:
+    """For as long as something is planned, host arrays lie as they would be cut; keys stand for their tiles."""
+    memos = [(n, n.memo) for n in hosts]
+    try:
+        for number, (node, memo) in enumerate(memos):
+            if id(node) in cuts and memo is not None:
+                cut = cuts[id(node)]
+                keys = [("dx-host", number, t) for t in range(cut.n_tiles)]
+                node.memo = Stored(cut, keys, exported=memo.exported)
+        yield
+    finally:
+        for node, memo in memos:
+            node.memo = memo
+
+
+def _host_cut(node: Expr, env: Environment) -> Sharding | None:
+    """How a host array is cut if nothing but the array is known; None where it stays in one piece."""
+    if node.pin is not None:
+        return node.pin
+    if node.nbytes <= limits_of(env).block or node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
+        return None
+    axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
+    mesh = mesh_of(env)
+    return Sharding(mesh, tuple([tuple(reversed(mesh.names)) if a == axis else () for a in range(node.ndim)]))
 
 
 def _count(lowered: Lowered) -> None:
@@ -152,28 +231,19 @@ def _count(lowered: Lowered) -> None:
 
 def place(node: Expr) -> None:
     """Bring host data of an evaluated node to the members that are to hold its parts, as its first use would."""
-    if node.memo is not None and node.memo.on_client:
+    cut = _host_cut(node, node.env) if node.memo is not None and node.memo.on_client else None
+    if cut is not None:
         with LOCK:
-            _place(node, node.env, executor_for(node.env))
+            _place(node, node.env, executor_for(node.env), cut)
 
 
-def _place(node: Expr, env: Environment, executor: Any) -> None:
+def _place(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
     """Cut a large host array into tiles: views of it in this process, blocks on the members of a cluster."""
     memo = node.memo
     assert memo is not None
-    limits = limits_of(env)
-    pin = node.pin
-    if pin is None:
-        if node.nbytes <= limits.block or node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
-            return
-        axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
-        mesh = mesh_of(env)
-        axes: list[tuple[str, ...]] = [()] * node.ndim
-        axes[axis] = tuple(reversed(mesh.names))
-        pin = Sharding(mesh, tuple(axes))
     array = memo.blocks[0]
-    blocks = [_in_layout(array[pin.tile_slices(node.shape, t)], pin.layout) for t in pin.tiles()]
-    members = [pin.member(t) for t in pin.tiles()]
+    blocks = [_in_layout(array[cut.tile_slices(node.shape, t)], cut.layout) for t in cut.tiles()]
+    members = [cut.member(t) for t in cut.tiles()]
     if is_cluster(env):
         run = f"{_process}-{next(_runs)}"
         keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
@@ -181,7 +251,7 @@ def _place(node: Expr, env: Environment, executor: Any) -> None:
         stored: list[Any] = [found[k] for k in keys]
     else:
         stored = [backend_for(env.device, m).adopt(b) for b, m in zip(blocks, members, strict=True)]
-    node.memo = Stored(pin, stored, exported=memo.exported)
+    node.memo = Stored(cut, stored, exported=memo.exported)
 
 
 def _in_layout(part: np.ndarray[Any, Any], layout: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -202,9 +272,11 @@ def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
 
 def _place_hosts(node: Expr) -> None:
     """Cut the large host arrays that a node needs into tiles, so that it is planned as it would be evaluated."""
-    for leaf in postorder([node]):
-        if leaf.memo is not None and leaf.memo.on_client:
-            _place(leaf, node.env, executor_for(node.env))
+    order = postorder([node])
+    cuts = host_cuts(order, {id(node)}, node.env)
+    for leaf in order:
+        if id(leaf) in cuts:
+            _place(leaf, leaf.env, executor_for(leaf.env), cuts[id(leaf)])
 
 
 def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:

@@ -85,14 +85,24 @@ class Cut:
     how
         ``base``: as the written base lies, seen through the lens. ``follow``: as the operands in `order` lie, the first
         one first. ``pin``: as the user asked for node `node`. ``auto``: along `loop` over the whole mesh, in `waves`
-        tiles per place. ``whole``: one tile.
+        tiles per place. ``whole``: one tile. ``parts``: every loop into `parts`, over `axes` of `mesh`; blocks lie in
+        memory as those of the first operand in `order`.
+    parts
+        Of each loop.
+    axes
+        Per loop the axes of `mesh` that cut it, minor first.
+    mesh
+        Names and sizes of the mesh's axes: the team's mesh in prime axes, or one of fewer places.
     """
 
-    how: Literal["base", "follow", "pin", "auto", "whole"]
+    how: Literal["base", "follow", "pin", "auto", "whole", "parts"]
     order: tuple[int, ...] = ()
     node: int = -1
     loop: int = 0
     waves: int = 1
+    parts: tuple[int, ...] = ()
+    axes: tuple[tuple[str, ...], ...] = ()
+    mesh: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +160,8 @@ class Plan:
         Which planner made it.
     alternatives
         What else it considered, for people to read.
+    is_provisional
+        Whether a search might find a better one, at a price that one run does not repay.
 
     Notes
     -----
@@ -161,6 +173,7 @@ class Plan:
     outputs: tuple[int, ...]
     planner: str = "propagation"
     alternatives: tuple[str, ...] = ()
+    is_provisional: bool = False
 
     def to_json(self) -> str:
         """The plan as JSON text."""

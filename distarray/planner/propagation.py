@@ -6,8 +6,9 @@ the stage's loops for the nodes at hand. Planning and lowering both call it, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -18,7 +19,9 @@ from distarray.planner.graph import Graph, reshape_groups
 from distarray.planner.plan import Access, Cut, Plan, Stage
 from distarray.planner.stages import group_stages
 from distarray.sharding.boxes import Box
+from distarray.sharding.layout import drop_axes
 from distarray.sharding.mesh import Mesh
+from distarray.sharding.prime import coarsened, refined
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
@@ -35,10 +38,13 @@ class Limits:
         An array up to this size stays one block.
     tile
         No tile that the planner chooses is larger: longer axes get wave axes.
+    member
+        What a member may have at once.
     """
 
     block: int
     tile: int
+    member: int = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,7 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
 
 def _contract_loops(node: Expr) -> Loops:
     inputs: tuple[tuple[int, ...], ...]
-    inputs, result = node.params[:2]  # set by ops.contractions
+    inputs, result = node.params[:2]  # set by ops.contractions and ops.einsums
     extents: dict[int, int] = {}
     for labels, o in zip(inputs, node.operands, strict=True):
         assert type(o) is Expr
@@ -288,15 +294,16 @@ def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh
     bounds: list[tuple[int, ...] | None] = [None] * n
     used: set[str] = set()
     chosen: Mesh | None = None
-    layout: tuple[int, ...] = ()
+    layout = _layout(loops, readings, order)
+    meshes = {s.mesh for p in order if (s := readings[p].sharding) is not None and s.n_tiles > 1}
     for position in order:
         r = readings[position]
         sharding = r.sharding
-        if sharding is None:
+        if sharding is None or sharding.n_tiles == 1:
             continue
-        if not layout and loops.operands is None:
-            layout = _seen_layout(sharding.layout, r.lens, n)
-        if sharding.n_tiles == 1 or (chosen is not None and sharding.mesh != chosen):
+        if len(meshes) > 1:
+            sharding = refined(sharding)  # a cut of the team's mesh is one of its prime axes too
+        if chosen is not None and sharding.mesh != chosen:
             continue
         lying = sharding.boundaries(r.shape)
         for b, (axis, start, step) in enumerate(r.lens.terms):
@@ -313,7 +320,18 @@ def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh
                 continue
             if start or step != 1 or sharding.bounds[b] is not None or lying[b][-1] != loops.extents[loop]:
                 bounds[loop] = _pulled(lying[b], start, step, loops.extents[loop])
-    return Sharding(chosen or mesh, tuple(axes), (), tuple(bounds), layout)
+    return coarsened(type_of(chosen or mesh, tuple(axes), tuple(bounds), layout), mesh)
+
+
+def _layout(loops: Loops, readings: Sequence[Reading], order: Sequence[int]) -> tuple[int, ...]:
+    """The memory order of what a program stores: as the first operand in `order` that has one shows it."""
+    if loops.operands is None:
+        for position in order:
+            r = readings[position]
+            layout = () if r.sharding is None else _seen_layout(r.sharding.layout, r.lens, len(loops.extents))
+            if layout:
+                return layout
+    return ()
 
 
 def _within(extents: tuple[int, ...], base: Reading, cut: Sharding) -> Sharding:
@@ -376,6 +394,9 @@ def resolve_cut(
             (),
             tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
         )
+    if cut.how == "parts":
+        names, sizes = zip(*cut.mesh, strict=True)
+        return coarsened(type_of(Mesh(names, sizes), cut.axes, (), _layout(loops, readings, cut.order)), mesh)
     axes: list[tuple[str, ...]] = [()] * n
     if cut.how == "auto":
         names = tuple(reversed(mesh.names))
@@ -389,19 +410,29 @@ def resolve_cut(
 def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bool) -> Sharding:
     """The type of a reduction over `axes` of loops that lie as `sharding`."""
     if not keepdims:
-        return sharding.without_axes(tuple(axes))
-    return Sharding(
-        sharding.mesh,
-        tuple(() if a in axes else names for a, names in enumerate(sharding.axes)),
-        (),
-        tuple(None if a in axes else b for a, b in enumerate(sharding.bounds)),
-        sharding.layout,
-    )
+        kept = [a for a in range(sharding.ndim) if a not in axes]
+        cut, bounds = tuple([sharding.axes[a] for a in kept]), tuple([sharding.bounds[a] for a in kept])
+        return type_of(sharding.mesh, cut, bounds, drop_axes(sharding.layout, tuple(axes)))
+    cut = tuple([() if a in axes else names for a, names in enumerate(sharding.axes)])
+    bounds = tuple([None if a in axes else b for a, b in enumerate(sharding.bounds)])
+    return type_of(sharding.mesh, cut, bounds, sharding.layout)
+
+
+@lru_cache(maxsize=16384)
+def type_of(
+    mesh: Mesh,
+    axes: tuple[tuple[str, ...], ...],
+    bounds: tuple[tuple[int, ...] | None, ...] = (),
+    layout: tuple[int, ...] = (),
+) -> Sharding:
+    """A type; the planner asks for the same ones again and again, and making one takes tens of microseconds."""
+    return Sharding(mesh, axes, (), bounds, layout)
 
 
 def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
     """The type of a result whose axes run over these loops."""
-    return Sharding(sharding.mesh, tuple(sharding.axes[a] for a in axes), (), tuple(sharding.bounds[a] for a in axes))
+    cut, bounds = tuple([sharding.axes[a] for a in axes]), tuple([sharding.bounds[a] for a in axes])
+    return type_of(sharding.mesh, cut, bounds)
 
 
 def _n_read(lens: Affine) -> int:
@@ -419,6 +450,33 @@ def kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
     return tuple([s.with_bounds((b, *[None] * (s.ndim - 1))) for s, b in zip(found, loops.tiling.results, strict=True)])
 
 
+def result_shardings(
+    stage: Stage, sharding: Sharding, loops: Loops, graph: Graph, lies: Mapping[int, Sharding | None], mesh: Mesh
+) -> dict[int, tuple[Sharding, ...]]:
+    """The types of what a stage makes, by number of the node: one, or one for each of several results.
+
+    Parameters
+    ----------
+    sharding
+        Of its loops.
+    lies
+        Types of stored nodes, that of a written base among them.
+    """
+    nodes = graph.nodes
+    found: dict[int, tuple[Sharding, ...]] = {i: (sharding,) for _, i in stage.stores}
+    for c in stage.combines:
+        found[c.node] = (combined_sharding(sharding, c.axes, keepdims=bool(nodes[c.node].params[1])),)
+    i = stage.nodes[0]
+    written = i if stage.kind == "take_put" else -1 if stage.write is None else stage.write[1]
+    if written >= 0:
+        below = graph.operands[written][0]
+        assert below is not None
+        found[written] = (lies[below] or Sharding.whole(mesh, nodes[written].ndim),)
+    elif stage.kind != "program":
+        found[i] = kernel_shardings(sharding, loops)
+    return found
+
+
 def _first_read(stage: Stage) -> int:
     """The read that is the first operand of the first operand ... of what a program makes: ties go to its layout."""
     register = stage.stores[0][0] if stage.stores else stage.combines[0].register if stage.combines else -1
@@ -426,6 +484,13 @@ def _first_read(stage: Stage) -> int:
         inputs = stage.instructions[register - len(stage.reads)].inputs
         register = next((r for r in inputs if r >= 0), -1)
     return register
+
+
+def reading_order(stage: Stage, readings: Sequence[Reading]) -> list[int]:
+    """The operands that lie somewhere, the one of which most is read first."""
+    lies = [p for p, r in enumerate(readings) if r.sharding is not None]
+    first = _first_read(stage)
+    return sorted(lies, key=lambda p: (-_n_read(readings[p].lens), p != first))
 
 
 def _n_elements(loops: Loops) -> int:
@@ -455,6 +520,8 @@ class _Propagation:
         self._graph = graph
         self._mesh = env.team.mesh if env.team is not None else Mesh((), ())
         self._limits = limits
+        #: Whether there is nothing that another cut could save: no product, and all is read where it lies.
+        self.is_aligned = True
         self._lying: dict[int, Sharding | None] = {}
         self._several: dict[int, tuple[Sharding, ...]] = {}
         self._users: list[list[int]] | None = None
@@ -463,31 +530,18 @@ class _Propagation:
                 self._lying[i] = None if node.memo.on_client else node.memo.sharding
 
     def decide(self, stage: Stage) -> Stage:
-        nodes = self._graph.nodes
         if stage.kind == "item":
             return self._item(stage)
+        nodes = self._graph.nodes
         loops = stage_loops(stage, nodes)
         readings = [reading(a, loops, p, nodes, self._seen(a.node)) for p, a in enumerate(stage.reads)]
         base = base_reading(stage, self._graph, self._lying.__getitem__)
         cut = self._choose(stage, loops, readings)
         sharding = resolve_cut(cut, loops, readings, nodes, base, self._mesh)
-        for _, i in stage.stores:
-            self._lying[i] = sharding
-        for c in stage.combines:
-            keepdims = bool(nodes[c.node].params[1])
-            self._lying[c.node] = combined_sharding(sharding, c.axes, keepdims=keepdims)
-        if stage.write is not None:
-            assert base is not None
-            self._lying[stage.write[1]] = base.sharding or Sharding.whole(self._mesh, len(base.shape))
-        if stage.kind != "program":
-            i = stage.nodes[0]
-            several = kernel_shardings(sharding, loops)
-            if stage.kind == "take_put":
-                below = self._graph.operands[i][0]
-                assert below is not None
-                several = (self._lying[below] or Sharding.whole(self._mesh, nodes[i].ndim),)
-            self._lying[i] = several[0]
-            self._several[i] = several
+        self.is_aligned = self.is_aligned and stage.kind != "contract" and _is_aligned(sharding, readings)
+        for i, found in result_shardings(stage, sharding, loops, self._graph, self._lying, self._mesh).items():
+            self._lying[i] = found[0]
+            self._several[i] = found
         return _with_cut(stage, cut)
 
     def _seen(self, i: int) -> Sharding | None:
@@ -513,9 +567,7 @@ class _Propagation:
             return Cut("base")
         if stage.kind in ("tiles", "windows"):
             return Cut("whole")  # one tile: several are pinned
-        lies = [p for p, r in enumerate(readings) if r.sharding is not None]
-        first = _first_read(stage)
-        order = sorted(lies, key=lambda p: (-_n_read(readings[p].lens), p != first))
+        order = reading_order(stage, readings)
         if order:
             sharding = follow(loops, readings, order, self._mesh)
             if sharding.n_tiles > 1:
@@ -535,7 +587,7 @@ class _Propagation:
             if prod(big.lens.shape) <= self._limits.block and result <= self._limits.block:
                 return Cut("whole")
             nbytes_loops = Loops(loops.extents, loops.whole | frozenset(loops.reduced))
-            return _auto(nbytes_loops, itemsize, self._mesh, self._limits)
+            return _auto(nbytes_loops, itemsize, self._mesh, self._limits, _n_elements(loops))
         cut = _auto(loops, itemsize, self._mesh, self._limits, _n_elements(loops))
         if cut.how == "whole" and order:
             return Cut("follow", tuple(order))
@@ -622,6 +674,24 @@ def propagate(graph: Graph, env: Environment, limits: Limits) -> Plan:
     limits
         What bounds the size of tiles.
     """
+    return propagated(graph, env, limits)[0]
+
+
+def propagated(graph: Graph, env: Environment, limits: Limits) -> tuple[Plan, bool]:
+    """The plan of `propagate`, and whether every operand lies as the stage that reads it is cut."""
     state = _Propagation(graph, env, limits)
     stages = tuple(state.decide(s) for s in group_stages(graph))
-    return Plan(stages, tuple(sorted(graph.kept)))
+    return Plan(stages, tuple(sorted(graph.kept))), state.is_aligned
+
+
+def _is_aligned(sharding: Sharding, readings: Iterable[Reading]) -> bool:
+    """Whether the loops run over the mesh axes that cut the operands; borders apart, nothing is sent then."""
+    for r in readings:
+        lying = r.sharding
+        if lying is None:
+            continue
+        for names, (axis, _, _) in zip(lying.axes, r.lens.terms, strict=True):
+            loop = None if axis is None else r.loops[axis]
+            if names and (axis is not None) and (loop is None or sharding.axes[loop] != names):
+                return False
+    return True

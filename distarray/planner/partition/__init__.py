@@ -1,0 +1,5 @@
+"""Cuts of whole expressions: the planner of the engine (EinDecomp on stages)."""
+
+from distarray.planner.partition.plans import partition, partition_with_inputs
+
+__all__ = ["partition", "partition_with_inputs"]

@@ -1,0 +1,134 @@
+"""Predicted seconds of stages, for many cuts at once.
+
+A stage costs what its busiest member computes, what members are sent of its operands and of partial results, and its
+tasks, as in the specification of EinDecomp (section 2.13). Bytes count on their places (`traffic`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from distarray.planner.partition.facts import Facts
+from distarray.planner.partition.traffic import Boxes, boxes_of, moved, stacked
+from distarray.planner.plan import Combine
+from distarray.planner.propagation import Limits
+from distarray.planner.rates import Rates
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Costs"]
+
+#: Share of the time of a transfer that the member waits that is sent most; the rest is the mean over members.
+BUSIEST = 0.25
+#: Seconds that a byte above the memory limit costs: more than any transfer.
+OVER_LIMIT = 1e-6
+
+
+class Costs:
+    """What states cost, for one team. Arrays have an axis of cuts first, and one of members last."""
+
+    def __init__(self, n_members: int, rates: Rates, limits: Limits) -> None:
+        self.n_members = n_members
+        self.rates = rates
+        self.limits = limits
+
+    # ------------------------------------------------------------------------------------------ one stage
+
+    def boxes(self, facts: Facts, cuts: Sequence[Sharding]) -> Boxes:
+        """What each member computes of a stage, by cut."""
+        return stacked([boxes_of(c, facts.loops.extents, self.n_members) for c in cuts])
+
+    def transfer_seconds(self, elements: Any, itemsize: int) -> Any:
+        """Seconds to bring elements (.., members) to their members.
+
+        Partly (`BUSIEST`) it is what the busiest member waits for, and else the mean: links are shared.
+        """
+        rates = self.rates
+        if not rates.bandwidth:
+            return np.zeros(elements.shape[:-1])
+        most = elements.max(axis=-1)
+        nbytes = (most * BUSIEST + elements.mean(axis=-1) * (1 - BUSIEST)) * itemsize
+        return nbytes / rates.bandwidth + rates.latency * (most > 0)
+
+    def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Any:
+        """Seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
+        n = np.maximum(boxes.n_tiles, 1)
+        kernel = self.rates.flop_seconds(facts.kernel, boxes.sizes * facts.flops / n, facts.itemsize)
+        seconds = (kernel * boxes.n_tiles).max(axis=-1)
+        n_tasks = boxes.n_tiles.sum(axis=-1)
+        parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
+        extents = np.array(facts.loops.extents, np.int64)
+        for itemsize, kept, reduced in _reductions(facts):
+            partials = parts[:, list(reduced)].prod(axis=1)
+            results = parts[:, list(kept)].prod(axis=1)
+            tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
+            # Each result tile is made at one member, which is sent the partial results of the others.
+            each = -(-results // self.n_members)
+            is_there = np.arange(self.n_members) * each[:, None] < results[:, None]
+            sent = is_there * ((partials - 1) * tile * each)[:, None]
+            seconds = seconds + self.transfer_seconds(sent, itemsize)
+            n_tasks = n_tasks + np.where(partials > 1, results, 0)
+        return seconds + n_tasks * self.rates.task + self._over_limit(facts, boxes)
+
+    def _over_limit(self, facts: Facts, boxes: Boxes) -> Any:
+        """What a member has at once above its limit, as seconds: no plan that fits is dearer."""
+        spans = (boxes.hi - boxes.lo).astype(float)
+        held = np.zeros(boxes.n_tiles.shape)
+        for itemsize, loops in facts.results:
+            held += itemsize * np.prod(spans[..., list(loops)], axis=-1)
+        for r, itemsize in zip(facts.readings, facts.itemsizes, strict=True):
+            cut = sorted({loop for loop in r.loops if loop is not None})
+            whole = prod([n for n, loop in zip(r.lens.shape, r.loops, strict=True) if loop is None])
+            held += itemsize * whole * np.prod(spans[..., cut], axis=-1) * (boxes.n_tiles > 0)
+        return np.maximum((held - self.limits.member).max(axis=-1), 0.0) * OVER_LIMIT
+
+    def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:
+        """Seconds of computing a stage if all members have their share of it, and nothing is sent."""
+        share = float(boxes.sizes.sum()) * facts.flops / self.n_members
+        return float(self.rates.flop_seconds(facts.kernel, share, facts.itemsize)) + self.n_members * self.rates.task
+
+    def combined_bytes(self, facts: Facts, sharding: Sharding) -> int:
+        """Bytes of the partial results that are sent to be combined."""
+        nbytes = 0
+        for itemsize, kept, reduced in _reductions(facts):
+            partials = prod(sharding.parts[a] for a in reduced)
+            nbytes += (partials - 1) * prod(facts.loops.extents[a] for a in kept) * itemsize
+        return nbytes
+
+    # ---------------------------------------------------------------------------------------------- edges
+
+    def held(self, facts: Facts, p: int, lying: Sequence[Sharding]) -> Boxes:
+        """What each member has of operand `p`, by cut of it."""
+        return stacked([boxes_of(s, facts.readings[p].shape, self.n_members) for s in lying])
+
+    def elements_moved(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
+        """Elements that each member is sent of operand `p`: an array (cuts of it, cuts of the stage, members)."""
+        view = facts.views[p]
+        assert view is not None
+        found = moved(view, facts.loops, self.held(facts, p, lying), boxes)
+        if facts.stage.kind == "take" and p == 0:
+            taken = [b for b, (axis, _, _) in enumerate(view.terms) if axis >= 0 and view.loops[axis] < 0]
+            n_sources = np.array([prod(s.parts[b] for b in taken) for s in lying], float)[:, None, None]
+            # Every tile asks all that may have its elements, and gets from each what that has.
+            found = np.where(n_sources > 1, boxes.sizes * ((n_sources - 1) / n_sources), found)
+        return found
+
+    def read_seconds(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
+        """Seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
+        return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), facts.itemsizes[p])
+
+
+def _reductions(facts: Facts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """What is combined over tiles: itemsize, loops of the result, loops that are reduced."""
+    n = len(facts.loops.extents)
+    stage = facts.stage
+    if stage.kind in ("contract", "fold"):
+        return [(facts.results[0][0], facts.loops.results[0], facts.loops.reduced)]
+
+    def kept(c: Combine) -> tuple[int, ...]:
+        return tuple([a for a in range(n) if a not in c.axes])
+
+    return [(c.dtype.itemsize, kept(c), c.axes) for c in stage.combines]

@@ -1,0 +1,191 @@
+"""What the planner knows of the stages of a graph before any is cut: loops, operands, work, and what decides the cut.
+
+A stage is *free* if the planner may cut it, *fixed* if the user or a stored base has decided, and *led* if it lies as
+something that another stage makes: a write as its base, one of several results as the kernel that makes them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from distarray.expr.expr import Expr
+from distarray.expr.joins import PRODUCT, Join
+from distarray.planner.graph import Graph
+from distarray.planner.partition.traffic import View, view_of
+from distarray.planner.plan import Stage
+from distarray.planner.propagation import Loops, Reading, reading, stage_loops
+from distarray.planner.rates import KernelKind
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Facts", "facts_of", "is_made_on_the_spot", "lies_outside"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """One stage.
+
+    Parameters
+    ----------
+    number
+        Of the stage.
+    loops, readings
+        For the nodes at hand; the types of what other stages make are not known yet.
+    views
+        Per operand how its elements are read; None for what is made on the spot or held by the client, and where
+        tiles read ranges of their own.
+    itemsizes
+        Of the operands.
+    kernel, flops
+        What its kernels do, and how many operations for one point of the loops.
+    results
+        Per result the bytes of an element, and its loops.
+    leader
+        Node that it lies as, and which another stage makes; -1 if it is not led.
+    pinned
+        Node for which the user said the cut; -1.
+    """
+
+    number: int
+    stage: Stage
+    loops: Loops
+    readings: tuple[Reading, ...]
+    views: tuple[View | None, ...]
+    itemsizes: tuple[int, ...]
+    kernel: KernelKind
+    flops: int
+    results: tuple[tuple[int, tuple[int, ...]], ...]
+    leader: int
+    pinned: int
+
+    @property
+    def itemsize(self) -> int:
+        """Of the results, the first one's."""
+        return self.results[0][0] if self.results else 8
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it lies as a base."""
+        return self.stage.write is not None or self.stage.kind == "take_put"
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Loops that may be cut."""
+        if self.stage.kind in ("tiles", "windows", "item"):
+            return ()
+        loops = self.loops
+        return tuple([i for i, n in enumerate(loops.extents) if n > 1 and i not in loops.whole])
+
+    @property
+    def largest_nbytes(self) -> int:
+        """Bytes of the largest operand or result."""
+        found = [prod(r.lens.shape) * s for r, s in zip(self.readings, self.itemsizes, strict=True)]
+        found += [prod(self.loops.extents[a] for a in axes) * s for s, axes in self.results]
+        return max(found, default=0)
+
+
+def lies_outside(graph: Graph) -> dict[int, Sharding | None]:
+    """The types of what is stored before; None for what the client holds."""
+    return {
+        i: None if node.memo.on_client else node.memo.sharding
+        for i, node in enumerate(graph.nodes)
+        if node.memo is not None
+    }
+
+
+def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Sharding | None]) -> list[Facts]:
+    """The facts of all stages of a graph.
+
+    Parameters
+    ----------
+    outside
+        See `lies_outside`; without what may yet lie in any way.
+    """
+    made = {i: n for n, s in enumerate(stages) for i in s.nodes}
+    return [_facts(n, s, graph, outside, made) for n, s in enumerate(stages)]
+
+
+def is_made_on_the_spot(graph: Graph, i: int, *, is_stored: bool) -> bool:
+    """Whether a node is made wherever it is read; not what is held, once it is stored."""
+    node = graph.nodes[i]
+    return node.memo is None and node.op.kind == "create" and not (is_stored and graph.is_held(i))
+
+
+def _facts(
+    number: int, stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None], made: Mapping[int, int]
+) -> Facts:
+    nodes = graph.nodes
+    if stage.kind == "item":
+        return Facts(number, stage, Loops(()), (), (), (), "map", 0, (), stage.reads[0].node, -1)
+    loops = stage_loops(stage, nodes)
+    readings, views, itemsizes = [], [], []
+    for p, access in enumerate(stage.reads):
+        i = access.node
+        # the stage that stores a created node makes it itself
+        on_the_spot = is_made_on_the_spot(graph, i, is_stored=made.get(i, number) != number)
+        sharding = nodes[i].pin if on_the_spot else outside.get(i)
+        r = reading(access, loops, p, nodes, sharding)
+        readings.append(r)
+        is_nowhere = (
+            on_the_spot or (i in outside and outside[i] is None) or r.bounds is not None or r.ranges is not None
+        )
+        views.append(None if is_nowhere else view_of(r, loops, stage.kind, nodes[stage.nodes[0]].shape))
+        dtype = nodes[i].dtype
+        itemsizes.append(dtype.itemsize)
+    leader = _leader(stage, graph, outside)
+    pinned = next((i for i in stage.nodes if nodes[i].pin is not None and nodes[i].op.kind != "put"), -1)
+    return Facts(
+        number,
+        stage,
+        loops,
+        tuple(readings),
+        tuple(views),
+        tuple(itemsizes),
+        _kernel(stage, loops, nodes),
+        _flops(stage, nodes),
+        _results(stage, loops, nodes),
+        leader,
+        pinned,
+    )
+
+
+def _leader(stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None]) -> int:
+    written = stage.nodes[0] if stage.kind == "take_put" else -1 if stage.write is None else stage.write[1]
+    below = graph.operands[written][0] if written >= 0 else None
+    return -1 if below is None or below in outside else below
+
+
+def _flops(stage: Stage, nodes: Sequence[Expr]) -> int:
+    if stage.kind == "contract":
+        join = nodes[stage.nodes[0]].params[2]
+        return 1 + max(1, len(join.steps)) if isinstance(join, Join) else 2
+    return max(1, len(stage.instructions) + len(stage.combines))
+
+
+def _kernel(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> KernelKind:
+    if stage.kind != "contract":
+        return "map"
+    if nodes[stage.nodes[0]].params[2] != PRODUCT:
+        return "join"
+    result = set(loops.results[0])
+    # a product of matrices has loops of the result that one operand has and the other lacks
+    alone = [result.intersection(axes).difference(other) for axes, other in _pairs(loops)]
+    return "gemm" if len(alone) == 2 and all(alone) and loops.reduced else "join"
+
+
+def _pairs(loops: Loops) -> list[tuple[tuple[int | None, ...], tuple[int | None, ...]]]:
+    operands = loops.operands or ()
+    return [(operands[0], operands[1]), (operands[1], operands[0])] if len(operands) == 2 else []
+
+
+def _results(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    if stage.kind == "program":
+        every = tuple(range(len(loops.extents)))
+        found = [(nodes[i].dtype.itemsize, every) for _, i in stage.stores]
+        for c in stage.combines:
+            found.append((c.dtype.itemsize, tuple([a for a in every if a not in c.axes])))
+        return tuple(found)
+    dtype = nodes[stage.nodes[0]].dtype
+    dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
+    return tuple([(d.itemsize, axes) for d, axes in zip(dtypes, loops.results, strict=True)])

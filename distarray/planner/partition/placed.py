@@ -1,0 +1,193 @@
+"""Plans on places: what the cuts of all stages mean for the nodes at hand, what they cost, and how they are said.
+
+A plan says cuts so that they hold for other extents too (`planner.plan`); a search compares types. `Planning.place`
+goes from the one to the other, `Planning.said` back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from distarray.planner.graph import Graph
+from distarray.planner.partition.costs import Costs
+from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_spot, lies_outside
+from distarray.planner.partition.received import Received
+from distarray.planner.plan import Cut, Stage
+from distarray.planner.propagation import (
+    Limits,
+    Reading,
+    base_reading,
+    follow,
+    reading_order,
+    resolve_cut,
+    result_shardings,
+)
+from distarray.planner.rates import Rates
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Placed", "Planning"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Stages with their cuts, resolved for the nodes at hand, and what they cost.
+
+    Parameters
+    ----------
+    shardings
+        Types of the loops, by stage.
+    inputs
+        How the inputs lie that may lie in any way.
+    seconds, nbytes
+        Predicted: of everything, and sent between members.
+    """
+
+    stages: tuple[Stage, ...]
+    shardings: tuple[Sharding, ...]
+    inputs: Mapping[int, Sharding]
+    seconds: float
+    nbytes: int
+
+
+class Planning:
+    """One graph, its facts, and what plans for it cost.
+
+    Parameters
+    ----------
+    stages
+        Of any plan of it.
+    inputs
+        Host arrays that are about to be cut, and how they are if nothing speaks for another cut.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        limits: Limits,
+        rates: Rates,
+        stages: Sequence[Stage],
+        inputs: Mapping[int, Sharding] = MappingProxyType({}),
+    ) -> None:
+        self.graph = graph
+        self.mesh = mesh
+        self.limits = limits
+        self.inputs = inputs
+        self.outside = {i: lying for i, lying in lies_outside(graph).items() if i not in inputs}
+        self.facts = facts_of(stages, graph, self.outside)
+        self.costs = Costs(mesh.size, rates, limits)
+
+    def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> Placed:
+        """The types that the cuts of stages mean, and their costs."""
+        walk = _Walk(self, self.inputs if inputs is None else inputs)
+        shardings = [walk.step(facts, stage) for facts, stage in zip(self.facts, stages, strict=True)]
+        seconds, nbytes = self._count(shardings, walk.lies)
+        return Placed(tuple(stages), tuple(shardings), walk.inputs, seconds, nbytes)
+
+    def said(
+        self, stages: Sequence[Stage], wanted: Mapping[int, tuple[Cut | None, Sharding]], inputs: Mapping[int, Sharding]
+    ) -> tuple[Stage, ...]:
+        """The stages with cuts that mean the wanted types.
+
+        Parameters
+        ----------
+        stages
+            With cuts that are kept where they mean just that.
+        wanted
+            By number of the stage the type of its loops, and a cut that means it if there is a regular one.
+        """
+        walk = _Walk(self, inputs)
+        found = []
+        for facts, stage in zip(self.facts, stages, strict=True):
+            regular, sharding = wanted[facts.number]
+            free = stage.kind != "item" and stage.cut.how not in ("pin", "base")
+            if free and not _is_same(walk.resolved(facts, stage), sharding):
+                stage = replace(stage, cut=_said(facts, walk.readings(facts), regular, sharding, self.mesh))
+            walk.step(facts, stage)
+            found.append(stage)
+        return tuple(found)
+
+    def _count(self, shardings: Sequence[Sharding], lies: Mapping[int, Sharding | None]) -> tuple[float, int]:
+        """Seconds and bytes of a plan; what a member is sent for one stage it has for the others."""
+        seconds, nbytes = 0.0, 0
+        received = Received()
+        for facts, sharding in zip(self.facts, shardings, strict=True):
+            if facts.stage.kind == "item":
+                continue
+            boxes = self.costs.boxes(facts, [sharding])
+            seconds += float(self.costs.own_seconds(facts, [sharding], boxes)[0])
+            nbytes += self.costs.combined_bytes(facts, sharding)
+            for p, r in enumerate(facts.readings):
+                view, lying = facts.views[p], lies.get(r.node)
+                if view is None or lying is None:
+                    continue
+                held = self.costs.held(facts, p, [lying])
+                elements = self.costs.elements_moved(facts, p, [lying], boxes)[0, 0]
+                elements = received.less(r.node, view, facts.loops, held, boxes, elements)
+                seconds += float(self.costs.transfer_seconds(elements, facts.itemsizes[p]))
+                nbytes += round(float(elements.sum())) * facts.itemsizes[p]
+        return seconds, nbytes
+
+
+class _Walk:
+    """A walk over stages in their order that knows where everything lies that was made so far."""
+
+    def __init__(self, planning: Planning, inputs: Mapping[int, Sharding]) -> None:
+        self._planning = planning
+        self.inputs = inputs
+        self.lies: dict[int, Sharding | None] = {**planning.outside, **inputs}
+        self._several: dict[int, tuple[Sharding, ...]] = {}
+
+    def readings(self, facts: Facts) -> list[Reading]:
+        """The operands of a stage with the types that they have."""
+        graph = self._planning.graph
+
+        def lying(i: int) -> Sharding | None:
+            on_the_spot = is_made_on_the_spot(graph, i, is_stored=i in self.lies)
+            return graph.nodes[i].pin if on_the_spot else self.lies.get(i)
+
+        return [replace(r, sharding=lying(r.node)) for r in facts.readings]
+
+    def resolved(self, facts: Facts, stage: Stage) -> Sharding:
+        """What the cut of a stage means."""
+        planning = self._planning
+        base = base_reading(stage, planning.graph, self.lies.__getitem__)
+        return resolve_cut(stage.cut, facts.loops, self.readings(facts), planning.graph.nodes, base, planning.mesh)
+
+    def step(self, facts: Facts, stage: Stage) -> Sharding:
+        """The type of the loops of a stage; what it makes lies from now on."""
+        graph = self._planning.graph
+        if stage.kind == "item":
+            which: Any = graph.nodes[stage.nodes[0]].params[0]
+            found: Sharding = self._several[stage.reads[0].node][which]
+            self.lies[stage.nodes[0]] = found
+            return found
+        sharding = self.resolved(facts, stage)
+        made = result_shardings(stage, sharding, facts.loops, graph, self.lies, self._planning.mesh)
+        for node, types in made.items():
+            self.lies[node] = types[0]
+            self._several[node] = types
+        return sharding
+
+
+def _is_same(a: Sharding, b: Sharding) -> bool:
+    return a.mesh == b.mesh and a.axes == b.axes and a.bounds == b.bounds
+
+
+def _said(facts: Facts, readings: Sequence[Any], regular: Cut | None, wanted: Sharding, mesh: Mesh) -> Cut:
+    """A cut that means the wanted type for these operands, and that holds for other extents too."""
+    order = tuple(reading_order(facts.stage, readings))
+    if wanted.n_tiles == 1:
+        return Cut("whole")
+    for first in (None, *order):
+        tried = order if first is None else (first, *[p for p in order if p != first])
+        if tried and _is_same(follow(facts.loops, readings, tried, mesh), wanted):
+            return Cut("follow", tried)
+    if regular is None:
+        names = tuple(zip(wanted.mesh.names, wanted.mesh.sizes, strict=True))
+        regular = Cut("parts", parts=wanted.parts, axes=wanted.axes, mesh=names)
+    return replace(regular, order=order)

@@ -1,0 +1,181 @@
+"""The planner of the engine: a plan of the first planner, or one that a search over the whole expression finds better.
+
+Three tiers (DESIGN 5.3). A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
+does one whose arrays are one block each. For every other graph the search runs at once if its time is a small part of
+what the plan of the first planner is predicted to take; else that plan is provisional, and the search runs when the
+same graph comes again. Host arrays that are about to be cut are worth a search that is shorter than what it can gain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from distarray.expr.expr import Environment
+from distarray.planner import eindecomp
+from distarray.planner.graph import Graph
+from distarray.planner.partition.eingraph import ein_graph
+from distarray.planner.partition.placed import Placed, Planning
+from distarray.planner.partition.search import choose
+from distarray.planner.partition.states import MAX_STATES, variables_of
+from distarray.planner.plan import Cut, Plan
+from distarray.planner.propagation import Limits, propagated
+from distarray.planner.rates import Rates
+from distarray.sharding.prime import prime_factors
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["partition", "partition_with_inputs"]
+
+#: Seconds that the search takes for each stage, about, and for each triple of its states: tables over three variables.
+STAGE_SECONDS = 2e-3
+TRIPLE_SECONDS = 2e-8
+#: The search runs at once if it takes at most this share of the predicted run time.
+WORTH = 0.1
+#: A plan that could be faster by less than this share is final.
+NEGLIGIBLE = 0.02
+
+
+def partition(graph: Graph, env: Environment, limits: Limits, rates: Rates, *, search: bool | None = None) -> Plan:
+    """Plan a graph.
+
+    Parameters
+    ----------
+    graph
+        Canonical nodes.
+    env
+        Their environment.
+    limits
+        What bounds the size of tiles.
+    rates
+        What moving and computing cost.
+    search
+        Whether to search for as long as it takes; None leaves it to the tiers.
+    """
+    return partition_with_inputs(graph, env, limits, rates, MappingProxyType({}), search=search)[0]
+
+
+def partition_with_inputs(
+    graph: Graph,
+    env: Environment,
+    limits: Limits,
+    rates: Rates,
+    inputs: Mapping[int, Sharding],
+    *,
+    search: bool | None = None,
+    objective: str = "time",
+) -> tuple[Plan, Mapping[int, Sharding]]:
+    """Plan a graph, and how host arrays are cut that it needs and that lie nowhere yet.
+
+    Parameters
+    ----------
+    inputs
+        By number of the node how each of them is cut if nothing speaks for another cut; they lie so in `graph`.
+    objective
+        ``time``: predicted seconds. ``paper``: every loop has the parts for which the paper counts the fewest elements,
+        and predicted seconds decide on which members they are.
+    """
+    plan, is_aligned = propagated(graph, env, limits)
+    if env.size == 1 or env.team is None or is_aligned or (search is None and _is_small(graph, limits)):
+        return plan, inputs
+    planning = Planning(graph, env.team.mesh, limits, rates, plan.stages, inputs)
+    baseline = planning.place(plan.stages)
+    if objective == "paper":
+        return _as_in_the_paper(plan, planning, baseline)
+    if search is None:
+        gain = _possible_gain(planning, baseline)
+        if gain <= NEGLIGIBLE * baseline.seconds:
+            return plan, inputs
+        # how inputs are cut now stays for all that comes
+        if _search_seconds(planning) > (gain if inputs else WORTH * baseline.seconds):
+            return replace(plan, is_provisional=True), inputs
+    return _searched(plan, planning, baseline)
+
+
+def _is_small(graph: Graph, limits: Limits) -> bool:
+    """Whether every array fits one block, so that there is nothing to cut."""
+    return all(_nbytes(graph, i) <= limits.block for i in range(len(graph.nodes)))
+
+
+def _nbytes(graph: Graph, i: int) -> int:
+    node = graph.nodes[i]
+    if isinstance(node.dtype, tuple):
+        shapes: Any = node.shape  # one for each result
+        return int(sum(np.prod(s, dtype=float) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True)))
+    return node.nbytes
+
+
+def _possible_gain(planning: Planning, baseline: Placed) -> float:
+    """Seconds by which another plan could be faster: what is sent, and computed by few members."""
+    least = 0.0
+    for facts, sharding in zip(planning.facts, baseline.shardings, strict=True):
+        if facts.stage.kind != "item":
+            least += planning.costs.balanced_seconds(facts, planning.costs.boxes(facts, [sharding]))
+    return baseline.seconds - least
+
+
+def _search_seconds(planning: Planning) -> float:
+    """What the search takes, about."""
+    n_axes = len(prime_factors(planning.mesh.size))
+    states = [min(MAX_STATES, max(1, len(facts.free)) ** n_axes) for facts in planning.facts]
+    return float(sum([STAGE_SECONDS + TRIPLE_SECONDS * n**3 for n in states]))
+
+
+def _searched(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, Mapping[int, Sharding]]:
+    started = time.perf_counter()
+    found, how = _best(planning, baseline, MappingProxyType({}))
+    text = f"{how} search in {(time.perf_counter() - started) * 1e3:.0f} ms"
+    described = (_described("propagation", baseline), f"{_described('eindecomp', found)}, {text}")
+    if not _is_better(found, baseline):
+        return replace(plan, alternatives=(described[1],)), planning.inputs
+    return Plan(found.stages, plan.outputs, "eindecomp", (described[0],)), found.inputs
+
+
+def _as_in_the_paper(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, Mapping[int, Sharding]]:
+    graph = ein_graph(planning.graph, planning.facts, baseline.shardings, planning.outside)
+    if graph is None:
+        return plan, planning.inputs
+    chosen = eindecomp.plan(graph, p=planning.mesh.size, objective="paper", splits="any")
+    splits = {}
+    for facts in planning.facts:
+        d = chosen.splits.get(f"s{facts.number}", {})
+        if facts.free and facts.pinned < 0 and not facts.is_written:
+            splits[facts.number] = tuple([d.get(f"l{i}", 1) for i in range(len(facts.loops.extents))])
+    found, _ = _best(planning, baseline, splits)
+    alternatives = (
+        _described("propagation", baseline),
+        f"{chosen.cost} elements in the paper's count, {chosen.search}",
+    )
+    return Plan(found.stages, plan.outputs, "eindecomp", alternatives), found.inputs
+
+
+def _best(planning: Planning, baseline: Placed, splits: Mapping[int, tuple[int, ...]]) -> tuple[Placed, str]:
+    """The best plan that the search finds, and how it was found."""
+    variables, made = variables_of(planning, baseline, splits)
+    found: tuple[Placed, str] | None = None
+    for chosen, searched in choose(variables, made, planning.outside, planning.costs):
+        cuts: dict[int, tuple[Cut | None, Sharding]] = {}
+        inputs: dict[int, Sharding] = {}
+        for v, k in zip(variables, chosen, strict=True):
+            state = v.states[k]
+            if v.node >= 0:
+                inputs[v.node] = state.lies[v.node][0]
+            for facts in v.stages:
+                cuts[facts.number] = (state.cut if facts is v.stages[0] else None), state.loops[facts.number]
+        placed = planning.place(planning.said(baseline.stages, cuts, inputs), inputs)
+        if found is None or _is_better(placed, found[0]):
+            found = placed, searched
+    assert found is not None
+    return found
+
+
+def _is_better(found: Placed, baseline: Placed) -> bool:
+    return found.seconds < baseline.seconds
+
+
+def _described(name: str, placed: Placed) -> str:
+    return f"{name}: {placed.nbytes / 1e6:.3g} MB moved, {placed.seconds * 1e3:.3g} ms predicted"

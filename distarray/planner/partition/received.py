@@ -1,0 +1,66 @@
+"""What members have received of an array: a second reader of the same elements is sent nothing.
+
+All that one member needs of a tile of another member travels in one piece, whichever stages need it
+(`execution.route`). Boxes overlap exactly; of several earlier ones that which overlaps most counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distarray.planner.partition.traffic import Boxes, View, needed
+from distarray.planner.propagation import Loops
+
+__all__ = ["Received"]
+
+Numbers = Any  # arrays of numpy: its generic array types say no more
+
+
+class Received:
+    """What each member was sent of each node so far."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[int, list[tuple[Numbers, Numbers]]] = {}
+
+    def less(self, node: int, view: View, loops: Loops, held: Boxes, boxes: Boxes, elements: Numbers) -> Numbers:
+        """Of the elements (members) that a stage is sent of a node those that were not sent before; notes them.
+
+        Parameters
+        ----------
+        held, boxes
+            What members have of the node, and work on: for one cut each.
+        """
+        lo, hi = source_boxes(view, loops, boxes)
+        known = self._boxes.setdefault(node, [])
+        most = np.zeros(len(elements))
+        for a, z in known:
+            first, last = np.maximum(lo, a), np.minimum(hi, z)
+            again = _volume(first, last) - _volume(np.maximum(first, held.lo[0]), np.minimum(last, held.hi[0]))
+            most = np.maximum(most, again)
+        known.append((lo, hi))
+        return np.maximum(elements - most, 0.0)
+
+
+def _volume(lo: Numbers, hi: Numbers) -> Numbers:
+    return np.prod(np.clip(hi - lo, 0, None), axis=-1, dtype=float)
+
+
+def source_boxes(view: View, loops: Loops, boxes: Boxes) -> tuple[Numbers, Numbers]:
+    """The hull of what each member needs, in the source: arrays (members, axes of the source)."""
+    intervals = needed(view, loops, boxes)
+    n_members = boxes.n_tiles.shape[-1]
+    lo = np.zeros((n_members, len(view.terms)), np.int64)
+    hi = np.ones_like(lo)
+    for b, (axis, start, step) in enumerate(view.terms):
+        if axis < 0:
+            lo[:, b], hi[:, b] = start, start + 1
+            continue
+        unit = view.scale[axis]
+        a, z = intervals[axis][0][0] // unit, -(-intervals[axis][1][0] // unit)
+        first, last = start + step * a, start + step * (z - 1)
+        lo[:, b] = np.minimum(first, last)
+        hi[:, b] = np.where(z > a, np.maximum(first, last) + 1, lo[:, b])
+    hi[boxes.n_tiles[0] == 0] = lo[boxes.n_tiles[0] == 0]
+    return lo, hi

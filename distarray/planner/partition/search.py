@@ -1,0 +1,186 @@
+"""Choosing one state of every variable so that the predicted seconds are fewest.
+
+The cost of a plan is a sum over stages and over what each of them reads (`costs`). Each edge between two variables is
+a table over their states, so that variable elimination finds the optimum. In graphs that are too wide for it only the
+most promising states take part, and what is found is improved variable by variable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.planner.eindecomp.elimination import TooWide, eliminate
+from distarray.planner.partition.costs import Costs
+from distarray.planner.partition.facts import Facts
+from distarray.planner.partition.states import Variable
+from distarray.planner.partition.traffic import Boxes
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["choose"]
+
+#: Costs by variable, and by pair of variables: arrays over their states.
+_Name: TypeAlias = Hashable
+_Unary: TypeAlias = dict[_Name, Any]
+_Pairwise: TypeAlias = dict[tuple[_Name, _Name], Any]
+#: Entries of the largest table of the elimination: beyond, it would take seconds.
+MAX_ENTRIES = 4_000_000
+#: Costs are integers, of this many to a second; of plans that take as long the one nearer to the baseline is taken.
+UNIT = 10**12
+#: States of each variable that are compared where the graph is too wide for all of them: the most, then fewer.
+FEW = (16, 8, 4)
+#: Rounds over all variables where the graph is too wide.
+ROUNDS = 4
+
+
+class _Tables:
+    """The costs of all states and pairs of states of a graph, as integers.
+
+    Several stages that need the same elements of an array are sent them once, which no sum over pairs can say. So there
+    are two kinds of tables: those that charge every reader, and those in which the readers of an array share the costs
+    as if all wanted the same.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[Variable],
+        made: Mapping[int, Variable],
+        outside: Mapping[int, Sharding | None],
+        costs: Costs,
+    ) -> None:
+        self._made = made
+        self._outside = outside
+        self._costs = costs
+        self.names = {id(v): f"v{n}" for n, v in enumerate(variables)}
+        self._own: _Unary = {}
+        #: (number of the node that is read, its maker's name or None, the reader's name, seconds)
+        self._reads: list[tuple[int, str | None, str, Any]] = []
+        for v in variables:
+            self._add(v)
+        self._n_readers = Counter(node for node, _, _, _ in self._reads)
+
+    def _add(self, v: Variable) -> None:
+        name = self.names[id(v)]
+        own = np.zeros(len(v.states))
+        for facts in v.stages:
+            if facts.stage.kind == "item":
+                continue
+            cuts = [state.loops[facts.number] for state in v.states]
+            boxes = self._costs.boxes(facts, cuts)
+            own = own + self._costs.own_seconds(facts, cuts, boxes)
+            for p, r in enumerate(facts.readings):
+                if facts.views[p] is not None:
+                    self._read(name, v, facts, p, r.node, boxes)
+        self._own[name] = own
+
+    def _read(self, name: str, v: Variable, facts: Facts, p: int, node: int, boxes: Boxes) -> None:
+        """Note what one operand costs, by state of its maker, if it has one, and of its reader."""
+        u = self._made.get(node)
+        if u is None:
+            lying = self._outside[node]
+            assert lying is not None
+            self._reads.append((node, None, name, self._costs.read_seconds(facts, p, [lying], boxes)[0]))
+            return
+        each = [state.lies[node][0] for state in u.states]
+        distinct = {s: k for k, s in enumerate(dict.fromkeys(each))}
+        which = np.array([distinct[s] for s in each])
+        table = self._costs.read_seconds(facts, p, list(distinct), boxes)[which]
+        if u is v:
+            self._reads.append((node, None, name, np.diagonal(table)))
+        else:
+            self._reads.append((node, self.names[id(u)], name, table))
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether an array that must be sent has several readers."""
+        return any(self._n_readers[node] > 1 and table.any() for node, _, _, table in self._reads)
+
+    def summed(self, *, shared: bool) -> tuple[_Unary, _Pairwise]:
+        """Costs by variable, and by pair of variables."""
+        unary = dict(self._own)
+        pairwise: _Pairwise = {}
+        for node, maker, reader, seconds in self._reads:
+            part = seconds / self._n_readers[node] if shared else seconds
+            if maker is None:
+                unary[reader] = unary[reader] + part
+            else:
+                pair = (maker, reader)
+                pairwise[pair] = pairwise[pair] + part if pair in pairwise else part
+        # of states that cost the same the first, which the first planner would take
+        return (
+            {v: _as_integers(cost) + np.arange(len(cost)) for v, cost in unary.items()},
+            {pair: _as_integers(table) for pair, table in pairwise.items()},
+        )
+
+
+def _as_integers(seconds: Any) -> Any:
+    return np.minimum(np.rint(np.asarray(seconds) * UNIT), 1e16).astype(np.int64)
+
+
+def choose(
+    variables: Sequence[Variable],
+    made: Mapping[int, Variable],
+    outside: Mapping[int, Sharding | None],
+    costs: Costs,
+) -> list[tuple[list[int], str]]:
+    """Candidates: the number of a state of each variable, and how they were found (``exact`` or ``fallback``)."""
+    tables = _Tables(variables, made, outside, costs)
+    found: list[tuple[list[int], str]] = []
+    for shared in (False, True) if tables.has_shared else (False,):
+        unary, pairwise = tables.summed(shared=shared)
+        chosen, how = _solved(unary, pairwise)
+        numbers = [chosen[tables.names[id(v)]] for v in variables]
+        if all(numbers != other for other, _ in found):
+            found.append((numbers, how))
+    return found
+
+
+def _solved(unary: _Unary, pairwise: _Pairwise) -> tuple[dict[_Name, int], str]:
+    """States by variable: the cheapest ones; in graphs that are too wide for that, of the most promising few."""
+    try:
+        return eliminate(unary, pairwise, MAX_ENTRIES)[1], "exact"
+    except TooWide:
+        pass
+    start: dict[_Name, int] = dict.fromkeys(unary, 0)
+    for n in FEW:
+        kept = _promising(unary, pairwise, n)
+        few: _Unary = {v: cost[kept[v]] for v, cost in unary.items()}
+        pairs: _Pairwise = {(a, b): table[np.ix_(kept[a], kept[b])] for (a, b), table in pairwise.items()}
+        try:
+            chosen = eliminate(few, pairs, MAX_ENTRIES)[1]
+        except TooWide:
+            continue
+        start = {v: int(kept[v][k]) for v, k in chosen.items()}
+        break
+    return _improved(unary, pairwise, start), "fallback"
+
+
+def _promising(unary: _Unary, pairwise: _Pairwise, n: int) -> _Unary:
+    """The states of each variable that would cost least if its neighbours chose to suit it; the first one too."""
+    least = {v: cost.copy() for v, cost in unary.items()}
+    for (a, b), table in pairwise.items():
+        least[a] += table.min(axis=1)
+        least[b] += table.min(axis=0)
+    return {v: np.unique(np.append(np.argsort(cost, kind="stable")[:n], 0)) for v, cost in least.items()}
+
+
+def _improved(unary: _Unary, pairwise: _Pairwise, start: Mapping[_Name, int]) -> dict[_Name, int]:
+    """States from `start` on, one variable after another changed while that gains."""
+    chosen = dict(start)
+    of: dict[_Name, list[tuple[tuple[_Name, _Name], Any]]] = {name: [] for name in unary}
+    for pair, table in pairwise.items():
+        of[pair[0]].append((pair, table))
+        of[pair[1]].append((pair, table))
+    for _ in range(ROUNDS):
+        before = dict(chosen)
+        for name in [*unary, *reversed(unary)]:
+            total = unary[name].copy()
+            for (a, b), table in of[name]:
+                total = total + (table[:, chosen[b]] if a == name else table[chosen[a]])
+            chosen[name] = int(total.argmin())
+        if chosen == before:
+            break
+    return chosen

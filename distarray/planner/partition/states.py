@@ -1,0 +1,338 @@
+"""The cuts that the planner chooses from: what each stage may look like, on places.
+
+A *state* is a concrete cut of one free stage, with all that lies as it does. Its parts run over prime axes of the
+team's mesh, so that four members cut two by two as well as along one loop; or over a smaller mesh, where the number of
+members has a large prime factor. Beside these regular cuts a stage may lie as its operands do, whatever their
+boundaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from types import MappingProxyType
+
+from distarray.planner.partition.facts import Facts
+from distarray.planner.partition.placed import Placed, Planning
+from distarray.planner.plan import Cut
+from distarray.planner.propagation import (
+    Limits,
+    Reading,
+    base_reading,
+    follow,
+    resolve_cut,
+    result_shardings,
+    type_of,
+)
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.prime import coarsened, prime_factors, prime_mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["MAX_STATES", "State", "Variable", "grids", "regular_cuts", "variables_of"]
+
+#: Cuts of a stage that are compared. More regular ones are thinned out.
+MAX_STATES = 64
+#: Loops of a stage over which many mesh axes are dealt out.
+MAX_LOOPS = 4
+#: A smaller grid must use this share of the members.
+LEAST_SHARE = 0.85
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """One cut of a variable.
+
+    Parameters
+    ----------
+    cut
+        Of the first stage, if it is regular.
+    loops
+        By number of the stage the type of its loops.
+    lies
+        By number of the node how what the stages make lies; several results of one kernel each.
+    """
+
+    cut: Cut | None
+    loops: dict[int, Sharding] = field(default_factory=dict)
+    lies: dict[int, tuple[Sharding, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Variable:
+    """A stage and those that lie as it does, or an input that may lie in any way: the search chooses one of its states.
+
+    Parameters
+    ----------
+    node
+        Number of the input, else -1.
+    """
+
+    stages: list[Facts]
+    states: list[State] = field(default_factory=list)
+    node: int = -1
+
+
+@lru_cache(maxsize=64)
+def grids(team: Mesh) -> tuple[Mesh, ...]:
+    """The meshes that regular cuts run over: the team's in prime axes, and a smaller one that factors better.
+
+    >>> grids(Mesh(("x",), (7,)))
+    (Mesh(x=7), Mesh(g1=3, g2=2))
+    """
+    found = [prime_mesh(team)]
+    p = team.size
+    smaller = max(range(max(1, -int(-LEAST_SHARE * p // 1)), p + 1), key=lambda n: (len(prime_factors(n)), n))
+    if len(prime_factors(smaller)) > len(prime_factors(p)) and max(prime_factors(p)) > 3:
+        letter = "g"
+        while any(name.startswith(letter) for name in team.names):
+            letter += "g"
+        factors = sorted(prime_factors(smaller), reverse=True)
+        found.append(Mesh(tuple([f"{letter}{i + 1}" for i in range(len(factors))]), tuple(factors)))
+    return tuple(found)
+
+
+def regular_cuts(extents: Sequence[int], free: Sequence[int], mesh: Mesh) -> list[tuple[tuple[str, ...], ...]]:
+    """The ways to deal the axes of a mesh out to loops, with as many places busy as the extents allow.
+
+    Returns
+    -------
+    Per way and loop the axes that cut it, minor first.
+
+    Examples
+    --------
+    >>> regular_cuts((8, 8), (0, 1), Mesh(("a", "b"), (2, 2)))
+    [(('b', 'a'), ()), (('a',), ('b',)), (('b',), ('a',)), ((), ('b', 'a'))]
+    """
+    names, sizes = mesh.names, mesh.sizes
+    if not free or mesh.size == 1:
+        return []
+    ways: Iterable[tuple[int, ...]]
+    full = prod(min(extents[i], mesh.size) for i in free) >= mesh.size
+    if len(free) ** len(names) > MAX_STATES:
+        ways = _few_ways(extents, free, sizes)
+    else:
+        ways = product(free, repeat=len(names))
+    found = list(_fitting(ways, extents, sizes))[:MAX_STATES]
+    if not found or not full:  # some axes stay free
+        found = list(_fitting(product((*free, -1), repeat=len(names)), extents, sizes))
+        busy = [prod(n for n, i in zip(sizes, way, strict=True) if i >= 0) for way in found]
+        most = max(busy, default=1)
+        found = [way for way, n in zip(found, busy, strict=True) if n == most and n > 1][:MAX_STATES]
+    return [
+        tuple([tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(len(extents))])
+        for way in found
+    ]
+
+
+def _fitting(
+    ways: Iterable[tuple[int, ...]], extents: Sequence[int], sizes: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    for way in ways:
+        parts = [1] * len(extents)
+        for i, n in zip(way, sizes, strict=True):
+            if i >= 0:
+                parts[i] *= n
+        if all(n >= k for n, k in zip(extents, parts, strict=True)):
+            yield way
+
+
+def _few_ways(extents: Sequence[int], free: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Ways in which neighbouring axes go to one loop: one for each number of axes per loop and order of the loops."""
+    found: dict[tuple[int, ...], None] = {}
+    loops = sorted(free, key=lambda i: -extents[i])[:MAX_LOOPS]
+    for split in _compositions(len(sizes), len(loops)):
+        for order in (loops, loops[::-1]):
+            counts = split if order is loops else split[::-1]
+            found[tuple([i for i, n in zip(order, counts, strict=True) for _ in range(n)])] = None
+    return list(found)
+
+
+def realised(parts: Sequence[int], mesh: Mesh) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """The ways to deal axes of a mesh out to loops so that they have these parts; the first `MAX_STATES` of them.
+
+    >>> list(realised((2, 1, 2), Mesh(("a", "b"), (2, 2))))
+    [(('a',), (), ('b',)), (('b',), (), ('a',))]
+    """
+    names, sizes = mesh.names, mesh.sizes
+    ways: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((), tuple(parts))]
+    for size in sizes:  # each axis goes to a loop that still needs it, or to none
+        ways = [
+            ((*way, i), (*left[:i], left[i] // size, *left[i + 1 :]) if i >= 0 else left)
+            for way, left in ways
+            for i in (*range(len(parts)), -1)
+            if i < 0 or (left[i] > 1 and left[i] % size == 0)
+        ]
+    done = [way for way, left in ways if all(n == 1 for n in left)]
+    for way in done[:MAX_STATES]:
+        cut = [tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(len(parts))]
+        yield tuple(cut)
+
+
+def _compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
+    if k == 1:
+        yield (n,)
+        return
+    for first in range(n + 1):
+        for rest in _compositions(n - first, k - 1):
+            yield (first, *rest)
+
+
+def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, limits: Limits) -> tuple[Mesh, Sharding]:
+    """The cut, in so many waves that no result tile is larger than what a tile may be."""
+    extents = facts.loops.extents
+    parts = [prod(mesh.axis_size(name) for name in names) for names in axes]
+    tile = max((s * prod(-(-extents[a] // parts[a]) for a in loops) for s, loops in facts.results if loops), default=0)
+    waves = -(-tile // limits.tile)
+    if waves > 1:
+        kept = {a for _, loops in facts.results for a in loops}
+        for loop in facts.free:
+            if loop in kept and extents[loop] >= parts[loop] * waves:
+                waved = mesh.with_waves(waves)
+                cut = tuple([("%1", *names) if a == loop else names for a, names in enumerate(axes)])
+                return waved, type_of(waved, cut)
+    return mesh, type_of(mesh, axes)
+
+
+class _Builder:
+    """Makes the variables of a graph, stage by stage."""
+
+    def __init__(self, planning: Planning, splits: Mapping[int, tuple[int, ...]]) -> None:
+        self._graph = planning.graph
+        self._mesh = planning.mesh
+        self._limits = planning.limits
+        self._outside = planning.outside
+        self._splits = splits
+        #: By node: the variable that makes it.
+        self.made: dict[int, Variable] = {}
+        self.variables: list[Variable] = []
+
+    def add_input(self, i: int, lying: Sharding) -> None:
+        variable = Variable([], [State(None, {}, {i: (lying,)})], i)
+        shape = self._graph.nodes[i].shape
+        free = [axis for axis, n in enumerate(shape) if n > 1]
+        for grid in grids(self._mesh):
+            for axes in regular_cuts(shape, free, grid):
+                sharding = coarsened(type_of(grid, axes), self._mesh)
+                if sharding != lying:
+                    variable.states.append(State(None, {}, {i: (sharding,)}))
+        self.variables.append(variable)
+        self.made[i] = variable
+
+    def add(self, facts: Facts, baseline: Sharding) -> None:
+        if facts.leader >= 0 and facts.leader in self.made:
+            variable = self.made[facts.leader]
+            variable.stages.append(facts)
+            for state in variable.states:
+                self._record(state, facts, self._led(state, facts))
+        else:
+            variable = Variable([facts])
+            self.variables.append(variable)
+            for cut, sharding in self._cuts(facts, baseline):
+                state = State(cut)
+                variable.states.append(state)
+                self._record(state, facts, sharding)
+        for i in facts.stage.nodes:
+            self.made[i] = variable
+
+    def _record(self, state: State, facts: Facts, sharding: Sharding) -> None:
+        stage = facts.stage
+        state.loops[facts.number] = sharding
+        if stage.kind == "item":
+            which = self._graph.nodes[stage.nodes[0]].params[0]
+            assert isinstance(which, int)
+            state.lies[stage.nodes[0]] = (sharding,)
+            return
+        lead = facts.leader
+        lies = {lead: state.lies[lead][0]} if lead in state.lies else self._outside
+        state.lies.update(result_shardings(stage, sharding, facts.loops, self._graph, lies, self._mesh))
+
+    def _led(self, state: State, facts: Facts) -> Sharding:
+        """The type of the loops of a stage that lies as another."""
+        stage = facts.stage
+        if stage.kind == "item":
+            which = self._graph.nodes[stage.nodes[0]].params[0]
+            assert isinstance(which, int)
+            return state.lies[facts.leader][which]
+        if stage.kind == "take_put":
+            return state.lies[facts.leader][0]
+        base = base_reading(stage, self._graph, lambda i: state.lies[i][0])
+        return resolve_cut(Cut("base"), facts.loops, facts.readings, self._graph.nodes, base, self._mesh)
+
+    def _cuts(self, facts: Facts, baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
+        """The cuts of a stage, each once; that of the baseline first."""
+        if facts.number in self._splits:
+            yield from self._realised(facts, self._splits[facts.number], baseline)
+            return
+        yield None, baseline
+        if facts.pinned >= 0 or facts.is_written or not facts.free:
+            return
+        seen = {baseline}
+        for sharding in self._followed(facts):
+            if sharding not in seen and len(seen) < MAX_STATES:
+                seen.add(sharding)
+                yield None, sharding
+        if facts.largest_nbytes <= self._limits.block:
+            return  # small stays small
+        layout = baseline.layout
+        for grid in grids(self._mesh):
+            for axes in regular_cuts(facts.loops.extents, facts.free, grid):
+                mesh, fine = _with_waves(axes, grid, facts, self._limits)
+                sharding = coarsened(type_of(mesh, fine.axes, (), layout), self._mesh)
+                if sharding not in seen:
+                    seen.add(sharding)
+                    pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
+                    yield Cut("parts", parts=fine.parts, axes=fine.axes, mesh=pairs), sharding
+
+    def _realised(
+        self, facts: Facts, parts: tuple[int, ...], baseline: Sharding
+    ) -> Iterator[tuple[Cut | None, Sharding]]:
+        """The cuts into so many parts: the ways in which the axes of the mesh may give them."""
+        grid = grids(self._mesh)[0]
+        found = False
+        for axes in realised(parts, grid):
+            found = True
+            pairs = tuple(zip(grid.names, grid.sizes, strict=True))
+            sharding = coarsened(type_of(grid, axes, (), baseline.layout), self._mesh)
+            yield Cut("parts", parts=parts, axes=axes, mesh=pairs), sharding
+        if not found:
+            yield None, baseline
+
+    def _followed(self, facts: Facts) -> Iterator[Sharding]:
+        """The cuts under which one operand stays where it lies, or may lie."""
+        for p, r in enumerate(facts.readings):
+            if facts.views[p] is None:
+                lying: Iterable[Sharding] = () if r.sharding is None else (r.sharding,)
+            elif r.node in self.made:
+                lying = [state.lies[r.node][0] for state in self.made[r.node].states]
+            else:
+                lying = [s for s in (self._outside.get(r.node),) if s is not None]
+            for sharding in dict.fromkeys(lying):
+                if sharding.n_tiles > 1:
+                    yield follow(facts.loops, [_lying_as(r, sharding)], [0], self._mesh)
+
+
+def _lying_as(r: Reading, sharding: Sharding) -> Reading:
+    return replace(r, sharding=sharding)
+
+
+def variables_of(
+    planning: Planning, baseline: Placed, splits: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+) -> tuple[list[Variable], dict[int, Variable]]:
+    """The variables of a graph with their states, and by node the one that makes it.
+
+    Parameters
+    ----------
+    baseline
+        The plan that is to be beaten: its cuts are always the first states.
+    splits
+        By stage how many parts each loop has, where that is decided: then only the axes are chosen.
+    """
+    builder = _Builder(planning, splits)
+    for i, lying in baseline.inputs.items():
+        builder.add_input(i, lying)
+    for facts in planning.facts:
+        builder.add(facts, baseline.shardings[facts.number])
+    return builder.variables, builder.made

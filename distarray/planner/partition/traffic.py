@@ -1,0 +1,236 @@
+"""Bytes that move between a producer's tiles and a consumer's, counted on their places: what is needed, but not held.
+
+A member needs the union of what its tiles read of an operand, and holds its own tiles of it. Both are boxes, one per
+member, if the tiles of a member follow each other; tiles that are dealt out in turn count by the share of their hull
+that they fill. Counts are made for all pairs of cuts of a producer and a consumer at once, axis by axis. Members are
+numbered by rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from distarray.planner.graph import reshape_groups
+from distarray.planner.propagation import Loops, Reading
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Boxes", "View", "boxes_of", "moved", "needed", "stacked", "view_of"]
+
+Numbers = Any  # arrays of numpy: its generic array types say no more
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """What each member has of an array, or works on, under one cut or several.
+
+    Parameters
+    ----------
+    lo, hi
+        Along each axis where it begins and ends: arrays (.., members, axes). Equal where a member has nothing.
+    n_tiles
+        Of each member: (.., members).
+    share
+        Of the box that its tiles fill.
+    """
+
+    lo: Numbers
+    hi: Numbers
+    n_tiles: Numbers
+    share: Numbers
+
+    @property
+    def sizes(self) -> Numbers:
+        """Elements that each member has."""
+        return np.prod(self.hi - self.lo, axis=-1, dtype=float) * self.share
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a stage sees one operand: the axes of its view that run over elements of the source.
+
+    Parameters
+    ----------
+    terms
+        Per source axis the number of the axis in `loops`, or -1 where the index is fixed; where it starts; the step.
+    loops
+        Per axis of the view the loop that runs over it, or -1 where all of it is read.
+    extents
+        Of these axes.
+    scale
+        Elements that one row of an axis stands for: more than 1 for the first of several axes that a reshape joins.
+    shares
+        Axes of which the reader needs a run of elements through all: they count by the share that is held.
+    """
+
+    terms: tuple[tuple[int, int, int], ...]
+    loops: tuple[int, ...]
+    extents: tuple[int, ...]
+    scale: tuple[int, ...]
+    shares: tuple[bool, ...]
+
+    @property
+    def n_elements(self) -> int:
+        """Elements of the source that the view shows."""
+        return prod(self.extents)
+
+
+@lru_cache(maxsize=256)
+def _members(mesh: Mesh) -> Numbers:
+    return np.array([mesh.member(place) for place in range(mesh.size)], np.int64)
+
+
+@lru_cache(maxsize=16384)
+def boxes_of(sharding: Sharding, shape: tuple[int, ...], n_members: int) -> Boxes:
+    """What each member has of an array."""
+    index = np.indices(sharding.parts).reshape(sharding.ndim, sharding.n_tiles)
+    first = [0] * sharding.ndim
+    places = np.zeros(sharding.n_tiles, np.int64)
+    lo = np.zeros((sharding.n_tiles, sharding.ndim), np.int64)
+    hi = np.zeros_like(lo)
+    for axis, bounds in enumerate(sharding.boundaries(shape)):
+        if sharding.parts[axis] > 1:
+            # A place is the sum of what the parts of each axis contribute to it.
+            offsets = [sharding.place([*first[:axis], t, *first[axis + 1 :]]) for t in range(sharding.parts[axis])]
+            places += np.array(offsets, np.int64)[index[axis]]
+        edges = np.array(bounds, np.int64)
+        lo[:, axis], hi[:, axis] = edges[index[axis]], edges[index[axis] + 1]
+    return _hulls(_members(sharding.mesh)[places], lo, hi, n_members)
+
+
+def _hulls(members: Numbers, lo: Numbers, hi: Numbers, n_members: int) -> Boxes:
+    kept = (hi > lo).all(axis=1)
+    members, lo, hi = members[kept], lo[kept], hi[kept]
+    n = np.bincount(members, minlength=n_members)
+    low = np.full((n_members, lo.shape[1]), np.iinfo(np.int64).max)
+    high = np.zeros((n_members, lo.shape[1]), np.int64)
+    np.minimum.at(low, members, lo)
+    np.maximum.at(high, members, hi)
+    low[n == 0] = 0
+    filled = np.bincount(members, np.prod(hi - lo, axis=1, dtype=float), minlength=n_members)
+    return Boxes(low, high, n, filled / np.maximum(np.prod(high - low, axis=1, dtype=float), 1.0))
+
+
+def stacked(boxes: Sequence[Boxes]) -> Boxes:
+    """Several cuts as one record with a first axis more."""
+    if len(boxes) == 1:
+        (b,) = boxes
+        return Boxes(b.lo[None], b.hi[None], b.n_tiles[None], b.share[None])
+    return Boxes(
+        np.stack([b.lo for b in boxes]),
+        np.stack([b.hi for b in boxes]),
+        np.stack([b.n_tiles for b in boxes]),
+        np.stack([b.share for b in boxes]),
+    )
+
+
+def view_of(r: Reading, loops: Loops, kind: str, result_shape: tuple[int, ...]) -> View:
+    """How a stage sees an operand.
+
+    Parameters
+    ----------
+    kind, result_shape
+        Of the stage: a reshape reads runs of elements, through several axes.
+    """
+    touched = sorted({axis for axis, _, _ in r.lens.terms if axis is not None})
+    number = {axis: i for i, axis in enumerate(touched)}
+    terms = tuple([(-1 if axis is None else number[axis], start, step) for axis, start, step in r.lens.terms])
+    of = [r.loops[axis] for axis in touched]
+    scale, shares = [1] * len(touched), [False] * len(touched)
+    if kind == "reshape":
+        for old, _ in reshape_groups(r.lens.shape, result_shape):
+            for a in old:
+                if a in number:
+                    scale[number[a]] = prod(r.lens.shape[b] for b in old[1:]) if a == old[0] else 1
+                    shares[number[a]] = a != old[0]
+    return View(
+        terms,
+        tuple([-1 if loop is None else loop for loop in of]),
+        tuple([r.lens.shape[axis] for axis in touched]),
+        tuple(scale),
+        tuple(shares),
+    )
+
+
+def _held(view: View, held: Boxes) -> tuple[list[tuple[Numbers, Numbers]], Numbers]:
+    """Per axis of the view the interval that each member has; and the share of them that it has."""
+    intervals = [(np.zeros(held.n_tiles.shape, np.int64), np.full(held.n_tiles.shape, n)) for n in view.extents]
+    share = np.where(held.n_tiles > 0, held.share, 0.0)
+    for b, (axis, start, step) in enumerate(view.terms):
+        first, last = held.lo[..., b], held.hi[..., b]
+        if axis < 0:
+            share = share * ((first <= start) & (start < last))
+            continue
+        if step > 0:
+            a, z = -((start - first) // step), -((start - last) // step)
+        else:
+            a, z = (start - last) // -step + 1, (start - first) // -step + 1
+        lo, hi = intervals[axis]  # a diagonal has several axes of the source
+        intervals[axis] = np.maximum(lo, a), np.minimum(hi, z)
+    return [(lo * unit, hi * unit) for (lo, hi), unit in zip(intervals, view.scale, strict=True)], share
+
+
+def needed(view: View, loops: Loops, boxes: Boxes) -> list[tuple[Numbers, Numbers]]:
+    """Per axis of the view the interval that each member needs, in units of `view.scale`."""
+    busy = boxes.n_tiles > 0
+    found = []
+    for axis, loop in enumerate(view.loops):
+        if loop < 0 or view.shares[axis]:
+            found.append((np.zeros(busy.shape, np.int64), np.where(busy, view.extents[axis], 0)))
+            continue
+        unit = view.extents[axis] * view.scale[axis] // max(loops.extents[loop], 1) if loops.is_recut else 1
+        found.append((boxes.lo[..., loop] * unit, boxes.hi[..., loop] * unit))
+    return found
+
+
+def _distinct(lo: Numbers, hi: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """The different rows of two arrays (cuts, members), and which of them each cut has."""
+    n = lo.shape[1]
+    rows = np.concatenate([lo, hi], axis=1)
+    seen: dict[bytes, int] = {}
+    which = [seen.setdefault(row.tobytes(), len(seen)) for row in rows]
+    if len(seen) == len(rows):
+        return lo, hi, np.arange(len(rows))
+    first = np.zeros(len(seen), np.int64)
+    first[which[::-1]] = np.arange(len(rows))[::-1]
+    return rows[first, :n], rows[first, n:], np.array(which)
+
+
+def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
+    """Elements that each member is sent of an operand.
+
+    Parameters
+    ----------
+    view
+        How the consumer sees the source.
+    loops
+        Of the consumer.
+    held
+        What members have of the source, by cut of the producer: (n, members, axes).
+    boxes
+        What they work on, by cut of the consumer: (m, members, loops).
+
+    Returns
+    -------
+    Array (n, m, members).
+    """
+    need = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
+    intervals, share = _held(view, held)
+    have = np.minimum(share[:, None], need[None])
+    for axis, ((a, z), (lo, hi)) in enumerate(zip(intervals, needed(view, loops, boxes), strict=True)):
+        a, z, producer = _distinct(a, z)
+        first, last, consumer = _distinct(lo, hi)
+        common = np.clip(np.minimum(z[:, None], last[None]) - np.maximum(a[:, None], first[None]), 0, None)
+        if view.shares[axis]:
+            # a run through this axis: only by chance is it what is held
+            have = have * (common / max(view.extents[axis], 1))[producer[:, None], consumer[None]]
+            continue
+        have = have * common[producer[:, None], consumer[None]]
+        need = need * (hi - lo)
+    return need[None] - have

@@ -1,0 +1,136 @@
+"""Meshes of prime axes: the finest grid that a mesh refines to, and shardings carried between the two.
+
+A planner that wants to cut a team of four members two by two needs two mesh axes where the team may have one. Every
+axis of a mesh splits into axes of prime sizes without any place changing its number, so a cut of the coarse mesh is a
+cut of the fine one: `refined` rewrites it, and `coarsened` goes back where the cut allows it. Types that say the same
+then compare equal, and what users see are the axes that they named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from distarray.sharding.mesh import Mesh, is_wave
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["coarsened", "prime_factors", "prime_mesh", "refined"]
+
+
+@lru_cache(maxsize=256)
+def prime_factors(n: int) -> tuple[int, ...]:
+    """The prime factors of a positive integer, ascending.
+
+    >>> prime_factors(12), prime_factors(1)
+    ((2, 2, 3), ())
+    """
+    found = []
+    q = 2
+    while q * q <= n:
+        while n % q == 0:
+            found.append(q)
+            n //= q
+        q += 1
+    return (*found, n) if n > 1 else tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _prime_axes(mesh: Mesh) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Per axis of a mesh the axes (name, size) that it splits into, major first; wave axes stay whole."""
+    joint = "_"
+    while any(f"{name}{joint}" in other for name in mesh.names for other in mesh.names):
+        joint += "_"
+    axes: list[tuple[tuple[str, int], ...]] = []
+    for name, size in zip(mesh.names, mesh.sizes, strict=True):
+        factors = prime_factors(size)
+        if is_wave(name) or len(factors) < 2:
+            axes.append(((name, size),))
+        else:
+            axes.append(tuple([(f"{name}{joint}{i + 1}", q) for i, q in enumerate(factors)]))
+    return tuple(axes)
+
+
+@lru_cache(maxsize=256)
+def prime_mesh(mesh: Mesh) -> Mesh:
+    """The mesh of the same places whose axes, but for wave axes, have prime sizes (or size 1).
+
+    >>> prime_mesh(Mesh(("x", "y"), (4, 3)))
+    Mesh(x_1=2, x_2=2, y=3)
+    """
+    flat = [axis for axes in _prime_axes(mesh) for axis in axes]
+    return Mesh(tuple([name for name, _ in flat]), tuple([size for _, size in flat]))
+
+
+@lru_cache(maxsize=4096)
+def refined(sharding: Sharding) -> Sharding:
+    """The same type on the prime mesh.
+
+    >>> refined(Sharding(Mesh(("x",), (4,)), (("x",), ()))).axes
+    (('x_2', 'x_1'), ())
+    """
+    mesh = sharding.mesh
+    fine = prime_mesh(mesh)
+    if fine == mesh:
+        return sharding
+    # minor first, as the names of a cut stand
+    split = {
+        name: tuple([part for part, _ in reversed(axes)])
+        for name, axes in zip(mesh.names, _prime_axes(mesh), strict=True)
+    }
+    axes = tuple([tuple([part for name in names for part in split[name]]) for names in sharding.axes])
+    unreduced = tuple([(part, monoid) for name, monoid in sharding.unreduced for part in split[name]])
+    return Sharding(fine, axes, unreduced, sharding.bounds, sharding.layout)
+
+
+@lru_cache(maxsize=4096)
+def coarsened(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """The same type on `mesh` (with the wave axes of the type) if its prime mesh is that of the type; else as it is.
+
+    Parameters
+    ----------
+    sharding
+        Nothing of it may be unreduced.
+    mesh
+        A mesh without wave axes.
+
+    Examples
+    --------
+    >>> team = Mesh(("x",), (4,))
+    >>> fine = prime_mesh(team)
+    >>> coarsened(Sharding(fine, (("x_2", "x_1"), ())), team).axes, coarsened(Sharding(fine, (("x_1",), ())), team).axes
+    ((('x',), ()), (('x_1',), ()))
+    """
+    fine = sharding.mesh
+    if fine == mesh:
+        return sharding
+    waves = [(name, size) for name, size in zip(fine.names, fine.sizes, strict=True) if is_wave(name)]
+    coarse = Mesh(mesh.names + tuple([n for n, _ in waves]), mesh.sizes + tuple([n for _, n in waves]))
+    if prime_mesh(coarse) != fine:
+        return sharding
+    runs = {axes[-1][0]: (name, len(axes)) for name, axes in zip(coarse.names, _prime_axes(coarse), strict=True)}
+    parts = {
+        name: tuple([part for part, _ in reversed(axes)])
+        for name, axes in zip(coarse.names, _prime_axes(coarse), strict=True)
+    }
+    cut = []
+    for names in sharding.axes:
+        joined = _joined(names, runs, parts)
+        if joined is None:
+            return sharding
+        cut.append(joined)
+    return Sharding(coarse, tuple(cut), (), sharding.bounds, sharding.layout)
+
+
+def _joined(
+    names: Sequence[str], runs: dict[str, tuple[str, int]], parts: dict[str, tuple[str, ...]]
+) -> tuple[str, ...] | None:
+    """Prime axes, minor first, as axes of the coarse mesh; None if some of one stand apart from the others."""
+    found = []
+    at = 0
+    while at < len(names):
+        name, n = runs.get(names[at], ("", 0))
+        if not n or tuple(names[at : at + n]) != parts[name]:
+            return None
+        found.append(name)
+        at += n
+    return tuple(found)
