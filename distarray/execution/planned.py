@@ -10,7 +10,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask._task_spec import Alias, DataNode, Task, TaskRef
@@ -34,6 +34,9 @@ from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import current_rates
 from distarray.sharding.sharding import Sharding
+
+if TYPE_CHECKING:
+    from distarray.planner.partition.plans import Effort
 
 __all__ = [
     "for_each_block",
@@ -119,7 +122,7 @@ def _found(graph: Graph, env: Environment) -> Plan:
     n_kept = config.get("plan-cache-size")
     plan = PLANS.get(graph.key, lambda: _plan(graph, env), n_kept)
     if plan.is_provisional and _uses(graph)[0] >= USES_BEFORE_SEARCH:
-        plan = _plan(graph, env, search=True)
+        plan = _plan(graph, env, "again")
         PLANS.put(graph.key, plan, n_kept)
     return plan
 
@@ -129,12 +132,12 @@ def _uses(graph: Graph) -> list[int]:
     return _USES.get(graph.key, lambda: [0], config.get("plan-cache-size"))
 
 
-def _plan(graph: Graph, env: Environment, *, search: bool = False) -> Plan:
-    return _plan_with_inputs(graph, env, {}, search=search)[0]
+def _plan(graph: Graph, env: Environment, effort: Effort = "once") -> Plan:
+    return _plan_with_inputs(graph, env, {}, effort)[0]
 
 
 def _plan_with_inputs(
-    graph: Graph, env: Environment, inputs: Mapping[int, Sharding], *, search: bool = False
+    graph: Graph, env: Environment, inputs: Mapping[int, Sharding], effort: Effort = "once"
 ) -> tuple[Plan, Mapping[int, Sharding]]:
     """A plan, and how host arrays are cut by it: see `partition_with_inputs`."""
     for c in counters.active:
@@ -147,10 +150,9 @@ def _plan_with_inputs(
         # not loaded by those who do without
         from distarray.planner.partition import partition_with_inputs
 
-        always = True if search or planner == "eindecomp" else None
-        return partition_with_inputs(
-            graph, env, limits, current_rates(), inputs, search=always, objective=config.get("objective")
-        )
+        if planner == "eindecomp":
+            effort = "always"
+        return partition_with_inputs(graph, env, limits, current_rates(), inputs, effort, config.get("objective"))
 
 
 # ------------------------------------------------------------------------------------------------------ host data
@@ -170,7 +172,7 @@ def host_cuts(order: Sequence[Expr], wanted: Collection[int], env: Environment) 
     n_kept = config.get("plan-cache-size")
     plan, chosen = _INPUTS.get(graph.key, lambda: _with_hosts(graph, env, hosts, cuts, inputs), n_kept)
     if plan.is_provisional and _uses(graph)[0] >= USES_BEFORE_SEARCH:
-        plan, chosen = _with_hosts(graph, env, hosts, cuts, inputs, search=True)
+        plan, chosen = _with_hosts(graph, env, hosts, cuts, inputs, "again")
         _INPUTS.put(graph.key, (plan, chosen), n_kept)
     cuts.update({id(graph.nodes[i]): cut for i, cut in chosen.items()})
     with lent(hosts, cuts):  # the plan is that of the arrays cut so
@@ -184,11 +186,10 @@ def _with_hosts(
     hosts: Sequence[Expr],
     cuts: Mapping[int, Sharding],
     inputs: Mapping[int, Sharding],
-    *,
-    search: bool = False,
+    effort: Effort = "once",
 ) -> tuple[Plan, Mapping[int, Sharding]]:
     with lent(hosts, cuts):
-        return _plan_with_inputs(graph, env, inputs, search=search)
+        return _plan_with_inputs(graph, env, inputs, effort)
 
 
 @contextmanager

@@ -243,7 +243,8 @@ def parse_sharding(
     ----------
     user
         None: nothing is cut. (Where None means that the planner chooses, the caller does not ask.) A tuple: per array
-        axis None, a mesh axis, or a tuple of them, minor first. Text: a type. A Sharding: its mesh may refine `mesh`.
+        axis None, a mesh axis, or a tuple of them, minor first. Text: a type. A Sharding: its mesh may refine `mesh`, or
+        have fewer members.
     shape
         Global shape of the array.
     mesh
@@ -271,7 +272,7 @@ def parse_sharding(
         sharding = user
         if sharding.ndim != len(shape):
             raise ShardingError(f"sharding={user!r} is for {user.ndim} axes, but the array has {len(shape)}: {shape}")
-        if user.mesh.n_members != mesh.n_members:
+        if user.mesh.n_members > mesh.n_members:  # fewer are the first ones: the others hold nothing
             raise ShardingError(
                 f"sharding= is on {user.mesh!r} with {user.mesh.n_members} members, "
                 f"but the team is {mesh!r} with {mesh.n_members}"

@@ -22,6 +22,7 @@ from distarray.ops.creation import FULL
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.partition import partition, plans
+from distarray.planner.partition.eingraph import ein_graph, stage_bound
 from distarray.planner.partition.placed import Planning
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
@@ -69,7 +70,7 @@ def graph_of(*targets: Expr) -> Graph:
 
 def planned(*targets: Expr, rates: Rates = BYTES, limits: Limits = LIMITS) -> tuple[Graph, Plan]:
     graph = graph_of(*targets)
-    return graph, partition(graph, targets[0].env, limits, rates, search=True)
+    return graph, partition(graph, targets[0].env, limits, rates, "always")
 
 
 def transfers(graph: Graph, plan: Plan) -> int:
@@ -260,11 +261,11 @@ def test_elementwise_graphs_whose_operands_lie_alike_follow_them(program: Callab
     assert plan == propagate(graph, env_of(4), LIMITS)
 
 
-@pytest.mark.parametrize("search", [None, True])
-def test_one_member_is_not_searched_for(search: bool | None) -> None:
+@pytest.mark.parametrize("effort", ["once", "again", "always"])
+def test_one_member_is_not_searched_for(effort: plans.Effort) -> None:
     env = env_of(1)
     graph = graph_of(matmul(lying(env, (3000, 3000)), lying(env, (3000, 3000))))
-    assert partition(graph, env, LIMITS, Rates(), search=search).planner == "propagation"
+    assert partition(graph, env, LIMITS, Rates(), effort).planner == "propagation"
 
 
 def test_the_search_waits_where_it_takes_longer_than_it_can_save() -> None:
@@ -275,11 +276,20 @@ def test_the_search_waits_where_it_takes_longer_than_it_can_save() -> None:
     assert (found.planner, found.is_provisional) == ("eindecomp", False)
 
 
+def test_a_search_that_no_number_of_runs_repays_is_never_made() -> None:
+    env = env_of(4)
+    graph = graph_of(matmul(lying(env, (300_000, 50)), lying(env, (50, 50))))
+    for effort in ("once", "again"):
+        found = partition(graph, env, Limits(block=0, tile=1 << 40), Rates(latency=0.0), effort)
+        assert (found.planner, found.is_provisional, found.alternatives) == ("propagation", False, ())
+
+
 def test_a_provisional_plan_is_replaced_at_the_third_run() -> None:
     dx.plan_cache_clear()
     rng = np.random.default_rng(0)
     values = [rng.random((300, 300)) for _ in range(2)]
-    with dx.use(team=Team((4,), ("T",), members=range(4))), dx.config.set(block_bytes=1 << 14, calibration=SLOW_LINKS):
+    team = Team((4,), ("T",), members=range(4))
+    with dx.use(team=team), dx.config.set(planner="auto", block_bytes=1 << 14, calibration=SLOW_LINKS):
         a, b = ((dx.asarray(v) + 0).persist() for v in values)
         calls, moved = [], []
         for _ in range(5):
@@ -323,6 +333,86 @@ def test_tiles_of_a_product_respect_the_largest_tile() -> None:
     graph, plan = planned(matmul(lying(env, (4000, 1000)), lying(env, (1000, 4000))), limits=limits)
     (parts,) = parts_of(graph, plan)
     assert 4 * prod(-(-n // k) for n, k in zip((4000, 4000), parts[:2], strict=True)) <= 1 << 22
+
+
+# ------------------------------------------------------------------------------------- host arrays and the paper
+
+
+def test_host_arrays_are_cut_as_their_first_use_needs() -> None:
+    dx.plan_cache_clear()
+    n = 400
+    rng = np.random.default_rng(0)
+    values = [rng.random((n, n)) for _ in range(2)]
+    team = Team((4,), ("T",), members=range(4))
+    moved = {}
+    for planner in ("propagation", "eindecomp"):
+        with dx.use(team=team), dx.config.set(planner=planner, block_bytes=1 << 16, calibration=SLOW_LINKS):
+            a, b = map(dx.asarray, values)
+            y = a @ b
+            before = y.explain()
+            with counting() as c:
+                np.testing.assert_allclose(np.asarray(y), values[0] @ values[1])
+            assert c.bytes_moved == before.moved_bytes
+            assert c.planner_calls == 0
+            moved[planner] = c.bytes_moved
+    assert moved == {"propagation": 3 * n * n * 8, "eindecomp": 2 * n * n * 8}
+    assert b.sharding.parts == (2, 2)
+    dx.plan_cache_clear()
+
+
+def test_new_host_arrays_of_the_same_kind_ask_nobody() -> None:
+    dx.plan_cache_clear()
+    rng = np.random.default_rng(0)
+    team = Team((4,), ("T",), members=range(4))
+    calls = []
+    with dx.use(team=team), dx.config.set(planner="eindecomp", block_bytes=1 << 16):
+        w = (dx.asarray(rng.random((200, 200))) + 0).persist()
+        for _ in range(3):
+            batch = rng.random((300, 200))
+            with counting() as c:
+                np.testing.assert_allclose(np.asarray(dx.asarray(batch) @ w), batch @ np.asarray(w))
+            calls.append(c.planner_calls)
+    assert calls == [1, 0, 0]
+    dx.plan_cache_clear()
+
+
+def test_the_objective_of_the_paper_has_the_part_counts_of_the_paper() -> None:
+    env = env_of(8)
+    n = 800
+    a, b, c, d, e = (lying(env, (n, n)) for _ in range(5))
+    graph = graph_of(elementwise.add(matmul(a, b), matmul(c, matmul(d, e))))
+    found, _ = plans.partition_with_inputs(graph, env, LIMITS, BYTES, {}, objective="paper")
+    nodes = [{"id": x, "shape": [n, n], "layout": [8, 1]} for x in "ABCDE"]
+    for name, inputs in (("DE", "DE"), ("CDE", ["C", "DE"]), ("AB", "AB")):
+        nodes.append({"id": name, "expr": "ij,jk->ik", "inputs": list(inputs)})
+    nodes.append({"id": "Y", "expr": "ij,ij->ij", "inputs": ["AB", "CDE"]})
+    known = dx.plan({"name": "chain", "p": 8, "nodes": nodes}, objective="paper", splits="any")
+    assert f"{known.cost} elements" in found.alternatives[1]
+    splits = sorted(sorted(d.values()) for d in known.splits.values() if len(d) == 3)
+    assert sorted(map(sorted, parts_of(graph, found))) == splits
+    assert transfers(graph, found) > 0
+
+
+def test_stages_as_an_eingraph() -> None:
+    """Sums beside what is stored are operations of their own; written parts lie as their base; views are inputs."""
+    env = env_of(4)
+    y = matmul(lying(env, (400, 600)), lying(env, (600, 300)))
+    rows = Affine((200, 300), ((0, 100, 1), (1, 0, 1)))
+    y = bind_put(y, rows, bind_get(y, rows.flipped((0,))))
+    z = elementwise.multiply(y, 2.0)
+    graph = graph_of(z, reductions.sum(z, axis=0))
+    planning = Planning(graph, env.team.mesh, LIMITS, BYTES, propagate(graph, env, LIMITS).stages)
+    placed = planning.place(propagate(graph, env, LIMITS).stages)
+    found = ein_graph(graph, planning.facts, placed.shardings, planning.outside)
+    assert found is not None
+    product, write, last, total = found.ops.values()
+    assert [product.shape, write.shape, last.shape, total.shape] == [(400, 300), (200, 300), (400, 300), (300,)]
+    assert [found.inputs[u].layout for u in product.inputs] == [(4, 1), (4, 1)]
+    assert write.inputs[0] not in found.ops and write.fixed == {"l0": 4}
+    assert (last.inputs, total.inputs) == (("s0",), ("s2",))
+    assert dx.plan_cost(found, {v: {} for v in found.ops}) > 0
+    assert stage_bound(planning.facts[0], 4) == 4 * matmul_bound(400, 600, 300, 4)
+    assert stage_bound(planning.facts[2], 4) == 0
 
 
 # ------------------------------------------------------------------------------------------------- random graphs

@@ -248,7 +248,7 @@ def test_a_sharding_may_refine_the_mesh_of_the_team():
         ("[3{x}12, 9]", "is for the shape (12, 9)"),
         ("f32[3{x}12, 8]", "is for dtype float32, but the array has float64"),
         (Sharding.whole(XY, 1), "is for 1 axes, but the array has 2"),
-        (Sharding.whole(Mesh(("x",), (3,)), 2), "with 3 members"),
+        (Sharding.whole(Mesh(("x",), (9,)), 2), "with 9 members"),
         (Sharding(XY, (("x",), ()), bounds=((0, 1, 2, 3, 11), None)), "end at 11, but its extent is 12"),
     ],
 )

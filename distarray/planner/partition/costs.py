@@ -23,8 +23,9 @@ __all__ = ["Costs"]
 
 #: Share of the time of a transfer that the member waits that is sent most; the rest is the mean over members.
 BUSIEST = 0.25
-#: Seconds that a byte above the memory limit costs: more than any transfer.
-OVER_LIMIT = 1e-6
+#: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
+OVER_LIMIT = 1e3
+BYTE_OVER_LIMIT = 1e-6
 
 
 class Costs:
@@ -74,7 +75,7 @@ class Costs:
         return seconds + n_tasks * self.rates.task + self._over_limit(facts, boxes)
 
     def _over_limit(self, facts: Facts, boxes: Boxes) -> Any:
-        """What a member has at once above its limit, as seconds: no plan that fits is dearer."""
+        """What a member has at once above its limit, as seconds."""
         spans = (boxes.hi - boxes.lo).astype(float)
         held = np.zeros(boxes.n_tiles.shape)
         for itemsize, loops in facts.results:
@@ -83,7 +84,8 @@ class Costs:
             cut = sorted({loop for loop in r.loops if loop is not None})
             whole = prod([n for n, loop in zip(r.lens.shape, r.loops, strict=True) if loop is None])
             held += itemsize * whole * np.prod(spans[..., cut], axis=-1) * (boxes.n_tiles > 0)
-        return np.maximum((held - self.limits.member).max(axis=-1), 0.0) * OVER_LIMIT
+        over = (held - self.limits.member).max(axis=-1)
+        return np.where(over > 0, OVER_LIMIT + over * BYTE_OVER_LIMIT, 0.0)
 
     def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:
         """Seconds of computing a stage if all members have their share of it, and nothing is sent."""

@@ -2,8 +2,9 @@
 
 Three tiers (DESIGN 5.3). A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
 does one whose arrays are one block each. For every other graph the search runs at once if its time is a small part of
-what the plan of the first planner is predicted to take; else that plan is provisional, and the search runs when the
-same graph comes again. Host arrays that are about to be cut are worth a search that is shorter than what it can gain.
+what the plan of the first planner is predicted to take. Else that plan is provisional, and the search runs when the
+same graph has come often enough, if some runs repay it. Host arrays that are about to be cut are worth a search that
+is shorter than what it can gain.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from distarray.planner.rates import Rates
 from distarray.sharding.prime import prime_factors
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["partition", "partition_with_inputs"]
+__all__ = ["Effort", "partition", "partition_with_inputs"]
 
 #: Seconds that the search takes for each stage, about, and for each triple of its states: tables over three variables.
 STAGE_SECONDS = 2e-3
@@ -38,9 +39,16 @@ TRIPLE_SECONDS = 2e-8
 WORTH = 0.1
 #: A plan that could be faster by less than this share is final.
 NEGLIGIBLE = 0.02
+#: Seconds that it takes to count what a plan costs, for each stage.
+COUNT_SECONDS = 1e-3
+#: A search for a graph that comes again must be repaid by what so many runs may gain.
+RUNS = 100
+
+#: How much is done for a plan: as much as one run is worth, or several runs, or a search in any case.
+Effort: TypeAlias = Literal["once", "again", "always"]
 
 
-def partition(graph: Graph, env: Environment, limits: Limits, rates: Rates, *, search: bool | None = None) -> Plan:
+def partition(graph: Graph, env: Environment, limits: Limits, rates: Rates, effort: Effort = "once") -> Plan:
     """Plan a graph.
 
     Parameters
@@ -53,10 +61,10 @@ def partition(graph: Graph, env: Environment, limits: Limits, rates: Rates, *, s
         What bounds the size of tiles.
     rates
         What moving and computing cost.
-    search
-        Whether to search for as long as it takes; None leaves it to the tiers.
+    effort
+        ``once``: for the first run; ``again``: for a graph that has come before; ``always``: search, whatever it takes.
     """
-    return partition_with_inputs(graph, env, limits, rates, MappingProxyType({}), search=search)[0]
+    return partition_with_inputs(graph, env, limits, rates, MappingProxyType({}), effort)[0]
 
 
 def partition_with_inputs(
@@ -65,9 +73,8 @@ def partition_with_inputs(
     limits: Limits,
     rates: Rates,
     inputs: Mapping[int, Sharding],
-    *,
-    search: bool | None = None,
-    objective: str = "time",
+    effort: Effort = "once",
+    objective: Literal["time", "paper"] = "time",
 ) -> tuple[Plan, Mapping[int, Sharding]]:
     """Plan a graph, and how host arrays are cut that it needs and that lie nowhere yet.
 
@@ -80,18 +87,23 @@ def partition_with_inputs(
         and predicted seconds decide on which members they are.
     """
     plan, is_aligned = propagated(graph, env, limits)
-    if env.size == 1 or env.team is None or is_aligned or (search is None and _is_small(graph, limits)):
+    if env.size == 1 or env.team is None or is_aligned:
         return plan, inputs
+    if effort == "once" and objective == "time":
+        if _is_small(graph, limits):
+            return plan, inputs
+        if COUNT_SECONDS * len(plan.stages) > WORTH * _most_seconds(plan, graph, env.size, rates):
+            return replace(plan, is_provisional=True), inputs
     planning = Planning(graph, env.team.mesh, limits, rates, plan.stages, inputs)
     baseline = planning.place(plan.stages)
     if objective == "paper":
         return _as_in_the_paper(plan, planning, baseline)
-    if search is None:
-        gain = _possible_gain(planning, baseline)
-        if gain <= NEGLIGIBLE * baseline.seconds:
+    if effort != "always":
+        gain, needed = _possible_gain(planning, baseline), _search_seconds(planning)
+        if gain <= NEGLIGIBLE * baseline.seconds or needed > RUNS * gain:
             return plan, inputs
         # how inputs are cut now stays for all that comes
-        if _search_seconds(planning) > (gain if inputs else WORTH * baseline.seconds):
+        if effort == "once" and needed > (gain if inputs else WORTH * baseline.seconds):
             return replace(plan, is_provisional=True), inputs
     return _searched(plan, planning, baseline)
 
@@ -99,6 +111,14 @@ def partition_with_inputs(
 def _is_small(graph: Graph, limits: Limits) -> bool:
     """Whether every array fits one block, so that there is nothing to cut."""
     return all(_nbytes(graph, i) <= limits.block for i in range(len(graph.nodes)))
+
+
+def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> float:
+    """Seconds that cannot be exceeded by sending operands, and a little more for computing: cheap to say."""
+    if not rates.bandwidth:
+        return 0.0
+    nbytes = sum([_nbytes(graph, access.node) for stage in plan.stages for access in stage.reads])
+    return len(plan.stages) * rates.latency + nbytes * n_members / rates.bandwidth
 
 
 def _nbytes(graph: Graph, i: int) -> int:

@@ -109,34 +109,24 @@ def regular_cuts(extents: Sequence[int], free: Sequence[int], mesh: Mesh) -> lis
     names, sizes = mesh.names, mesh.sizes
     if not free or mesh.size == 1:
         return []
-    ways: Iterable[tuple[int, ...]]
-    full = prod(min(extents[i], mesh.size) for i in free) >= mesh.size
+    ways: Iterable[tuple[int, ...]] = product(free, repeat=len(names))
     if len(free) ** len(names) > MAX_STATES:
         ways = _few_ways(extents, free, sizes)
-    else:
-        ways = product(free, repeat=len(names))
-    found = list(_fitting(ways, extents, sizes))[:MAX_STATES]
-    if not found or not full:  # some axes stay free
-        found = list(_fitting(product((*free, -1), repeat=len(names)), extents, sizes))
-        busy = [prod(n for n, i in zip(sizes, way, strict=True) if i >= 0) for way in found]
-        most = max(busy, default=1)
-        found = [way for way, n in zip(found, busy, strict=True) if n == most and n > 1][:MAX_STATES]
+    busy = {way: _n_busy(way, extents, sizes) for way in ways}
+    most = max(busy.values())
+    found = [way for way, n in busy.items() if n == most and most > 1][:MAX_STATES]
     return [
         tuple([tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(len(extents))])
         for way in found
     ]
 
 
-def _fitting(
-    ways: Iterable[tuple[int, ...]], extents: Sequence[int], sizes: Sequence[int]
-) -> Iterator[tuple[int, ...]]:
-    for way in ways:
-        parts = [1] * len(extents)
-        for i, n in zip(way, sizes, strict=True):
-            if i >= 0:
-                parts[i] *= n
-        if all(n >= k for n, k in zip(extents, parts, strict=True)):
-            yield way
+def _n_busy(way: Sequence[int], extents: Sequence[int], sizes: Sequence[int]) -> int:
+    """Places that have elements, if the axes of a mesh go to these loops."""
+    parts = [1] * len(extents)
+    for i, n in zip(way, sizes, strict=True):
+        parts[i] *= n
+    return prod([min(n, k) for n, k in zip(extents, parts, strict=True) if k > 1])
 
 
 def _few_ways(extents: Sequence[int], free: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -270,12 +260,14 @@ class _Builder:
         if facts.pinned >= 0 or facts.is_written or not facts.free:
             return
         seen = {baseline}
+        is_small = facts.largest_nbytes <= self._limits.block
         for sharding in self._followed(facts):
-            if sharding not in seen and len(seen) < MAX_STATES:
+            # what is not small is never brought together at one member
+            if sharding not in seen and len(seen) < MAX_STATES and (is_small or sharding.n_tiles > 1):
                 seen.add(sharding)
                 yield None, sharding
-        if facts.largest_nbytes <= self._limits.block:
-            return  # small stays small
+        if is_small:
+            return  # .. and small stays small
         layout = baseline.layout
         for grid in grids(self._mesh):
             for axes in regular_cuts(facts.loops.extents, facts.free, grid):
