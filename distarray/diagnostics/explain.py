@@ -288,7 +288,9 @@ class Explanation:
         facts += [f"also considered: {text}" for text in self.alternatives]
         if self.products_bound_bytes:
             bound = format_nbytes(self.products_bound_bytes)
-            facts.append(f"products must move {bound} at least, however cut, if their operands lay best for each of them")
+            facts.append(
+                f"products must move {bound} at least, however cut, if their operands lay best for each of them"
+            )
         if self.stages:
             facts.append("read, moved, bound (must be moved at least, so cut) and written: summed over members")
             facts.append(

@@ -243,8 +243,8 @@ def parse_sharding(
     ----------
     user
         None: nothing is cut. (Where None means that the planner chooses, the caller does not ask.) A tuple: per array
-        axis None, a mesh axis, or a tuple of them, minor first. Text: a type. A Sharding: its mesh may refine `mesh`, or
-        have fewer members.
+        axis None, a mesh axis, or a tuple of them, minor first. Text: a type. A Sharding: its mesh may refine `mesh`,
+        or have fewer members.
     shape
         Global shape of the array.
     mesh

@@ -3,8 +3,8 @@
 Three tiers (DESIGN 5.3). A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
 does one whose arrays are one block each. For every other graph the search runs at once if its time is a small part of
 what the plan of the first planner is predicted to take. Else that plan is provisional, and the search runs when the
-same graph has come often enough, if some runs repay it. Host arrays that are about to be cut are worth a search that
-is shorter than what it can gain.
+same graph has come often enough, if some runs repay it. Host arrays that are about to be cut are worth more: how they
+are cut stays.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ WORTH = 0.1
 NEGLIGIBLE = 0.02
 #: Seconds that it takes to count what a plan costs, for each stage.
 COUNT_SECONDS = 1e-3
-#: A search for a graph that comes again must be repaid by what so many runs may gain.
+#: A search for a graph that comes again must be repaid by what so many runs may gain; and one for inputs that are about
+#: to be cut, which lie so from then on, by so many.
 RUNS = 100
+INPUT_RUNS = 4
 
 #: How much is done for a plan: as much as one run is worth, or several runs, or a search in any case.
 Effort: TypeAlias = Literal["once", "again", "always"]
@@ -102,8 +104,7 @@ def partition_with_inputs(
         gain, needed = _possible_gain(planning, baseline), _search_seconds(planning)
         if gain <= NEGLIGIBLE * baseline.seconds or needed > RUNS * gain:
             return plan, inputs
-        # how inputs are cut now stays for all that comes
-        if effort == "once" and needed > (gain if inputs else WORTH * baseline.seconds):
+        if effort == "once" and needed > (INPUT_RUNS * gain if inputs else WORTH * baseline.seconds):
             return replace(plan, is_provisional=True), inputs
     return _searched(plan, planning, baseline)
 
