@@ -115,7 +115,7 @@ def _is_small(graph: Graph, limits: Limits) -> bool:
 
 
 def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> float:
-    """Seconds that cannot be exceeded by sending operands, and a little more for computing: cheap to say."""
+    """Seconds that sending all operands everywhere would take: cheap to say, and hardly ever exceeded."""
     if not rates.bandwidth:
         return 0.0
     nbytes = sum([_nbytes(graph, access.node) for stage in plan.stages for access in stage.reads])
