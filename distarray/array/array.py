@@ -24,7 +24,7 @@ from distarray.array.methods import Methods
 from distarray.array.operators import Operators
 from distarray.expr import bind
 from distarray.expr.bind import bind_get, bind_reshape
-from distarray.expr.expr import ITEM, Environment, Expr
+from distarray.expr.expr import ITEM, Environment, Expr, lying
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
 from distarray.ops import paths, programs
@@ -242,14 +242,14 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     def _known_sharding(self) -> Sharding | None:
         """How the array lies if that can be told without planning."""
-        whole = _sharding_of(self._base.current)
-        return whole if not self._lens or whole is None else _sharding_of(self._node())
+        whole = lying(self._base.current)
+        return whole if not self._lens or whole is None else lying(self._node())
 
     @property
     def layout(self) -> str | tuple[int, ...]:
         """Order of the axes of a block in memory, outermost first: "C", "F" or a permutation."""
         version = self._base.current
-        known = _sharding_of(version)
+        known = lying(version)
         layout = c_layout(version.ndim) if known is None else known.layout
         for link in self._lens:
             layout = _layout_through(link, layout)
@@ -529,14 +529,6 @@ def _in_forced_tiles(node: Expr) -> Expr:
     node = cast(node, node.dtype)
     node.pin = pin
     return node
-
-
-def _sharding_of(node: Expr) -> Sharding | None:
-    """How a node lies, or will lie because the user said so."""
-    memo = node.memo
-    if memo is None or (memo.on_client and node.pin is not None):
-        return node.pin
-    return memo.sharding
 
 
 def _layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:

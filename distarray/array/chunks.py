@@ -11,7 +11,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from distarray.expr.bind import normalize_axis
-from distarray.expr.expr import Environment
+from distarray.expr.expr import Environment, cut_of
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
@@ -125,7 +125,7 @@ class Chunked:
         wanted = _normal_chunks(chunks, self)
         if wanted == self.chunks:
             return self  # type: ignore[no-any-return]  # a DistArray
-        return pinned(self, sharding_of_chunks(wanted, self._env, _known(self)))
+        return pinned(self, sharding_of_chunks(wanted, self._env, cut_of(self.__dx_node__())))
 
     def map_blocks(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         """``map_blocks(func, x, *args)``; see `distarray.map_blocks`."""
@@ -259,13 +259,6 @@ def _normal_chunks(chunks: Any, x: Any) -> Chunks:
                 raise ValueError(f"rechunk: chunks of extent {size} along axis {axis}")
             made.append(_blocks_of(n, n if size == -1 else size))
     return tuple(made)
-
-
-def _known(x: Any) -> Sharding | None:
-    """How an array lies, if that is known without planning."""
-    node = x.__dx_node__()
-    memo = node.memo
-    return node.pin if memo is None else None if memo.on_client else memo.sharding
 
 
 def _blocks_of(n: int, size: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from distarray.diagnostics.predict import planned_sharding
 from distarray.execution import planned
 from distarray.execution.inside import is_inside_task
+from distarray.expr import expr
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges
 from distarray.sharding.mesh import Mesh
@@ -19,14 +20,10 @@ __all__ = ["Grid", "grid_over", "lying", "ranges_of"]
 
 def lying(node: Expr) -> Sharding:
     """How the elements of a node lie when an operation reads them: host data are placed, what is pending is planned."""
-    if node.memo is not None:
-        if not is_inside_task():  # there they stay, and whoever waits for the task may hold the lock
-            planned.place(node)
-        if not node.memo.on_client or node.pin is None:
-            return node.memo.sharding
-    if node.pin is not None:
-        return node.pin
-    return planned_sharding(node, node.env)
+    if node.memo is not None and not is_inside_task():  # there they stay, and whoever waits may hold the lock
+        planned.place(node)
+    known = expr.lying(node)
+    return planned_sharding(node, node.env) if known is None else known
 
 
 class Grid(NamedTuple):

@@ -2,8 +2,8 @@
 
 A stage that does nothing but cut an array in another way is not read through `route`: its plan comes from the
 synthesizer (`planner.redistribution`), and this file lowers the steps. In one process a tile is assembled straight from
-views of the blocks it needs. On a cluster what one member needs of a block elsewhere travels as one piece, a copy, so
-that the block may be freed; blocks that are needed whole travel themselves. Slices are not stored: who reads a slice
+views of the blocks it needs. On a cluster what one member needs of the blocks of another travels in packs, copies, so
+that the blocks may be freed; blocks that are needed whole travel themselves. Slices are not stored: who reads a slice
 reads a part of the block that it was taken from.
 
 A tile costs one task and one record that names, per dimension, where the parts of other tiles go: what is kept for it
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from distarray.execution import tasks
 from distarray.execution.evaluate import is_cluster
-from distarray.execution.footprint import PIECE_LIMIT, Moves, Window, n_elements, primary, waves, window_of
+from distarray.execution.footprint import Moves, Window, n_elements, primary, waves, window_of
 from distarray.execution.memory import memory_limit
 from distarray.execution.route import Located, Transfer, key_of
 from distarray.execution.tasks import Mosaic, StageSpec
 from distarray.planner import redistribution
 from distarray.planner.plan import Stage
-from distarray.planner.redistribution import Redistribution
+from distarray.planner.redistribution import PIECE_LIMIT, Redistribution
 from distarray.planner.redistribution.transfers import (
     Assembly,
     Block,
@@ -71,7 +71,7 @@ def first_pass(drafting: Drafting, draft: Draft) -> Moves:
     mode, memory = _wishes(drafting, stage)
     plan = _planned(drafting, at, draft.sharding, mode)
     if plan is None:
-        movements = exchange_of(primary(at.sharding, at.boundaries), primary(draft.sharding, _cuts(draft)))
+        movements = exchange_of(primary(at.sharding, at.shape), primary(draft.sharding, at.shape))
     else:
         layers = layers_of(at.shape, plan.trace)
         held = {tile: at.sharding.place(tile) for tile in at.sharding.tiles()}
@@ -91,10 +91,6 @@ def _wishes(drafting: Drafting, stage: Stage) -> tuple[Any, int | None]:
         return "auto", None
     mode, memory = node.params  # set by array.conversion.reshard
     return mode, memory
-
-
-def _cuts(draft: Draft) -> tuple[tuple[int, ...], ...]:
-    return draft.sharding.boundaries(draft.loops.extents)
 
 
 def _planned(drafting: Drafting, at: Located, target: Sharding, mode: Any) -> Redistribution | None:
@@ -175,11 +171,11 @@ class _Mover:
 
     def lower(self) -> None:
         moves = self.moves
-        for n, movement in enumerate(moves.movements):
-            is_last = n == len(moves.movements) - 1
+        for movement in moves.movements:
+            is_last, mesh = moves.is_last(movement), moves.mesh(movement)
             by_member: defaultdict[int, list[Assembly]] = defaultdict(list)
             for assembly in movement.assemblies:
-                by_member[self._member(assembly.device, is_last)].append(assembly)
+                by_member[mesh.member(assembly.device)].append(assembly)
             turns = moves.waves if is_last else 1
             self.rows.clear()
             self.is_fine = movement.is_fine
@@ -193,10 +189,6 @@ class _Mover:
                     part = assemblies[len(assemblies) * turn // turns : len(assemblies) * (turn + 1) // turns]
                     self._turn(movement, part, member, is_last, before)
         self.lowering.fill_empty(self.draft.stage.stores[0][1])
-
-    def _member(self, device: int, is_last: bool) -> int:
-        mesh = self.draft.sharding.mesh if is_last else self.source.sharding.mesh
-        return mesh.member(device)
 
     def _turn(
         self,
@@ -229,11 +221,10 @@ class _Mover:
         """The box that the tiles of a member fill; in one process, where nothing travels, the whole array."""
         if not self.has_messages:
             return tuple([(b[0], b[-1]) for b in movement.made.boundaries])
-        filled = [w for w in windows if all(a < b for a, b in w)]
-        if not filled:
+        if not windows:
             return None
-        hull = tuple([(min(a for a, _ in axis), max(b for _, b in axis)) for axis in zip(*filled, strict=True)])
-        return hull if sum(map(n_elements, filled)) == n_elements(hull) else None
+        hull = tuple([(min(a for a, _ in axis), max(b for _, b in axis)) for axis in zip(*windows, strict=True)])
+        return hull if sum(map(n_elements, windows)) == n_elements(hull) else None
 
     def _reads(self, movement: Movement, assembly: Assembly, region: Window, member: int) -> list[_ReadOf]:
         """What a tile reads of each block: the part of it that the tiles of the member need together."""
@@ -331,7 +322,7 @@ class _Mover:
         lowering = self.lowering
         first = reads[0]
         is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.shape)
-        if is_whole and not first.is_packed and not first.block.is_source and not (is_last and self._is_ordered()):
+        if is_whole and not first.is_packed and not first.block.is_source:  # it has the layout of the target already
             return first.block.ref
         number = self.result.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
@@ -340,10 +331,6 @@ class _Mover:
             if not read.is_packed or (read.crop is None and not self.is_fine):
                 self._note(read.block, key)
         return key
-
-    def _is_ordered(self) -> bool:
-        layout = self.draft.sharding.layout
-        return layout != tuple(range(len(layout)))
 
 
 def _arguments(

@@ -16,8 +16,9 @@ from typing import NamedTuple, TypeAlias
 
 from distarray.errors import MemoryBudgetError
 from distarray.execution.route import Located
-from distarray.planner.redistribution import Redistribution, named
+from distarray.planner.redistribution import PIECE_LIMIT, Redistribution, named
 from distarray.planner.redistribution.transfers import Layer, Movement, exchange_of, traffic
+from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
 __all__ = [
@@ -33,9 +34,6 @@ __all__ = [
     "waves",
     "window_of",
 ]
-
-#: Bytes of the parts of blocks that travel together.
-PIECE_LIMIT = 16 << 20
 
 #: A box in elements of the whole array: begin and end along each axis.
 Window: TypeAlias = tuple[tuple[int, int], ...]
@@ -82,6 +80,14 @@ class Moves:
     def mode(self) -> str:
         """How the steps were found."""
         return "direct" if self.plan is None else self.plan.mode
+
+    def is_last(self, movement: Movement) -> bool:
+        """Whether a step makes the tiles of the target."""
+        return movement is self.movements[-1]
+
+    def mesh(self, movement: Movement) -> Mesh:
+        """Whose places the devices are that make the tiles of a step."""
+        return self.target.mesh if self.is_last(movement) else self.source.sharding.mesh
 
 
 class Need(NamedTuple):
@@ -214,8 +220,10 @@ def reports(moves: Moves, *, is_cluster: bool) -> tuple[StepReport, ...]:
 def least_moved(moves: Moves) -> int:
     """Bytes that must move between members, whatever the plan: what they need of the target and do not hold."""
     at, target = moves.source, moves.target
-    movement, *_ = exchange_of(primary(at.sharding, at.boundaries), primary(target, target.boundaries(at.shape)))
-    _, received = traffic(movement, target.mesh.member, at.sharding.mesh.member)
+    exchange = moves.movements
+    if moves.plan is not None:
+        exchange = exchange_of(primary(at.sharding, at.shape), primary(target, at.shape))
+    _, received = traffic(exchange[0], target.mesh.member, at.sharding.mesh.member)
     return received.total() * at.dtype.itemsize
 
 
@@ -232,12 +240,11 @@ class _Step(NamedTuple):
 
 
 def _steps(moves: Moves) -> list[_Step]:
-    at, target = moves.source, moves.target
+    at = moves.source
     itemsize = at.dtype.itemsize
     found = []
-    for n, movement in enumerate(moves.movements):
-        is_last = n == len(moves.movements) - 1
-        mesh = target.mesh if is_last else at.sharding.mesh
+    for movement in moves.movements:
+        mesh = moves.mesh(movement)
         made: Counter[int] = Counter()
         n_tiles: Counter[int] = Counter()
         for assembly in movement.assemblies:
@@ -246,9 +253,8 @@ def _steps(moves: Moves) -> list[_Step]:
             n_tiles[member] += 1
         sent, received = traffic(movement, mesh.member, at.sharding.mesh.member)
         tile = tuple([max([b - a for a, b in pairwise(edges)], default=0) for edges in movement.made.boundaries])
-        found.append(
-            _Step(movement.step, is_last, tile, made, n_tiles, _times(sent, itemsize), _times(received, itemsize))
-        )
+        copies = _times(sent, itemsize), _times(received, itemsize)
+        found.append(_Step(movement.step, moves.is_last(movement), tile, made, n_tiles, *copies))
     return found
 
 
@@ -263,6 +269,6 @@ def _source(at: Located) -> Counter[int]:
     return held
 
 
-def primary(sharding: Sharding, boundaries: tuple[tuple[int, ...], ...]) -> Layer:
-    """The tiles of a type, each at the one place that stores it."""
-    return Layer(boundaries, {sharding.place(tile): tile for tile in sharding.tiles()})
+def primary(sharding: Sharding, shape: Sequence[int]) -> Layer:
+    """The tiles of an array of a type, each at the one place that stores it."""
+    return Layer(sharding.boundaries(shape), {sharding.place(tile): tile for tile in sharding.tiles()})

@@ -20,7 +20,9 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
-__all__ = ["Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "postorder", "source", "user_frame"]
+__all__ = [
+    "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "lying", "postorder", "source", "user_frame",
+]  # fmt: skip
 
 Scalar: TypeAlias = bool | int | float | complex
 
@@ -257,6 +259,18 @@ def source(block: Any, env: Environment, sharding: Sharding | None = None, *, on
     mesh = env.team.mesh if env.team is not None else _NO_MESH
     node.memo = Stored(sharding or Sharding.whole(mesh, len(block.shape)), (block,), on_client=on_client)
     return node
+
+
+def cut_of(node: Expr) -> Sharding | None:
+    """How a node is cut over the members, or will be because the user said so; None if that is still open."""
+    memo = node.memo
+    return node.pin if memo is None or memo.on_client else memo.sharding
+
+
+def lying(node: Expr) -> Sharding | None:
+    """The same; but host data that nobody said how to cut lie in this process, whole, until their first use."""
+    memo = node.memo
+    return memo.sharding if memo is not None and memo.on_client and node.pin is None else cut_of(node)
 
 
 def postorder(targets: Iterable[Expr]) -> list[Expr]:

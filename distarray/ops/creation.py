@@ -17,7 +17,7 @@ import numpy as np
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
-from distarray.expr.expr import Environment, Expr
+from distarray.expr.expr import Environment, Expr, cut_of
 from distarray.expr.op import Op, declare
 from distarray.ops.families import Array, one_array
 from distarray.sharding.sharding import Sharding
@@ -244,16 +244,9 @@ def _like(op: Op, x: Array, dtype: DTypeLike | None, shape: Any, value: Any) -> 
     node, box = one_array(f"{op.name}_like", x)
     wanted = node.dtype if dtype is None else as_dtype(dtype)
     size = node.shape if shape is None else _shape(shape)
-    pin = _sharding_of(node) if size == node.shape else None
+    pin = cut_of(node) if size == node.shape else None
     runtime = None if op is EMPTY else fill_value_of(value, wanted)
     return box(bind_create(op, size, wanted, node.env, (), runtime, pin))
-
-
-def _sharding_of(node: Expr) -> Sharding | None:
-    """How `node` is known to lie, so that what is made like it lies beside it."""
-    if node.memo is not None and not node.memo.on_client:
-        return node.memo.sharding
-    return node.pin
 
 
 # ------------------------------------------------------------------------------------------------------- grids

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from distarray import config
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, lying
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
@@ -80,13 +80,6 @@ def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...
     return results
 
 
-def _lying(node: Expr) -> Sharding | None:
-    """How an array lies or is to lie; None if that is still open."""
-    memo = node.memo
-    # host data lie in this process until their cut, if they have one, is made
-    return node.pin if memo is None or (memo.on_client and node.pin is not None) else memo.sharding
-
-
 def _even_cut(node: Expr, ndim: int) -> Sharding | None:
     """Axis 0 of `ndim` cut evenly over all places of a node's team; None if that is one tile."""
     assert node.env.team is not None
@@ -101,7 +94,7 @@ def row_cut(node: Expr) -> Sharding | None:
     As it lies, where only axis 0 of it is cut; else evenly over all places of its team. An array up to ``block-bytes``
     is one tile, unless it lies in several.
     """
-    known = _lying(node)
+    known = lying(node)
     if known is not None and known.n_tiles > 1 and known.parts[0] == known.n_tiles:
         return known.with_layout("C")
     if node.env.team is None or not node.ndim:
@@ -117,7 +110,7 @@ def vector_cut(node: Expr, axis: int = 0) -> Sharding | None:
     As the array lies, where only that axis of it is cut; else evenly over all places of its team. An array up to
     ``block-bytes`` is not cut, unless it lies so.
     """
-    known = _lying(node)
+    known = lying(node)
     if known is not None and known.parts[axis] > 1 and known.parts[axis] == known.n_tiles:
         return Sharding(known.mesh, (known.axes[axis],), (), (known.bounds[axis],))
     if node.env.team is None or node.nbytes <= config.get("block-bytes"):
