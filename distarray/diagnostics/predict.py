@@ -9,29 +9,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.diagnostics.liveness import Liveness, liveness
 from distarray.execution import evaluate, planned
 from distarray.execution.donation import inplace_results
 from distarray.execution.drafts import Draft
 from distarray.execution.footprint import least_moved
 from distarray.execution.inside import is_inside_task
+from distarray.execution.liveness import Liveness, liveness
 from distarray.execution.lower import Lowered, lower
+from distarray.execution.rates import rates_for
 from distarray.execution.retention import retained
 from distarray.execution.route import Want
 from distarray.expr.expr import Environment, Expr, postorder
 from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph
+from distarray.planner.partition.costs import StageCost
+from distarray.planner.partition.eingraph import stage_bound
+from distarray.planner.partition.placed import Planning
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import combined_sharding, result_sharding
 from distarray.sharding.boxes import Box, size, union
-from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Rehearsal", "Traffic", "planned_sharding", "rehearse"]
@@ -78,6 +81,10 @@ class Rehearsal:
         See `Liveness`.
     host_bytes
         Data of this process that travel to the members of a cluster.
+    costs
+        By number of the stage what the planner's model says of it.
+    products_bound
+        Bytes that products must move at least, however they are cut.
     """
 
     plan: Plan
@@ -87,6 +94,8 @@ class Rehearsal:
     traffic: tuple[Traffic, ...]
     memory: Liveness
     host_bytes: int
+    costs: tuple[StageCost, ...]
+    products_bound: float
 
 
 def rehearse(
@@ -103,11 +112,51 @@ def rehearse(
     others
         As for `evaluate`.
     """
+    with _lowered(targets, env, others) as found:
+        if found is None:
+            return None
+        plan, graph, lowered, from_cache, host_bytes = found
+        cluster = evaluate.is_cluster(env)
+        if cluster:
+            host_bytes += sum(
+                a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray)
+            )
+        # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
+        planning = Planning(graph, evaluate.mesh_of(env), planned.limits_of(env), rates_for(env), plan.stages)
+        return Rehearsal(
+            plan,
+            graph,
+            lowered,
+            from_cache,
+            _traffic(lowered, graph),
+            liveness(lowered, graph, is_cluster=cluster),
+            host_bytes * cluster,
+            planning.place(plan.stages).costs,
+            sum([stage_bound(facts, env.size) for facts in planning.facts]),
+        )
+
+
+class _Found(NamedTuple):
+    """The tasks of targets, before any is handed out."""
+
+    plan: Plan
+    graph: Graph
+    lowered: Lowered
+    from_cache: bool
+    host_bytes: int
+
+
+@contextmanager
+def _lowered(
+    targets: Sequence[Expr], env: Environment, others: Callable[[], Iterable[Expr]]
+) -> Iterator[_Found | None]:
+    """Plan and lower targets; in the block host arrays lie as they would be cut."""
     # Whoever waits for this task may hold the lock.
     with nullcontext() if is_inside_task() else evaluate.LOCK:
         order = postorder(targets)
         if evaluate.is_small(order, env):
-            return None
+            yield None
+            return
         aimed = {id(t) for t in targets}
         kept_too = retained([n for n in order if n.memo is None and id(n) not in aimed], env)
         kept = [*targets, *(n for n in order if id(n) in kept_too)]
@@ -115,28 +164,21 @@ def rehearse(
         # Host arrays would be cut into tiles first.
         misses = plan_cache_info().misses
         cuts = planned.host_cuts(order, {id(n) for n in kept}, env)
-        host_bytes = sum(n.nbytes for n in hosts if id(n) in cuts)
         with planned.lent(hosts, cuts):
             plan, graph, _ = planned.plan_of(kept)
             from_cache = plan_cache_info().misses == misses
-            cluster = evaluate.is_cluster(env)
-            inplace = {} if cluster else inplace_results(plan, graph, order, others)
+            inplace = {} if evaluate.is_cluster(env) else inplace_results(plan, graph, order, others)
             lowered = lower(plan, graph, env, "rehearsal", inplace)
-            memory = liveness(lowered, graph, is_cluster=cluster)
-        if cluster:
-            host_bytes += sum(
-                a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray)
-            )
-        return Rehearsal(plan, graph, lowered, from_cache, _traffic(lowered, graph), memory, host_bytes * cluster)
+            yield _Found(plan, graph, lowered, from_cache, sum(n.nbytes for n in hosts if id(n) in cuts))
 
 
 def planned_sharding(node: Expr, env: Environment) -> Sharding:
     """How a pending node will lie, by the plan that would compute it now."""
-    rehearsal = rehearse([node], env)
-    if rehearsal is None:
-        return Sharding.whole(env.team.mesh if env.team is not None else Mesh((), ()), node.ndim)
-    number = next(i for i, n in enumerate(rehearsal.graph.nodes) if n is node)
-    return rehearsal.lowered.outputs[number][0]
+    with _lowered([node], env, tuple) as found:
+        if found is None:
+            return Sharding.whole(evaluate.mesh_of(env), node.ndim)
+        number = next(i for i, n in enumerate(found.graph.nodes) if n is node)
+        return found.lowered.outputs[number][0]
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------

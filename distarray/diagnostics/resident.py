@@ -1,5 +1,6 @@
 """The most memory that processes used for a while: their resident set, watched by a thread of their own.
 
+The memory of blocks that died lies idle in a pool, resident but free (`execution.buffers`); it is not in use.
 `watch_peak` watches this process, or every worker of a client. Nothing is imported from Dask: the client is asked to
 run `start` and `stop`, which every worker can import from here.
 """
@@ -14,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ResidentPeak", "resident_nbytes", "start", "stop", "watch_peak"]
+from distarray.execution.buffers import POOL
+
+__all__ = ["ResidentPeak", "resident_nbytes", "start", "stop", "used_nbytes", "watch_peak"]
 
 #: Seconds between two looks; a look costs some ten microseconds.
 INTERVAL = 0.002
@@ -30,23 +33,29 @@ def resident_nbytes() -> int:
         return 0
 
 
+def used_nbytes() -> int:
+    """Bytes of this process in memory that do not lie idle in the pool; 0 where the system does not say."""
+    resident = resident_nbytes()
+    return resident and resident - POOL.idle_nbytes
+
+
 class _Watch:
-    """A thread that looks at the resident set until it is told to stop."""
+    """A thread that looks at the memory in use until it is told to stop."""
 
     def __init__(self) -> None:
-        self.first = self.most = resident_nbytes()
+        self.first = self.most = used_nbytes()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="resident-watch", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._done.wait(INTERVAL):
-            self.most = max(self.most, resident_nbytes())
+            self.most = max(self.most, used_nbytes())
 
     def stop(self) -> int:
         self._done.set()
         self._thread.join()
-        return max(self.most, resident_nbytes()) - self.first
+        return max(self.most, used_nbytes()) - self.first
 
 
 _watches: dict[str, _Watch] = {}
@@ -61,7 +70,7 @@ def start(name: str) -> None:
 
 
 def stop(name: str) -> tuple[int, int]:
-    """(Process id, bytes by which the resident set grew at most); the growth is 0 if another call has it already."""
+    """(Process id, bytes by which the memory in use grew at most); the growth is 0 if another call has it already."""
     with _lock:
         watch = _watches.pop(name, None)
     return os.getpid(), 0 if watch is None else watch.stop()
@@ -87,10 +96,7 @@ class ResidentPeak:
 
 @contextmanager
 def watch_peak(client: Any = None) -> Iterator[ResidentPeak]:
-    """Watch the resident set of this process, or of the workers of a Dask client, during a ``with`` block.
-
-    Memory that lay idle in a pool when the block began, and is used again in it, is no growth.
-    """
+    """Watch the memory in use of this process, or of the workers of a Dask client, during a ``with`` block."""
     peak = ResidentPeak()
     name = f"watch-{os.getpid()}-{id(peak)}"
     on_all: Callable[..., Any] = (lambda f, n: {None: f(n)}) if client is None else client.run

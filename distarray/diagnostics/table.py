@@ -33,9 +33,11 @@ def format_nbytes(n: float) -> str:
 def format_seconds(seconds: float) -> str:
     """A duration with three digits.
 
-    >>> format_seconds(0.0000321), format_seconds(0.25), format_seconds(90)
-    ('32.1 us', '250 ms', '90 s')
+    >>> format_seconds(0), format_seconds(0.0000321), format_seconds(0.25), format_seconds(90)
+    ('0', '32.1 us', '250 ms', '90 s')
     """
+    if seconds == 0:
+        return "0"
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"

@@ -20,23 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from distarray.execution import tasks
 from distarray.execution.evaluate import is_cluster
-from distarray.execution.footprint import Moves, Window, n_elements, primary, waves, window_of
+from distarray.execution.footprint import Moves, Window, n_elements, waves, window_of
 from distarray.execution.memory import memory_limit
-from distarray.execution.route import Located, Transfer, key_of
+from distarray.execution.route import Transfer, key_of
 from distarray.execution.tasks import Mosaic, StageSpec
-from distarray.planner import redistribution
+from distarray.planner.moves import movements, redistributed, redistributes, wishes
 from distarray.planner.plan import Stage
-from distarray.planner.redistribution import PIECE_LIMIT, Redistribution
-from distarray.planner.redistribution.transfers import (
-    Assembly,
-    Block,
-    Layer,
-    Movement,
-    exchange_of,
-    layers_of,
-    schedule,
-)
-from distarray.sharding.sharding import Sharding
+from distarray.planner.redistribution import PIECE_LIMIT
+from distarray.planner.redistribution.transfers import Assembly, Block, Layer, Movement
 
 if TYPE_CHECKING:
     from distarray.execution.drafts import Draft, Drafting
@@ -44,22 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Moves", "first_pass", "is_move", "second_pass"]
 
-#: Names of the operations that leave every element as it is.
-_IDENTITIES = frozenset({"reshard", "astype"})
-
 
 def is_move(drafting: Drafting, stage: Stage) -> bool:
     """Whether a stage only cuts a stored array in another way."""
-    if stage.kind != "program" or stage.write is not None or stage.combines:
+    if not redistributes(stage, drafting.graph.nodes):
         return False
-    if len(stage.stores) != 1 or len(stage.reads) != 1 or len(stage.instructions) != 1:
-        return False
-    access, (instruction,) = stage.reads[0], stage.instructions
-    nodes = drafting.graph.nodes
-    source, made = nodes[access.node], nodes[stage.stores[0][1]]
-    if access.path or instruction.function not in _IDENTITIES or source.dtype != made.dtype:
-        return False
-    at = drafting.located.get(drafting.source(access.node, stage))
+    at = drafting.located.get(drafting.source(stage.reads[0].node, stage))
     return at is not None and not at.on_client and at.create is None
 
 
@@ -68,44 +49,14 @@ def first_pass(drafting: Drafting, draft: Draft) -> Moves:
     stage = draft.stage
     node = drafting.source(stage.reads[0].node, stage)
     at = drafting.located[node]
-    mode, memory = _wishes(drafting, stage)
-    plan = _planned(drafting, at, draft.sharding, mode)
-    if plan is None:
-        movements = exchange_of(primary(at.sharding, at.shape), primary(draft.sharding, at.shape))
-    else:
-        layers = layers_of(at.shape, plan.trace)
-        held = {tile: at.sharding.place(tile) for tile in at.sharding.tiles()}
-        wanted = [draft.sharding.place(tile) for tile in draft.sharding.tiles()]
-        movements = schedule(layers, plan.steps, held, wanted)
-    moves = Moves(node, at, draft.sharding, plan, movements)
-    if is_cluster(drafting.env):
+    mode, memory = wishes(stage, drafting.graph.nodes)
+    has_messages = is_cluster(drafting.env)
+    plan = redistributed(at.shape, at.sharding, draft.sharding, at.dtype.itemsize, mode, has_messages=has_messages)
+    moves = Moves(node, at, draft.sharding, plan, movements(at.shape, at.sharding, draft.sharding, plan))
+    if has_messages:
         limit = memory_limit(drafting.env) if memory is None else memory
         moves.waves = waves(moves, limit, is_strict=memory is not None)
     return moves
-
-
-def _wishes(drafting: Drafting, stage: Stage) -> tuple[Any, int | None]:
-    """Mode and memory that the user asked for."""
-    node = drafting.graph.nodes[stage.stores[0][1]]
-    if node.op.name != "reshard":
-        return "auto", None
-    mode, memory = node.params  # set by array.conversion.reshard
-    return mode, memory
-
-
-def _planned(drafting: Drafting, at: Located, target: Sharding, mode: Any) -> Redistribution | None:
-    """The plan of the synthesizer; None where it has no say: cuts or meshes that only an exchange leads between."""
-    source = at.sharding
-    if source.mesh.size != target.mesh.size or not source.is_regular or not target.is_regular or not at.shape:
-        return None
-    if [source.mesh.member(p) for p in range(source.mesh.size)] != [
-        target.mesh.member(p) for p in range(target.mesh.size)
-    ]:
-        return None
-    if mode == "auto" and not is_cluster(drafting.env):
-        mode = "direct"  # messages between threads cost nothing
-    plan = redistribution.plan(at.shape, source, target, mode=mode, itemsize=at.dtype.itemsize)
-    return plan if plan.steps else None  # everything is where it should be
 
 
 # -------------------------------------------------------------------------------------------------- second pass

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from distarray.errors import MemoryBudgetError
 from distarray.execution.route import Located
 from distarray.planner.redistribution import PIECE_LIMIT, Redistribution, named
-from distarray.planner.redistribution.transfers import Layer, Movement, exchange_of, traffic
+from distarray.planner.redistribution.transfers import Movement, exchange_of, primary, traffic
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -29,7 +29,6 @@ __all__ = [
     "footprint",
     "least_moved",
     "n_elements",
-    "primary",
     "reports",
     "waves",
     "window_of",
@@ -267,8 +266,3 @@ def _source(at: Located) -> Counter[int]:
     for number, tile in enumerate(at.sharding.tiles()):
         held[at.members[number]] += n_elements(window_of(at.boundaries, tile)) * at.dtype.itemsize
     return held
-
-
-def primary(sharding: Sharding, shape: Sequence[int]) -> Layer:
-    """The tiles of an array of a type, each at the one place that stores it."""
-    return Layer(sharding.boundaries(shape), {sharding.place(tile): tile for tile in sharding.tiles()})

@@ -1,16 +1,17 @@
 """Fusing tasks: what runs on one member, one after the other, with nothing to wait for in between, is one task.
 
-Stages are fused by the planner, which joins operations whose loops agree. What is left are chains of tasks that only
-hand a block on: a window's writes to one tile, a kernel and the operations on its result. As one task they cost the
-scheduler one message, and the blocks in between never leave the task: a later write of a chain takes over the block
-that an earlier one made, on a cluster too, where the task is repeated as a whole.
+Stages are fused by the planner, which joins operations whose loops agree. What is left are tasks that only hand blocks
+on: a window's writes to one tile, a kernel and the operations on its result, a tile of attention from its scores to its
+output. As one task they cost the scheduler one message, and the blocks in between never leave the task: they are freed
+as soon as they are read, however many tiles follow; and a later write takes over the block that an earlier one made, on
+a cluster too, where the task is repeated as a whole.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from distarray.execution import tasks
 from distarray.execution.route import Key
@@ -20,75 +21,151 @@ from distarray.execution.template import Recipe, Template, is_key
 __all__ = ["fuse"]
 
 
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Tasks of a member that can run one after the other as soon as the first of them can.
+
+    Parameters
+    ----------
+    waits
+        What the first of them waits for.
+    stages
+        Stages of which it has a tile: tiles of one stage may run side by side.
+    """
+
+    waits: frozenset[Key]
+    keys: set[Key] = field(default_factory=set)
+    stages: set[int] = field(default_factory=set)
+
+
 def fuse(template: Template) -> None:
-    """Fuse the linear chains of tasks of a template."""
+    """Fuse the tasks of a template that delay nothing as one task, and of which only the last one is read elsewhere.
+
+    Afterwards the tasks stand in an order in which few results wait for their readers.
+    """
     recipes, out = template.recipes, template.lowered
-    kept = {ref for _, refs in out.outputs.values() for ref in refs if type(ref) is tuple}
     reads = {key: [a for a in recipe.args if type(a) is tuple and is_key(a)] for key, recipe in recipes.items()}
-    readers = Counter(read for found in reads.values() for read in set(found))
-    # Who writes in place waits for readers of the old block: these stay where they are, before it.
-    readers.update(w for key, waits in out.after.items() for w in waits if w not in reads[key])
-    follows: dict[Key, Key] = {}  # the only reader of a task -> the task that it is fused with
-    for key, found in reads.items():
-        for before in set(found):
-            if (
-                readers[before] == 1
-                and before not in kept
-                and out.members[before] == out.members[key]
-                and _waits_for_nothing_more(key, before, reads, out.after)
-            ):
-                follows[key] = before
-                break
-    if not follows:
-        return
-    absorbed = set(follows.values())
-    last: dict[Key, Key] = {}
-    fused: dict[Key, Recipe] = {}
-    for key, recipe in recipes.items():
-        if key in absorbed:
-            continue
-        chain = [key]
-        while chain[-1] in follows:
-            chain.append(follows[chain[-1]])
-        chain.reverse()
-        last.update(dict.fromkeys(chain, key))
-        fused[key] = recipe if len(chain) == 1 else _joined(chain, recipes)
+    sinks = _sinks(reads, template, _groups(reads, template))
+    order = _depth_first(reads, out.after)
+    parts: defaultdict[Key, list[Key]] = defaultdict(list)
+    for key in order:
+        parts[sinks[key]].append(key)
+    absorbed = {key for key, sink in sinks.items() if key != sink}
     for key in absorbed:
         out.counts[recipes[key].kind] -= 1
-    out.members = {key: out.members[key] for key in fused}
-    after: dict[Key, set[Key]] = {}
+    after: defaultdict[Key, set[Key]] = defaultdict(set)
     for key, waits in out.after.items():
-        if waits - absorbed:
-            after.setdefault(last[key], set()).update(waits - absorbed)
-    out.after = after
-    template.recipes = fused
+        if left := waits - absorbed - {sinks[key]}:
+            after[sinks[key]].update(left)
+    out.after = dict(after)
+    template.recipes = {
+        key: recipes[key] if len(parts[key]) == 1 else _joined(parts[key], recipes)
+        for key in order
+        if key not in absorbed
+    }
+    out.members = {key: out.members[key] for key in template.recipes}
 
 
-def _waits_for_nothing_more(
-    key: Key, before: Key, reads: Mapping[Key, Collection[Key]], after: Mapping[Key, Collection[Key]]
-) -> bool:
-    """Whether a task could run as soon as the one before it: fusing the two then delays nothing."""
-    early = {before, *reads[before], *after.get(before, ())}
-    return early.issuperset(reads[key]) and early.issuperset(after.get(key, ()))
+def _depth_first(reads: Mapping[Key, Collection[Key]], after: Mapping[Key, Collection[Key]]) -> list[Key]:
+    """Tasks in an order in which they can run: what a task reads comes right before it, if it has not come yet."""
+    needs = {key: (*read, *after.get(key, ())) for key, read in reads.items()}
+    has_readers = {k for read in needs.values() for k in read}
+    found: dict[Key, None] = {}
+    for last in needs:
+        stack = [last] if last not in has_readers else []
+        while stack:
+            left = [k for k in needs[stack[-1]] if k not in found] if stack[-1] not in found else []
+            if left:
+                stack.extend(reversed(left))
+            else:
+                found[stack.pop()] = None
+    return list(found)
 
 
-def _joined(chain: list[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
+def _groups(reads: Mapping[Key, Sequence[Key]], template: Template) -> dict[Key, _Group]:
+    """The group of each task."""
+    members, after = template.lowered.members, template.lowered.after
+    stages = {key: key[1] if recipe.kind == "tile" else -1 for key, recipe in template.recipes.items()}
+    n_tiles = Counter((stage, members[key]) for key, stage in stages.items())
+    of: dict[Key, _Group] = {}
+    for key, read in reads.items():
+        waits = {*read, *after.get(key, ())}
+        stage, member = stages[key], members[key]
+        near = list(dict.fromkeys(of[k] for k in waits if k in of and members[k] == member))
+        # chains side by side become one only if other tiles keep other threads busy
+        if len(near) > 1 and all(n_tiles[s, member] > 1 for group in near for s in group.stages):
+            near = _merged(near, of)
+        group = near[0] if len(near) == 1 else None
+        if group is None or stage in group.stages or not all(k in group.keys or k in group.waits for k in waits):
+            group = _Group(frozenset(waits))
+        group.keys.add(key)
+        if stage >= 0:
+            group.stages.add(stage)
+        of[key] = group
+    return of
+
+
+def _merged(groups: list[_Group], of: dict[Key, _Group]) -> list[_Group]:
+    """Groups as one, if they wait for the same and have no stage in common; else as they are."""
+    first, *others = groups
+    n_stages = sum(len(group.stages) for group in groups)
+    if any(group.waits != first.waits for group in others) or len(set().union(*[g.stages for g in groups])) < n_stages:
+        return groups
+    for group in others:
+        first.keys |= group.keys
+        first.stages |= group.stages
+        of.update(dict.fromkeys(group.keys, first))
+    return [first]
+
+
+def _sinks(reads: Mapping[Key, Sequence[Key]], template: Template, of: Mapping[Key, _Group]) -> dict[Key, Key]:
+    """The task that each one is fused to: that of all its readers, if they are in its group and it is not kept."""
+    out = template.lowered
+    kept = {ref for _, refs in out.outputs.values() for ref in refs if type(ref) is tuple}
+    # Who writes in place waits for readers of the old block as if it read what they make.
+    users: defaultdict[Key, set[Key]] = defaultdict(set)
+    is_read: set[Key] = set()
+    for key, read in reads.items():
+        is_read.update(read)
+        for k in (*read, *out.after.get(key, ())):
+            users[k].add(key)
+    sinks: dict[Key, Key] = {}
+    for key in reversed(list(reads)):
+        found = {sinks.get(user, user) for user in users[key]}
+        together = all(user in of[key].keys for user in users[key])
+        sinks[key] = found.pop() if len(found) == 1 and together and key in is_read and key not in kept else key
+    return sinks
+
+
+def _joined(keys: Sequence[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
+    """One task for several, in their order."""
+    number = {key: n for n, key in enumerate(keys)}
+    last: dict[Key, int] = {}
+    n_reads: defaultdict[Key, int] = defaultdict(int)
+    for n, key in enumerate(keys):
+        for a in {a for a in recipes[key].args if type(a) is tuple and is_key(a) and a in number}:
+            last[a] = n
+            n_reads[a] += 1
     links, given = [], []
-    for n, key in enumerate(chain):
+    alone: dict[Key, bool] = {}  # whether what it makes is read once, and is no view of what is read elsewhere
+    for n, key in enumerate(keys):
         _, function, args = recipes[key]
-        places = tuple([i for i, a in enumerate(args) if n and a == chain[n - 1]])
-        args = tuple([None if i in places else a for i, a in enumerate(args)])
-        links.append(Link(key, function, len(args), places))
-        given += _in_place(args, places)
-    return Recipe(recipes[chain[-1]].kind, tasks.run_chain, (tuple(links), *given))
+        made = {i: a for i, a in enumerate(args) if type(a) is tuple and is_key(a) and a in number}
+        places = tuple([(i, number[a]) for i, a in made.items()])
+        dropped = tuple([number[a] for a in dict.fromkeys(made.values()) if last[a] == n])
+        alone[key] = n_reads[key] == 1 and all(alone[a] for a in made.values())
+        own = {i for i, a in made.items() if alone[a]}
+        links.append(Link(key, function, len(args), places, dropped))
+        given += _in_place([None if i in made else a for i, a in enumerate(args)], own)
+    return Recipe(recipes[keys[-1]].kind, tasks.run_chain, (tuple(links), *given))
 
 
-def _in_place(args: tuple[object, ...], places: tuple[int, ...]) -> list[object]:
-    """The arguments of a link; a write takes over the block that only the link before it has."""
+def _in_place(args: Sequence[object], own: Collection[int]) -> list[object]:
+    """The arguments of a link; a write takes over a block if that is its own."""
     given = list(args)
     for i, a in enumerate(given):
         # arguments after the two records are what the record counts
-        if type(a) is TileSpec and a.write is not None and a.write[0] + 2 in places and not a.write[2]:
+        if type(a) is TileSpec and a.write is not None and a.write[0] + 2 in own and not a.write[2]:
             base, lens, _, whole = a.write
             elsewhere = any(p.arg == base and p.lens != lens for r in a.regions for p in r.operands) or any(
                 p.arg == base for r in (*a.assembled, *a.reads) for p in r.parts

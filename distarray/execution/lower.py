@@ -23,7 +23,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.planner.rates import current_rates
 
-__all__ = ["Lowered", "Template", "lower"]
+__all__ = ["Lowered", "Template", "lower", "lowered_once"]
 
 
 def lower(
@@ -49,12 +49,18 @@ def lower(
     return instantiate(template, plan, graph, run)
 
 
+def lowered_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
+    """The tasks of a plan that is only tried: nothing is remembered."""
+    with rates_of(env):
+        return instantiate(_template(plan, graph, env, {}), plan, graph, "trial")
+
+
 _TEMPLATES: LRUCache[Template] = LRUCache()
 
 
 def _geometry(plan: Plan, graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
-    """What decides the tasks of a plan beside its key: extents, boundaries and lenses; and who made it."""
-    facts: list[Any] = [graph.key, plan.planner, config.get("overlap"), current_rates(), tuple(inplace.items())]
+    """What decides the tasks of a plan beside its key: extents, boundaries and lenses."""
+    facts: list[Any] = [graph.key, plan.serial, config.get("overlap"), current_rates(), tuple(inplace.items())]
     for node in graph.nodes:
         memo = node.memo
         if memo is not None:

@@ -21,12 +21,14 @@ from distarray.execution.backends import backend_for
 from distarray.execution.budget import check_whole_kernels
 from distarray.execution.donation import inplace_results
 from distarray.execution.evaluate import LOCK, executor_for, is_cluster, mesh_of
+from distarray.execution.fit import fitted
 from distarray.execution.inside import is_inside_task
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.memory import memory_limit
 from distarray.execution.rates import rates_for, rates_of
 from distarray.execution.retention import result_nbytes
+from distarray.execution.task_times import timed
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.planner.cache import PLANS, LRUCache
 from distarray.planner.graph import Graph, canonical
@@ -100,12 +102,11 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
     with interrupts_deferred() if overwrites or cluster else nullcontext():
         if cluster:
-            found = executor.submit(lowered.tasks, lowered.members, keep)
+            found = executor.submit(timed(lowered), lowered.members, keep)
         else:
             nbytes = sum(result_nbytes(n) for n in order if n.memo is None)
-            found = executor.submit(
-                lowered.tasks, lowered.members, keep, lowered.after, nbytes < INLINE_NBYTES * len(lowered.tasks)
-            )
+            is_inline = nbytes < INLINE_NBYTES * len(lowered.tasks)
+            found = executor.submit(timed(lowered), lowered.members, keep, lowered.after, is_inline)
         for i, (sharding, refs) in lowered.outputs.items():
             node = graph.nodes[i]
             if node.memo is None:
@@ -120,11 +121,16 @@ def _context(env: Environment) -> tuple[Any, ...]:
 def _found(graph: Graph, env: Environment) -> Plan:
     """The plan of a graph: made now, or from the cache; searched for when the graph comes the third time."""
     n_kept = config.get("plan-cache-size")
-    plan = PLANS.get(graph.key, lambda: _plan(graph, env), n_kept)
+    plan = PLANS.get(graph.key, lambda: _fitted(_plan(graph, env), graph, env), n_kept)
     if plan.is_provisional and _uses(graph)[0] >= USES_BEFORE_SEARCH:
-        plan = _plan(graph, env, "again")
+        plan = _fitted(_plan(graph, env, "again"), graph, env)
         PLANS.put(graph.key, plan, n_kept)
     return plan
+
+
+def _fitted(plan: Plan, graph: Graph, env: Environment) -> Plan:
+    with rates_of(env):
+        return fitted(plan, graph, env, limits_of(env))
 
 
 def _uses(graph: Graph) -> list[int]:
@@ -176,7 +182,8 @@ def host_cuts(order: Sequence[Expr], wanted: Collection[int], env: Environment) 
         _INPUTS.put(graph.key, (plan, chosen), n_kept)
     cuts.update({id(graph.nodes[i]): cut for i, cut in chosen.items()})
     with lent(hosts, cuts):  # the plan is that of the arrays cut so
-        PLANS.get(canonical(order, wanted, _context(env)).key, lambda: plan, n_kept)
+        graph = canonical(order, wanted, _context(env))
+        PLANS.get(graph.key, lambda: _fitted(plan, graph, env), n_kept)
     return cuts
 
 

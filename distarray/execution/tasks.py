@@ -448,7 +448,7 @@ def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
 
 
 class Link(NamedTuple):
-    """One task of a chain.
+    """One of the tasks that were fused to one.
 
     Parameters
     ----------
@@ -457,28 +457,32 @@ class Link(NamedTuple):
     function
         What it calls.
     n_args
-        How many of the chain's arguments are its own.
+        How many of the arguments are its own.
     places
-        Which of them are the result of the link before it.
+        Which of them are the result of an earlier link, and of which.
+    dropped
+        Links whose results nobody needs after it.
     """
 
     key: tuple[Any, ...]
     function: Callable[..., Any]
     n_args: int
-    places: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    dropped: tuple[int, ...] = ()
 
 
 def run_chain(links: Sequence[Link], *args: Any) -> Any:
-    """Tasks one after the other, each with the result of the one before it; the result of the last."""
+    """Tasks one after the other, each with the results that it needs of those before it; the result of the last."""
     given = iter(args)
-    result: Any = None
+    results: list[Any] = []
     for link in links:
         here = list(islice(given, link.n_args))
-        for i in link.places:
-            here[i] = result
-        result = None  # what the link alone has, it may free
-        result = link.function(*here)
-    return result
+        for i, n in link.places:
+            here[i] = results[n]
+        for n in link.dropped:
+            results[n] = None  # what the link alone has, it may free
+        results.append(link.function(*here))
+    return results[-1]
 
 
 def project(index: int, results: Sequence[Any]) -> Any:

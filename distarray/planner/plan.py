@@ -7,9 +7,10 @@ actual nodes into tasks.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -84,9 +85,11 @@ class Cut:
     ----------
     how
         ``base``: as the written base lies, seen through the lens. ``follow``: as the operands in `order` lie, the first
-        one first. ``pin``: as the user asked for node `node`. ``auto``: along `loop` over the whole mesh, in `waves`
-        tiles per place. ``whole``: one tile. ``parts``: every loop into `parts`, over `axes` of `mesh`; blocks lie in
-        memory as those of the first operand in `order`.
+        one first. ``pin``: as the user asked for node `node`. ``auto``: along `loop` over the whole mesh. ``whole``:
+        one tile. ``parts``: every loop into `parts`, over `axes` of `mesh`; blocks lie in memory as those of the first
+        operand in `order`.
+    waves
+        (loop, number) pairs: what a place has of a loop is cut further, into so many tiles that follow each other.
     parts
         Of each loop.
     axes
@@ -99,7 +102,7 @@ class Cut:
     order: tuple[int, ...] = ()
     node: int = -1
     loop: int = 0
-    waves: int = 1
+    waves: tuple[tuple[int, int], ...] = ()
     parts: tuple[int, ...] = ()
     axes: tuple[tuple[str, ...], ...] = ()
     mesh: tuple[tuple[str, int], ...] = ()
@@ -162,6 +165,8 @@ class Plan:
         What else it considered, for people to read.
     is_provisional
         Whether a search might find a better one, at a price that one run does not repay.
+    serial
+        Tells it from every other plan of this process; what is remembered of a plan is found by it.
 
     Notes
     -----
@@ -174,6 +179,7 @@ class Plan:
     planner: str = "propagation"
     alternatives: tuple[str, ...] = ()
     is_provisional: bool = False
+    serial: int = field(default_factory=itertools.count().__next__, init=False, compare=False)
 
     def to_json(self) -> str:
         """The plan as JSON text."""

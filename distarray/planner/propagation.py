@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -371,6 +372,30 @@ def resolve_cut(
     cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
 ) -> Sharding:
     """The Sharding of a stage's loops for the nodes at hand."""
+    sharding = _resolved(cut, loops, readings, nodes, base, mesh)
+    return with_waves(sharding, loops.extents, cut.waves) if cut.waves else sharding
+
+
+def with_waves(sharding: Sharding, extents: Sequence[int], waves: Iterable[tuple[int, int]]) -> Sharding:
+    """A type whose tiles are cut further along some axes, into so many that follow each other on one member.
+
+    >>> with_waves(Sharding(Mesh(("x",), (2,)), (("x",), ())), (8, 8), [(0, 3)]).axes
+    (('%1', 'x'), ())
+    """
+    for axis, n in waves:
+        mesh = sharding.mesh.with_waves(n)
+        axes, bounds = list(sharding.axes), list(sharding.bounds)
+        axes[axis] = (mesh.names[-1], *axes[axis])
+        edges = bounds[axis]
+        if edges is not None:
+            bounds[axis] = (0, *[a + (b - a) * (i + 1) // n for a, b in pairwise(edges) for i in range(n)])
+        sharding = type_of(mesh, tuple(axes), tuple(bounds), sharding.layout)
+    return sharding
+
+
+def _resolved(
+    cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
+) -> Sharding:
     n = len(loops.extents)
     if cut.how == "base":
         assert base is not None
@@ -399,11 +424,7 @@ def resolve_cut(
         return coarsened(type_of(Mesh(names, sizes), cut.axes, (), _layout(loops, readings, cut.order)), mesh)
     axes: list[tuple[str, ...]] = [()] * n
     if cut.how == "auto":
-        names = tuple(reversed(mesh.names))
-        if cut.waves > 1:
-            mesh = mesh.with_waves(cut.waves)
-            names = ("%1", *names)
-        axes[cut.loop] = names
+        axes[cut.loop] = tuple(reversed(mesh.names))
     return Sharding(mesh, tuple(axes))
 
 
@@ -512,7 +533,7 @@ def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits, n_elements: i
         return Cut("whole")
     # the outermost axis that is long enough, so that tiles are few runs of memory; else the longest
     loop = next((i for i in free if loops.extents[i] >= parts), max(free, key=lambda i: loops.extents[i]))
-    return Cut("auto", loop=loop, waves=waves)
+    return Cut("auto", loop=loop, waves=((loop, waves),) if waves > 1 else ())
 
 
 class _Propagation:
@@ -600,7 +621,7 @@ class _Propagation:
         itemsize = self._graph.nodes[big.node].dtype.itemsize
         cut = _auto(Loops(big.lens.shape, frozenset(fixed)), itemsize, self._mesh, self._limits)
         loop = big.loops[cut.loop] if cut.how == "auto" else None
-        return cut if loop is None else replace(cut, loop=loop)
+        return cut if loop is None else replace(cut, loop=loop, waves=tuple([(loop, n) for _, n in cut.waves]))
 
     def _assembled(self, i: int) -> Cut | None:
         """The cut of a created array that parts are written into (concat, roll): as its reader asks, else as they lie.

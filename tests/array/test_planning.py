@@ -7,9 +7,11 @@ from math import prod
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.errors import ShardingError
 from distarray.planner import eindecomp
 from distarray.planner.cache import EINPLANS
 from distarray.planner.rates import Rates
@@ -33,6 +35,14 @@ def test_text_and_graph_are_planned_alike() -> None:
     graph = eingraphs.matmul(64, 32, 16)
     text = dx.plan("ij,jk->ik", [(64, 32), (32, 16)], p=8, objective="paper")
     assert dx.plan(graph, objective="paper").splits["C"] == text.splits["Z"]
+
+
+def test_integers_may_be_numpys_and_not_bools() -> None:
+    n = np.int64(8)
+    nodes = [{"id": "A", "shape": [n, n]}, {"id": "B", "expr": "ij->ijz", "inputs": ["A"], "sizes": {"z": n}}]
+    assert dx.plan({"p": np.int32(4), "nodes": nodes}, objective="paper").graph.ops["B"].shape == (8, 8, 8)
+    with pytest.raises(ShardingError, match="shape"):
+        dx.plan("ij,jk->ik", [(True, 8), (8, 8)], p=4, objective="paper")
 
 
 @pytest.mark.parametrize("objective", ["paper", "time"])

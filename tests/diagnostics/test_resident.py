@@ -7,6 +7,7 @@ import pytest
 
 from distarray.diagnostics import resident
 from distarray.diagnostics.resident import resident_nbytes, watch_peak
+from distarray.execution.buffers import POOL
 
 pytestmark = pytest.mark.skipif(resident_nbytes() == 0, reason="the system has no /proc")
 
@@ -18,6 +19,16 @@ def test_memory_that_was_freed_in_the_block_is_seen():
         looked.wait(10 * resident.INTERVAL)  # the watch looks meanwhile
         del block
     assert 48 << 20 <= peak.most <= 128 << 20
+
+
+def test_memory_that_lay_idle_in_the_pool_counts_when_it_is_used_again():
+    POOL.take((64 << 20,), "u1")[:] = 1  # dies at once: its memory is resident, and idle
+    with watch_peak() as peak:
+        block = POOL.take((64 << 20,), "u1")
+        block[:] = 1
+    assert 48 << 20 <= peak.most <= 128 << 20
+    del block
+    POOL.trim()
 
 
 def test_the_thread_ends_with_the_block_even_if_it_raises():

@@ -172,5 +172,5 @@ def test_a_chain_frees_what_lies_between() -> None:
     def last(block: Block) -> list[bool]:
         return [ref() is not None for ref in seen]
 
-    links = (Link((), make, 0, ()), Link((), after, 1, (0,)), Link((), last, 1, (0,)))
+    links = (Link((), make, 0, ()), Link((), after, 1, ((0, 0),), (0,)), Link((), last, 1, ((0, 1),), (1,)))
     assert tasks.run_chain(links, None, None) == [False, True]

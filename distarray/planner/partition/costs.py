@@ -1,14 +1,15 @@
 """Predicted seconds of stages, for many cuts at once.
 
 A stage costs what its busiest member computes, what members are sent of its operands and of partial results, and its
-tasks, as in the specification of EinDecomp (section 2.13). Bytes count on their places (`traffic`).
+tasks, as in the specification of EinDecomp (section 2.13). Bytes count on their places (`traffic`). `search` compares
+cuts by these seconds, `placed.Planning` adds them up for whole plans, and `explain` shows them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,13 +20,31 @@ from distarray.planner.propagation import Limits
 from distarray.planner.rates import Rates
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Costs"]
+__all__ = ["Costs", "StageCost"]
 
 #: Share of the time of a transfer that the member waits that is sent most; the rest is the mean over members.
 BUSIEST = 0.25
 #: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
 OVER_LIMIT = 1e3
 BYTE_OVER_LIMIT = 1e-6
+
+
+class StageCost(NamedTuple):
+    """What one stage of a plan costs.
+
+    Parameters
+    ----------
+    seconds
+        Predicted, on the busiest member.
+    nbytes
+        Sent between members.
+    penalty
+        Seconds that count against it, and that nobody waits, since a member would have more than it may.
+    """
+
+    seconds: float = 0.0
+    nbytes: int = 0
+    penalty: float = 0.0
 
 
 class Costs:
@@ -72,19 +91,23 @@ class Costs:
             sent = is_there * ((partials - 1) * tile * each)[:, None]
             seconds = seconds + self.transfer_seconds(sent, itemsize)
             n_tasks = n_tasks + np.where(partials > 1, results, 0)
-        return seconds + n_tasks * self.rates.task + self._over_limit(facts, boxes)
+        return seconds + n_tasks * self.rates.task
 
-    def _over_limit(self, facts: Facts, boxes: Boxes) -> Any:
-        """What a member has at once above its limit, as seconds."""
+    def penalty(self, facts: Facts, boxes: Boxes) -> Any:
+        """What a member has at once above its limit, as seconds that count against a cut and that nobody waits; by cut.
+
+        Waves along a loop (`planner.streams`) leave of what has the loop next to nothing, so the rest counts.
+        """
         spans = (boxes.hi - boxes.lo).astype(float)
-        held = np.zeros(boxes.n_tiles.shape)
-        for itemsize, loops in facts.results:
-            held += itemsize * np.prod(spans[..., list(loops)], axis=-1)
+        is_busy = boxes.n_tiles > 0
+        arrays = [(set(loops), size * np.prod(spans[..., list(loops)], axis=-1)) for size, loops in facts.results]
         for r, itemsize in zip(facts.readings, facts.itemsizes, strict=True):
-            cut = sorted({loop for loop in r.loops if loop is not None})
+            cut = {loop for loop in r.loops if loop is not None}
             whole = prod([n for n, loop in zip(r.lens.shape, r.loops, strict=True) if loop is None])
-            held += itemsize * whole * np.prod(spans[..., cut], axis=-1) * (boxes.n_tiles > 0)
-        over = (held - self.limits.member).max(axis=-1)
+            arrays.append((cut, itemsize * whole * np.prod(spans[..., sorted(cut)], axis=-1) * is_busy))
+        none = np.zeros(is_busy.shape)
+        left = [sum([n for loops, n in arrays if loop not in loops], none) for loop in facts.free or (-1,)]
+        over = (np.minimum.reduce(left) - self.limits.member).max(axis=-1)
         return np.where(over > 0, OVER_LIMIT + over * BYTE_OVER_LIMIT, 0.0)
 
     def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:

@@ -6,15 +6,16 @@ goes from the one to the other, `Planning.said` back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from distarray.planner.graph import Graph
-from distarray.planner.partition.costs import Costs
+from distarray.planner.partition.costs import Costs, StageCost
 from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_spot, lies_outside
 from distarray.planner.partition.received import Received
+from distarray.planner.partition.recut import redistribution_steps
 from distarray.planner.plan import Cut, Stage
 from distarray.planner.propagation import (
     Limits,
@@ -29,7 +30,7 @@ from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Placed", "Planning"]
+__all__ = ["Placed", "Planning", "Walk"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,15 +43,29 @@ class Placed:
         Types of the loops, by stage.
     inputs
         How the inputs lie that may lie in any way.
-    seconds, nbytes
-        Predicted: of everything, and sent between members.
+    costs
+        By stage.
     """
 
     stages: tuple[Stage, ...]
     shardings: tuple[Sharding, ...]
     inputs: Mapping[int, Sharding]
-    seconds: float
-    nbytes: int
+    costs: tuple[StageCost, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, of all stages one after the other."""
+        return sum([c.seconds for c in self.costs])
+
+    @property
+    def nbytes(self) -> int:
+        """Sent between members."""
+        return sum([c.nbytes for c in self.costs])
+
+    @property
+    def price(self) -> float:
+        """By which plans are compared: seconds, and more where members have not the memory."""
+        return sum([c.seconds + c.penalty for c in self.costs])
 
 
 class Planning:
@@ -83,10 +98,9 @@ class Planning:
 
     def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> Placed:
         """The types that the cuts of stages mean, and their costs."""
-        walk = _Walk(self, self.inputs if inputs is None else inputs)
+        walk = Walk(self, self.inputs if inputs is None else inputs)
         shardings = [walk.step(facts, stage) for facts, stage in zip(self.facts, stages, strict=True)]
-        seconds, nbytes = self._count(shardings, walk.lies)
-        return Placed(tuple(stages), tuple(shardings), walk.inputs, seconds, nbytes)
+        return Placed(tuple(stages), tuple(shardings), walk.inputs, tuple(self._stage_costs(shardings, walk.lies)))
 
     def said(
         self, stages: Sequence[Stage], wanted: Mapping[int, tuple[Cut | None, Sharding]], inputs: Mapping[int, Sharding]
@@ -100,7 +114,7 @@ class Planning:
         wanted
             By number of the stage the type of its loops, and a cut that means it if there is a regular one.
         """
-        walk = _Walk(self, inputs)
+        walk = Walk(self, inputs)
         found = []
         for facts, stage in zip(self.facts, stages, strict=True):
             regular, sharding = wanted[facts.number]
@@ -111,29 +125,33 @@ class Planning:
             found.append(stage)
         return tuple(found)
 
-    def _count(self, shardings: Sequence[Sharding], lies: Mapping[int, Sharding | None]) -> tuple[float, int]:
-        """Seconds and bytes of a plan; what a member is sent for one stage it has for the others."""
-        seconds, nbytes = 0.0, 0
+    def _stage_costs(self, shardings: Sequence[Sharding], lies: Mapping[int, Sharding | None]) -> Iterator[StageCost]:
+        """What each stage costs; what a member is sent for one stage it has for the others."""
         received = Received()
         for facts, sharding in zip(self.facts, shardings, strict=True):
             if facts.stage.kind == "item":
+                yield StageCost()
                 continue
             boxes = self.costs.boxes(facts, [sharding])
-            seconds += float(self.costs.own_seconds(facts, [sharding], boxes)[0])
-            nbytes += self.costs.combined_bytes(facts, sharding)
+            seconds = float(self.costs.own_seconds(facts, [sharding], boxes)[0])
+            nbytes = self.costs.combined_bytes(facts, sharding)
             for p, r in enumerate(facts.readings):
                 view, lying = facts.views[p], lies.get(r.node)
                 if view is None or lying is None:
+                    continue
+                steps = redistribution_steps(facts, self.graph, lying, sharding, self.costs)
+                if steps is not None:
+                    seconds, nbytes = seconds + steps.seconds, nbytes + steps.nbytes
                     continue
                 held = self.costs.held(facts, p, [lying])
                 elements = self.costs.elements_moved(facts, p, [lying], boxes)[0, 0]
                 elements = received.less(r.node, view, facts.loops, held, boxes, elements)
                 seconds += float(self.costs.transfer_seconds(elements, facts.itemsizes[p]))
                 nbytes += round(float(elements.sum())) * facts.itemsizes[p]
-        return seconds, nbytes
+            yield StageCost(seconds, nbytes, float(self.costs.penalty(facts, boxes)[0]))
 
 
-class _Walk:
+class Walk:
     """A walk over stages in their order that knows where everything lies that was made so far."""
 
     def __init__(self, planning: Planning, inputs: Mapping[int, Sharding]) -> None:

@@ -102,9 +102,9 @@ def partition_with_inputs(
         return _as_in_the_paper(plan, planning, baseline)
     if effort != "always":
         gain, needed = _possible_gain(planning, baseline), _search_seconds(planning)
-        if gain <= NEGLIGIBLE * baseline.seconds or needed > RUNS * gain:
+        if gain <= NEGLIGIBLE * baseline.price or needed > RUNS * gain:
             return plan, inputs
-        if effort == "once" and needed > (INPUT_RUNS * gain if inputs else WORTH * baseline.seconds):
+        if effort == "once" and needed > (INPUT_RUNS * gain if inputs else WORTH * baseline.price):
             return replace(plan, is_provisional=True), inputs
     return _searched(plan, planning, baseline)
 
@@ -136,7 +136,7 @@ def _possible_gain(planning: Planning, baseline: Placed) -> float:
     for facts, sharding in zip(planning.facts, baseline.shardings, strict=True):
         if facts.stage.kind != "item":
             least += planning.costs.balanced_seconds(facts, planning.costs.boxes(facts, [sharding]))
-    return baseline.seconds - least
+    return baseline.price - least
 
 
 def _search_seconds(planning: Planning) -> float:
@@ -195,7 +195,7 @@ def _best(planning: Planning, baseline: Placed, splits: Mapping[int, tuple[int, 
 
 
 def _is_better(found: Placed, baseline: Placed) -> bool:
-    return found.seconds < baseline.seconds
+    return found.price < baseline.price
 
 
 def _described(name: str, placed: Placed) -> str:

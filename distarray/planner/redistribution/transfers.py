@@ -22,8 +22,9 @@ from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import AllPermute, DynSlice, Exchange, Step
 from distarray.planner.redistribution.trace import Moment
 from distarray.sharding.cuts import boundaries, parts_of
+from distarray.sharding.sharding import Sharding
 
-__all__ = ["Assembly", "Block", "Layer", "Movement", "exchange_of", "layers_of", "schedule", "traffic"]
+__all__ = ["Assembly", "Block", "Layer", "Movement", "exchange_of", "layers_of", "primary", "schedule", "traffic"]
 
 Tile: TypeAlias = tuple[int, ...]
 
@@ -44,6 +45,10 @@ class Layer(NamedTuple):
 
     boundaries: tuple[tuple[int, ...], ...]
     tiles: Mapping[int, Tile]
+
+    def n_elements(self, tile: Tile) -> int:
+        """Of a tile."""
+        return prod([b[t + 1] - b[t] for b, t in zip(self.boundaries, tile, strict=True)])
 
 
 class Block(NamedTuple):
@@ -124,6 +129,11 @@ def _facts(step: Step) -> _Step:
 def layers_of(shape: Sequence[int], trace: Sequence[Moment]) -> list[Layer]:
     """The layers of a plan between regular types: every device holds a tile."""
     return [Layer(tuple(map(boundaries, shape, m.parts)), dict(enumerate(map(tuple, m.tiles.tolist())))) for m in trace]
+
+
+def primary(sharding: Sharding, shape: Sequence[int]) -> Layer:
+    """The tiles of an array of a type, each at the one place that stores it."""
+    return Layer(sharding.boundaries(shape), {sharding.place(tile): tile for tile in sharding.tiles()})
 
 
 def exchange_of(source: Layer, target: Layer) -> list[Movement]:

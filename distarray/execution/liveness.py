@@ -108,10 +108,10 @@ class _Walk:
                     arrived[at] = self._size(d)
                     self._live[member] += arrived[at]
             args = [getattr(a, "key", a) for a in task.args]
-            for link, function, given, before in _links(key, task.func, args):
+            for link, function, given, dropped in _links(key, task.func, args):
                 self._make(link, function, given, member)
                 self._note(member, link[1], self._scratch(given))
-                if before is not None:
+                for before in dropped:
                     self._drop(before)
             for d in task.dependencies:
                 uses[d] -= 1
@@ -253,22 +253,20 @@ class _Walk:
 
 def _links(
     key: Key, function: Callable[..., Any], args: list[Any]
-) -> Iterator[tuple[Key, Callable[..., Any], list[Any], Key | None]]:
-    """What a task does: the links of a chain (`execution.fuse`), each with the key of the one before it."""
+) -> Iterator[tuple[Key, Callable[..., Any], list[Any], list[Key]]]:
+    """What a task does: the links that it was fused of (`execution.fuse`), and those whose results go after each."""
     if function is not tasks.run_chain:
-        yield key, function, args, None
+        yield key, function, args, []
         return
     links: Sequence[Link] = args[0]
     given = iter(args[1:])
-    before: Key | None = None
-    for n, link in enumerate(links):
+    # The last link makes the result of the task; the others have keys that no task has.
+    names = [*[link.key for link in links[:-1]], key]
+    for name, link in zip(names, links, strict=True):
         here = list(islice(given, link.n_args))
-        for i in link.places:
-            here[i] = before
-        # The last link makes the result of the task; the others have keys that no task has.
-        name = key if n == len(links) - 1 else link.key
-        yield name, link.function, here, before
-        before = name
+        for i, n in link.places:
+            here[i] = names[n]
+        yield name, link.function, here, [names[n] for n in link.dropped]
 
 
 def _name(ref: Any) -> Any:

@@ -1,0 +1,93 @@
+"""Stages that only cut an array in another way: the collectives in which they are carried out.
+
+Lowering makes the tasks of these steps (`execution.collectives`), the planner counts what they cost
+(`partition.placed`). Both ask here, so what is predicted is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from distarray.expr.expr import Expr
+from distarray.planner import redistribution
+from distarray.planner.plan import Stage
+from distarray.planner.rates import Rates
+from distarray.planner.redistribution import Redistribution
+from distarray.planner.redistribution.steps import DynSlice
+from distarray.planner.redistribution.transfers import Movement, exchange_of, layers_of, primary, schedule
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Wishes", "movements", "n_exchanges", "redistributed", "redistributes", "wishes"]
+
+#: Names of the operations that leave every element as it is.
+_IDENTITIES = frozenset({"reshard", "astype"})
+
+
+class Wishes(NamedTuple):
+    """What the user asked of a redistribution: how its steps are found, and in how many bytes of a member."""
+
+    mode: Any = "auto"
+    memory: int | None = None
+
+
+def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
+    """Whether a stage leaves every element of one array as it is; the array may still be made where it is read."""
+    if stage.kind != "program" or stage.write is not None or stage.combines:
+        return False
+    if len(stage.stores) != 1 or len(stage.reads) != 1 or len(stage.instructions) != 1:
+        return False
+    access, (instruction,) = stage.reads[0], stage.instructions
+    source, made = nodes[access.node], nodes[stage.stores[0][1]]
+    return not access.path and instruction.function in _IDENTITIES and source.dtype == made.dtype
+
+
+def wishes(stage: Stage, nodes: Sequence[Expr]) -> Wishes:
+    """What the user asked of the redistribution that a stage is."""
+    node = nodes[stage.stores[0][1]]
+    return Wishes(*node.params) if node.op.name == "reshard" else Wishes()  # set by array.conversion.reshard
+
+
+def redistributed(
+    shape: Sequence[int],
+    source: Sharding,
+    target: Sharding,
+    itemsize: int,
+    mode: Any,
+    *,
+    has_messages: bool,
+    rates: Rates | None = None,
+) -> Redistribution | None:
+    """The plan of the synthesizer; None where it has no say: cuts or meshes that only an exchange leads between.
+
+    Parameters
+    ----------
+    has_messages
+        Whether members are processes of their own.
+    rates
+        That decide between modes; those that hold now if not given.
+    """
+    if source.mesh.size != target.mesh.size or not source.is_regular or not target.is_regular or not shape:
+        return None
+    if [source.mesh.member(p) for p in range(source.mesh.size)] != [
+        target.mesh.member(p) for p in range(target.mesh.size)
+    ]:
+        return None
+    if mode == "auto" and not has_messages:
+        mode = "direct"  # messages between threads cost nothing
+    plan = redistribution.plan(shape, source, target, mode=mode, itemsize=itemsize, rates=rates)
+    return plan if plan.steps else None  # everything is where it should be
+
+
+def movements(shape: Sequence[int], source: Sharding, target: Sharding, plan: Redistribution | None) -> list[Movement]:
+    """What each step makes; of a replicated source one copy exists, of a replicated target one is wanted."""
+    if plan is None:
+        return exchange_of(primary(source, shape), primary(target, shape))
+    held = {tile: source.place(tile) for tile in source.tiles()}
+    wanted = [target.place(tile) for tile in target.tiles()]
+    return schedule(layers_of(shape, plan.trace), plan.steps, held, wanted)
+
+
+def n_exchanges(plan: Redistribution) -> int:
+    """Steps in which members send each other something; slices are taken where a tile is read."""
+    return sum([not isinstance(step, DynSlice) for step in plan.steps])

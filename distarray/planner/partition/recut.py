@@ -1,0 +1,68 @@
+"""What redistributions cost beside their last tiles: those of the steps before, and what each step moves.
+
+On a cluster one exchange moves what members need and do not hold, as any operand does that is read
+(`Costs.read_seconds`). Where the synthesizer takes several collectives instead, each of them makes tiles, and they move
+more than that in all. In one process tiles are put together from views of blocks, and nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from distarray.planner.graph import Graph
+from distarray.planner.moves import movements, n_exchanges, redistributed, redistributes, wishes
+from distarray.planner.partition.costs import Costs, StageCost
+from distarray.planner.partition.facts import Facts
+from distarray.planner.redistribution.transfers import Movement, traffic
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["redistribution_steps"]
+
+
+def redistribution_steps(
+    facts: Facts, graph: Graph, source: Sharding, target: Sharding, costs: Costs
+) -> StageCost | None:
+    """What a stage moves and makes on the way to its result; None if that is what any reader of its operand moves.
+
+    Parameters
+    ----------
+    source
+        Type of the one array that it reads.
+    target
+        Of its result.
+    """
+    stage, nodes = facts.stage, graph.nodes
+    if not redistributes(stage, nodes):
+        return None
+    (r,), (itemsize,) = facts.readings, facts.itemsizes
+    team = nodes[r.node].env.team
+    has_messages = team is not None and team.client is not None
+    mode = wishes(stage, nodes).mode
+    plan = redistributed(r.shape, source, target, itemsize, mode, has_messages=has_messages, rates=costs.rates)
+    if plan is None or n_exchanges(plan) < 2:
+        return None if has_messages else StageCost()
+    seconds, nbytes = 0.0, 0
+    steps = movements(r.shape, source, target, plan)
+    for movement in steps:
+        is_last = movement is steps[-1]
+        mesh = target.mesh if is_last else source.mesh
+        if has_messages:
+            _, received = traffic(movement, mesh.member, source.mesh.member)
+            elements = np.array([received[m] for m in range(costs.n_members)], float)
+            seconds += float(costs.transfer_seconds(elements, itemsize))
+            nbytes += received.total() * itemsize
+        if not is_last:  # the tiles of the last step are those of the stage
+            seconds += _made_seconds(movement, mesh, itemsize, costs)
+    return StageCost(seconds, nbytes)
+
+
+def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: Costs) -> float:
+    """Seconds in which the busiest member puts the tiles of a step together, and of their tasks."""
+    made: Counter[int] = Counter()
+    for assembly in movement.assemblies:
+        made[mesh.member(assembly.device)] += movement.made.n_elements(assembly.tile)
+    busiest = costs.rates.flop_seconds("map", max(made.values(), default=0), itemsize)
+    return float(busiest) + len(movement.assemblies) * costs.rates.task

@@ -1,0 +1,176 @@
+"""Streams: stages that work tile after tile on every member, so that what lies between them is never there as a whole.
+
+A plan may hold more than a member has room for: the scores of attention, the product that a reduction follows. Then a
+loop of the stage that makes a large array is cut further, in waves, and so are the stages before and after it, as far
+as they are cut alike along that loop. Their tiles depend on one another only within a wave: each wave is one task
+(`execution.fuse`), and of the array only a wave is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
+
+from distarray.planner.partition.facts import Facts
+from distarray.planner.partition.placed import Planning, Walk
+from distarray.planner.plan import Plan, Stage
+from distarray.planner.propagation import Reading
+from distarray.sharding.mesh import is_wave
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Head", "Streams"]
+
+#: Kinds of stages whose tiles along a free loop need nothing of each other.
+_KINDS = frozenset({"program", "contract", "block", "fold", "reshape"})
+
+
+class Head(NamedTuple):
+    """A loop that might be cut further, of a stage that makes a large array.
+
+    Parameters
+    ----------
+    stage, loop
+        Their numbers.
+    nbytes
+        Of what one member holds of the array.
+    """
+
+    stage: int
+    loop: int
+    nbytes: int
+
+
+class Streams:
+    """The streams that a plan may have.
+
+    Parameters
+    ----------
+    plan
+        Without them, or with some.
+    planning
+        Its graph, as it is placed.
+    large
+        Bytes on a member from which on an array is streamed.
+    """
+
+    def __init__(self, plan: Plan, planning: Planning, large: int) -> None:
+        self._plan = plan
+        self._planning = planning
+        self._large = large
+        walk = Walk(planning, planning.inputs)
+        self._cuts = [walk.step(f, s) for f, s in zip(planning.facts, plan.stages, strict=True)]
+        self._lies = walk.lies
+        #: By node: the stage that makes it, and the loop of each of its axes.
+        self._made = {i: (f, axes) for f in planning.facts for i, axes in _made(f, planning).items()}
+        self._readers: dict[int, list[tuple[Facts, Reading]]] = {}
+        for f in planning.facts:
+            for r in f.readings:
+                self._readers.setdefault(r.node, []).append((f, r))
+
+    def heads(self) -> list[Head]:
+        """The loops that come into question, those of the largest array first."""
+        found = []
+        for i, (facts, axes) in self._made.items():
+            if self._is_large(i):
+                nbytes = self._nbytes(i)
+                found += [Head(facts.number, loop, nbytes) for loop in axes if self._room(facts, loop) > 1]
+        return sorted(dict.fromkeys(found), key=lambda head: -head.nbytes)
+
+    def streamed(self, head: Head, n_waves: int) -> Plan | None:
+        """The plan with a stream; None if the loop is too short."""
+        facts = self._planning.facts[head.stage]
+        n_waves = min(n_waves, self._room(facts, head.loop))
+        if n_waves < 2:
+            return None
+        n_parts = self._cuts[head.stage].parts[head.loop] * n_waves
+        loops = self._reached(facts, head.loop)
+        walk = Walk(self._planning, self._planning.inputs)
+        stages: list[Stage] = []
+        for f, stage in zip(self._planning.facts, self._plan.stages, strict=True):
+            loop = loops.get(f.number, -1)
+            if loop >= 0 and walk.resolved(f, stage).parts[loop] * n_waves == n_parts:  # else it follows one that is
+                stage = replace(stage, cut=replace(stage.cut, waves=(*stage.cut.waves, (loop, n_waves))))
+            walk.step(f, stage)
+            stages.append(stage)
+        return replace(self._plan, stages=tuple(stages))
+
+    def _reached(self, head: Facts, loop: int) -> dict[int, int]:
+        """By stage the loop that a stream runs over: from its head to those that read and make its large arrays."""
+        found = {head.number: loop}
+        pending = [head]
+        while pending:
+            facts = pending.pop()
+            for other, its in self._neighbours(facts, found[facts.number]):
+                if other.number not in found and self._room(other, its) > 1:
+                    found[other.number] = its
+                    pending.append(other)
+        return found
+
+    def _neighbours(self, facts: Facts, loop: int) -> Iterator[tuple[Facts, int]]:
+        """The stages that are cut alike along a loop of this one, and share a large array with it; their loops."""
+        for i, axes in _made(facts, self._planning).items():
+            if loop in axes and self._is_large(i):
+                axis = axes.index(loop)
+                for reader, r in self._readers.get(i, ()):
+                    its = _loop_over(r, axis)
+                    if its >= 0 and _is_alike(self._cuts[reader.number], its, self._lies[i], axis):
+                        yield reader, its
+        for r in facts.readings:
+            if r.node in self._made and self._is_large(r.node):
+                maker, axes = self._made[r.node]
+                for axis, its in enumerate(axes):
+                    is_along = its >= 0 and _loop_over(r, axis) == loop
+                    if is_along and _is_alike(self._cuts[facts.number], loop, self._lies[r.node], axis):
+                        yield maker, its
+
+    def _nbytes(self, i: int) -> int:
+        lying = self._lies[i]
+        n_members = self._planning.mesh.size if lying is None else min(lying.mesh.n_members, lying.n_tiles)
+        return ceil(self._planning.graph.nodes[i].nbytes / n_members)
+
+    def _is_large(self, i: int) -> bool:
+        """Whether an array is held only for a while, and is large."""
+        return i not in self._planning.graph.kept and self._nbytes(i) > self._large
+
+    def _room(self, facts: Facts, loop: int) -> int:
+        """Into how many waves a loop may be cut; 1 if into none."""
+        is_free = loop in facts.free and facts.pinned < 0 and not facts.is_written and facts.leader < 0
+        if not is_free or facts.stage.kind not in _KINDS or facts.stage.cut.how in ("pin", "base"):
+            return 1
+        return facts.loops.extents[loop] // self._cuts[facts.number].parts[loop]
+
+
+def _made(facts: Facts, planning: Planning) -> dict[int, tuple[int, ...]]:
+    """The arrays that a stage makes, with the loop of each axis, -1 for those that it reduces to one element."""
+    stage, nodes = facts.stage, planning.graph.nodes
+    if stage.kind == "program":
+        every = tuple(range(len(facts.loops.extents)))
+        found = {i: every for _, i in stage.stores}
+        for c in stage.combines:
+            if nodes[c.node].params[1]:  # keepdims
+                found[c.node] = tuple([-1 if a in c.axes else a for a in every])
+            else:
+                found[c.node] = tuple([a for a in every if a not in c.axes])
+        return found
+    if stage.kind not in _KINDS or isinstance(nodes[stage.nodes[0]].dtype, tuple):
+        return {}
+    return {stage.nodes[0]: facts.loops.results[0]}
+
+
+def _loop_over(r: Reading, axis: int) -> int:
+    """The loop that runs over all of an axis of the source of an operand, element by element; -1 if there is none."""
+    seen, start, step = r.lens.terms[axis]
+    if seen is None or start or step != 1 or r.lens.shape[seen] != r.shape[axis]:
+        return -1
+    loop = r.loops[seen]
+    return -1 if loop is None else loop
+
+
+def _is_alike(cut: Sharding, loop: int, lying: Sharding | None, axis: int) -> bool:
+    """Whether a loop and an axis have the same part on each member."""
+    if lying is None or cut.mesh.without_waves() != lying.mesh.without_waves():
+        return False
+    names = [n for n in cut.axes[loop] if not is_wave(n)]
+    return names == [n for n in lying.axes[axis] if not is_wave(n)] and cut.bounds[loop] == lying.bounds[axis]

@@ -1,0 +1,133 @@
+"""Plans that would hold too much work in waves: large intermediate arrays are never there as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import distarray as dx
+from distarray.diagnostics.explain import Explanation
+from distarray.testing import counting
+
+TEAM = dx.Team((4,), ("x",))
+rng = np.random.default_rng(0)
+
+
+def explained(x: Any) -> Explanation:
+    plan = dx.explain(x)
+    assert isinstance(plan, Explanation)
+    return plan
+
+
+def attention(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = q @ xp.swapaxes(k, -1, -2) / 8.0
+    weights = xp.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+
+def gated(xp: Any, x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+    a, b = x @ w1, x @ w3
+    return (a / (1 + xp.exp(-a)) * b) @ w2
+
+
+def normed(xp: Any, x: Any, w: Any, r: Any) -> Any:
+    y = x @ w
+    return ((y * y).sum(axis=1, keepdims=True) ** -0.5 * y) @ r
+
+
+CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "attention": (attention, [(8, 300, 16)] * 3),
+    "attention of one head": (attention, [(600, 16)] * 3),
+    "gated": (gated, [(64, 24), (24, 3000), (24, 3000), (3000, 24)]),
+    "normed": (normed, [(999, 8), (8, 700), (700, 5)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("team", [None, TEAM])
+def test_what_is_larger_than_the_limit_streams(name: str, team: dx.Team | None) -> None:
+    program, shapes = CASES[name]
+    operands = [rng.normal(size=s) for s in shapes]
+    expected = program(np, *operands)
+    n = 1 if team is None else team.size
+    with dx.config.set(block_bytes=0):
+        lying = [(dx.asarray(a, team=team) + 0).persist() for a in operands]
+        unbounded = explained(program(dx, *lying)).peak_bytes
+        limit = sum(a.nbytes for a in operands) // n + unbounded // 4
+        with dx.config.set(memory_limit=limit):
+            result = program(dx, *lying)
+            plan = explained(result)
+            assert plan.peak_bytes <= limit < unbounded
+            if team is not None:  # one place cuts what is larger than a tile at once
+                assert any("no streams" in text for text in plan.alternatives)
+            with counting() as counted:
+                result.persist()
+            assert counted.tasks == plan.tasks
+            np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_what_fits_does_not_stream() -> None:
+    program, shapes = CASES["attention"]
+    with dx.config.set(block_bytes=0):
+        lying = [(dx.asarray(rng.normal(size=s), team=TEAM) + 0).persist() for s in shapes]
+        plan = explained(program(dx, *lying))
+    assert plan.tasks == 4  # one for each member, from the scores to the output
+    assert not any("no streams" in text for text in plan.alternatives)
+
+
+def test_what_is_kept_does_not_stream() -> None:
+    q, k = [(dx.asarray(rng.normal(size=(800, 8)), team=TEAM) + 0).persist() for _ in range(2)]
+    with dx.config.set(block_bytes=0, memory_limit=200_000):
+        scores = q @ k.T
+        total = scores.sum(axis=1)
+        plan = dx.explain(total, scores)
+        assert plan.peak_bytes > 800 * 800 * 8 // 4
+        dx.persist(total, scores)
+        np.testing.assert_allclose(np.asarray(total), np.asarray(scores).sum(axis=1))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 40)] * 4),
+    members=st.integers(1, 5),
+    axis=st.integers(0, 1),
+    share=st.integers(2, 6),
+)
+def test_streams_change_no_values(sizes: tuple[int, ...], members: int, axis: int, share: int) -> None:
+    m, k, n, r = sizes
+    operands = [rng.normal(size=s) for s in ((m, k), (k, n), (n, r), (m, n))]
+
+    def program(xp: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        y = xp.exp(-((a @ b) ** 2)) + d
+        return (y / (1 + (y * y).sum(axis=axis, keepdims=True))) @ c
+
+    expected = program(np, *operands)
+    with dx.config.set(block_bytes=0):
+        lying = [(dx.asarray(a, team=dx.Team((members,), ("x",))) + 0).persist() for a in operands]
+        unbounded = explained(program(dx, *lying)).peak_bytes
+        with dx.config.set(memory_limit=max(1, unbounded // share)):
+            result = program(dx, *lying)
+            assert explained(result).peak_bytes <= unbounded
+            np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.cluster
+def test_streams_on_a_cluster(cluster4: Any) -> None:
+    program, shapes = CASES["attention of one head"]
+    operands = [rng.normal(size=s) for s in shapes]
+    with dx.config.set(block_bytes=0):
+        lying = [(dx.asarray(a) + 0).persist() for a in operands]
+        unbounded = explained(program(dx, *lying)).peak_bytes
+        with dx.config.set(memory_limit=unbounded // 2):
+            result = program(dx, *lying)
+            plan = explained(result)
+            assert plan.peak_bytes <= unbounded // 2
+            with counting() as counted:
+                result.persist()
+            assert counted.bytes_moved == plan.moved_bytes
+            np.testing.assert_allclose(np.asarray(result), program(np, *operands), rtol=1e-10)
