@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distarray.expr.bind import normalize_axis
 from distarray.expr.expr import Environment, cut_of
 from distarray.sharding.mesh import Mesh, is_wave
+from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -271,32 +272,66 @@ def _blocks_of(n: int, size: int) -> tuple[int, ...]:
 def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment, near: Sharding | None = None) -> Sharding:
     """The cut whose tiles are the chunks, in row-major order, and empty tiles for members that have fewer than others.
 
-    One axis is dealt out to the members in blocks of neighbours; chunks along the others follow each other on one.
+    One axis is dealt out to the members in blocks of neighbours, or several where no axis has chunks for all members;
+    chunks that are not dealt out follow each other on one.
 
     Parameters
     ----------
     near
         How the array lies. If its axis that is dealt out has chunks for all members, they go to whoever has most of
         them already, as long as nobody gets much more than others. Otherwise the axis with most chunks is dealt out,
-        evenly.
+        evenly, or so many axes as keep most members busy.
+
+    Examples
+    --------
+    >>> from distarray.sharding import Team
+    >>> sharding_of_chunks(((4, 4), (3, 3)), Environment(Team((4,), ("x",)))).axes
+    (('x_1',), ('x_2',))
     """
     mesh = env.team.mesh if env.team is not None else Mesh()
     if all(len(sizes) == 1 for sizes in chunks):
         return Sharding.whole(mesh, len(chunks))
     dealt, counts = _dealt(chunks, mesh.size, near)
-    n_waves = [max(counts) if axis == dealt else len(sizes) for axis, sizes in enumerate(chunks)]
+    deals = [((), [len(sizes)]) if axis != dealt else (mesh.names[::-1], counts) for axis, sizes in enumerate(chunks)]
+    several = _deals_over_several(chunks, mesh)
+    if several is not None and _most(several) < _most(deals):
+        mesh, deals = prime_mesh(mesh), several
+    n_waves = [max(n) for _, n in deals]
     refined = mesh.with_waves(*(n for n in n_waves if n > 1))
     names = iter(refined.names[len(mesh.names) :])
-    axes = []
-    bounds = []
-    for axis, sizes in enumerate(chunks):
-        waves = (next(names),) if n_waves[axis] > 1 else ()
-        axes.append((*waves, *reversed(mesh.names)) if axis == dealt else waves)
-        edges = list(itertools.accumulate(sizes, initial=0))
-        if axis == dealt:
-            edges = _padded(edges, counts)
-        bounds.append(tuple(edges))
+    axes = [((next(names), *over) if n > 1 else over) for (over, _), n in zip(deals, n_waves, strict=True)]
+    bounds = [
+        tuple(_padded(list(itertools.accumulate(sizes, initial=0)), counts))
+        for sizes, (_, counts) in zip(chunks, deals, strict=True)
+    ]
     return Sharding(refined, tuple(axes), bounds=tuple(bounds))
+
+
+#: By axis of an array the mesh axes that it is dealt out over, minor first, and the number of chunks of each part.
+_Deals: TypeAlias = list[tuple[tuple[str, ...], list[int]]]
+
+
+def _most(deals: _Deals) -> int:
+    """Chunks of the member that has most."""
+    return prod([max(counts) for _, counts in deals])
+
+
+def _deals_over_several(chunks: Sequence[Sequence[int]], mesh: Mesh) -> _Deals | None:
+    """Chunks dealt out over the prime axes of a mesh so that the member with most has as few as can be."""
+    fine = prime_mesh(mesh)
+    n_chunks = [len(sizes) for sizes in chunks]
+    if len(chunks) ** len(fine.names) > MAX_DEALS:
+        return None
+    best: _Deals | None = None
+    for way in itertools.product(range(len(chunks)), repeat=len(fine.names)):
+        deals: _Deals = []
+        for axis, n in enumerate(n_chunks):
+            over = [i for i, a in enumerate(way) if a == axis]
+            counts = _even(n, prod([fine.sizes[i] for i in over]))
+            deals.append((tuple([fine.names[i] for i in reversed(over)]), counts))
+        if best is None or _most(deals) < _most(best):
+            best = deals
+    return best
 
 
 def _padded(edges: Sequence[int], counts: Sequence[int]) -> list[int]:
@@ -344,6 +379,8 @@ def _dealt_axis(near: Sharding, n_members: int, shape: tuple[int, ...]) -> tuple
     return axis, [owned.get(m, (0, 0)) for m in range(n_members)]
 
 
+#: Ways to deal chunks out over several axes that are compared.
+MAX_DEALS = 4096
 #: How much more of an axis a member may get than if it were dealt out evenly, so that less is moved.
 UNEVEN = 1.1
 

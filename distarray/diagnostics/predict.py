@@ -23,6 +23,7 @@ from distarray.execution.footprint import least_moved
 from distarray.execution.inside import is_inside_task
 from distarray.execution.liveness import Liveness, liveness
 from distarray.execution.lower import Lowered, lower
+from distarray.execution.memory import n_tasks_at_once
 from distarray.execution.rates import rates_for
 from distarray.execution.retention import retained
 from distarray.execution.route import Want
@@ -129,7 +130,7 @@ def rehearse(
             lowered,
             from_cache,
             _traffic(lowered, graph),
-            liveness(lowered, graph, is_cluster=cluster),
+            liveness(lowered, graph, is_cluster=cluster, n_threads=n_tasks_at_once(env)),
             host_bytes * cluster,
             planning.place(plan.stages).costs,
             sum([stage_bound(facts, env.size) for facts in planning.facts]),

@@ -13,6 +13,7 @@ from math import ceil
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.liveness import liveness
 from distarray.execution.lower import lowered_once
+from distarray.execution.memory import n_tasks_at_once
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Environment
 from distarray.planner.graph import Graph
@@ -92,7 +93,8 @@ class _Trials:
         """Most bytes of blocks on a member."""
         lowered = lowered_once(plan, self.graph, self.env)
         self.n_tasks += sum(lowered.counts.values())
-        held = liveness(lowered, self.graph, is_cluster=is_cluster(self.env))
+        env = self.env
+        held = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
         return max(held.peak.values(), default=0)
 
 

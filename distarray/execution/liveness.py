@@ -1,8 +1,9 @@
 """How much memory the tasks of an evaluation need on each member: a walk that makes and frees what they make.
 
 The walk takes the tasks in the order in which `lower` lists them, one at a time on each member, and frees a result
-after its last reader, as executors do. Blocks that were there before stay, and sizes that depend on data count with
-their bound. No task runs.
+after its last reader, as executors do. Where a member has several threads, as many tasks as may run besides count
+with what the largest one needs. Blocks that were there before stay, and sizes that depend on data count with their
+bound. No task runs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Liveness:
     peak
         By member: the most at any time, `resident` included.
     stage_peak
-        By number of the stage: the most on any member while tasks of the stage run.
+        By number of the stage: the most on any member while a task of the stage runs, and no other.
     """
 
     resident: Mapping[int, int]
@@ -64,9 +65,15 @@ def _partial(finish: Finish, shape: Sequence[int]) -> _Block:
 
 
 class _Walk:
-    def __init__(self, lowered: Lowered, graph: Graph, *, is_cluster: bool) -> None:
+    def __init__(self, lowered: Lowered, graph: Graph, *, is_cluster: bool, n_threads: int) -> None:
         self._lowered = lowered
         self._is_cluster = is_cluster
+        n_tasks = Counter(lowered.members.values())
+        #: By member how many tasks may run beside another.
+        self._n_beside = {m: min(n_threads, n) - 1 for m, n in n_tasks.items()}
+        #: By member the most that one task needs, beside what lies there.
+        self._largest: Counter[int] = Counter()
+        self._before = 0
         self._tiles: dict[int, dict[int, Any]] = {}
         self._live: Counter[int] = Counter()
         self._peak: dict[int, int] = {}
@@ -102,6 +109,7 @@ class _Walk:
         arrived: dict[tuple[Any, int], int] = {}
         for key, task in lowered.tasks.items():
             member = lowered.members[key]
+            self._before = self._live[member]
             for d in task.dependencies:
                 at = d, member
                 if at in arrivals and at not in arrived:
@@ -126,11 +134,15 @@ class _Walk:
             if not uses[key] and key not in kept:
                 self._drop(key)
         members = set(self._resident) | set(self._peak)
-        peak = {m: max(self._resident.get(m, 0), self._peak.get(m, 0)) for m in sorted(members)}
+        peak = {
+            m: max(self._resident.get(m, 0), self._peak.get(m, 0)) + self._n_beside.get(m, 0) * self._largest[m]
+            for m in sorted(members)
+        }
         return Liveness(self._resident, peak, dict(self._stage_peak))
 
     def _note(self, member: int, stage: int, scratch: int) -> None:
         now = self._live[member] + scratch
+        self._largest[member] = max(self._largest[member], now - self._before)
         self._peak[member] = max(self._peak.get(member, 0), now)
         self._stage_peak[stage] = max(self._stage_peak[stage], now)
 
@@ -274,7 +286,7 @@ def _name(ref: Any) -> Any:
     return ref if isinstance(ref, (tuple, str)) else id(ref)
 
 
-def liveness(lowered: Lowered, graph: Graph, *, is_cluster: bool) -> Liveness:
+def liveness(lowered: Lowered, graph: Graph, *, is_cluster: bool, n_threads: int = 1) -> Liveness:
     """The bytes that the tasks of an evaluation need on each member.
 
     Parameters
@@ -283,5 +295,7 @@ def liveness(lowered: Lowered, graph: Graph, *, is_cluster: bool) -> Liveness:
         What would run, and the nodes that it computes.
     is_cluster
         Whether members are processes of their own: what one sends to another is then there twice.
+    n_threads
+        Tasks that a member runs at a time.
     """
-    return _Walk(lowered, graph, is_cluster=is_cluster).run()
+    return _Walk(lowered, graph, is_cluster=is_cluster, n_threads=n_threads).run()

@@ -11,12 +11,13 @@ from typing import Any
 from distarray import config
 from distarray.expr.expr import Environment
 
-__all__ = ["memory_limit", "n_threads"]
+__all__ = ["memory_limit", "n_tasks_at_once", "n_threads"]
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Where a worker has no limit, or says nothing.
 _UNKNOWN = 4 << 30
-_worker_limits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+#: By team: memory limit and threads of its workers.
+_facts: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 
 def n_threads() -> int:
@@ -41,16 +42,21 @@ def _process_memory() -> int:
     return total
 
 
-def _worker_memory(env: Environment) -> int:
-    """The smallest memory limit of the workers of a team, asked once per team."""
+def _worker_facts(env: Environment) -> tuple[int, int]:
+    """The smallest memory limit and the most threads of the workers of a team, asked once per team."""
     team = env.team
     assert team is not None
-    known = _worker_limits.get(team)
+    known = _facts.get(team)
     if known is None:
         workers = team.client.scheduler_info(n_workers=-1)["workers"].values()
-        known = min((w["memory_limit"] or _UNKNOWN for w in workers), default=_UNKNOWN)
-        _worker_limits[team] = known
+        limit = min((w["memory_limit"] or _UNKNOWN for w in workers), default=_UNKNOWN)
+        known = _facts[team] = limit, max((w["nthreads"] for w in workers), default=1)
     return known
+
+
+def n_tasks_at_once(env: Environment) -> int:
+    """Tasks that a member of a team runs at a time; in this process members share the threads."""
+    return _worker_facts(env)[1] if env.team is not None and env.team.client is not None else 1
 
 
 def memory_limit(env: Environment) -> int:
@@ -59,5 +65,5 @@ def memory_limit(env: Environment) -> int:
     if limit is not None:
         return int(limit)
     if env.team is not None and env.team.client is not None:
-        return _worker_memory(env) // 2
+        return _worker_facts(env)[0] // 2
     return _process_memory() // 2 // max(1, min(env.size, n_threads()))

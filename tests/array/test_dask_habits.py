@@ -75,6 +75,33 @@ def test_arrays_without_a_team_have_chunks_too() -> None:
     assert_equal(y.blocks[1, 1], A[3:6, 2:] + 1)
 
 
+@pytest.mark.parametrize(
+    ("n_members", "chunks", "most"),
+    [
+        (4, (6, 2), 1),  # 2 x 2 chunks: one each
+        (8, (6, 1), 1),  # 2 x 4
+        (4, (4, 2), 2),  # 3 x 2 on 2 x 2 members, and not on 3
+        (4, (3, 4), 1),  # 4 x 1: along one axis, as always
+        (6, (4, 2), 1),  # 3 x 2
+        (7, (6, 2), 2),  # a prime number of members has one axis
+        (5, (11, 4), 1),
+    ],
+)
+def test_rechunk_keeps_as_many_members_busy_as_there_are_chunks_for(
+    n_members: int, chunks: tuple[int, int], most: int
+) -> None:
+    da = pytest.importorskip("dask.array")
+    x = dx.asarray(A, team=dx.Team((n_members,), ("T",))).rechunk(chunks)
+    assert x.chunks == da.from_array(A, chunks=chunks).chunks
+    held: dict[int, int] = {}
+    for tile in x.sharding.tiles():
+        if all(b > a for a, b in x.sharding.tile_box(x.shape, tile)):
+            member = x.sharding.member(tile)
+            held[member] = held.get(member, 0) + 1
+    assert max(held.values()) == most
+    assert_equal(x, A)
+
+
 @pytest.mark.parametrize("chunks", [(3,), ((5, 5), (4,)), 0, {5: 2}, (3, 2, 1)])
 def test_rechunk_refuses_what_does_not_add_up(chunks: Any) -> None:
     with pytest.raises(ValueError):

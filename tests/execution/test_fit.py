@@ -12,6 +12,9 @@ from hypothesis import given, settings
 
 import distarray as dx
 from distarray.diagnostics.explain import Explanation
+from distarray.execution.liveness import liveness
+from distarray.execution.lower import lowered_once
+from distarray.execution.planned import plan_of
 from distarray.testing import counting
 
 TEAM = dx.Team((4,), ("x",))
@@ -89,6 +92,20 @@ def test_what_is_kept_does_not_stream() -> None:
         assert plan.peak_bytes > 800 * 800 * 8 // 4
         dx.persist(total, scores)
         np.testing.assert_allclose(np.asarray(total), np.asarray(scores).sum(axis=1))
+
+
+def test_threads_of_a_member_each_hold_a_task() -> None:
+    with dx.config.set(block_bytes=0, memory_limit="1MiB"):
+        q, k, v = [(dx.asarray(rng.normal(size=(8, 300, 16)), team=TEAM) + 0).persist() for _ in range(3)]
+        plan, graph, env = plan_of([attention(dx, q, k, v).__dx_node__()])
+        lowered = lowered_once(plan, graph, env)
+    of_threads = [liveness(lowered, graph, is_cluster=True, n_threads=n) for n in (1, 2, 3, 10**6)]
+    peaks = [max(found.peak.values()) for found in of_threads]
+    resident = max(of_threads[0].resident.values())
+    n_tasks = len(lowered.tasks) // 4
+    assert n_tasks > 3
+    assert peaks[1] - peaks[0] == peaks[2] - peaks[1] == (peaks[3] - peaks[0]) // (n_tasks - 1)
+    assert 0 < peaks[1] - peaks[0] <= peaks[0] - resident
 
 
 @settings(max_examples=15, deadline=None)
