@@ -294,7 +294,7 @@ def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment, near: 
     dealt, counts = _dealt(chunks, mesh.size, near)
     deals = [((), [len(sizes)]) if axis != dealt else (mesh.names[::-1], counts) for axis, sizes in enumerate(chunks)]
     several = _deals_over_several(chunks, mesh)
-    if several is not None and _most(several) < _most(deals):
+    if several is not None and _most(several, chunks) * UNEVEN < _most(deals, chunks):
         mesh, deals = prime_mesh(mesh), several
     n_waves = [max(n) for _, n in deals]
     refined = mesh.with_waves(*(n for n in n_waves if n > 1))
@@ -311,13 +311,18 @@ def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment, near: 
 _Deals: TypeAlias = list[tuple[tuple[str, ...], list[int]]]
 
 
-def _most(deals: _Deals) -> int:
-    """Chunks of the member that has most."""
-    return prod([max(counts) for _, counts in deals])
+def _most(deals: _Deals, chunks: Sequence[Sequence[int]]) -> int:
+    """Elements of the member that has most."""
+    found = 1
+    for (_, counts), sizes in zip(deals, chunks, strict=True):
+        edges = list(itertools.accumulate(sizes, initial=0))
+        groups = list(itertools.accumulate(counts, initial=0))
+        found *= max(edges[b] - edges[a] for a, b in itertools.pairwise(groups))
+    return found
 
 
 def _deals_over_several(chunks: Sequence[Sequence[int]], mesh: Mesh) -> _Deals | None:
-    """Chunks dealt out over the prime axes of a mesh so that the member with most has as few as can be."""
+    """Chunks dealt out over the prime axes of a mesh so that the member with most has as little as can be."""
     fine = prime_mesh(mesh)
     n_chunks = [len(sizes) for sizes in chunks]
     if len(chunks) ** len(fine.names) > MAX_DEALS:
@@ -329,7 +334,7 @@ def _deals_over_several(chunks: Sequence[Sequence[int]], mesh: Mesh) -> _Deals |
             over = [i for i, a in enumerate(way) if a == axis]
             counts = _even(n, prod([fine.sizes[i] for i in over]))
             deals.append((tuple([fine.names[i] for i in reversed(over)]), counts))
-        if best is None or _most(deals) < _most(best):
+        if best is None or _most(deals, chunks) < _most(best, chunks):
             best = deals
     return best
 
