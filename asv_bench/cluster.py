@@ -4,10 +4,11 @@
     python asv_bench/cluster.py P1 --size M/8 --workers 4 --memory 512MiB --rounds 5
     python asv_bench/cluster.py W3 --size M/16 --memory 3GiB --release   # blocks may go as soon as they are read
     python asv_bench/cluster.py P1 --inside                              # making the operands counts as well
+    python asv_bench/cluster.py P1 --systems dask.array-grid,distarray-grid     # both start from the same blocks
     python asv_bench/cluster.py "P2.*float32" --systems distarray,dask.array-grid --no-baselines
 
 Words are regular expressions, looked for in the names of workloads. A line of a table is a system: median seconds of
-the rounds; the ratio distarray / system round by round (of the first distarray named) with what holds 90 % of them;
+the rounds; the ratio distarray / system round by round (or `--reference` / system) with what holds 90 % of them;
 seconds until the program came back; seconds of the first run; tasks; and MiB: moved between all workers, and of the
 worker that had most of it in store and resident, before the run and at the peak (`benchmarks.cluster_meter`). The
 results of the first run are checked; a system that gives wrong ones, fails or takes too long is shown with the reason.
@@ -42,6 +43,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each system (default: 5)")
     parser.add_argument("--seconds", type=float, default=600, help="a run that takes longer is given up (default: 600)")
     parser.add_argument("--systems", help=f"names, with commas (default: {','.join(SYSTEMS)}, numpy up to S)")
+    parser.add_argument("--reference", help="the system that others are compared with (default: the first distarray)")
     parser.add_argument("--no-baselines", action="store_true", help="only the planner's cuts for distarray")
     parser.add_argument("--inside", action="store_true", help="operands are made inside the clock, for every system")
     parser.add_argument("--release", action="store_true", help="nobody holds the operands once the program runs")
@@ -74,7 +76,7 @@ def compare(cluster: MeteredCluster, workload: Workload, names: list[str], args:
     from benchmarks.workloads import job, place, predicted
 
     chosen: list[tuple[str, str | None]] = [(name, None) for name in names]
-    ours = next((name for name in names if name.startswith("distarray")), "")
+    ours = args.reference or next((name for name in names if name.startswith("distarray")), "")
     if not args.no_baselines and ours:
         chosen += [(ours, baseline) for baseline in workload.baselines]
     jobs = [job(workload, name, args.workers, baseline, release=args.release) for name, baseline in chosen]

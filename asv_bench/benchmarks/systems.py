@@ -84,6 +84,11 @@ def _chunks(shape: Sequence[int], blocks: Sequence[int]) -> tuple[int, ...]:
     return tuple(max(1, math.ceil(n / k)) for n, k in zip(shape, blocks, strict=True))
 
 
+def _grid(shape: Sequence[int], parts: int) -> tuple[int, ...]:
+    """Block sizes of sqrt(p) blocks per axis."""
+    return _chunks(shape, (math.ceil(math.sqrt(parts)),) * len(shape))
+
+
 class DaskArray:
     """dask.array with ``chunks="auto"`` (`fair` false), or with sqrt(p) chunks per axis for p threads.
 
@@ -115,8 +120,7 @@ class DaskArray:
         from dask.array.core import normalize_chunks
 
         shape, xp = source.shape, self.xp
-        per_axis = _chunks(shape, (math.ceil(math.sqrt(parts)),) * len(shape))
-        wanted = source.blocks or (per_axis if self.fair else "auto")
+        wanted = source.blocks or (_grid(shape, parts) if self.fair else "auto")
         chunks = normalize_chunks(wanted, shape, dtype=np.dtype(source.dtype))
         meta = np.empty((0,) * len(shape), source.dtype)
         # Without `chunks` an axis of one block would count as broadcast, with an extent of 1.
@@ -140,11 +144,12 @@ class DaskArray:
 
 
 class DistArray:
-    """distarray, with one of its planners."""
+    """distarray, with one of its planners; with `fair`, operands are placed as those of dask.array's fair baseline."""
 
-    def __init__(self, name: str = "distarray", planner: str = "auto") -> None:
+    def __init__(self, name: str = "distarray", planner: str = "auto", fair: bool = False) -> None:
         self.name = name
         self.planner = planner
+        self.fair = fair
 
     @property
     def xp(self) -> Any:
@@ -178,7 +183,8 @@ class DistArray:
             x = dx.map_blocks(source, *_open_grid(dx, source.shape, None), dtype=source.dtype)
         if cut is not None:
             return x.reshard(cut)
-        return x if source.blocks is None else x.rechunk(source.blocks)
+        blocks = source.blocks or (_grid(source.shape, parts) if self.fair else None)
+        return x if blocks is None else x.rechunk(blocks)
 
     def start(self, program: Program, operands: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         dx = self.xp
@@ -205,6 +211,7 @@ DISTRIBUTED: dict[str, System] = SYSTEMS | {
         DaskArray("dask.array-p2p", fair=False, rechunk="p2p"),
         DaskArray("dask-array", fair=False, module="dask_array"),
         DaskArray("dask-array-grid", fair=True, module="dask_array"),
+        DistArray("distarray-grid", fair=True),
         DistArray("distarray-eindecomp", planner="eindecomp"),
         DistArray("distarray-propagation", planner="propagation"),
     )
