@@ -79,10 +79,10 @@ def rates() -> Rows:
     known = rates_for(env)
     texts = {
         "latency": f"{format_seconds(known.latency)} per message",
-        "bandwidth": f"{format_nbytes(known.bandwidth)} per second into a member",
-        "compute": f"{known.compute:.3g} elementwise operations per second of a member",
-        "gemm": f"{_fastest(known.gemm):.3g} of a product of matrices",
-        "generic": f"{_fastest(known.generic):.3g} of other contractions",
+        "bandwidth": f"{format_nbytes(known.bandwidth)} per second into a member, {known.bandwidth_own:.0%} its own",
+        "compute": f"{known.compute:.3g} operations on elements per second, {known.compute_own:.0%} its own",
+        "gemm": f"{_fastest(known.gemm):.3g} of a product of matrices, {known.gemm_own:.0%} its own",
+        "generic": f"{_fastest(known.generic):.3g} of other contractions, {known.generic_own:.0%} its own",
         "task": f"{format_seconds(known.task)} per task",
     }
     if known.node_bandwidth is not None:

@@ -18,11 +18,12 @@ from .workloads import MEMORY, Workload, _Timed, _Tracked, references, timed_par
 __all__ = ["SIDES", "VARIANTS", "Exp1", "Exp1Counts", "workload"]
 
 #: The side s at M; at M/8 it is 0.36 of that (1 / sqrt(8) = 0.354), so that every number of workers up to 16 divides
-#: most extents.
+#: most extents; at M/16 there is the smallest alone, a quarter of it.
 SIDES = (8000, 12000, 16000, 32000)
 SIZES = {
     "XS": {"": 80},
     "S": {"": 1000},
+    "M/16": {f" {s}": s // 4 for s in SIDES[:1]},
     "M/8": {f" {s}": s * 36 // 100 for s in SIDES},
     "M": {f" {s}": s for s in SIDES},
 }

@@ -7,7 +7,8 @@ task on one member takes from another, and all members compute at once, since th
 * **latency, bandwidth, node_bandwidth**: a block is handed from member to member, and as often from a member to itself;
   the difference of a hop is what the message costs. Small blocks give the latency, large ones the bandwidth: between
   hosts, and between processes of one host.
-* **compute, gemm, generic**: operations per second of the slowest member, for kernels on blocks of some sizes.
+* **compute, gemm, generic**: operations per second of a member, for kernels on blocks of some sizes.
+* **bandwidth_own, compute_own, gemm_own, generic_own**: the same by one member alone, and by all at once.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from itertools import accumulate, combinations
+from math import ceil
 from typing import Any, TypeVar
 
 from dask._task_spec import Task, TaskRef
 
 from distarray.execution.backends import backend_for
 from distarray.execution.evaluate import executor_for, is_cluster
+from distarray.execution.memory import n_threads
 from distarray.execution.rates import Calibration, WorkerFacts, signature, worker_facts
 from distarray.expr.expr import Environment
-from distarray.planner.rates import RateTable
+from distarray.planner.rates import RateTable, own_part
 
 __all__ = ["measured"]
 
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 #: How often tasks and hops are measured, and the seconds after which they are not measured once more. The fastest
 #: counts, as what others do on the machine only slows down.
-TIMES, PATIENCE = 5, 0.5
+TIMES, PATIENCE = 5, 0.3
 #: Hops of a chain, and bytes of the blocks that are handed on.
 HOPS = 6
 BLOCKS = (8, 1 << 22)
@@ -47,10 +49,15 @@ GENERIC_ROWS = (16, 48, 96)
 COMPUTING = 0.3
 #: Seconds for which a kernel is repeated, of which the best run counts.
 REPEAT = 0.02
+#: Seconds for which a member computes alone and then with all others, long enough for those that share a core to have
+#: their turns; how often, of which the shortest counts; and kernels of which size.
+TOGETHER = 0.03
+ROUNDS = 3
+CROWDED = {"elementwise": ELEMENTS[1], "gemm": ROWS[2], "generic": GENERIC_ROWS[1]}
 #: What a hop between workers of one process takes may be too little to be seen.
 FASTEST = 1e12
 #: The size whose rate is `compute`: slices of a fused program are as large.
-SLICE = 1 << 16
+SLICE = ELEMENTS[1]
 
 
 def measured(env: Environment) -> Calibration:
@@ -71,9 +78,8 @@ def measured(env: Environment) -> Calibration:
     bench.run([(m, _nothing, ()) for m in range(env.size)])  # connections, pools, imports
     rates: dict[str, float | RateTable] = {"task": bench.task()}
     rates |= bench.links() if is_cluster(env) else bench.inside()
-    tables = {kind: bench.kernels(kind) for kind in _KERNELS}
-    by_size = dict(tables["elementwise"])
-    rates |= {"compute": by_size.get(SLICE, max(by_size.values())), **tables}
+    for kind in _KERNELS:
+        rates |= bench.kernels(kind)
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     return Calibration(name, rates, date, time.perf_counter() - started)
 
@@ -84,6 +90,8 @@ class _Bench:
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.executor = executor_for(env)
+        #: Members that run tasks at the same time: those of a process share its threads.
+        self.members = range(env.size if is_cluster(env) else min(env.size, n_threads()))
 
     def run(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> tuple[float, list[Any]]:
         """Seconds until all calls are done, and what they return; `_Result` arguments are results of earlier calls."""
@@ -109,16 +117,23 @@ class _Bench:
         calls = [(m, _nothing, ()) for _ in range(TASKS) for m in range(self.env.size)]
         return min(_measurements(lambda: self.run(calls)[0])) / len(calls)
 
-    def _hop(self, nbytes: int, path: Sequence[int]) -> float:
-        """Seconds in which a block is made from the one before, from member to member."""
+    def _hop(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
+        """Seconds in which a block is made from the one before, from member to member, along all paths at once."""
         device = self.env.device
-        calls: list[Any] = [(path[0], _block, (nbytes, device, path[0]))]
-        calls += [(m, _handed_on, (_Result(i), device, m)) for i, m in enumerate(path[1:])]
-        calls.append((path[-1], _nothing, (_Result(len(path) - 1),)))
-        return self.run(calls)[0] / (len(path) - 1)
+        calls: list[Any] = []
+        for path in paths:
+            first = len(calls)
+            calls.append((path[0], _block, (nbytes, device, path[0])))
+            calls += [(m, _handed_on, (_Result(first + i), device, m)) for i, m in enumerate(path[1:])]
+            calls.append((path[-1], _nothing, (_Result(len(calls) - 1),)))
+        return self.run(calls)[0] / (len(paths[0]) - 1)
 
-    def _hops(self, nbytes: int, paths: Sequence[Sequence[int]]) -> list[float]:
-        return [self._hop(nbytes, path) for path in paths]
+    def _extra(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
+        """Seconds that a hop takes longer than one from a member to itself."""
+        same = [[path[0]] * len(path) for path in paths]
+        # in turn, so that a slow moment of the machine hits both
+        hops = _measurements(lambda: (self._hop(nbytes, paths), self._hop(nbytes, same)))
+        return max(min(a for a, _ in hops) - min(b for _, b in hops), nbytes / FASTEST)
 
     def links(self) -> dict[str, float]:
         """Seconds per message, and bytes per second between hosts and between processes of a host.
@@ -131,35 +146,71 @@ class _Bench:
         for a, b in combinations(range(len(facts)), 2):
             pairs.setdefault(_kind_of_link(facts[a], facts[b]), (a, b))
         kinds: list[str] = [kind for kind in ("network", "node") if kind in pairs] or list(pairs)
+        if not kinds:
+            return {}
         found = {kind: self._link(*pairs[kind]) for kind in kinds}
-        rates = dict(found[kinds[0]]) if kinds else {}
+        crowding = self._crowding()
+        rates = {"latency": found[kinds[0]]["latency"], "bandwidth": found[kinds[0]]["bandwidth"] / crowding}
         if "node" in found:
-            rates["node_bandwidth"] = found["node"]["bandwidth"]
-        return rates
+            rates["node_bandwidth"] = found["node"]["bandwidth"] / crowding
+        return rates | {"bandwidth_own": own_part(crowding, len(self.members))}
 
     def _link(self, first: int, last: int) -> dict[str, float]:
         """Latency and bandwidth from one worker to another."""
-        there, here = [first, last] * (HOPS // 2) + [first], [first] * (HOPS + 1)
-        extra: dict[int, float] = {}
-        for nbytes in BLOCKS:
-            # in turn, so that a slow moment of the machine hits both
-            hops = _measurements(partial(self._hops, nbytes, (there, here)))
-            extra[nbytes] = max(min(a for a, _ in hops) - min(b for _, b in hops), 0.0)
-        return _line(extra)
+        path = [first, last] * (HOPS // 2) + [first]
+        return _line({nbytes: self._extra(nbytes, [path]) for nbytes in BLOCKS})
+
+    def _crowding(self) -> float:
+        """How many times as long blocks take if all members are sent one at once."""
+        around = [[(first + i) % len(self.members) for i in range(HOPS + 1)] for first in self.members]
+        alone, all_at_once = (self._extra(max(BLOCKS), paths) for paths in (around[:1], around))
+        return self._at_most_turns(all_at_once / alone)
 
     def inside(self) -> dict[str, float]:
         """The same for threads: pieces are copied from block to block, by a call each."""
-        device, members = self.env.device, range(self.env.size)
-        return _line({n: max(self.run([(m, _seconds_of_copy, (n, device, m)) for m in members])[1]) for n in BLOCKS})
+        together = {nbytes: self._copy(nbytes, self.members) for nbytes in BLOCKS}
+        crowding = together[max(BLOCKS)] / self._copy(max(BLOCKS), range(1))
+        return _line(together) | {"bandwidth_own": own_part(crowding, len(self.members))}
 
-    def kernels(self, kind: str) -> RateTable:
-        """Operations per second of the slowest member by the operations of a kernel."""
-        _, found = self.run([(m, _kernel_rates, (kind, self.env.device, m)) for m in range(self.env.size)])
-        common = sorted(set.intersection(*[set(table) for table in found]))
-        rates = [min(table[n] for table in found) for n in common]
+    def _copy(self, nbytes: int, members: Sequence[int]) -> float:
+        """Seconds of the slowest of members that copy at once."""
+        _, seconds = self.run([(m, _seconds_of_copy, (nbytes, self.env.device, m)) for m in members])
+        return float(max(seconds))
+
+    def kernels(self, kind: str) -> dict[str, float | RateTable]:
+        """Operations per second of a member while all compute, by the operations of a kernel; what is its own of that.
+
+        One member computes alone, with kernels of all sizes; then all do at once, and the last to end counts.
+        """
+        (found,) = self.run([(0, _kernel_rates, (kind, self.env.device, 0))])[1]
+        crowding = self._crowded(kind, *next((f for f in found if f[0] == CROWDED[kind]), found[-1]))
+        rates_of_all = [rate / crowding for _, _, rate in found]
         if kind == "gemm":  # a larger product is never slower per operation: what looks so was disturbed
-            rates = list(accumulate(rates, max))
-        return tuple(zip(common, rates, strict=True))
+            rates_of_all = list(accumulate(rates_of_all, max))
+        table = tuple([(operations, rate) for (_, operations, _), rate in zip(found, rates_of_all, strict=True)])
+        rates: dict[str, float | RateTable] = {kind: table}
+        own = own_part(crowding, len(self.members))
+        if kind != "elementwise":
+            return rates | {f"{kind}_own": own}
+        by_size = dict(table)
+        return rates | {"compute": by_size.get(SLICE, max(by_size.values())), "compute_own": own}
+
+    def _crowded(self, kind: str, n: int, operations: int, rate: float) -> float:
+        """How many times as long all members take for as many kernels each as one of them."""
+        if len(self.members) == 1:
+            return 1.0
+        n_runs = ceil(TOGETHER * rate / operations)
+
+        def seconds(members: Sequence[int]) -> float:
+            calls = [[(m, _repeated, (kind, n, k, self.env.device, m)) for m in members] for k in (0, n_runs)]
+            none, all_of_them = (min(self.run(c)[0] for _ in range(ROUNDS)) for c in calls)
+            return max(all_of_them - none, TOGETHER / 10)
+
+        return self._at_most_turns(seconds(self.members) / seconds(range(1)))
+
+    def _at_most_turns(self, times_as_long: float) -> float:
+        """Members take turns at the worst, and never gain: what looks so was disturbed."""
+        return min(max(times_as_long, 1.0), float(len(self.members)))
 
 
 def _measurements(measure: Callable[[], T]) -> list[T]:
@@ -237,19 +288,29 @@ def _settled(backend: Any) -> Callable[[Any], Any]:
     return lambda block: backend.to_host(block[(slice(1),) * block.ndim])
 
 
-def _kernel_rates(kind: str, device: str, member: int) -> Mapping[int, float]:
-    """Operations per second by operations of a kernel, best of some runs."""
+def _kernel_rates(kind: str, device: str, member: int) -> list[tuple[int, int, float]]:
+    """Sizes, operations of a kernel, and operations per second, best of some runs."""
     kernel, sizes = _KERNELS[kind]
     backend = backend_for(device, member)
     settle = _settled(backend)
-    found: dict[int, float] = {}
+    found: list[tuple[int, int, float]] = []
     start = time.perf_counter()
     for n in sizes:
         operations, call = kernel(backend, n)
-        found[operations] = operations / _best_seconds(call, settle)
+        found.append((n, operations, operations / _best_seconds(call, settle)))
         if time.perf_counter() - start > COMPUTING:
             break
     return found
+
+
+def _repeated(kind: str, n: int, n_runs: int, device: str, member: int) -> int:
+    """Run a kernel so often, and once before."""
+    backend = backend_for(device, member)
+    settle = _settled(backend)
+    _, call = _KERNELS[kind][0](backend, n)
+    for _ in range(1 + n_runs):
+        settle(call())
+    return 0
 
 
 def _elementwise(backend: Any, n: int) -> tuple[int, Callable[[], Any]]:

@@ -14,7 +14,16 @@ import numpy as np
 
 from distarray import config
 
-__all__ = ["MEASURED", "KernelKind", "RateTable", "Rates", "current_rates", "hides_a_transfer"]
+__all__ = [
+    "MEASURED",
+    "KernelKind",
+    "RateTable",
+    "Rates",
+    "blended",
+    "current_rates",
+    "hides_a_transfer",
+    "own_part",
+]
 
 #: A transfer is worth hiding if that saves this share of the time in which its tile is computed.
 WORTHWHILE = 0.05
@@ -33,7 +42,9 @@ class Rates:
 
     Rates of computing are those of one member when it runs one kernel, with all threads that the kernel uses, and are
     measured with float64. A table is interpolated over the logarithm of the operations of a kernel and constant beyond
-    its ends; a number stands for a table with this one rate.
+    its ends; a number stands for a table with this one rate. All rates hold while the other members do the same. How
+    much faster a member is while they do nothing is said by ``compute_own`` and the like: from 1, no faster, as members
+    with cores and links of their own, to 0 where they share all there is, as many times as there are members.
 
     Parameters
     ----------
@@ -53,6 +64,8 @@ class Rates:
     generic
         The same for other joins that are aggregated, such as ``max`` of ``|x - y|``, and for products that have no two
         free dimensions (a matrix times a vector).
+    compute_own, gemm_own, generic_own, bandwidth_own
+        The part of it that is a member's own (`busy_seconds`).
     """
 
     latency: float = 4e-4
@@ -62,6 +75,10 @@ class Rates:
     node_bandwidth: float | None = None
     gemm: RateTable | float = ((1e4, 5e8), (1e6, 6e9), (1e8, 2.5e10))
     generic: RateTable | float = 1e9
+    compute_own: float = 1.0
+    gemm_own: float = 1.0
+    generic_own: float = 1.0
+    bandwidth_own: float = 0.25
 
     def flop_seconds(self, kind: KernelKind, flops: Any, itemsize: int = ITEMSIZE) -> Any:
         """Seconds of kernels of so many operations each.
@@ -90,6 +107,52 @@ class Rates:
         with np.errstate(divide="ignore", invalid="ignore"):
             seconds = flops * (itemsize / ITEMSIZE) / rate
         return np.where(rate > 0, seconds, 0.0)  # an unknown rate costs nothing
+
+    def busy_seconds(self, kind: KernelKind, seconds: Any) -> Any:
+        """Seconds until all members have computed: of the busiest, which is faster while others have nothing to do.
+
+        Parameters
+        ----------
+        kind
+            What they compute.
+        seconds
+            That each would need while all compute: an array (.., members).
+
+        Examples
+        --------
+        One of four members computes. With a core of its own it takes as long as ever; on one core for all, a fourth:
+
+        >>> [float(Rates(gemm_own=own).busy_seconds("gemm", np.array([4.0, 0.0, 0.0, 0.0]))) for own in (1.0, 0.0)]
+        [4.0, 1.0]
+        """
+        return blended(seconds, {"gemm": self.gemm_own, "join": self.generic_own, "map": self.compute_own}[kind])
+
+
+def blended(load: Any, own: float) -> Any:
+    """What the most loaded of members takes of something of which a part is its own, and the rest is shared by all.
+
+    Parameters
+    ----------
+    load
+        Of each: an array (.., members).
+    own
+        The part, from 0 to 1.
+    """
+    load = np.asarray(load)
+    return load.max(axis=-1) * own + load.mean(axis=-1) * (1 - own)
+
+
+def own_part(crowding: float, n_members: int) -> float:
+    """The part of something that is a member's own, where using it alone is so many times as fast as with all others.
+
+    It is what `blended` needs to say so of one member alone: ``own + (1 - own) / n_members = 1 / crowding``.
+
+    >>> own_part(1.0, 4), own_part(4.0, 4), own_part(2.0, 3)
+    (1.0, 0.0, 0.25)
+    """
+    if n_members < 2 or crowding <= 1:  # or disturbed when it was alone
+        return 1.0
+    return max((n_members / crowding - 1) / (n_members - 1), 0.0)
 
 
 #: What was measured where something is planned now, by the names of `Rates`; tables as tuples. See `execution.rates`.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 import distarray as dx
 from distarray import __main__ as command
 from distarray.array.environment import environment
+from distarray.execution import calibrate, evaluate
 from distarray.execution import rates as stored
 from distarray.execution.calibrate import measured
 from distarray.execution.rates import Calibration, forget, rates_for, signature, store, store_path
@@ -43,8 +46,9 @@ def calibration(**changes: Any) -> Calibration:
 def assert_measured(found: Calibration, names: set[str]) -> None:
     """These rates of the model, and nothing that cannot be."""
     rates = {name: rate for name, rate in found.rates.items() if not isinstance(rate, tuple)}
-    assert set(rates) == names
+    assert set(rates) == names | {"compute_own", "gemm_own", "generic_own"}
     assert all(0 <= rate < math.inf for rate in rates.values())
+    assert all(rate <= 1 for name, rate in rates.items() if name.endswith("_own"))
     assert rates["task"] > 0
     assert rates["compute"] > 1e6
     tables = {name: rate for name, rate in found.rates.items() if isinstance(rate, tuple)}
@@ -67,7 +71,7 @@ def as_rates(found: Calibration) -> Rates:
 def test_a_process_measures_itself(size: int | None) -> None:
     team = None if size is None else dx.Team((size,), ("T",), members=tuple(range(size)))
     found = measured(environment(team))
-    assert_measured(found, {"task", "latency", "bandwidth", "compute"})
+    assert_measured(found, {"task", "latency", "bandwidth", "bandwidth_own", "compute"})
     assert found.signature == signature(environment(team))
     assert "in one process" in found.signature
     assert "elementwise" in str(found)
@@ -80,11 +84,45 @@ def test_kernels_are_measured_on_the_device_of_the_blocks() -> None:
     assert found.rates["compute"] > 1e6
 
 
+def slept(seconds: float) -> Any:
+    """A kernel that takes a while and no core."""
+    return lambda backend, n: (1000, lambda: time.sleep(seconds))
+
+
+def took_turns(seconds: float) -> Any:
+    """A kernel that one member runs at a time."""
+    lock = threading.Lock()
+
+    def call() -> None:
+        with lock:
+            time.sleep(seconds)
+
+    return lambda backend, n: (1000, call)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "least_own", "most_own", "slowest", "fastest"),
+    [(slept, 0.6, 1.0, 3e4, 1e5), (took_turns, 0.0, 0.3, 3e3, 5e4)],
+)
+def test_members_that_share_a_core_are_told_from_those_that_do_not(
+    kernel: Any, least_own: float, most_own: float, slowest: float, fastest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand operations in 10 ms are 1e5 a second; by four who take turns, each does a fourth of that."""
+    monkeypatch.setattr(calibrate, "_KERNELS", {"gemm": (kernel(0.01), (512,))})
+    monkeypatch.setattr(calibrate, "REPEAT", 0.1)
+    for module in (calibrate, evaluate):
+        monkeypatch.setattr(module, "n_threads", lambda: 4)
+    found = calibrate._Bench(environment(dx.Team((4,), ("T",), members=range(4)))).kernels("gemm")
+    assert least_own <= found["gemm_own"] <= most_own
+    ((_, rate),) = found["gemm"]
+    assert slowest <= rate <= fastest
+
+
 @pytest.mark.cluster
 def test_a_cluster_measures_its_links_and_finds_the_rates_again(process_cluster: Any) -> None:
     """The public function, on three worker processes; a client stands for all its workers."""
     found = dx.calibrate(process_cluster)
-    assert_measured(found, {"task", "latency", "bandwidth", "node_bandwidth", "compute"})
+    assert_measured(found, {"task", "latency", "bandwidth", "bandwidth_own", "node_bandwidth", "compute"})
     assert "3 workers of 1 threads, 3 processes, 1 hosts, tcp" in found.signature
     team = dx.Team((3,), ("x",), process_cluster)
     assert rates_for(environment(team)) == as_rates(found)

@@ -17,7 +17,7 @@ from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored, postorder
 from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Affine
-from distarray.ops import contractions, elementwise, manipulation, reductions
+from distarray.ops import contractions, elementwise, fft, manipulation, reductions
 from distarray.ops.creation import FULL
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
@@ -27,6 +27,7 @@ from distarray.planner.partition.placed import Planning
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import Rates
+from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import parse_sharding
 from distarray.sharding.team import Team
@@ -325,6 +326,21 @@ def test_written_parts_stay_in_their_base() -> None:
     lowered = lower(plan, graph, env, "test")
     assert [lowered.outputs[i][0].parts for i in plan.outputs] == [(1, 4)]
     assert transfers(graph, plan) <= before(graph)
+
+
+def test_a_kernel_on_whole_blocks_has_tiles_that_fit_a_member() -> None:
+    """Where tasks are dear, two members would do; but what one of them would need at once is more than it has."""
+    env = env_of(4)
+    mesh = prime_mesh(env.team.mesh)  # type: ignore[union-attr]
+    halves = Expr(SOURCE, (), (64, 128), F4, env)
+    halves.memo = Stored(Sharding(mesh, ((mesh.names[0],), ())), [None] * 2)
+    transform = fft.fft(elementwise.add(halves, lying(env, (64, 128), (None, "T"))), axis=-1)
+    needed = 64 * 128 * (4 + 8) // 2  # by each of two
+    for limit, n_tiles in ((needed, 2), (needed - 1, 4)):
+        limits = Limits(block=64, tile=1 << 40, member=limit)
+        graph, plan = planned(transform, rates=Rates(latency=0.0, task=1.0), limits=limits)
+        drafts = lower(plan, graph, env, "test").drafts
+        assert [d.sharding.n_tiles for d in drafts if d.stage.kind == "block"] == [n_tiles]
 
 
 def test_tiles_of_a_product_respect_the_largest_tile() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,20 @@ def parse_graph(data: Any) -> EinGraph:
         else:
             inputs[name] = _input(name, node, itemsize)
     p = data.get("p")
-    if p is not None and (not isinstance(p, int) or p < 1):
+    if p is not None and not _is_integer(p, 1):
         raise ShardingError(f"p = {p!r}: kernels per operation are a positive integer")
-    graph = EinGraph(inputs, ops, str(data.get("name", "")), (), p, data.get("parts"))
+    graph = EinGraph(inputs, ops, str(data.get("name", "")), (), None if p is None else int(p), data.get("parts"))
     return graph.with_ties(tuple([tuple(group) for group in data.get("equal", ())]))
+
+
+def _is_integer(value: Any, least: int) -> bool:
+    """Whether it is an integer, and at least `least`; to Python a bool is one too, in a graph it is a mistake."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+
+
+def _integers(values: Sequence[Any], least: int) -> tuple[int, ...] | None:
+    """The integers, numpy's ones as Python's; None if one is another thing, or less than `least`."""
+    return tuple([int(n) for n in values]) if all(_is_integer(n, least) for n in values) else None
 
 
 def _named(node: Any, known: Mapping[str, Any]) -> str:
@@ -63,28 +74,29 @@ def _itemsize(name: str, dtype: Any) -> int:
 
 
 def _input(name: str, node: Mapping[str, Any], itemsize: int) -> Input:
-    shape = node.get("shape")
-    if not isinstance(shape, Sequence) or not all(isinstance(n, int) and n > 0 for n in shape):
-        raise ShardingError(f"input {name!r}: shape {shape!r} is no list of positive integers")
+    given = node.get("shape")
+    shape = _integers(given, 1) if isinstance(given, Sequence) else None
+    if shape is None:
+        raise ShardingError(f"input {name!r}: shape {given!r} is no list of positive integers")
     layout, workers = node.get("layout"), node.get("workers")
     if layout is None:
         if workers is not None:
             raise ShardingError(f"input {name!r} has workers and no layout")
-        return Input(tuple(shape), itemsize=itemsize)
-    if len(layout) != len(shape) or not all(isinstance(k, int) and k > 0 for k in layout):
+        return Input(shape, itemsize=itemsize)
+    parts = _integers(layout, 1)
+    if parts is None or len(parts) != len(shape):
         raise ShardingError(f"input {name!r}: layout {layout!r} does not fit the shape {list(shape)}")
-    n_blocks = 1
-    for n, k in zip(shape, layout):
+    for n, k in zip(shape, parts):
         if n % k:
             raise ShardingError(f"input {name!r}: {k} parts do not divide the extent {n}")
-        n_blocks *= k
     if workers is None:
-        return Input(tuple(shape), tuple(layout), itemsize=itemsize)
-    if len(workers) != n_blocks or not all(isinstance(w, int) and w >= 0 for w in workers):
+        return Input(shape, parts, itemsize=itemsize)
+    places = _integers(workers, 0)
+    if places is None or len(places) != prod(parts):
         raise ShardingError(
-            f"input {name!r}: workers {workers!r} are no list of {n_blocks} numbers, one for each block"
+            f"input {name!r}: workers {workers!r} are no list of {prod(parts)} numbers, one for each block"
         )
-    return Input(tuple(shape), tuple(layout), tuple(workers), itemsize)
+    return Input(shape, parts, places, itemsize)
 
 
 def _op(
@@ -107,6 +119,11 @@ def _op(
             if extents.setdefault(x, n) != n:
                 raise ShardingError(f"op {name!r}: label {x!r} has the extents {extents[x]} and {n}")
     sizes = node.get("sizes", {})
+    for x, n in sizes.items():
+        if not _is_integer(n, 1):
+            raise ShardingError(f"op {name!r}: the size {n!r} of label {x!r} is no positive integer")
+        if extents.get(x, n) != n:
+            raise ShardingError(f"op {name!r}: label {x!r} has the extents {extents[x]} and {n}")
     for x in result:
         if x not in extents:
             if x not in sizes:

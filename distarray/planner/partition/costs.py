@@ -17,13 +17,11 @@ from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.traffic import Boxes, boxes_of, moved, stacked
 from distarray.planner.plan import Combine
 from distarray.planner.propagation import Limits
-from distarray.planner.rates import Rates
+from distarray.planner.rates import Rates, blended
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Costs", "StageCost"]
 
-#: Share of the time of a transfer that the member waits that is sent most; the rest is the mean over members.
-BUSIEST = 0.25
 #: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
 OVER_LIMIT = 1e3
 BYTE_OVER_LIMIT = 1e-6
@@ -62,22 +60,18 @@ class Costs:
         return stacked([boxes_of(c, facts.loops.extents, self.n_members) for c in cuts])
 
     def transfer_seconds(self, elements: Any, itemsize: int) -> Any:
-        """Seconds to bring elements (.., members) to their members.
-
-        Partly (`BUSIEST`) it is what the busiest member waits for, and else the mean: links are shared.
-        """
+        """Seconds to bring elements (.., members) to their members, which share links (`Rates.bandwidth_own`)."""
         rates = self.rates
         if not rates.bandwidth:
             return np.zeros(elements.shape[:-1])
-        most = elements.max(axis=-1)
-        nbytes = (most * BUSIEST + elements.mean(axis=-1) * (1 - BUSIEST)) * itemsize
-        return nbytes / rates.bandwidth + rates.latency * (most > 0)
+        nbytes = blended(elements, rates.bandwidth_own) * itemsize
+        return nbytes / rates.bandwidth + rates.latency * (nbytes > 0)
 
     def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Any:
         """Seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
         n = np.maximum(boxes.n_tiles, 1)
         kernel = self.rates.flop_seconds(facts.kernel, boxes.sizes * facts.flops / n, facts.itemsize)
-        seconds = (kernel * boxes.n_tiles).max(axis=-1)
+        seconds = self.rates.busy_seconds(facts.kernel, kernel * boxes.n_tiles)
         n_tasks = boxes.n_tiles.sum(axis=-1)
         parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
         extents = np.array(facts.loops.extents, np.int64)
@@ -96,7 +90,8 @@ class Costs:
     def penalty(self, facts: Facts, boxes: Boxes) -> Any:
         """What a member has at once above its limit, as seconds that count against a cut and that nobody waits; by cut.
 
-        Waves along a loop (`planner.streams`) leave of what has the loop next to nothing, so the rest counts.
+        Waves along a loop (`planner.streams`) leave of what has the loop next to nothing, so the rest counts; and what
+        one tile needs, where it needs all of it.
         """
         spans = (boxes.hi - boxes.lo).astype(float)
         is_busy = boxes.n_tiles > 0
@@ -107,7 +102,12 @@ class Costs:
             arrays.append((cut, itemsize * whole * np.prod(spans[..., sorted(cut)], axis=-1) * is_busy))
         none = np.zeros(is_busy.shape)
         left = [sum([n for loops, n in arrays if loop not in loops], none) for loop in facts.free or (-1,)]
-        over = (np.minimum.reduce(left) - self.limits.member).max(axis=-1)
+        over = np.minimum.reduce(left) - self.limits.member
+        if facts.stage.kind == "block" and facts.loops.whole:
+            # A kernel on whole blocks has all of a tile at once: see `execution.budget`.
+            tile = sum([n for _, n in arrays], none) / np.maximum(boxes.n_tiles, 1)
+            over = np.maximum(over, tile - self.limits.member)
+        over = over.max(axis=-1)
         return np.where(over > 0, OVER_LIMIT + over * BYTE_OVER_LIMIT, 0.0)
 
     def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:

@@ -64,5 +64,5 @@ def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: Costs) -
     made: Counter[int] = Counter()
     for assembly in movement.assemblies:
         made[mesh.member(assembly.device)] += movement.made.n_elements(assembly.tile)
-    busiest = costs.rates.flop_seconds("map", max(made.values(), default=0), itemsize)
-    return float(busiest) + len(movement.assemblies) * costs.rates.task
+    each = costs.rates.flop_seconds("map", [made[m] for m in range(costs.n_members)], itemsize)
+    return float(costs.rates.busy_seconds("map", each)) + len(movement.assemblies) * costs.rates.task
