@@ -8,8 +8,9 @@ Words are regular expressions, looked for in the names of workloads. Each is run
 `benchmarks.told_plans` and with the one that the search finds, in turn, on operands that always lie alike. First the
 cluster is calibrated, for this run alone. A line of a table is a plan: the seconds that the model says of its stages;
 the median seconds of the rounds, with what holds all of them; and MiB moved between workers, predicted and counted.
-Below stands Spearman's rank correlation of the seconds, which is to be 0.9 at least. The seconds themselves need not
-agree: the model knows of no overlap, and on one machine workers share what a cluster's have for themselves.
+Below stands Spearman's rank correlation of the seconds, which is to be 0.9 at least: of the medians, and of the fastest
+rounds, which what else goes on on the machine disturbs less. The seconds themselves need not agree: the model knows of
+no overlap.
 """
 
 from __future__ import annotations
@@ -79,8 +80,14 @@ def table(told: Mapping[str, Told], runs: Mapping[str, Runs]) -> str:
     text = ["  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     text += [f"{name}: cannot run: {run.failure}" for name, run in runs.items() if not run.costs]
     if len(done) > 1:
-        rank = spearmanr([told[name].seconds for name in done], [runs[name].median("wall") for name in done]).statistic
-        text.append(f"rank correlation of predicted and measured seconds, {len(done)} plans: {rank:.3f}")
+        predicted = [told[name].seconds for name in done]
+        medians = [runs[name].median("wall") for name in done]
+        fastest = [min(cost.wall for cost in runs[name].costs) for name in done]
+        ranks = [spearmanr(predicted, measured).statistic for measured in (medians, fastest)]
+        text.append(
+            f"rank correlation of predicted and measured seconds, {len(done)} plans: "
+            f"{ranks[0]:.3f}, with the fastest rounds {ranks[1]:.3f}"
+        )
     return "\n".join(text)
 
 

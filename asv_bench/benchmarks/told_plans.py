@@ -45,11 +45,7 @@ class Style:
 
 
 ROWS, COLUMNS, INNER = Style(("rows",)), Style(("columns",)), Style(("inner",))
-GRID, ROWS_INNER, COLUMNS_INNER = (
-    Style(("rows", "columns")),
-    Style(("rows", "inner")),
-    Style(("columns", "inner")),
-)
+GRID, ROWS_INNER, COLUMNS_INNER = Style(("rows", "columns")), Style(("rows", "inner")), Style(("columns", "inner"))
 ONE = Style()
 
 #: By name the styles of the stages that are no last one, in turn, and that of the last one.
