@@ -10,6 +10,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class Workload:
     check
         Raises AssertionError if the results are wrong.
     inside
-        The operands exceed the memory: they are made inside the clock, for every system.
+        The operands exceed the memory: they are made inside the clock, for every system, as a part of the program.
     baselines
         Usual ways to cut the workload, by name: shardings of operands and of tensors that the program pins.
     keeps
@@ -104,19 +105,24 @@ def _options(workload: Workload, system: System, baseline: str | None) -> dict[s
 
 
 def place(system: System, workload: Workload, parts: int, baseline: str | None = None) -> list[Any]:
-    """The operands of a system, placed unless they exceed the memory."""
+    """The operands of a system, placed; of a workload that makes them inside the clock, what makes each."""
     cuts = _cuts(workload, system, baseline)
-    made = [system.make(source, parts, cuts.get(name)) for name, source in workload.inputs.items()]
+    makers = [partial(system.make, source, parts, cuts.get(name)) for name, source in workload.inputs.items()]
     if workload.inside:
-        return made
-    placed = system.start(lambda xp, *operands: operands, made)
+        return makers
+    placed = system.start(lambda xp, *operands: operands, [made() for made in makers])
     system.finish(*placed)
     return list(placed)
 
 
 def run(system: System, workload: Workload, operands: Sequence[Any], baseline: str | None = None) -> tuple[Any, ...]:
     """The results, being computed; `System.finish` waits for them."""
-    return system.start(workload.program, operands, **_options(workload, system, baseline))
+    return system.start(partial(_results, workload), operands, **_options(workload, system, baseline))
+
+
+def _results(workload: Workload, xp: Any, *operands: Any, **options: Any) -> tuple[Any, ...]:
+    """The program; of operands that it makes itself nobody else has a handle, so that none of them is kept."""
+    return workload.program(xp, *[x() if workload.inside else x for x in operands], **options)
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,7 @@ def predicted(system: DistArray, workload: Workload, operands: Sequence[Any], ba
 
     dx = system.xp
     with dx.config.set(planner=system.planner):
-        results = workload.program(dx, *operands, **_options(workload, system, baseline))
+        results = _results(workload, dx, *operands, **_options(workload, system, baseline))
         plan = dx.explain(*results)
         seconds = 0.0
         if plan.plain is None:
@@ -157,7 +163,8 @@ def job(workload: Workload, name: str, parts: int, baseline: str | None = None, 
     def placed() -> list[Any]:
         operands = place(system, workload, parts, baseline)
         if isinstance(system, DistArray):
-            before.update((key, x.sharding) for key, x in zip(workload.inputs, operands, strict=True))
+            made = [x() for x in operands] if workload.inside else operands
+            before.update((key, x.sharding) for key, x in zip(workload.inputs, made, strict=True))
         return operands
 
     def started(operands: list[Any]) -> Any:

@@ -235,12 +235,10 @@ class _Mover:
             room[source] -= nbytes
         for source, several in packs.items():
             for pack in several:
-                # What waits for the turn before waits for tiles that lie where it runs.
-                args = [r.block.ref for r in pack], before.get(source, ())
                 boxes = tuple([_slices(r.crop) or (Ellipsis,) for r in pack])
-                key = self.lowering.emit_piece(
-                    "pack", tasks.pack, (boxes, self.lowering.env.device, source, *args[0], *args[1]), source
-                )
+                args = boxes, self.lowering.env.device, source, *[r.block.ref for r in pack]
+                # What waits for the turn before waits for tiles that lie where it runs.
+                key = self.lowering.emit_piece("pack", tasks.pack, args, source, before.get(source, ()))
                 for number, read in enumerate(pack):
                     found[read] = key, number
                     self._note(read.block, key)

@@ -6,6 +6,7 @@ travels in one piece.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -15,6 +16,7 @@ from distarray import config
 from distarray.execution import collectives
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.footprint import Moves
+from distarray.execution.memory import STREAMED, memory_limit
 from distarray.execution.regions import runs
 from distarray.execution.route import Key, Leaf, Located, Routes, Want
 from distarray.execution.template import Template
@@ -85,10 +87,14 @@ class Drafting:
         self.out.counts.update(tile=0, project=0, piece=0, combine=0)
         self.located: dict[int, Located] = {}
         self.several: dict[int, list[Located]] = {}
-        self.routes = Routes(self.located, self.emit_piece, env.device)
+        #: Bytes on a member from which on what passes through it comes in turns.
+        self.large = max(1, memory_limit(env) // STREAMED)
+        self.routes = Routes(self.located, self.emit_piece, env.device, self.large)
         self._step = 0
 
-    def emit_piece(self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int) -> Key:
+    def emit_piece(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int, waits: Sequence[Key] = ()
+    ) -> Key:
         """Make the task of a piece; only the second pass does."""
         raise NotImplementedError
 
@@ -107,7 +113,11 @@ class Drafting:
                 self.located[~i] = Located(
                     Sharding.whole(self.mesh, node.ndim), node.shape, node.dtype, [], create=node
                 )
-        return [self._draft(s) for s in self.plan.stages]
+        drafts = []
+        for step, stage in enumerate(self.plan.stages):
+            self.routes.begin(step)
+            drafts.append(self._draft(stage))
+        return drafts
 
     def source(self, i: int, stage: Stage | None = None) -> int:
         """Number under which a node is read; by the stage that stores it, if that is said."""
@@ -190,10 +200,9 @@ class Drafting:
 
     def _loop_tiles(self, draft: Draft) -> None:
         bounds = draft.sharding.boundaries(draft.loops.extents)
-        for number, index in enumerate(draft.sharding.tiles()):
+        for turn, number, index, member in _in_turns(draft.sharding, draft.stage.cut.waves):
             box = tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])
             base_number = -1
-            member = draft.sharding.member(index)
             if draft.base >= 0:
                 found = self._base_tile(draft, box)
                 if found is None:
@@ -209,6 +218,7 @@ class Drafting:
                     r.lens,
                     r.box(box),
                     member,
+                    turn=turn,
                     private=base_number if draft.inplace and r.node == draft.base else -1,
                 )
                 for r in (draft.readings if draft.moves is None else ())
@@ -275,3 +285,32 @@ class Drafting:
             runs_of_tile.append((tuple(extents), places))
             draft.tiles.append(Tile(index, number, box, member, wants))
         draft.extra = runs_of_tile
+
+
+def _in_turns(
+    sharding: Sharding, waves: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, tuple[int, ...], int]]:
+    """Tiles as (turn, number, index, member), turn by turn, and so the first ones of all members first.
+
+    A member takes its tiles wave by wave (`propagation.with_waves`), those of a wave row-major: what passes through in
+    waves passes once.
+    """
+    tiles = list(enumerate(sharding.tiles()))
+    if waves:
+        tiles.sort(key=lambda tile: _waves_of(tile[1], waves))
+    turns: Counter[int] = Counter()
+    found = []
+    for number, index in tiles:
+        member = sharding.member(index)
+        found.append((turns[member], number, index, member))
+        turns[member] += 1
+    return sorted(found)
+
+
+def _waves_of(index: Sequence[int], waves: Sequence[tuple[int, int]]) -> list[int]:
+    """Which wave of each a tile is in: along a loop they are the fastest, the last ones first."""
+    left, found = list(index), []
+    for loop, n in reversed(waves):
+        left[loop], wave = divmod(left[loop], n)
+        found.append(wave)
+    return found[::-1]

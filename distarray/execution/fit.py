@@ -8,32 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
 from math import ceil
+from typing import NamedTuple
 
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.liveness import liveness
 from distarray.execution.lower import lowered_once
-from distarray.execution.memory import n_tasks_at_once
+from distarray.execution.memory import STREAMED, n_tasks_at_once
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Environment
 from distarray.planner.graph import Graph
-from distarray.planner.plan import Plan
+from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import Limits
 from distarray.planner.rates import current_rates
 from distarray.sharding.mesh import Mesh
 
 __all__ = ["fitted"]
 
-#: Streams that are tried one after the other, each on top of those before it.
-MAX_STREAMS = 4
+#: Plans that are streamed further.
+MAX_STREAMS = 8
 #: Loops that are tried for each.
 MAX_HEADS = 6
-#: Arrays are streamed of which a member holds more than this part of the limit.
-LARGE = 16
 #: A wave of an array is at most this part of the limit to begin with, and so much less at last.
 WAVES_PER_LIMIT = 8
 MAX_FINER = 8
-#: A stream must lower the peak by this share of it, and one of more waves than it takes by this share of the limit.
+#: A stream must lower the excess by this share of it, and so must more waves.
 WORTHWHILE = 0.05
 #: Tasks of all plans that are tried: some tens of microseconds each.
 MAX_TASKS = 10_000
@@ -55,69 +56,92 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     """
     if sum(map(result_nbytes, graph.nodes)) <= limits.member:  # even all of it at one member
         return plan
-    trials = _Trials(graph, env)
-    peak = before = trials.peak(plan)
+    trials = _Trials(graph, env, limits.member)
+    before = trials.held(plan)
+    # Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
+    number = count()
+    pending = [(before, next(number), plan)]
+    best = pending[0]
+    seen = {plan.stages}
     for _ in range(MAX_STREAMS):
-        if peak <= limits.member:
+        if not best[0].excess or not pending:
             break
-        found = _best(_streamed(plan, trials, limits), limits.member)
-        if found is None or found[0] > (1 - WORTHWHILE) * peak:
-            break
-        peak, plan = found
-    if peak == before:
+        held, _, streamed = heappop(pending)
+        for less, tried in _streamed(streamed, held, trials, limits, seen):
+            if held.excess - less.excess >= WORTHWHILE * held.excess:
+                heappush(pending, (less, next(number), tried))
+            if not less.excess:
+                break
+        best = min([best, *pending[:1]])
+    if best[2] is plan:
         return plan
-    text = f"no streams: {before / 1e6:.3g} MB held by a member"
-    return replace(plan, alternatives=(*plan.alternatives, text))
+    text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
+    return replace(best[2], alternatives=(*plan.alternatives, text))
 
 
-def _best(tried: Iterator[tuple[int, Plan]], limit: int) -> tuple[int, Plan] | None:
-    """The first of plans that fits; else the one that holds least, if there is any."""
-    best: tuple[int, Plan] | None = None
-    for peak, plan in tried:
-        if best is None or peak < best[0]:
-            best = peak, plan
-        if peak <= limit:
-            break
-    return best
+class _Held(NamedTuple):
+    """What members hold.
+
+    Parameters
+    ----------
+    excess
+        Bytes above the limit, summed over stages: a stream lowers those of a few.
+    peak
+        The most that a member holds at any time.
+    """
+
+    excess: int
+    peak: int
 
 
 class _Trials:
     """Plans for one graph that are lowered to see what they hold."""
 
-    def __init__(self, graph: Graph, env: Environment) -> None:
+    def __init__(self, graph: Graph, env: Environment, limit: int) -> None:
         self.graph = graph
         self.env = env
+        self.limit = limit
         self.n_tasks = 0
 
-    def peak(self, plan: Plan) -> int:
-        """Most bytes of blocks on a member."""
+    def held(self, plan: Plan) -> _Held:
+        """What members hold of blocks."""
         lowered = lowered_once(plan, self.graph, self.env)
         self.n_tasks += sum(lowered.counts.values())
         env = self.env
-        held = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
-        return max(held.peak.values(), default=0)
+        found = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
+        peak = max(found.peak.values(), default=0)
+        return _Held(sum(max(0, n - self.limit) for n in (peak, *found.stage_peak.values())), peak)
 
 
-def _streamed(plan: Plan, trials: _Trials, limits: Limits) -> Iterator[tuple[int, Plan]]:
-    """Plans with one stream more, and their peaks: for each loop in as many waves as gain."""
+def _streamed(
+    plan: Plan, held: _Held, trials: _Trials, limits: Limits, seen: set[tuple[Stage, ...]]
+) -> Iterator[tuple[_Held, Plan]]:
+    """Plans with one stream more, and what they hold: for each loop in as many waves as gain.
+
+    Parameters
+    ----------
+    held
+        What the plan holds without.
+    seen
+        Stages of plans that were tried: a stream may be found from several heads.
+    """
     # not loaded by those whose arrays are small
     from distarray.planner.partition.placed import Planning
     from distarray.planner.streams import Streams
 
     mesh = Mesh((), ()) if trials.env.team is None else trials.env.team.mesh
     planning = Planning(trials.graph, mesh, limits, current_rates(), plan.stages)
-    streams = Streams(plan, planning, limits.member // LARGE)
-    seen = {plan.stages}  # a stream may be found from several heads
+    streams = Streams(plan, planning, limits.member // STREAMED)
     for head in streams.heads()[:MAX_HEADS]:
         n_waves = max(2, ceil(head.nbytes * WAVES_PER_LIMIT / limits.member))
-        before: int | None = None
+        before = held
         for finer in range(MAX_FINER):
             tried = streams.streamed(head, n_waves << finer)
             if tried is None or tried.stages in seen or trials.n_tasks > MAX_TASKS:
                 break
             seen.add(tried.stages)
-            peak = trials.peak(tried)
-            if before is not None and before - peak < WORTHWHILE * max(before, limits.member):
+            less = trials.held(tried)
+            if finer and before.excess - less.excess < WORTHWHILE * held.excess:
                 break
-            yield peak, tried
-            before = peak
+            yield less, tried
+            before = less

@@ -44,9 +44,10 @@ def fuse(template: Template) -> None:
     Afterwards the tasks stand in an order in which few results wait for their readers.
     """
     recipes, out = template.recipes, template.lowered
-    reads = {key: [a for a in recipe.args if type(a) is tuple and is_key(a)] for key, recipe in recipes.items()}
+    reads = {key: _keys(recipe) for key, recipe in recipes.items()}
     sinks = _sinks(reads, template, _groups(reads, template))
-    order = _depth_first(reads, out.after)
+    recipes = {key: _waiting(key, recipe, sinks) for key, recipe in recipes.items()}
+    order = _depth_first(recipes, out.after)
     parts: defaultdict[Key, list[Key]] = defaultdict(list)
     for key in order:
         parts[sinks[key]].append(key)
@@ -66,9 +67,14 @@ def fuse(template: Template) -> None:
     out.members = {key: out.members[key] for key in template.recipes}
 
 
-def _depth_first(reads: Mapping[Key, Collection[Key]], after: Mapping[Key, Collection[Key]]) -> list[Key]:
+def _keys(recipe: Recipe) -> list[Key]:
+    """What a task reads of other tasks."""
+    return [a for a in recipe.args if type(a) is tuple and is_key(a)]
+
+
+def _depth_first(recipes: Mapping[Key, Recipe], after: Mapping[Key, Collection[Key]]) -> list[Key]:
     """Tasks in an order in which they can run: what a task reads comes right before it, if it has not come yet."""
-    needs = {key: (*read, *after.get(key, ())) for key, read in reads.items()}
+    needs = {key: (*_keys(recipe), *recipe.waits, *after.get(key, ())) for key, recipe in recipes.items()}
     has_readers = {k for read in needs.values() for k in read}
     found: dict[Key, None] = {}
     for last in needs:
@@ -82,6 +88,11 @@ def _depth_first(reads: Mapping[Key, Collection[Key]], after: Mapping[Key, Colle
     return list(found)
 
 
+def _waiting(key: Key, recipe: Recipe, sinks: Mapping[Key, Key]) -> Recipe:
+    """A task that waits for the tasks that those it waited for are fused to."""
+    return recipe._replace(waits=tuple(dict.fromkeys(sinks[k] for k in recipe.waits if sinks[k] != sinks[key])))
+
+
 def _groups(reads: Mapping[Key, Sequence[Key]], template: Template) -> dict[Key, _Group]:
     """The group of each task."""
     members, after = template.lowered.members, template.lowered.after
@@ -89,7 +100,7 @@ def _groups(reads: Mapping[Key, Sequence[Key]], template: Template) -> dict[Key,
     n_tiles = Counter((stage, members[key]) for key, stage in stages.items())
     of: dict[Key, _Group] = {}
     for key, read in reads.items():
-        waits = {*read, *after.get(key, ())}
+        waits = {*read, *template.recipes[key].waits, *after.get(key, ())}
         stage, member = stages[key], members[key]
         near = list(dict.fromkeys(of[k] for k in waits if k in of and members[k] == member))
         # chains side by side become one only if other tiles keep other threads busy
@@ -143,13 +154,13 @@ def _joined(keys: Sequence[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
     last: dict[Key, int] = {}
     n_reads: defaultdict[Key, int] = defaultdict(int)
     for n, key in enumerate(keys):
-        for a in {a for a in recipes[key].args if type(a) is tuple and is_key(a) and a in number}:
+        for a in {a for a in _keys(recipes[key]) if a in number}:
             last[a] = n
             n_reads[a] += 1
     links, given = [], []
     alone: dict[Key, bool] = {}  # whether what it makes is read once, and is no view of what is read elsewhere
     for n, key in enumerate(keys):
-        _, function, args = recipes[key]
+        _, function, args, _ = recipes[key]
         made = {i: a for i, a in enumerate(args) if type(a) is tuple and is_key(a) and a in number}
         places = tuple([(i, number[a]) for i, a in made.items()])
         dropped = tuple([number[a] for a in dict.fromkeys(made.values()) if last[a] == n])
@@ -157,7 +168,8 @@ def _joined(keys: Sequence[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
         own = {i for i, a in made.items() if alone[a]}
         links.append(Link(key, function, len(args), places, dropped))
         given += _in_place([None if i in made else a for i, a in enumerate(args)], own)
-    return Recipe(recipes[keys[-1]].kind, tasks.run_chain, (tuple(links), *given))
+    waits = tuple(dict.fromkeys(k for key in keys for k in recipes[key].waits))
+    return Recipe(recipes[keys[-1]].kind, tasks.run_chain, (tuple(links), *given), waits)
 
 
 def _in_place(args: Sequence[object], own: Collection[int]) -> list[object]:

@@ -11,9 +11,11 @@ from typing import Any
 from distarray import config
 from distarray.expr.expr import Environment
 
-__all__ = ["memory_limit", "n_tasks_at_once", "n_threads"]
+__all__ = ["STREAMED", "memory_limit", "n_tasks_at_once", "n_threads"]
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+#: What is more than this part of the limit is not held as a whole, where it may as well pass through in turns.
+STREAMED = 16
 #: Where a worker has no limit, or says nothing.
 _UNKNOWN = 4 << 30
 #: By team: memory limit and threads of its workers.

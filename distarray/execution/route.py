@@ -4,11 +4,16 @@ Lowering asks in two passes. In the first, every tile of every stage says which 
 (`Routes.want`). All that one member wants of one tile of another member becomes one piece: the union of the boxes,
 element for element (environments.md, B-25), extracted once and copied, so that its parent may be freed. In the second
 pass (`Routes.parts`) each read is answered with slices of blocks that are at hand and of pieces.
+
+Where much arrives at a member whose tiles follow each other in turns, what is read in one turn and not in another is a
+piece of its own. It is extracted when the sender has made its own tile of the turn before the last: so two turns are
+under way, however many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -108,13 +113,27 @@ class Want:
     private: frozenset[int] = frozenset()
 
 
+#: When something is read first: number of the stage, and which of the tiles of its member.
+Turn: TypeAlias = tuple[int, int]
+
+
 @dataclass(slots=True)
 class _Piece:
-    boxes: list[Box]
+    """A part of a tile on its way to a member: boxes that are read there, and when first."""
+
+    boxes: dict[Box, Turn]
     union: list[Box] = field(default_factory=list)
     ref: Any = None
     whole: bool = False
-    #: Whether the source may be overwritten while the piece is read: then even a whole tile is copied.
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """All that a member reads of a tile, by box when first; once all is known, the pieces that carry it."""
+
+    boxes: dict[Box, Turn] = field(default_factory=dict)
+    pieces: list[_Piece] = field(default_factory=list)
+    #: Whether the source may be overwritten while a piece is read: then even a whole tile is copied.
     copied: bool = False
 
 
@@ -126,16 +145,24 @@ class Routes:
     located
         By number of the node; grows while stages are lowered.
     emit
-        ``emit(name, function, args, member) -> key`` adds a task.
+        ``emit(name, function, args, member, waits) -> key`` adds a task.
+    large
+        Bytes of a node from which on those that arrive at a member come turn by turn.
     """
 
-    def __init__(self, located: dict[int, Located], emit: Callable[..., Key], device: str) -> None:
+    def __init__(self, located: dict[int, Located], emit: Callable[..., Key], device: str, large: int) -> None:
         self._located = located
         self._emit = emit
         self._device = device
-        self._pieces: dict[tuple[int, int, int], _Piece] = {}
+        self._large = large
+        self._wanted: dict[tuple[int, int, int], _Wanted] = {}
+        #: By node and member: bytes that are wanted in all, and the number of turns in which.
+        self._arriving: Counter[tuple[int, int]] = Counter()
+        self._n_turns: dict[tuple[int, int], int] = {}
+        #: By member, of the stage that is lowered: its tiles in the order of their turns.
+        self._made: defaultdict[int, list[Key]] = defaultdict(list)
         self.transfers: list[Transfer] = []
-        #: Number of the stage that is being lowered, in the second pass.
+        #: Number of the stage that a pass has come to.
         self.stage = -1
         self.packed_bytes = 0
         self._moved: set[tuple[Any, int]] = set()
@@ -144,11 +171,13 @@ class Routes:
 
     # ------------------------------------------------------------------------------------------ first pass
 
-    def want(self, node: int, lens: Affine, box: Box, member: int, *, private: int = -1) -> Want:
+    def want(self, node: int, lens: Affine, box: Box, member: int, *, turn: int = 0, private: int = -1) -> Want:
         """Say that a tile on `member` reads `box` of the view that `lens` makes of a node.
 
         Parameters
         ----------
+        turn
+            How many tiles of the stage the member makes before this one, if they follow each other.
         private
             Number of the one source tile that may be read directly although others of this member are written in
             place meanwhile; -1: all tiles of the member are read directly.
@@ -162,9 +191,13 @@ class Routes:
             number = at.number(tile)
             fragments.append((tile, number, source, view))
             if at.members[number] != member or (private >= 0 and number != private):
-                piece = self._pieces.setdefault((node, number, member), _Piece([]))
-                piece.boxes.append(source)
-                piece.copied |= private >= 0
+                wanted = self._wanted.setdefault((node, number, member), _Wanted())
+                if source not in wanted.boxes:
+                    wanted.boxes[source] = self.stage, turn
+                    self._arriving[node, member] += size(source) * at.dtype.itemsize
+                    if turn:
+                        self._n_turns[node, member] = max(turn + 1, self._n_turns.get((node, member), 1))
+                wanted.copied |= private >= 0
                 copied.add(number)
         return Want(node, lens, box, fragments, member, frozenset(copied))
 
@@ -191,7 +224,7 @@ class Routes:
                 args.direct.append(key_of(at.refs[number]))
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
-            piece = self._piece(want.node, number, want.member, tile)
+            piece = self._piece(want.node, number, want.member, tile, source)
             arg = args.ref(piece.ref)
             args.remote.add(arg)
             if piece.whole:
@@ -216,21 +249,41 @@ class Routes:
 
     def prepare(self, want: Want) -> None:
         """Emit the pieces that a read needs, before anything changes their source in place."""
-        for tile, number, _, _ in want.fragments:
+        for tile, number, source, _ in want.fragments:
             if number in want.private:
-                self._piece(want.node, number, want.member, tile)
+                self._piece(want.node, number, want.member, tile, source)
 
-    def _piece(self, node: int, number: int, member: int, tile: Sequence[int]) -> _Piece:
-        piece = self._pieces[node, number, member]
+    def made(self, member: int, key: Key) -> None:
+        """Say that a member makes its next tile."""
+        self._made[member].append(key)
+
+    def begin(self, stage: int) -> None:
+        """Come to a stage, in either pass."""
+        self.stage = stage
+        self._made.clear()
+
+    def _pieces(self, node: int, number: int, member: int) -> list[_Piece]:
+        """What carries all that a member wants of a tile: one piece, or one for each few turns."""
+        wanted = self._wanted[node, number, member]
+        if not wanted.pieces:
+            n_turns, nbytes = self._n_turns.get((node, member), 1), self._arriving[node, member]
+            n_pieces = min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
+            wanted.pieces = [_Piece(boxes) for boxes in _by_turns(wanted.boxes, n_pieces)]
+        return wanted.pieces
+
+    def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Piece:
+        """The piece with a box, made by now."""
+        pieces = self._pieces(node, number, member)
+        piece = pieces[0] if len(pieces) == 1 else next(p for p in pieces if wanted in p.boxes)
         if piece.ref is not None:
             return piece
         at = self._located[node]
         frame = at.box(tile)
-        piece.union = union(piece.boxes)
+        piece.union = union(list(piece.boxes))
         source = at.members[number]
         n = sum(map(size, piece.union))
         ref = at.refs[number]
-        if n == size(frame) and source != member and not piece.copied:
+        if n == size(frame) and source != member and not self._wanted[node, number, member].copied:
             piece.whole = True
             piece.ref = ref
             if (key_of(ref), member) in self._moved:
@@ -238,7 +291,8 @@ class Routes:
             self._moved.add((key_of(ref), member))
         else:
             slices = tuple(relative(b, frame) for b in piece.union)
-            piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source)
+            waits = () if len(pieces) == 1 else self._made[source][: max(0, min(piece.boxes.values())[1] - 1)][-1:]
+            piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source, waits)
             self.readers.setdefault(key_of(ref), []).append(piece.ref)
             self.packed_bytes += n * at.dtype.itemsize
         if source != member:
@@ -252,6 +306,30 @@ class Routes:
         if source != member and (key_of(ref), member) not in self._moved:
             self._moved.add((key_of(ref), member))
             self.transfers.append(Transfer(source, member, shape[0] if shape else 1, nbytes, self.stage))
+
+
+def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]:
+    """Boxes by when they are read first, in at most so many parts; those that overlap are in one."""
+    if n_pieces < 2:
+        return [dict(boxes)]
+    turns: defaultdict[Turn, dict[Box, Turn]] = defaultdict(dict)
+    for box, turn in sorted(boxes.items(), key=lambda item: item[1]):
+        turns[turn][box] = turn
+    apart: list[dict[Box, Turn]] = []
+    for found in turns.values():
+        near = [part for part in apart if any(_overlap(a, b) for a in part for b in found)]
+        apart = [part for part in apart if part not in near]
+        apart.append({box: turn for part in (*near, found) for box, turn in part.items()})
+    n_pieces = min(n_pieces, len(apart))
+    apart.sort(key=lambda part: min(part.values()))
+    parts: list[dict[Box, Turn]] = [{} for _ in range(n_pieces)]
+    for number, part in enumerate(apart):
+        parts[number * n_pieces // len(apart)].update(part)
+    return parts
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return intersect_boxes(a, b) is not None
 
 
 def key_of(ref: Any) -> Any:

@@ -6,6 +6,7 @@ regions in which every operand is one slice of a block or piece.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -75,19 +76,28 @@ class Lowering(Drafting):
     # ------------------------------------------------------------------------------------------------ tasks
 
     def emit(
-        self, kind: str, name: str, function: Callable[..., Any], args: Sequence[Any], member: int, number: int = 0
+        self,
+        kind: str,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        member: int,
+        number: int = 0,
+        waits: Sequence[Key] = (),
     ) -> Key:
         recipes = self.template.recipes
         key: Key = (f"dx-{name}", self._step, number)
         if key in recipes:
             key = (*key, len(recipes))
-        recipes[key] = Recipe(kind, function, tuple(args))
+        recipes[key] = Recipe(kind, function, tuple(args), tuple(waits))
         self.out.members[key] = member
         self.out.counts[kind] += 1
         return key
 
-    def emit_piece(self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int) -> Key:
-        return self.emit("piece", name, function, args, member, len(self.template.recipes))
+    def emit_piece(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int, waits: Sequence[Key] = ()
+    ) -> Key:
+        return self.emit("piece", name, function, args, member, len(self.template.recipes), waits)
 
     def _results(self, key: Key, n: int, member: int, number: int) -> list[Key]:
         """The keys of the results of a task: itself, or one projection for each of several."""
@@ -99,7 +109,8 @@ class Lowering(Drafting):
 
     def second_pass(self, drafts: Sequence[Draft]) -> None:
         for step, draft in enumerate(drafts):
-            self._step = self.routes.stage = step
+            self._step = step
+            self.routes.begin(step)
             kind = draft.stage.kind
             if draft.moves is not None:
                 collectives.second_pass(self, draft)
@@ -205,6 +216,7 @@ class Lowering(Drafting):
                 reuse,
             )
             key = self._emit_program(draft, spec, name, record, args, tile)
+            self.routes.made(tile.member, key)
             self.note_readers(key, args, draft, t)
             for (_, i), arg in zip(stage.stores, reuse, strict=True):
                 if arg < 0:
@@ -456,6 +468,7 @@ class Lowering(Drafting):
                 assert len(parts) == 1
                 at.refs[number] = parts[0][0]
                 continue
+            parts = self._combined_at_home(parts, finish, member, shape, number)
             while True:
                 last = len(parts) <= FAN_IN
                 merged = []
@@ -477,6 +490,24 @@ class Lowering(Drafting):
                 if last:
                     break
             at.refs[number] = parts[0][0]
+
+    def _combined_at_home(
+        self, parts: Sequence[tuple[Any, int]], finish: Finish, member: int, shape: tuple[int, ...], number: int
+    ) -> list[tuple[Any, int]]:
+        """Partial results, one of each member but of few at `member` itself: what a member has made, as it comes."""
+        at_home: defaultdict[int, list[Any]] = defaultdict(list)
+        for ref, home in parts:
+            at_home[home].append(ref)
+        nbytes = max(1, n_elements(shape)) * finish.accumulator.itemsize
+        n_at_once = max(2, min(FAN_IN, self.large // nbytes))
+        found = []
+        for home, refs in at_home.items():
+            while len(refs) > (n_at_once if home == member else 1):
+                n = min(n_at_once, len(refs))
+                args = (finish, None, self.env.device, home, *refs[:n])
+                refs[:n] = [self.emit("combine", "combine", tasks.combine_partials, args, home, number)]
+            found += [(ref, home) for ref in refs]
+        return found
 
     def _lower_kernel(self, draft: Draft) -> None:
         """Contractions and whole-block kernels: one task per tile of their loops."""
@@ -538,6 +569,7 @@ class Lowering(Drafting):
                 offset=tuple([r.start for r in at_operand]),
             )
             key = self.emit("tile", node.op.name, function, (spec, record, *args.given), tile.member, tile.number)
+            self.routes.made(tile.member, key)
             for where in args.direct:
                 self.routes.readers.setdefault(where, []).append(key)
             if finishes and not alone:

@@ -387,7 +387,7 @@ def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: An
     return tuple(outs) if several else outs[0]
 
 
-def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array) -> Any:
+def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array, *waits: Any) -> Any:
     """A piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
     backend = backend_for(device, member)
     found = [backend.copy(block[b]) for b in boxes]

@@ -61,11 +61,16 @@ class Lowered:
 
 
 class Recipe(NamedTuple):
-    """A task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`."""
+    """A task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`.
+
+    `waits` are tasks that come before it although it reads nothing of them, so that not too much is under way: its
+    function gets their results last, and leaves them alone.
+    """
 
     kind: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    waits: tuple[Key, ...] = ()
 
 
 @dataclass(slots=True)
@@ -130,9 +135,9 @@ def instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lower
         return a
 
     made: dict[Key, Task] = {}
-    for key, (_, function, args) in template.recipes.items():
+    for key, (_, function, args, waits) in template.recipes.items():
         new = named(key)
-        made[new] = Task(new, function, *[filled(a) for a in args])
+        made[new] = Task(new, function, *[filled(a) for a in (*args, *waits)])
     fixed = template.lowered
     outputs = {}
     for i, (sharding, refs) in fixed.outputs.items():

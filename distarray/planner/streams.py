@@ -1,16 +1,18 @@
-"""Streams: stages that work tile after tile on every member, so that what lies between them is never there as a whole.
+"""Streams: stages that work tile after tile on every member, so that what passes through is never there as a whole.
 
-A plan may hold more than a member has room for: the scores of attention, the product that a reduction follows. Then a
-loop of the stage that makes a large array is cut further, in waves, and so are the stages before and after it, as far
-as they are cut alike along that loop. Their tiles depend on one another only within a wave: each wave is one task
-(`execution.fuse`), and of the array only a wave is ever held.
+A plan may hold more than a member has room for: the scores of attention, the product that a reduction follows, the
+operands of a product that lie elsewhere. Then a loop of the stage that makes or reads a large array is cut further, in
+waves, and so are the stages before and after it, as far as they are cut alike along that loop. Their tiles depend on
+one another only within a wave: each wave is one task (`execution.fuse`), of an array in between only a wave is ever
+held, and what comes from other members comes wave by wave (`execution.route`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 from typing import NamedTuple
 
 from distarray.planner.partition.facts import Facts
@@ -27,7 +29,7 @@ _KINDS = frozenset({"program", "contract", "block", "fold", "reshape"})
 
 
 class Head(NamedTuple):
-    """A loop that might be cut further, of a stage that makes a large array.
+    """A loop that might be cut further, of a stage that makes or reads a large array.
 
     Parameters
     ----------
@@ -71,12 +73,34 @@ class Streams:
 
     def heads(self) -> list[Head]:
         """The loops that come into question, those of the largest array first."""
-        found = []
+        most: Counter[tuple[int, int]] = Counter()
+        for nbytes, facts, loops in (*self._intermediate(), *self._arriving()):
+            for loop in loops:
+                if self._room(facts, loop) > 1:
+                    most[facts.number, loop] = max(most[facts.number, loop], nbytes)
+        return [Head(*at, nbytes) for at, nbytes in most.most_common()]
+
+    def _intermediate(self) -> Iterator[tuple[int, Facts, Sequence[int]]]:
+        """The large arrays that are held only for a while: bytes, the stage that makes them, and its loops."""
         for i, (facts, axes) in self._made.items():
             if self._is_large(i):
-                nbytes = self._nbytes(i)
-                found += [Head(facts.number, loop, nbytes) for loop in axes if self._room(facts, loop) > 1]
-        return sorted(dict.fromkeys(found), key=lambda head: -head.nbytes)
+                yield self._nbytes(i), facts, axes
+
+    def _arriving(self) -> Iterator[tuple[int, Facts, Sequence[int]]]:
+        """Operands of which a tile needs much that does not lie where it is made: bytes, the stage, and its loops."""
+        for facts in self._planning.facts:
+            cut = self._cuts[facts.number]
+            for r, view, itemsize in zip(facts.readings, facts.views, facts.itemsizes, strict=True):
+                loops = [loop for loop in r.loops if loop is not None]
+                parts = [1 if loop is None else cut.parts[loop] for loop in r.loops]
+                nbytes = itemsize * prod(-(-n // k) for n, k in zip(r.lens.shape, parts, strict=True))
+                if nbytes > self._large and not (view is not None and self._is_at_hand(r, cut)):
+                    yield nbytes, facts, loops
+
+    def _is_at_hand(self, r: Reading, cut: Sharding) -> bool:
+        """Whether an operand lies as a stage is cut."""
+        lying, found = self._lies[r.node], [_loop_over(r, axis) for axis in range(len(r.lens.terms))]
+        return all(loop >= 0 and _is_alike(cut, loop, lying, axis) for axis, loop in enumerate(found))
 
     def streamed(self, head: Head, n_waves: int) -> Plan | None:
         """The plan with a stream; None if the loop is too short."""
@@ -170,7 +194,8 @@ def _loop_over(r: Reading, axis: int) -> int:
 
 def _is_alike(cut: Sharding, loop: int, lying: Sharding | None, axis: int) -> bool:
     """Whether a loop and an axis have the same part on each member."""
-    if lying is None or cut.mesh.without_waves() != lying.mesh.without_waves():
+    if lying is None or cut.bounds[loop] != lying.bounds[axis]:
         return False
     names = [n for n in cut.axes[loop] if not is_wave(n)]
-    return names == [n for n in lying.axes[axis] if not is_wave(n)] and cut.bounds[loop] == lying.bounds[axis]
+    is_one = not names or cut.mesh.without_waves() == lying.mesh.without_waves()
+    return is_one and names == [n for n in lying.axes[axis] if not is_wave(n)]

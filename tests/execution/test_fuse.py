@@ -111,7 +111,7 @@ T0, T1, T2 = ("dx-t0", 0, 0), ("dx-t1", 1, 0), ("dx-t2", 2, 0)
 def test_what_is_fused(template: Template, n_tasks: int) -> None:
     def run(t: Template) -> Any:
         results: dict[Any, Any] = {}
-        for key, (_, function, args) in t.recipes.items():
+        for key, (_, function, args, _) in t.recipes.items():
             links = {a[0].key for a in args if type(a) is tuple and a and type(a[0]) is Link}
             assert not links.intersection(results)
             results[key] = function(*[results.get(a, a) if type(a) is tuple and type(a[0]) is str else a for a in args])
