@@ -1,7 +1,8 @@
-"""The memory budget of a member, held against what one task of an operation on whole matrices or vectors needs.
+"""The memory budget of a member, held against what a plan needs before any task is handed out.
 
-Most operations are cut until their tiles fit. A kernel that needs an axis whole (`ShardingRule`'s ``whole``:
-eigenvalues, the transform of a vector) cannot be, so here its tiles are measured before any task is handed out.
+Most operations are cut until they fit, and streamed (`fit`); where even that is not enough, a budget that the user has
+set is an error. A kernel that needs an axis whole (`ShardingRule`'s ``whole``: eigenvalues, the transform of a vector)
+cannot be cut, so its tiles are measured against any budget.
 """
 
 from __future__ import annotations
@@ -10,14 +11,39 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from distarray import config
 from distarray.errors import MemoryBudgetError
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Expr
+from distarray.planner.plan import Plan
 
 if TYPE_CHECKING:
     from distarray.execution.drafts import Draft
 
-__all__ = ["check_whole_kernels"]
+__all__ = ["check_peak", "check_whole_kernels"]
+
+
+def check_peak(plan: Plan, nodes: Sequence[Expr]) -> None:
+    """Check that a plan keeps to the option ``memory-limit``, if it is set.
+
+    Without it the limit is a guess, half of what a member has: planners aim at it, but what does not fit may yet run,
+    and on a cluster blocks may lie on disk.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If nothing that was tried fits; says for what, and how much memory the best plan needs.
+    """
+    limit = config.get("memory-limit")
+    if limit is None or plan.above is None:
+        return
+    needed, stage = plan.above
+    names = ", ".join(dict.fromkeys(nodes[i].op.name for i in plan.stages[stage].nodes))
+    raise MemoryBudgetError(
+        f"{names}: a member would hold {needed} bytes by the best plan that was found, what lies there already "
+        f"included, above the memory-limit of {limit} bytes; raise the option to {needed} or more, drop arrays that "
+        "are not needed, or use more workers"
+    )
 
 
 def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: int) -> None:

@@ -287,9 +287,7 @@ class Drafting:
         draft.extra = runs_of_tile
 
 
-def _in_turns(
-    sharding: Sharding, waves: Sequence[tuple[int, int]]
-) -> list[tuple[int, int, tuple[int, ...], int]]:
+def _in_turns(sharding: Sharding, waves: Sequence[tuple[int, int]]) -> list[tuple[int, int, tuple[int, ...], int]]:
     """Tiles as (turn, number, index, member), turn by turn, and so the first ones of all members first.
 
     A member takes its tiles wave by wave (`propagation.with_waves`), those of a wave row-major: what passes through in

@@ -52,7 +52,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
 
     Returns
     -------
-    Of the plans that were tried the first that fits, else the one that holds least: then nothing is known that does.
+    Of the plans that were tried the first that fits, else the one that exceeds the limit least, and says so (`above`).
     """
     if sum(map(result_nbytes, graph.nodes)) <= limits.member:  # even all of it at one member
         return plan
@@ -73,10 +73,11 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
             if not less.excess:
                 break
         best = min([best, *pending[:1]])
-    if best[2] is plan:
-        return plan
-    text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
-    return replace(best[2], alternatives=(*plan.alternatives, text))
+    held, _, found = best
+    if found is not plan:
+        text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
+        found = replace(found, alternatives=(*plan.alternatives, text))
+    return replace(found, above=(held.peak, held.stage)) if held.excess else found
 
 
 class _Held(NamedTuple):
@@ -86,12 +87,13 @@ class _Held(NamedTuple):
     ----------
     excess
         Bytes above the limit, summed over stages: a stream lowers those of a few.
-    peak
-        The most that a member holds at any time.
+    peak, stage
+        The most that a member holds at any time, and the stage at which most is held.
     """
 
     excess: int
     peak: int
+    stage: int
 
 
 class _Trials:
@@ -110,7 +112,8 @@ class _Trials:
         env = self.env
         found = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
         peak = max(found.peak.values(), default=0)
-        return _Held(sum(max(0, n - self.limit) for n in (peak, *found.stage_peak.values())), peak)
+        stage = max(found.stage_peak, key=found.stage_peak.__getitem__, default=0)
+        return _Held(sum(max(0, n - self.limit) for n in (peak, *found.stage_peak.values())), peak, stage)
 
 
 def _streamed(

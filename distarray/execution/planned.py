@@ -18,7 +18,7 @@ from dask._task_spec import Alias, DataNode, Task, TaskRef
 from distarray import config
 from distarray.execution import counters
 from distarray.execution.backends import backend_for
-from distarray.execution.budget import check_whole_kernels
+from distarray.execution.budget import check_peak, check_whole_kernels
 from distarray.execution.donation import inplace_results
 from distarray.execution.evaluate import LOCK, executor_for, is_cluster, mesh_of
 from distarray.execution.fit import fitted
@@ -90,6 +90,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
             _place(node, env, executor, cuts[id(node)])
     graph = canonical(order, wanted, _context(env))
     plan = _found(graph, env)
+    check_peak(plan, graph.nodes)
     if plan.is_provisional:
         _uses(graph)[0] += 1
     cluster = is_cluster(env)

@@ -165,6 +165,9 @@ class Plan:
         What else it considered, for people to read.
     is_provisional
         Whether a search might find a better one, at a price that one run does not repay.
+    above
+        Where no plan that was tried keeps to the memory limit: bytes that a member holds by this one, and the stage
+        that makes it do so.
     serial
         Tells it from every other plan of this process; what is remembered of a plan is found by it.
 
@@ -179,6 +182,7 @@ class Plan:
     planner: str = "propagation"
     alternatives: tuple[str, ...] = ()
     is_provisional: bool = False
+    above: tuple[int, int] | None = None
     serial: int = field(default_factory=itertools.count().__next__, init=False, compare=False)
 
     def to_json(self) -> str:

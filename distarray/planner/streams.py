@@ -36,7 +36,7 @@ class Head(NamedTuple):
     stage, loop
         Their numbers.
     nbytes
-        Of what one member holds of the array.
+        Of what one member holds of the array, or of a wave of it where it streams.
     """
 
     stage: int
@@ -84,7 +84,8 @@ class Streams:
         """The large arrays that are held only for a while: bytes, the stage that makes them, and its loops."""
         for i, (facts, axes) in self._made.items():
             if self._is_large(i):
-                yield self._nbytes(i), facts, axes
+                n_waves = prod(n for _, n in self._plan.stages[facts.number].cut.waves)
+                yield self._nbytes(i) // n_waves, facts, axes
 
     def _arriving(self) -> Iterator[tuple[int, Facts, Sequence[int]]]:
         """Operands of which a tile needs much that does not lie where it is made: bytes, the stage, and its loops."""

@@ -90,6 +90,7 @@ def test_what_is_kept_does_not_stream() -> None:
         total = scores.sum(axis=1)
         plan = dx.explain(total, scores)
         assert plan.peak_bytes > 800 * 800 * 8 // 4
+    with dx.config.set(block_bytes=0):
         dx.persist(total, scores)
         np.testing.assert_allclose(np.asarray(total), np.asarray(scores).sum(axis=1))
 
@@ -127,9 +128,15 @@ def test_streams_change_no_values(sizes: tuple[int, ...], members: int, axis: in
     with dx.config.set(block_bytes=0):
         lying = [(dx.asarray(a, team=dx.Team((members,), ("x",))) + 0).persist() for a in operands]
         unbounded = explained(program(dx, *lying)).peak_bytes
-        with dx.config.set(memory_limit=max(1, unbounded // share)):
+        limit = sum(a.nbytes for a in (*operands, expected)) // members + unbounded // share
+        with dx.config.set(memory_limit=limit):
             result = program(dx, *lying)
-            assert explained(result).peak_bytes <= unbounded
+            held = explained(result).peak_bytes
+            assert held <= unbounded
+            if held > limit:
+                with pytest.raises(dx.MemoryBudgetError):
+                    result.persist()
+                return
             np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -148,3 +155,18 @@ def test_streams_on_a_cluster(cluster4: Any) -> None:
                 result.persist()
             assert counted.bytes_moved == plan.moved_bytes
             np.testing.assert_allclose(np.asarray(result), program(np, *operands), rtol=1e-10)
+
+
+@pytest.mark.parametrize("team", [None, TEAM])
+def test_a_limit_that_is_set_holds_or_nothing_runs(team: dx.Team | None) -> None:
+    a = rng.normal(size=(400, 400))
+    with dx.config.set(block_bytes=0):
+        x = (dx.asarray(a, team=team) + 0).persist()
+        y = x + 1
+        with dx.config.set(memory_limit=a.nbytes // (2 if team is None else 8)), counting() as counted:
+            with pytest.raises(dx.MemoryBudgetError, match=r"add: a member would hold \d+ bytes .* memory-limit of"):
+                y.persist()
+            assert "above the limit" in str(dx.explain(y))
+        assert counted.tasks == 0
+        np.testing.assert_array_equal(np.asarray(y), a + 1)  # nothing is lost
+        np.testing.assert_array_equal(np.asarray(x), a)

@@ -139,6 +139,18 @@ def test_what_others_wait_for_stays_before_them() -> None:
     assert template.lowered.after == {T2: {T0}}
 
 
+def test_who_waits_for_a_task_waits_for_what_it_is_fused_to() -> None:
+    template = chain_of((1,), (T0, 2), (5,))
+    template.recipes[T2] = template.recipes[T2]._replace(waits=(T0,))
+    fuse(template)
+    assert list(template.recipes) == [T1, T2]
+    assert template.recipes[T2].waits == (T1,)
+    template = chain_of((1,), (T0, 2), (T1, 5))
+    template.recipes[T2] = template.recipes[T2]._replace(waits=(T0,))  # it is fused to it
+    fuse(template)
+    assert [recipe.waits for recipe in template.recipes.values()] == [()]
+
+
 def test_a_piece_of_a_tile_that_is_overwritten_is_taken_before() -> None:
     a = np.arange(5.0)
     x = dx.asarray(a, team=dx.Team((2,), ("R",)), sharding=dx.Sharding(dx.Mesh(("R", "%1"), (2, 3)), (("%1",),)))

@@ -1,0 +1,142 @@
+"""What a member wants of a tile elsewhere: one piece, or one for each few turns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import distarray as dx
+from distarray.execution import tasks
+from distarray.execution.lower import lowered_once
+from distarray.execution.planned import plan_of
+from distarray.execution.route import Turn, _by_turns
+from distarray.execution.template import Lowered
+from distarray.sharding.boxes import Box, intersect_boxes
+from distarray.testing import counting
+
+TEAM = dx.Team((4,), ("x",))
+rng = np.random.default_rng(0)
+
+
+@st.composite
+def boxes(draw: Any) -> dict[Box, Turn]:
+    """Boxes of a block of 12 x 12 elements, and when each is read first."""
+    found = {}
+    for _ in range(draw(st.integers(1, 12))):
+        box = tuple(
+            range(start, start + draw(st.integers(1, 6))) for start in draw(st.tuples(*[st.integers(0, 6)] * 2))
+        )
+        found[box] = draw(st.tuples(st.integers(0, 1), st.integers(0, 5)))
+    return found
+
+
+@given(boxes(), st.integers(1, 8))
+def test_pieces_hold_every_box_once_and_share_no_element(wanted: dict[Box, Turn], n_pieces: int) -> None:
+    pieces = _by_turns(wanted, n_pieces)
+    assert 1 <= len(pieces) <= n_pieces
+    assert {box: turn for piece in pieces for box, turn in piece.items()} == wanted
+    assert sum(map(len, pieces)) == len(wanted)
+    for one, other in combinations(pieces, 2):
+        assert all(intersect_boxes(a, b) is None for a in one for b in other)
+        assert not set(one.values()) & set(other.values())  # what one turn reads travels together
+    assert [min(piece.values()) for piece in pieces] == sorted(min(piece.values()) for piece in pieces)
+
+
+#: The smallest limit with which operands of a product lie on four members, and something passes through.
+TIGHT = {"rows": 200_000, "inner": 2_800_000}
+SHAPES = {"rows": (8, 4000), "inner": (32, 20_000)}
+
+
+def lowered_product(name: str, limit: int) -> tuple[Lowered, Any, Any]:
+    """A product that reduces a long loop, of operands that lie in rows.
+
+    One operand is gathered (`rows`), or one is cut along the loop that is reduced, as the other is (`inner`).
+    """
+    m, k = SHAPES[name]
+    a, b = rng.normal(size=(m, k)), rng.normal(size=(k, m))
+    with dx.config.set(block_bytes=0, planner="eindecomp"):
+        x, y = [(dx.asarray(v, team=TEAM) + 0).persist() for v in (a, b)]
+        with dx.config.set(memory_limit=limit):
+            product = x @ y
+            plan, graph, env = plan_of([product.__dx_node__()])
+            return lowered_once(plan, graph, env), product, a @ b
+
+
+def keys_of(lowered: Lowered, function: Any) -> list[Any]:
+    return [key for key, task in lowered.tasks.items() if task.func is function]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_arrives_for_turns_comes_turn_by_turn(name: str) -> None:
+    whole, _, _ = lowered_product(name, 1 << 30)
+    paced, product, expected = lowered_product(name, TIGHT[name])
+    moved = [sum(t.nbytes for t in x.transfers) for x in (whole, paced)]
+    assert moved[0] == moved[1]  # every element travels once
+    assert len(whole.transfers) < 2 * 12
+    assert len(keys_of(paced, tasks.extract)) >= 24
+    with dx.config.set(block_bytes=0, planner="eindecomp", memory_limit=TIGHT[name]), counting() as counted:
+        product.persist()
+    assert counted.tasks == len(paced.tasks)
+    np.testing.assert_allclose(np.asarray(product), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_piece_waits_for_the_turn_before_the_last(name: str) -> None:
+    lowered, _, _ = lowered_product(name, TIGHT[name])
+    order = {key: number for number, key in enumerate(lowered.tasks)}
+    for key, task in lowered.tasks.items():
+        assert all(order[d] < order[key] for d in task.dependencies if d in order)
+    tiles = keys_of(lowered, tasks.run_contract)
+    n_turns = len(tiles) // 4
+    assert n_turns > 4
+
+    own: defaultdict[int, list[int]] = defaultdict(list)
+    for tile in lowered.drafts[0].tiles:
+        own[tile.member].append(tile.number)
+
+    def turn(tile: Any) -> int:
+        return own[lowered.members[tile]].index(tile[2])
+
+    for key in keys_of(lowered, tasks.extract):
+        first = min(turn(t) for t in tiles if key in lowered.tasks[t].dependencies)
+        waits = lowered.tasks[key].dependencies & set(order)
+        assert {lowered.members[w] for w in waits} <= {lowered.members[key]}  # no data travel to be waited for
+        assert [turn(w) for w in waits] == ([first - 2] if first >= 2 else [])
+
+
+def test_partial_results_are_combined_where_they_are_made() -> None:
+    a = rng.normal(size=(40, 30))
+    dealt = dx.Sharding(dx.Mesh(("x", "%1"), (4, 10)), (("x", "%1"), ()))  # in turn: neighbours are at other members
+    with dx.config.set(block_bytes=0):
+        x = dx.asarray(a, team=TEAM).reshard(dealt).persist()
+        total = x.sum(axis=0)
+        plan, graph, env = plan_of([total.__dx_node__()])
+        lowered = lowered_once(plan, graph, env)
+        np.testing.assert_allclose(np.asarray(total), a.sum(axis=0))
+    assert len(keys_of(lowered, tasks.run_program)) == 40
+    assert [t.source for t in lowered.transfers] == [1, 2, 3]  # one partial result of each other member
+    combines = [lowered.tasks[key] for key in keys_of(lowered, tasks.combine_partials)]
+    assert max(len(task.args) - 4 for task in combines) <= 8
+
+
+@pytest.mark.parametrize("n_waves", [1, 2, 3, 7])
+def test_turns_go_wave_by_wave(n_waves: int) -> None:
+    from distarray.execution.drafts import _in_turns
+    from distarray.planner.propagation import with_waves
+
+    rows = dx.Sharding(dx.Mesh(("x", "%1"), (2, 3)), (("%1", "x"), ()))
+    waves = [(1, n_waves)] if n_waves > 1 else []
+    sharding = with_waves(rows, (60, 70), waves)
+    turns = _in_turns(sharding, waves)
+    assert sorted(number for _, number, _, _ in turns) == list(range(sharding.n_tiles))
+    for member in range(2):
+        own = [(turn, index) for turn, _, index, where in turns if where == member]
+        assert [turn for turn, _ in own] == list(range(3 * n_waves))
+        assert [index[1] for _, index in own] == [w for w in range(n_waves) for _ in range(3)]
+        assert all(a[0] < b[0] for (_, a), (_, b) in pairwise(own) if a[1] == b[1])
