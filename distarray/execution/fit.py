@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
-from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from distarray import config
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.liveness import liveness
 from distarray.execution.lower import lowered_once
@@ -25,19 +25,25 @@ from distarray.planner.propagation import Limits
 from distarray.planner.rates import current_rates
 from distarray.sharding.mesh import Mesh
 
+if TYPE_CHECKING:
+    from distarray.planner.partition.placed import Planning
+
 __all__ = ["fitted"]
 
 #: Plans that are streamed further.
 MAX_STREAMS = 8
 #: Loops that are tried for each.
 MAX_HEADS = 6
-#: A wave of an array is at most this part of the limit to begin with, and so much less at last.
-WAVES_PER_LIMIT = 8
-MAX_FINER = 8
+#: Waves are tried twice as many each time, as long as that gains, up to two to the power of this.
+MAX_FINER = 10
 #: A stream must lower the excess by this share of it, and so must more waves.
 WORTHWHILE = 0.05
-#: Tasks of all plans that are tried: some tens of microseconds each.
+#: Tasks of all plans that are tried, and what each takes.
+MIN_TASKS = 4_000
 MAX_TASKS = 10_000
+SECONDS_PER_TASK = 4e-4
+#: Trying may take this part of the time that a plan takes, by prediction; where the limit was set, as long as it needs.
+SEARCH_SHARE = 0.1
 
 
 def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
@@ -56,7 +62,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     """
     if sum(map(result_nbytes, graph.nodes)) <= limits.member:  # even all of it at one member
         return plan
-    trials = _Trials(graph, env, limits.member)
+    trials = _Trials(plan, graph, env, limits)
     before = trials.held(plan)
     # Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
     number = count()
@@ -67,7 +73,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
         if not best[0].excess or not pending:
             break
         held, _, streamed = heappop(pending)
-        for less, tried in _streamed(streamed, held, trials, limits, seen):
+        for less, tried in _streamed(streamed, held, trials, seen):
             if held.excess - less.excess >= WORTHWHILE * held.excess:
                 heappush(pending, (less, next(number), tried))
             if not less.excess:
@@ -97,28 +103,42 @@ class _Held(NamedTuple):
 
 
 class _Trials:
-    """Plans for one graph that are lowered to see what they hold."""
+    """Plans for one graph that are lowered to see what they hold.
 
-    def __init__(self, graph: Graph, env: Environment, limit: int) -> None:
+    Parameters
+    ----------
+    plan
+        The first one; how long it takes decides how many tasks may be tried.
+    """
+
+    def __init__(self, plan: Plan, graph: Graph, env: Environment, limits: Limits) -> None:
         self.graph = graph
         self.env = env
-        self.limit = limit
-        self.n_tasks = 0
+        self.limits = limits
+        self.n_left = MAX_TASKS
+        if config.get("memory-limit") is None:
+            seconds = self.planning(plan).place(plan.stages).seconds
+            self.n_left = min(MAX_TASKS, max(MIN_TASKS, int(seconds * SEARCH_SHARE / SECONDS_PER_TASK)))
+
+    def planning(self, plan: Plan) -> Planning:
+        """The facts of a plan."""
+        from distarray.planner.partition.placed import Planning  # not loaded by those whose arrays are small
+
+        mesh = Mesh((), ()) if self.env.team is None else self.env.team.mesh
+        return Planning(self.graph, mesh, self.limits, current_rates(), plan.stages)
 
     def held(self, plan: Plan) -> _Held:
         """What members hold of blocks."""
         lowered = lowered_once(plan, self.graph, self.env)
-        self.n_tasks += sum(lowered.counts.values())
+        self.n_left -= sum(lowered.counts.values())
         env = self.env
         found = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
         peak = max(found.peak.values(), default=0)
         stage = max(found.stage_peak, key=found.stage_peak.__getitem__, default=0)
-        return _Held(sum(max(0, n - self.limit) for n in (peak, *found.stage_peak.values())), peak, stage)
+        return _Held(sum(max(0, n - self.limits.member) for n in (peak, *found.stage_peak.values())), peak, stage)
 
 
-def _streamed(
-    plan: Plan, held: _Held, trials: _Trials, limits: Limits, seen: set[tuple[Stage, ...]]
-) -> Iterator[tuple[_Held, Plan]]:
+def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, ...]]) -> Iterator[tuple[_Held, Plan]]:
     """Plans with one stream more, and what they hold: for each loop in as many waves as gain.
 
     Parameters
@@ -128,23 +148,23 @@ def _streamed(
     seen
         Stages of plans that were tried: a stream may be found from several heads.
     """
-    # not loaded by those whose arrays are small
-    from distarray.planner.partition.placed import Planning
-    from distarray.planner.streams import Streams
+    from distarray.planner.streams import Streams  # not loaded by those whose arrays are small
 
-    mesh = Mesh((), ()) if trials.env.team is None else trials.env.team.mesh
-    planning = Planning(trials.graph, mesh, limits, current_rates(), plan.stages)
-    streams = Streams(plan, planning, limits.member // STREAMED)
+    streams = Streams(plan, trials.planning(plan), trials.limits.member // STREAMED)
     for head in streams.heads()[:MAX_HEADS]:
-        n_waves = max(2, ceil(head.nbytes * WAVES_PER_LIMIT / limits.member))
         before = held
-        for finer in range(MAX_FINER):
-            tried = streams.streamed(head, n_waves << finer)
-            if tried is None or tried.stages in seen or trials.n_tasks > MAX_TASKS:
+        for finer in range(1, MAX_FINER):
+            tried = streams.streamed(head, 1 << finer)
+            if tried is None or tried.stages in seen or trials.n_left < 0:
                 break
             seen.add(tried.stages)
             less = trials.held(tried)
-            if finer and before.excess - less.excess < WORTHWHILE * held.excess:
-                break
+            if not less.excess:
+                yield less, tried
+                return
+            gained, before = before.excess - less.excess, less
+            if gained < WORTHWHILE * held.excess:
+                if finer > 1:
+                    break
+                continue  # two waves may be as good as one, since two are under way
             yield less, tried
-            before = less

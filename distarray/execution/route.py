@@ -13,7 +13,7 @@ under way, however many there are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -262,14 +262,21 @@ class Routes:
         self.stage = stage
         self._made.clear()
 
+    def _n_pieces(self, node: int, member: int) -> int:
+        """In how many pieces what a member wants of a tile may come: one, or one for each few turns."""
+        n_turns, nbytes = self._n_turns.get((node, member), 1), self._arriving[node, member]
+        return min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
+
     def _pieces(self, node: int, number: int, member: int) -> list[_Piece]:
-        """What carries all that a member wants of a tile: one piece, or one for each few turns."""
+        """What carries all that a member wants of a tile."""
         wanted = self._wanted[node, number, member]
         if not wanted.pieces:
-            n_turns, nbytes = self._n_turns.get((node, member), 1), self._arriving[node, member]
-            n_pieces = min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
-            wanted.pieces = [_Piece(boxes) for boxes in _by_turns(wanted.boxes, n_pieces)]
+            wanted.pieces = [_Piece(boxes) for boxes in _by_turns(wanted.boxes, self._n_pieces(node, member))]
         return wanted.pieces
+
+    def _waits(self, node: int, member: int, source: int, turn: int) -> Sequence[Key]:
+        """The tile that a sender makes before a piece for a turn: that of the turn before the last."""
+        return self._made[source][: max(0, turn - 1)][-1:] if self._n_pieces(node, member) > 1 else ()
 
     def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Piece:
         """The piece with a box, made by now."""
@@ -283,7 +290,9 @@ class Routes:
         source = at.members[number]
         n = sum(map(size, piece.union))
         ref = at.refs[number]
-        if n == size(frame) and source != member and not self._wanted[node, number, member].copied:
+        waits = self._waits(node, member, source, min(piece.boxes.values())[1])
+        is_whole = n == size(frame) and source != member
+        if is_whole and not waits and not self._wanted[node, number, member].copied:
             piece.whole = True
             piece.ref = ref
             if (key_of(ref), member) in self._moved:
@@ -291,7 +300,6 @@ class Routes:
             self._moved.add((key_of(ref), member))
         else:
             slices = tuple(relative(b, frame) for b in piece.union)
-            waits = () if len(pieces) == 1 else self._made[source][: max(0, min(piece.boxes.values())[1] - 1)][-1:]
             piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source, waits)
             self.readers.setdefault(key_of(ref), []).append(piece.ref)
             self.packed_bytes += n * at.dtype.itemsize
@@ -312,24 +320,37 @@ def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]
     """Boxes by when they are read first, in at most so many parts; those that overlap are in one."""
     if n_pieces < 2:
         return [dict(boxes)]
-    turns: defaultdict[Turn, dict[Box, Turn]] = defaultdict(dict)
-    for box, turn in sorted(boxes.items(), key=lambda item: item[1]):
-        turns[turn][box] = turn
-    apart: list[dict[Box, Turn]] = []
-    for found in turns.values():
-        near = [part for part in apart if any(_overlap(a, b) for a in part for b in found)]
-        apart = [part for part in apart if part not in near]
-        apart.append({box: turn for part in (*near, found) for box, turn in part.items()})
+    part = {turn: turn for turn in sorted(set(boxes.values()))}  # of each turn the first one that it goes with
+
+    def first(turn: Turn) -> Turn:
+        while part[turn] != turn:
+            turn = part[turn]
+        return turn
+
+    for a, b in _overlapping(list(boxes)):
+        one, other = sorted((first(boxes[a]), first(boxes[b])))
+        part[other] = one
+    apart: dict[Turn, dict[Box, Turn]] = {turn: {} for turn in part if first(turn) == turn}
+    for box, turn in boxes.items():
+        apart[first(turn)][box] = turn
     n_pieces = min(n_pieces, len(apart))
-    apart.sort(key=lambda part: min(part.values()))
     parts: list[dict[Box, Turn]] = [{} for _ in range(n_pieces)]
-    for number, part in enumerate(apart):
-        parts[number * n_pieces // len(apart)].update(part)
+    for number, found in enumerate(apart.values()):
+        parts[number * n_pieces // len(apart)].update(found)
     return parts
 
 
-def _overlap(a: Box, b: Box) -> bool:
-    return intersect_boxes(a, b) is not None
+def _overlapping(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
+    """Pairs of boxes with common elements: a sweep along the axis that tells most of them apart."""
+    n_axes = len(boxes[0])
+    axis = max(range(n_axes), key=lambda a: len({box[a].start for box in boxes}), default=-1)
+    if axis < 0:
+        return  # without axes there is one box
+    open_: list[Box] = []
+    for box in sorted(boxes, key=lambda box: box[axis].start):
+        open_ = [b for b in open_ if b[axis].stop > box[axis].start]
+        yield from ((b, box) for b in open_ if intersect_boxes(b, box) is not None)
+        open_.append(box)
 
 
 def key_of(ref: Any) -> Any:

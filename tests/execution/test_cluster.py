@@ -18,6 +18,7 @@ pytest.importorskip("distributed")
 from dask._task_spec import Task, TaskRef
 
 from distarray import config
+from distarray.execution.buffers import BufferPool
 from distarray.execution.cluster import EMBED_NBYTES, BlocksLostError, ClusterExecutor, failed_key
 from distarray.execution.placement import active_client, placement_of, resolve_members, team_for_client
 from distarray.execution.worker_plugin import GONE, LOST_SECONDS, LineagePlugin
@@ -430,6 +431,20 @@ def test_workers_do_not_wait_for_a_lost_peer(cluster4):
     assert max(cluster4.run(seconds_of_waiting).values()) < 10
 
 
+def test_little_memory_lies_idle_on_workers(monkeypatch):
+    pool = BufferPool()
+    monkeypatch.setattr("distarray.execution.worker_plugin.POOL", pool)
+    before = pool.limit
+    for memory, limit in ((None, before), (1 << 40, before), (512 << 20, 32 << 20), (1 << 30, 32 << 20)):
+        manager = SimpleNamespace(memory_limit=memory)
+        worker = SimpleNamespace(rpc=SimpleNamespace(connect=None), stream_handlers={}, memory_manager=manager)
+        LineagePlugin().setup(worker)
+        assert pool.limit == limit
+    blocks = [pool.take((1 << 20,), "f8") for _ in range(6)]  # 48 MiB
+    del blocks
+    assert pool.idle_nbytes == 32 << 20
+
+
 def test_a_lost_worker_is_not_waited_for_whenever_a_fetch_begins():
     class Pool:
         def __init__(self):
@@ -441,7 +456,7 @@ def test_a_lost_worker_is_not_waited_for_whenever_a_fetch_begins():
         def remove(self, addr, *, reason):
             self.asked.append((addr, reason))
 
-    worker = SimpleNamespace(rpc=Pool(), stream_handlers={})
+    worker = SimpleNamespace(rpc=Pool(), stream_handlers={}, memory_manager=SimpleNamespace(memory_limit=None))
     LineagePlugin().setup(worker)
     asyncio.run(worker.rpc.connect("a"))
     worker.stream_handlers[GONE]("a")
