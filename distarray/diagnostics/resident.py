@@ -12,25 +12,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from distarray.execution.buffers import POOL
+from distarray.execution.memory import resident_nbytes
 
-__all__ = ["ResidentPeak", "resident_nbytes", "start", "stop", "used_nbytes", "watch_peak"]
+__all__ = ["ResidentPeak", "start", "stop", "used_nbytes", "watch_peak"]
 
 #: Seconds between two looks; a look costs some ten microseconds.
 INTERVAL = 0.002
-
-_STATM = Path("/proc/self/statm")
-
-
-def resident_nbytes() -> int:
-    """Bytes of this process in memory; 0 where the system does not say (it is read from ``/proc``)."""
-    try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def used_nbytes() -> int:

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from distarray.execution.memory import resident_nbytes
+
 __all__ = ["POOL", "BufferPool"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,6 +40,12 @@ class BufferPool:
     limit
         Bytes that may lie idle in the pool; beyond them the longest unused are freed.
 
+    Attributes
+    ----------
+    memory
+        What this process may use; None where nobody says. A fourth of it may lie idle, and a sixteenth once three
+        fifths of it are resident: above that a worker spills and pauses, idle or not.
+
     Notes
     -----
     Sizes are rounded up to three significant bits, so at most a fourth of a buffer is unused. Safe for use from
@@ -46,6 +54,7 @@ class BufferPool:
 
     def __init__(self, limit: int = 1 << 30) -> None:
         self.limit = limit
+        self.memory: int | None = None
         self._idle: OrderedDict[int, _Memory] = OrderedDict()  # by address, the longest unused first
         self._by_size: dict[int, list[int]] = {}  # addresses, the most recently used (still in cache) last
         self._idle_nbytes = 0
@@ -118,7 +127,14 @@ class BufferPool:
             self._idle[memory.address] = memory
             self._by_size.setdefault(memory.nbytes, []).append(memory.address)
             self._idle_nbytes += memory.nbytes
-        self._trim(self.limit)
+        self._trim(self._allowed())
+
+    def _allowed(self) -> int:
+        """Bytes that may lie idle now."""
+        if self.memory is None or self._idle_nbytes <= self.memory // 16:
+            return self.limit
+        is_tight = resident_nbytes() > self.memory * 3 // 5
+        return min(self.limit, self.memory // (16 if is_tight else 4))
 
     def _trim(self, nbytes: int) -> None:
         while self._idle_nbytes > nbytes:

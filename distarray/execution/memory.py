@@ -11,8 +11,9 @@ from typing import Any
 from distarray import config
 from distarray.expr.expr import Environment
 
-__all__ = ["STREAMED", "memory_limit", "n_tasks_at_once", "n_threads"]
+__all__ = ["STREAMED", "memory_limit", "n_tasks_at_once", "n_threads", "resident_nbytes"]
 
+_STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: What is more than this part of the limit is not held as a whole, where it may as well pass through in turns.
 STREAMED = 16
@@ -20,6 +21,14 @@ STREAMED = 16
 _UNKNOWN = 4 << 30
 #: By team: memory limit and threads of its workers.
 _facts: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+
+def resident_nbytes() -> int:
+    """Bytes of this process in memory; 0 where the system does not say (it is read from ``/proc``)."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def n_threads() -> int:

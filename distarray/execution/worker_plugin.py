@@ -4,7 +4,7 @@ A worker remembers the dependencies of every task that it computed, and those of
 last one is in memory. When the scheduler cuts lineage (`scheduler_plugin`), the workers must follow: their memory would
 grow with every step, and a block that is to be read from its copy would wait for what it once was computed from.
 
-A worker spills and pauses by the memory of its process, idle buffers included, so these keep to a small part of it.
+A worker spills and pauses by the memory of its process, idle buffers included, so these are told its limit.
 
 A worker that fetches from a lost one would try to reach it until the connection times out, half a minute by default,
 and its task would wait for that long although the block is computed again elsewhere. So it is told.
@@ -28,9 +28,6 @@ CUT = "distarray-cut"
 #: Name of the message that a worker is lost.
 GONE = "distarray-gone"
 
-#: What may lie idle in the pool of a worker is this part of its memory limit.
-IDLE = 16
-
 #: How long a worker tries to reach one that was lost.
 LOST_SECONDS = 0.5
 
@@ -51,9 +48,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
 
     def setup(self, worker: Any) -> None:
         self.worker = worker
-        limit = worker.memory_manager.memory_limit
-        if limit:
-            POOL.limit = min(POOL.limit, limit // IDLE)
+        POOL.memory = worker.memory_manager.memory_limit
         worker.stream_handlers[CUT] = self.cut
         worker.stream_handlers[GONE] = self.gone
         pool = worker.rpc

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from distarray.diagnostics import resident
-from distarray.diagnostics.resident import resident_nbytes, watch_peak
+from distarray.diagnostics.resident import watch_peak
 from distarray.execution.buffers import POOL
+from distarray.execution.memory import resident_nbytes
 
 pytestmark = pytest.mark.skipif(resident_nbytes() == 0, reason="the system has no /proc")
 

@@ -105,3 +105,19 @@ def test_threads_share_a_pool() -> None:
         t.join()
     assert not wrong
     assert pool.lent_nbytes == 0
+
+
+@pytest.mark.parametrize(
+    ("resident", "idle"), [(0, 8 * BIG * 4), (8 * BIG * 9, 8 * BIG * 4), (8 * BIG * 10, 8 * BIG), (1 << 60, 8 * BIG)]
+)
+def test_less_lies_idle_where_memory_is_tight(monkeypatch: pytest.MonkeyPatch, resident: int, idle: int) -> None:
+    monkeypatch.setattr("distarray.execution.buffers.resident_nbytes", lambda: resident)
+    pool = BufferPool()
+    pool.memory = 8 * BIG * 16
+    blocks = [pool.take((BIG,), "f8") for _ in range(6)]
+    del blocks
+    assert pool.idle_nbytes == idle
+    pool.memory = None
+    blocks = [pool.take((BIG,), "f8") for _ in range(6)]
+    del blocks
+    assert pool.idle_nbytes == 6 * 8 * BIG
