@@ -56,9 +56,10 @@ def _scaled(seed: int, scale: float, index: NDArray[Any]) -> NDArray[Any]:
 
 
 def _check_rows(result: Any, Q: Source, K: Source, V: Source, causal: bool) -> None:
-    """64 seeded rows."""
+    """64 seeded rows, all together: single precision says little of one whose largest scores are hundreds and near."""
     rng = np.random.default_rng(0)
     *lead, s, d = Q.shape
+    found, expected = [], []
     for _ in range(64):
         head = tuple(int(rng.integers(0, n)) for n in lead)
         t = int(rng.integers(0, s))
@@ -69,7 +70,9 @@ def _check_rows(result: Any, Q: Source, K: Source, V: Source, causal: bool) -> N
         values = V.part(*box, seen).astype(np.float64).reshape(-1, d)
         scores = keys @ query / math.sqrt(d)
         weights = np.exp(scores - scores.max())
-        close(f"row {(*head, t)}", result[(*head, t)], weights @ values / weights.sum())
+        found.append(np.asarray(result[(*head, t)]))
+        expected.append(weights @ values / weights.sum())
+    close("64 rows", np.stack(found), np.stack(expected))
 
 
 def workload(variant: str, size: str = SIZE) -> Workload:

@@ -62,9 +62,25 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     """
     if sum(map(result_nbytes, graph.nodes)) <= limits.member:  # even all of it at one member
         return plan
-    trials = _Trials(plan, graph, env, limits)
+    before, held, found = _searched(plan, _Trials(plan, graph, env, limits))
+    if held.excess and config.get("memory-limit") is None:
+        # The limit is a guess, half of what there is. What fits into all of it is better than what is above the half.
+        all_of_it = _Trials(plan, graph, env, replace(limits, member=2 * limits.member))
+        _, other, least = _searched(plan, all_of_it)
+        if not other.excess or other.peak < held.peak:
+            held, found = other, least
+    if found is not plan:
+        text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
+        found = replace(found, alternatives=(*plan.alternatives, text))
+    return replace(found, above=(held.peak, held.stage)) if held.peak > limits.member else found
+
+
+def _searched(plan: Plan, trials: _Trials) -> tuple[_Held, _Held, Plan]:
+    """What a plan holds, and what the best with streams does: the first that fits, else that with the least excess.
+
+    Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
+    """
     before = trials.held(plan)
-    # Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
     number = count()
     pending = [(before, next(number), plan)]
     best = pending[0]
@@ -79,11 +95,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
             if not less.excess:
                 break
         best = min([best, *pending[:1]])
-    held, _, found = best
-    if found is not plan:
-        text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
-        found = replace(found, alternatives=(*plan.alternatives, text))
-    return replace(found, above=(held.peak, held.stage)) if held.excess else found
+    return before, best[0], best[2]
 
 
 class _Held(NamedTuple):

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from distarray import config
+from distarray.execution.evaluate import is_cluster
 from distarray.execution.fuse import fuse
 from distarray.execution.rates import rates_of
 from distarray.execution.stage_tasks import Lowering
@@ -78,5 +79,6 @@ def _template(plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, 
     state.second_pass(state.out.drafts)
     # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
     del state.routes
-    fuse(state.template)
+    is_streamed = any(stage.cut.waves for stage in plan.stages)
+    fuse(state.template, is_paced=is_streamed and is_cluster(env))
     return state.template

@@ -290,9 +290,7 @@ class Routes:
         source = at.members[number]
         n = sum(map(size, piece.union))
         ref = at.refs[number]
-        waits = self._waits(node, member, source, min(piece.boxes.values())[1])
-        is_whole = n == size(frame) and source != member
-        if is_whole and not waits and not self._wanted[node, number, member].copied:
+        if n == size(frame) and source != member and not self._wanted[node, number, member].copied:
             piece.whole = True
             piece.ref = ref
             if (key_of(ref), member) in self._moved:
@@ -300,6 +298,7 @@ class Routes:
             self._moved.add((key_of(ref), member))
         else:
             slices = tuple(relative(b, frame) for b in piece.union)
+            waits = self._waits(node, member, source, min(piece.boxes.values())[1])
             piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source, waits)
             self.readers.setdefault(key_of(ref), []).append(piece.ref)
             self.packed_bytes += n * at.dtype.itemsize

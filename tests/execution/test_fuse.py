@@ -9,7 +9,7 @@ import pytest
 
 import distarray as dx
 from distarray.execution import tasks
-from distarray.execution.fuse import fuse
+from distarray.execution.fuse import _pace, fuse
 from distarray.execution.tasks import Link
 from distarray.execution.template import Recipe, Template
 from distarray.testing import counting
@@ -149,6 +149,23 @@ def test_who_waits_for_a_task_waits_for_what_it_is_fused_to() -> None:
     template.recipes[T2] = template.recipes[T2]._replace(waits=(T0,))  # it is fused to it
     fuse(template)
     assert [recipe.waits for recipe in template.recipes.values()] == [()]
+
+
+@pytest.mark.parametrize(("members", "waits"), [((0, 1) * 4, {}), ((0,) * 8, {4: 1, 6: 3})])
+def test_who_waits_for_nothing_keeps_to_the_order_where_it_is_paced(
+    members: tuple[int, ...], waits: dict[int, int]
+) -> None:
+    t = [(f"dx-t{n}", n, 0) for n in range(8)]
+    made = (1,), (t[0], t[0]), (1,), (t[2], t[1]), (1,), (t[4], t[3]), (1,), (t[6], t[5])
+    template = chain_of(*made, members=members)
+    _pace(template.recipes, template.lowered.members)
+    found = {key: recipe.waits for key, recipe in template.recipes.items() if recipe.waits}
+    assert found == {t[n]: (t[k],) for n, k in waits.items()}
+    results: dict[Any, Any] = {}
+    for key, (_, function, args, later) in template.recipes.items():
+        given = [results[a] if type(a) is tuple and type(a[0]) is str else a for a in (*args, *later)]
+        results[key] = function(*given)
+    assert results[t[7]] == 5
 
 
 def test_a_piece_of_a_tile_that_is_overwritten_is_taken_before() -> None:

@@ -58,18 +58,13 @@ def test_pieces_hold_every_box_once_and_share_no_element(wanted: dict[Box, Turn]
     assert [min(piece.values()) for piece in pieces] == sorted(min(piece.values()) for piece in pieces)
 
 
-#: The smallest limit with which operands of a product lie on four members, and something passes through.
-TIGHT = {"rows": 140_000, "inner": 2_700_000}
-SHAPES = {"rows": (8, 4000), "inner": (32, 20_000)}
+#: Bytes of a member with which the operands have room, and little else.
+TIGHT = 2_700_000
 
 
-def lowered_product(name: str, limit: int) -> tuple[Lowered, Any, Any]:
-    """A product that reduces a long loop, of operands that lie in rows.
-
-    One operand is gathered (`rows`), or one is cut along the loop that is reduced, as the other is (`inner`).
-    """
-    m, k = SHAPES[name]
-    a, b = rng.normal(size=(m, k)), rng.normal(size=(k, m))
+def lowered_product(limit: int) -> tuple[Lowered, Any, Any]:
+    """A product that reduces a long loop, of operands that lie in rows: one is cut otherwise, and so sent."""
+    a, b = rng.normal(size=(32, 20_000)), rng.normal(size=(20_000, 32))
     with dx.config.set(block_bytes=0, planner="eindecomp"):
         x, y = [(dx.asarray(v, team=TEAM) + 0).persist() for v in (a, b)]
         with dx.config.set(memory_limit=limit):
@@ -82,23 +77,21 @@ def keys_of(lowered: Lowered, function: Any) -> list[Any]:
     return [key for key, task in lowered.tasks.items() if task.func is function]
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_what_arrives_for_turns_comes_turn_by_turn(name: str) -> None:
-    whole, _, _ = lowered_product(name, 1 << 30)
-    paced, product, expected = lowered_product(name, TIGHT[name])
+def test_what_arrives_for_turns_comes_turn_by_turn() -> None:
+    whole, _, _ = lowered_product(1 << 30)
+    paced, product, expected = lowered_product(TIGHT)
     moved = [sum(t.nbytes for t in x.transfers) for x in (whole, paced)]
     assert moved[0] == moved[1]  # every element travels once
     assert len(whole.transfers) < 2 * 12
     assert len(keys_of(paced, tasks.extract)) >= 24
-    with dx.config.set(block_bytes=0, planner="eindecomp", memory_limit=TIGHT[name]), counting() as counted:
+    with dx.config.set(block_bytes=0, planner="eindecomp", memory_limit=TIGHT), counting() as counted:
         product.persist()
     assert counted.tasks == len(paced.tasks)
     np.testing.assert_allclose(np.asarray(product), expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_piece_waits_for_the_turn_before_the_last(name: str) -> None:
-    lowered, _, _ = lowered_product(name, TIGHT[name])
+def test_a_piece_waits_for_the_turn_before_the_last() -> None:
+    lowered, _, _ = lowered_product(TIGHT)
     order = {key: number for number, key in enumerate(lowered.tasks)}
     for key, task in lowered.tasks.items():
         assert all(order[d] < order[key] for d in task.dependencies if d in order)
