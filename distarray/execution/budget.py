@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from distarray import config
 from distarray.errors import MemoryBudgetError
+from distarray.execution.memory import is_limit_set
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Expr
 from distarray.planner.plan import Plan
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["check_peak", "check_whole_kernels"]
 
 
-def check_peak(plan: Plan, nodes: Sequence[Expr]) -> None:
+def check_peak(plan: Plan, nodes: Sequence[Expr], limit: int) -> None:
     """Check that a plan keeps to the option ``memory-limit``, if it is set.
 
     Without it the limit is a guess, half of what a member has: planners aim at it, but what does not fit may yet run,
@@ -34,8 +34,7 @@ def check_peak(plan: Plan, nodes: Sequence[Expr]) -> None:
     MemoryBudgetError
         If nothing that was tried fits; says for what, and how much memory the best plan needs.
     """
-    limit = config.get("memory-limit")
-    if limit is None or plan.above is None:
+    if plan.above is None or not is_limit_set():
         return
     needed, stage = plan.above
     names = ", ".join(dict.fromkeys(nodes[i].op.name for i in plan.stages[stage].nodes))

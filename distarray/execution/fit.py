@@ -7,16 +7,16 @@ that is tried, and only graphs that might hold more than the limit come this far
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from distarray import config
 from distarray.execution.evaluate import is_cluster
-from distarray.execution.liveness import liveness
+from distarray.execution.liveness import Liveness, liveness
 from distarray.execution.lower import lowered_once
-from distarray.execution.memory import STREAMED, n_tasks_at_once
+from distarray.execution.memory import STREAMED, is_limit_set, n_tasks_at_once
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Environment
 from distarray.planner.graph import Graph
@@ -62,11 +62,11 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     """
     if sum(map(result_nbytes, graph.nodes)) <= limits.member:  # even all of it at one member
         return plan
-    before, held, found = _searched(plan, _Trials(plan, graph, env, limits))
-    if held.excess and config.get("memory-limit") is None:
+    trials = _Trials(plan, graph, env, limits)
+    before, held, found = _searched(plan, trials)
+    if held.excess and not is_limit_set():
         # The limit is a guess, half of what there is. What fits into all of it is better than what is above the half.
-        all_of_it = _Trials(plan, graph, env, replace(limits, member=2 * limits.member))
-        _, other, least = _searched(plan, all_of_it)
+        _, other, least = _searched(plan, trials.within(2 * limits.member))
         if not other.excess or other.peak < held.peak:
             held, found = other, least
     if found is not plan:
@@ -127,10 +127,20 @@ class _Trials:
         self.graph = graph
         self.env = env
         self.limits = limits
-        self.n_left = MAX_TASKS
-        if config.get("memory-limit") is None:
+        self.n_tasks = MAX_TASKS
+        if not is_limit_set():
             seconds = self.planning(plan).place(plan.stages).seconds
-            self.n_left = min(MAX_TASKS, max(MIN_TASKS, int(seconds * SEARCH_SHARE / SECONDS_PER_TASK)))
+            self.n_tasks = min(MAX_TASKS, max(MIN_TASKS, int(seconds * SEARCH_SHARE / SECONDS_PER_TASK)))
+        self.n_left = self.n_tasks
+        #: Tasks of the plans that were tried, and what they hold.
+        self._known: dict[tuple[Stage, ...], tuple[int, Liveness]] = {}
+
+    def within(self, member: int) -> _Trials:
+        """Trials under another limit, with as many tasks; what is known already is not lowered again."""
+        other = copy(self)
+        other.limits = replace(self.limits, member=member)
+        other.n_left = self.n_tasks
+        return other
 
     def planning(self, plan: Plan) -> Planning:
         """The facts of a plan."""
@@ -141,10 +151,13 @@ class _Trials:
 
     def held(self, plan: Plan) -> _Held:
         """What members hold of blocks."""
-        lowered = lowered_once(plan, self.graph, self.env)
-        self.n_left -= sum(lowered.counts.values())
-        env = self.env
-        found = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
+        if plan.stages not in self._known:
+            env = self.env
+            lowered = lowered_once(plan, self.graph, env)
+            found = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
+            self._known[plan.stages] = sum(lowered.counts.values()), found
+        n_tasks, found = self._known[plan.stages]
+        self.n_left -= n_tasks
         peak = max(found.peak.values(), default=0)
         stage = max(found.stage_peak, key=found.stage_peak.__getitem__, default=0)
         return _Held(sum(max(0, n - self.limits.member) for n in (peak, *found.stage_peak.values())), peak, stage)

@@ -11,7 +11,7 @@ from typing import Any
 from distarray import config
 from distarray.expr.expr import Environment
 
-__all__ = ["STREAMED", "memory_limit", "n_tasks_at_once", "n_threads", "resident_nbytes"]
+__all__ = ["STREAMED", "is_limit_set", "memory_limit", "n_tasks_at_once", "n_threads", "resident_nbytes"]
 
 _STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -68,6 +68,11 @@ def _worker_facts(env: Environment) -> tuple[int, int]:
 def n_tasks_at_once(env: Environment) -> int:
     """Tasks that a member of a team runs at a time; in this process members share the threads."""
     return _worker_facts(env)[1] if env.team is not None and env.team.client is not None else 1
+
+
+def is_limit_set() -> bool:
+    """Whether the byte budget of a member is the configured one, and no guess: then it holds, or nothing runs."""
+    return config.get("memory-limit") is not None
 
 
 def memory_limit(env: Environment) -> int:

@@ -90,7 +90,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
             _place(node, env, executor, cuts[id(node)])
     graph = canonical(order, wanted, _context(env))
     plan = _found(graph, env)
-    check_peak(plan, graph.nodes)
+    check_peak(plan, graph.nodes, memory_limit(env))
     if plan.is_provisional:
         _uses(graph)[0] += 1
     cluster = is_cluster(env)

@@ -276,7 +276,10 @@ class Routes:
 
     def _waits(self, node: int, member: int, source: int, turn: int) -> Sequence[Key]:
         """The tile that a sender makes before a piece for a turn: that of the turn before the last."""
-        return self._made[source][: max(0, turn - 1)][-1:] if self._n_pieces(node, member) > 1 else ()
+        made = self._made[source]
+        if turn < 2 or not made or self._n_pieces(node, member) < 2:
+            return ()
+        return (made[min(turn - 2, len(made) - 1)],)
 
     def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Piece:
         """The piece with a box, made by now."""

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.execution import tasks
+from distarray.execution.drafts import _in_turns
 from distarray.execution.lower import lowered_once
 from distarray.execution.planned import plan_of
 from distarray.execution.route import Turn, _by_turns
 from distarray.execution.template import Lowered
+from distarray.planner.propagation import with_waves
 from distarray.sharding.boxes import Box, intersect_boxes
 from distarray.testing import counting
 
@@ -130,9 +132,6 @@ def test_partial_results_are_combined_where_they_are_made() -> None:
 
 @pytest.mark.parametrize("n_waves", [1, 2, 3, 7])
 def test_turns_go_wave_by_wave(n_waves: int) -> None:
-    from distarray.execution.drafts import _in_turns
-    from distarray.planner.propagation import with_waves
-
     rows = dx.Sharding(dx.Mesh(("x", "%1"), (2, 3)), (("%1", "x"), ()))
     waves = [(1, n_waves)] if n_waves > 1 else []
     sharding = with_waves(rows, (60, 70), waves)
