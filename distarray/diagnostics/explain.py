@@ -171,6 +171,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
         sum(growth.values()) if one_process else max(growth.values(), default=0),
         rehearsal.host_bytes,
         round(rehearsal.products_bound),
+        round(sum([c.seconds.total for c in rehearsal.placed.costs]) - rehearsal.placed.seconds, 9),
     )
 
 
@@ -194,7 +195,7 @@ def _stages(rehearsal: Rehearsal, *, is_cluster: bool) -> tuple[StageReport, ...
             lower_bound_bytes=traffic.lower_bound,
             written_bytes=traffic.written,
             peak_bytes=rehearsal.memory.stage_peak.get(s, 0),
-            seconds=rehearsal.costs[s].seconds,
+            seconds=rehearsal.placed.costs[s].seconds.total,
             line=_line(graph.nodes[draft.stage.nodes[-1]]),
         )
         if moves is not None:

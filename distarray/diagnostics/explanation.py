@@ -198,6 +198,8 @@ class Explanation:
         Data of this process that travel to the members.
     products_bound_bytes
         What products must move at least, however they are cut: each by itself, its operands lying as suits it best.
+    saved_seconds
+        Predicted seconds of stages that some members compute while others compute another.
     measured
         With ``analyze=True``.
     """
@@ -216,6 +218,7 @@ class Explanation:
     growth_bytes: int = 0
     host_bytes: int = 0
     products_bound_bytes: int = 0
+    saved_seconds: float = 0.0
     measured: Measured | None = None
 
     @property
@@ -250,8 +253,11 @@ class Explanation:
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of all stages, one after the other: what the planner compared plans by."""
-        return sum([s.seconds for s in self.stages])
+        """Predicted seconds: what the planner compared plans by.
+
+        Stages come one after the other, but for those that some members compute while others compute another.
+        """
+        return sum([s.seconds for s in self.stages]) - self.saved_seconds
 
     @property
     def off(self) -> tuple[str, ...]:
@@ -332,10 +338,14 @@ class Explanation:
     def _legend(self) -> list[str]:
         """What the columns are."""
         fits = "" if self.peak_bytes <= self.limit_bytes else "; above the limit"
+        overlap = "their total is as if no stages overlapped"
+        if self.saved_seconds:
+            saved = format_seconds(self.saved_seconds)
+            overlap = f"their total is less by {saved} in which different members compute different stages"
         return [
             "read, moved, bound (must be moved at least, so cut) and written: summed over members",
             f"peak: {format_nbytes(self.peak_bytes)} per member, of {format_nbytes(self.limit_bytes)} allowed{fits}",
-            f"seconds: of the busiest member, by {self.rates}; their total is as if no stages overlapped",
+            f"seconds: of the busiest member, by {self.rates}; {overlap}",
         ]
 
     def _fact_of_measured(self, measured: Measured) -> str:

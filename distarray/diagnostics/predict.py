@@ -30,9 +30,8 @@ from distarray.execution.route import Want
 from distarray.expr.expr import Environment, Expr, postorder
 from distarray.planner.cache import plan_cache_info
 from distarray.planner.graph import Graph
-from distarray.planner.partition.costs import StageCost
 from distarray.planner.partition.eingraph import stage_bound
-from distarray.planner.partition.placed import Planning
+from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import combined_sharding, result_sharding
 from distarray.sharding.boxes import Box, size, union
@@ -82,8 +81,8 @@ class Rehearsal:
         See `Liveness`.
     host_bytes
         Data of this process that travel to the members of a cluster.
-    costs
-        By number of the stage what the planner's model says of it.
+    placed
+        What the planner's model says of it.
     products_bound
         Bytes that products must move at least, however they are cut.
     """
@@ -95,7 +94,7 @@ class Rehearsal:
     traffic: tuple[Traffic, ...]
     memory: Liveness
     host_bytes: int
-    costs: tuple[StageCost, ...]
+    placed: Placed
     products_bound: float
 
 
@@ -132,7 +131,7 @@ def rehearse(
             _traffic(lowered, graph),
             liveness(lowered, graph, is_cluster=cluster, n_threads=n_tasks_at_once(env)),
             host_bytes * cluster,
-            planning.place(plan.stages).costs,
+            planning.place(plan.stages),
             sum([stage_bound(facts, env.size) for facts in planning.facts]),
         )
 
@@ -223,7 +222,8 @@ def _task_wants(draft: Draft) -> Iterator[list[Want]]:
                 yield wants
     else:
         for tile in draft.tiles:
-            yield tile.wants
+            if all(tile.box):
+                yield tile.wants
 
 
 def _itemsize(graph: Graph, i: int) -> int:

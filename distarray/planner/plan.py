@@ -87,7 +87,8 @@ class Cut:
         ``base``: as the written base lies, seen through the lens. ``follow``: as the operands in `order` lie, the first
         one first. ``pin``: as the user asked for node `node`. ``auto``: along `loop` over the whole mesh. ``whole``:
         one tile. ``parts``: every loop into `parts`, over `axes` of `mesh`; blocks lie in memory as those of the first
-        operand in `order`.
+        operand in `order`. Where it has a `corner`, only the members there have tiles: of all others `loop` has empty
+        parts.
     waves
         (loop, number) pairs: what a place has of a loop is cut further, into so many tiles that follow each other.
     parts
@@ -96,6 +97,8 @@ class Cut:
         Per loop the axes of `mesh` that cut it, minor first.
     mesh
         Names and sizes of the mesh's axes: the team's mesh in prime axes, or one of fewer places.
+    corner
+        Coordinates along the first axes of `mesh`, which are the major ones of those that cut `loop`.
     """
 
     how: Literal["base", "follow", "pin", "auto", "whole", "parts"]
@@ -106,6 +109,7 @@ class Cut:
     parts: tuple[int, ...] = ()
     axes: tuple[tuple[str, ...], ...] = ()
     mesh: tuple[tuple[str, int], ...] = ()
+    corner: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from distarray.planner.graph import Graph, reshape_groups
 from distarray.planner.plan import Access, Cut, Plan, Stage
 from distarray.planner.stages import group_stages
 from distarray.sharding.boxes import Box
+from distarray.sharding.cuts import boundaries
 from distarray.sharding.layout import drop_axes
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import coarsened, refined
@@ -420,12 +421,38 @@ def _resolved(
             tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
         )
     if cut.how == "parts":
+        layout = _layout(loops, readings, cut.order)
         names, sizes = zip(*cut.mesh, strict=True)
-        return coarsened(type_of(Mesh(names, sizes), cut.axes, (), _layout(loops, readings, cut.order)), mesh)
+        grid = Mesh(names, sizes)
+        bounds: tuple[tuple[int, ...] | None, ...] = (None,) * n
+        if cut.corner:
+            edges = corner_bounds(loops.extents[cut.loop], cut.parts[cut.loop], grid, cut.corner)
+            bounds = (*bounds[: cut.loop], edges, *bounds[cut.loop + 1 :])
+        return coarsened(type_of(grid, cut.axes, bounds, layout), mesh)
     axes: list[tuple[str, ...]] = [()] * n
     if cut.how == "auto":
         axes[cut.loop] = tuple(reversed(mesh.names))
     return Sharding(mesh, tuple(axes))
+
+
+def corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int]) -> tuple[int, ...]:
+    """Boundaries by which only members with some coordinates have elements of an axis.
+
+    Parameters
+    ----------
+    n_parts
+        Of the axis. The first axes of `mesh`, as many as `corner` has coordinates, are the major ones that cut it.
+
+    Examples
+    --------
+    >>> corner_bounds(10, 4, Mesh(("a", "b"), (2, 2)), (1,))
+    (0, 0, 0, 5, 10)
+    """
+    n_corners, number = 1, 0
+    for size, coordinate in zip(mesh.sizes, corner, strict=False):
+        n_corners, number = n_corners * size, number * size + coordinate
+    inner = n_parts // n_corners
+    return (*[0] * (number * inner), *boundaries(extent, inner), *[extent] * ((n_corners - 1 - number) * inner))
 
 
 def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bool) -> Sharding:

@@ -19,6 +19,7 @@ __all__ = [
     "KernelKind",
     "RateTable",
     "Rates",
+    "Seconds",
     "blended",
     "current_rates",
     "hides_a_transfer",
@@ -108,7 +109,7 @@ class Rates:
             seconds = flops * (itemsize / ITEMSIZE) / rate
         return np.where(rate > 0, seconds, 0.0)  # an unknown rate costs nothing
 
-    def busy_seconds(self, kind: KernelKind, seconds: Any) -> Any:
+    def busy_seconds(self, kind: KernelKind, seconds: Any) -> Seconds:
         """Seconds until all members have computed: of the busiest, which is faster while others have nothing to do.
 
         Parameters
@@ -122,13 +123,38 @@ class Rates:
         --------
         One of four members computes. With a core of its own it takes as long as ever; on one core for all, a fourth:
 
-        >>> [float(Rates(gemm_own=own).busy_seconds("gemm", np.array([4.0, 0.0, 0.0, 0.0]))) for own in (1.0, 0.0)]
+        >>> one = np.array([4.0, 0.0, 0.0, 0.0])
+        >>> [float(Rates(gemm_own=own).busy_seconds("gemm", one).total) for own in (1.0, 0.0)]
         [4.0, 1.0]
         """
         return blended(seconds, {"gemm": self.gemm_own, "join": self.generic_own, "map": self.compute_own}[kind])
 
 
-def blended(load: Any, own: float) -> Any:
+@dataclass(frozen=True, slots=True, eq=False)
+class Seconds:
+    """Seconds that members are at work together: numbers, or arrays of as many.
+
+    Parameters
+    ----------
+    own
+        Of the busiest, with what is its own: other members may do something else meanwhile.
+    shared
+        With what all members share: whatever else is to be done waits.
+    """
+
+    own: Any = 0.0
+    shared: Any = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(self.own + other.own, self.shared + other.shared)
+
+    @property
+    def total(self) -> Any:
+        """Until all are done, if nothing else is to be done."""
+        return self.own + self.shared
+
+
+def blended(load: Any, own: float) -> Seconds:
     """What the most loaded of members takes of something of which a part is its own, and the rest is shared by all.
 
     Parameters
@@ -139,7 +165,7 @@ def blended(load: Any, own: float) -> Any:
         The part, from 0 to 1.
     """
     load = np.asarray(load)
-    return load.max(axis=-1) * own + load.mean(axis=-1) * (1 - own)
+    return Seconds(load.max(axis=-1) * own, load.mean(axis=-1) * (1 - own))
 
 
 def own_part(crowding: float, n_members: int) -> float:

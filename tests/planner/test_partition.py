@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import random
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +27,7 @@ from distarray.ops.creation import FULL
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.partition import partition, plans
+from distarray.planner.partition.branches import corners_of, is_movable
 from distarray.planner.partition.eingraph import ein_graph, stage_bound
 from distarray.planner.partition.placed import Planning
 from distarray.planner.plan import Plan
@@ -39,6 +45,8 @@ SLOW_LINKS = {"latency": 0, "task": 0, "bandwidth": 1e8}
 LIMITS = Limits(block=1 << 20, tile=1 << 40)
 #: Nothing but bytes and the balance of work.
 BYTES = Rates(latency=0.0, task=0.0)
+#: The same over links so slow that moving is most of it.
+SLOW = replace(BYTES, bandwidth=1e8)
 
 
 def env_of(n: int) -> Environment:
@@ -134,6 +142,47 @@ def test_a_chain_of_free_matrices_is_near_the_sum_of_the_bounds() -> None:
     a, b, c, d, e = (computed(env, (n, n)) for _ in range(5))
     graph, plan = planned(elementwise.add(matmul(a, b), matmul(c, matmul(d, e))))
     assert transfers(graph, plan) <= 1.5 * 3 * matmul_bound(n, n, n, 8) * 4
+
+
+def sum_of_products(env: Environment, n: int, n_products: int) -> Expr:
+    products = [matmul(computed(env, (n, n)), computed(env, (n, n))) for _ in range(n_products)]
+    return functools.reduce(elementwise.add, products)
+
+
+@pytest.mark.parametrize(
+    ("n_members", "n_products", "at_most", "together"),
+    [(2, 2, 1, 2), (3, 3, 2, 6), (4, 2, 3, 4), (4, 4, 3, 8), (4, 8, 6, 16), (8, 2, 5, 6), (8, 4, 7.5, 12)],
+)
+def test_products_that_do_not_need_each_other_are_made_by_some_members_each(
+    n_members: int, n_products: int, at_most: float, together: float
+) -> None:
+    """In multiples of one matrix; `together` is the best that all members can do with one product after the other."""
+    n = 2000
+    env = env_of(n_members)
+    assert env.team is not None
+    graph, plan = planned(sum_of_products(env, n, n_products), rates=SLOW)
+    assert transfers(graph, plan) == predicted(graph, plan) <= at_most * n * n * 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "branchings", lambda *_: [])
+        _, whole = planned(sum_of_products(env, n, n_products), rates=SLOW)
+    assert transfers(graph, whole) == together * n * n * 4
+    planning = Planning(graph, env.team.mesh, LIMITS, SLOW, plan.stages)
+    assert planning.place(plan.stages).seconds < planning.place(whole.stages).seconds
+    work: Counter[int] = Counter()
+    for draft in lower(plan, graph, env, "test").drafts:
+        if draft.stage.kind == "contract":
+            for tile in draft.tiles:
+                work[tile.member] += prod(map(len, tile.box))
+    assert [work[m] for m in range(n_members)] == [n_products * n**3 // n_members] * n_members
+
+
+def test_members_are_not_kept_apart_for_what_is_kept() -> None:
+    """Two products that somebody holds lie on all members, as any other array."""
+    env = env_of(4)
+    a, b = (matmul(computed(env, (2000, 2000)), computed(env, (2000, 2000))) for _ in range(2))
+    graph, plan = planned(a, b, rates=SLOW)
+    drafts = lower(plan, graph, env, "test").drafts
+    assert all(len({t.member for t in d.tiles if all(t.box)}) == 4 for d in drafts if d.stage.kind == "contract")
 
 
 def test_a_tall_product_keeps_the_tall_matrix_where_it_lies() -> None:
@@ -493,10 +542,19 @@ def any_states(rng: random.Random) -> Callable[..., list[tuple[list[int], str]]]
     return choose
 
 
+def any_corners(rng: random.Random) -> Callable[..., list[dict[int, tuple[int, ...]]]]:
+    def deal(planning: Planning, *_: object) -> list[dict[int, tuple[int, ...]]]:
+        corners = rng.choice(list(corners_of(planning.mesh)) or [[()]])
+        movable = [facts.number for facts in planning.facts if is_movable(facts, planning)]
+        return [{n: rng.choice(corners)} for n in movable if rng.random() < 0.7]
+
+    return deal
+
+
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 4, 6, 7]))
 @settings(max_examples=30)
 def test_values_do_not_depend_on_the_cuts_that_are_chosen(seed: int, n_members: int) -> None:
-    """The search may choose anything: here it does, at random."""
+    """The search may choose anything, and any members: here it does, at random."""
     rng = random.Random(seed)
     team = Team((n_members,), ("T",), members=range(n_members))
     n, m, k = (rng.randint(2, 12) for _ in range(3))
@@ -504,6 +562,7 @@ def test_values_do_not_depend_on_the_cuts_that_are_chosen(seed: int, n_members: 
     with pytest.MonkeyPatch.context() as patch, dx.config.set(planner="eindecomp", block_bytes=0), dx.use(team=team):
         patch.setattr(plans, "choose", any_states(rng))
         patch.setattr(plans, "_is_better", lambda *_: True)
+        patch.setattr(plans, "branchings", any_corners(rng))
         dx.plan_cache_clear()
         a, b = (dx.asarray(v, sharding=rng.choice([("T", None), (None, "T")])) + 0 for v in values)
         c = a @ b
@@ -539,4 +598,28 @@ def test_what_is_predicted_is_sent(cluster4: object) -> None:
     assert before.planner == "eindecomp"
     assert counted.bytes_moved == before.moved_bytes < 3 * 3 * 256 * 256 * 8
     assert isinstance(y.sharding, Sharding)
+    dx.plan_cache_clear()
+
+
+@pytest.mark.cluster
+def test_branches_are_computed_side_by_side_on_a_cluster(cluster4: object) -> None:
+    def program(xp: Any) -> Any:
+        rows, columns = xp.arange(256.0)[:, None], xp.arange(256.0)
+        operands = [xp.cos(rows * i - columns) for i in range(8)]
+        return functools.reduce(operator.add, map(operator.matmul, operands[::2], operands[1::2]))
+
+    dx.plan_cache_clear()
+    with (
+        dx.config.set(planner="eindecomp"),
+        dx.config.set(block_bytes=1 << 14, calibration=SLOW_LINKS | {"bandwidth": 1e7}),
+    ):
+        y = program(dx)
+        before = y.explain()
+        with counting() as counted:
+            found = np.asarray(y)
+    np.testing.assert_allclose(found, program(np), atol=1e-9)
+    assert counted.bytes_moved == before.moved_bytes < 3 * 256 * 256 * 8 + 20_000  # .. for the two ranges
+    assert any("by all members" in text for text in before.alternatives)
+    assert before.seconds == pytest.approx(sum(s.seconds for s in before.stages) - before.saved_seconds)
+    assert before.saved_seconds > 0 and "different members compute different stages" in str(before)
     dx.plan_cache_clear()

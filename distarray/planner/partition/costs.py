@@ -17,7 +17,7 @@ from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.traffic import Boxes, boxes_of, moved, stacked
 from distarray.planner.plan import Combine
 from distarray.planner.propagation import Limits
-from distarray.planner.rates import Rates, blended
+from distarray.planner.rates import Rates, Seconds, blended
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Costs", "StageCost"]
@@ -33,14 +33,14 @@ class StageCost(NamedTuple):
     Parameters
     ----------
     seconds
-        Predicted, on the busiest member.
+        Predicted, on the busiest member; see `Seconds`.
     nbytes
         Sent between members.
     penalty
         Seconds that count against it, and that nobody waits, since a member would have more than it may.
     """
 
-    seconds: float = 0.0
+    seconds: Seconds = Seconds()
     nbytes: int = 0
     penalty: float = 0.0
 
@@ -59,15 +59,16 @@ class Costs:
         """What each member computes of a stage, by cut."""
         return stacked([boxes_of(c, facts.loops.extents, self.n_members) for c in cuts])
 
-    def transfer_seconds(self, elements: Any, itemsize: int) -> Any:
+    def transfer_seconds(self, elements: Any, itemsize: int) -> Seconds:
         """Seconds to bring elements (.., members) to their members, which share links (`Rates.bandwidth_own`)."""
         rates = self.rates
         if not rates.bandwidth:
-            return np.zeros(elements.shape[:-1])
-        nbytes = blended(elements, rates.bandwidth_own) * itemsize
-        return nbytes / rates.bandwidth + rates.latency * (nbytes > 0)
+            return Seconds(np.zeros(elements.shape[:-1]), 0.0)
+        load = blended(elements, rates.bandwidth_own)
+        second = itemsize / rates.bandwidth
+        return Seconds(load.own * second + rates.latency * (load.total > 0), load.shared * second)
 
-    def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Any:
+    def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Seconds:
         """Seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
         n = np.maximum(boxes.n_tiles, 1)
         kernel = self.rates.flop_seconds(facts.kernel, boxes.sizes * facts.flops / n, facts.itemsize)
@@ -85,7 +86,7 @@ class Costs:
             sent = is_there * ((partials - 1) * tile * each)[:, None]
             seconds = seconds + self.transfer_seconds(sent, itemsize)
             n_tasks = n_tasks + np.where(partials > 1, results, 0)
-        return seconds + n_tasks * self.rates.task
+        return seconds + Seconds(0.0, n_tasks * self.rates.task)  # one scheduler deals with all tasks
 
     def penalty(self, facts: Facts, boxes: Boxes) -> Any:
         """What a member has at once above its limit, as seconds that count against a cut and that nobody waits; by cut.
@@ -143,7 +144,7 @@ class Costs:
 
     def read_seconds(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
         """Seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
-        return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), facts.itemsizes[p])
+        return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), facts.itemsizes[p]).total
 
 
 def _reductions(facts: Facts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:

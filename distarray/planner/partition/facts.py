@@ -78,6 +78,11 @@ class Facts:
         return tuple([i for i, n in enumerate(loops.extents) if n > 1 and i not in loops.whole])
 
     @property
+    def kept(self) -> tuple[int, ...]:
+        """Loops that may be cut and that all results have: no part of them is partial."""
+        return tuple([i for i in self.free if all(i in axes for _, axes in self.results)])
+
+    @property
     def largest_nbytes(self) -> int:
         """Bytes of the largest operand or result."""
         found = [prod(r.lens.shape) * s for r, s in zip(self.readings, self.itemsizes, strict=True)]

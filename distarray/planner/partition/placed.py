@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from distarray.planner.graph import Graph
 from distarray.planner.partition.costs import Costs, StageCost
 from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_spot, lies_outside
@@ -26,7 +28,7 @@ from distarray.planner.propagation import (
     resolve_cut,
     result_shardings,
 )
-from distarray.planner.rates import Rates
+from distarray.planner.rates import Rates, Seconds
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -45,17 +47,15 @@ class Placed:
         How the inputs lie that may lie in any way.
     costs
         By stage.
+    seconds
+        Predicted, of all stages: one after the other, but for those that different members compute (`_until_done`).
     """
 
     stages: tuple[Stage, ...]
     shardings: tuple[Sharding, ...]
     inputs: Mapping[int, Sharding]
     costs: tuple[StageCost, ...]
-
-    @property
-    def seconds(self) -> float:
-        """Predicted, of all stages one after the other."""
-        return sum([c.seconds for c in self.costs])
+    seconds: float
 
     @property
     def nbytes(self) -> int:
@@ -65,7 +65,7 @@ class Placed:
     @property
     def price(self) -> float:
         """By which plans are compared: seconds, and more where members have not the memory."""
-        return sum([c.seconds + c.penalty for c in self.costs])
+        return self.seconds + sum([c.penalty for c in self.costs])
 
 
 class Planning:
@@ -100,7 +100,8 @@ class Planning:
         """The types that the cuts of stages mean, and their costs."""
         walk = Walk(self, self.inputs if inputs is None else inputs)
         shardings = [walk.step(facts, stage) for facts, stage in zip(self.facts, stages, strict=True)]
-        return Placed(tuple(stages), tuple(shardings), walk.inputs, tuple(self._stage_costs(shardings, walk.lies)))
+        costs = tuple(self._stage_costs(shardings, walk.lies))
+        return Placed(tuple(stages), tuple(shardings), walk.inputs, costs, self._until_done(shardings, costs))
 
     def said(
         self, stages: Sequence[Stage], wanted: Mapping[int, tuple[Cut | None, Sharding]], inputs: Mapping[int, Sharding]
@@ -133,7 +134,8 @@ class Planning:
                 yield StageCost()
                 continue
             boxes = self.costs.boxes(facts, [sharding])
-            seconds = float(self.costs.own_seconds(facts, [sharding], boxes)[0])
+            own = self.costs.own_seconds(facts, [sharding], boxes)
+            seconds = Seconds(float(own.own[0]), float(own.shared[0]))
             nbytes = self.costs.combined_bytes(facts, sharding)
             for p, r in enumerate(facts.readings):
                 view, lying = facts.views[p], lies.get(r.node)
@@ -146,9 +148,29 @@ class Planning:
                 held = self.costs.held(facts, p, [lying])
                 elements = self.costs.elements_moved(facts, p, [lying], boxes)[0, 0]
                 elements = received.less(r.node, view, facts.loops, held, boxes, elements)
-                seconds += float(self.costs.transfer_seconds(elements, facts.itemsizes[p]))
+                seconds += self.costs.transfer_seconds(elements, facts.itemsizes[p])
                 nbytes += round(float(elements.sum())) * facts.itemsizes[p]
             yield StageCost(seconds, nbytes, float(self.costs.penalty(facts, boxes)[0]))
+
+    def _until_done(self, shardings: Sequence[Sharding], costs: Sequence[StageCost]) -> float:
+        """Seconds until the last stage is done.
+
+        A stage begins when what it reads is there and its members have done what comes before. A part of the members
+        is what some uneven cuts keep to (`branches`); the stages of all others wait for everybody.
+        """
+        total = float(sum([c.seconds.total for c in costs]))
+        if all(s.is_regular for s in shardings):
+            return total
+        free = np.zeros(self.costs.n_members)
+        done: dict[int, float] = {}
+        for facts, sharding, cost in zip(self.facts, shardings, costs, strict=True):
+            members: Any = slice(None)
+            if not sharding.is_regular and facts.stage.kind != "item":
+                members = np.flatnonzero(self.costs.boxes(facts, [sharding]).n_tiles[0])
+            started = max([free[members].max(initial=0.0), *[done.get(r.node, 0.0) for r in facts.readings]])
+            free[members] = done_now = started + cost.seconds.own
+            done.update(dict.fromkeys(facts.stage.nodes, done_now))
+        return float(free.max()) + float(sum([c.seconds.shared for c in costs]))
 
 
 class Walk:

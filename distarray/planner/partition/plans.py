@@ -20,6 +20,7 @@ import numpy as np
 from distarray.expr.expr import Environment
 from distarray.planner import eindecomp
 from distarray.planner.graph import Graph
+from distarray.planner.partition.branches import Corners, branchings
 from distarray.planner.partition.eingraph import ein_graph
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.partition.search import choose
@@ -39,6 +40,8 @@ TRIPLE_SECONDS = 2e-8
 WORTH = 0.1
 #: A plan that could be faster by less than this share is final.
 NEGLIGIBLE = 0.02
+#: Ways to deal out branches that are tried.
+MAX_BRANCHINGS = 4
 #: Seconds that it takes to count what a plan costs, for each stage.
 COUNT_SECONDS = 1e-3
 #: A search for a graph that comes again must be repaid by what so many runs may gain; and one for inputs that are about
@@ -148,12 +151,29 @@ def _search_seconds(planning: Planning) -> float:
 
 def _searched(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, Mapping[int, Sharding]]:
     started = time.perf_counter()
-    found, how = _best(planning, baseline, MappingProxyType({}))
+    found, how = _best(planning, baseline)
+    alternatives = [_described("propagation", baseline)]
+    branched = _branched(planning, baseline, found)
+    if branched is not found:
+        alternatives.append(_described("eindecomp, every stage by all members", found))
+        found = branched
     text = f"{how} search in {(time.perf_counter() - started) * 1e3:.0f} ms"
-    described = (_described("propagation", baseline), f"{_described('eindecomp', found)}, {text}")
     if not _is_better(found, baseline):
-        return replace(plan, alternatives=(described[1],)), planning.inputs
-    return Plan(found.stages, plan.outputs, "eindecomp", (described[0],)), found.inputs
+        return replace(plan, alternatives=(f"{_described('eindecomp', found)}, {text}",)), planning.inputs
+    return Plan(found.stages, plan.outputs, "eindecomp", tuple(alternatives)), found.inputs
+
+
+def _branched(planning: Planning, baseline: Placed, found: Placed) -> Placed:
+    """A plan in which branches go to a part of the members each, if one is better by more than next to nothing."""
+    corners: Corners = {}
+    n_tried = 0
+    for more in branchings(planning, found, _search_seconds(planning)):
+        if n_tried < MAX_BRANCHINGS and not more.keys() & corners.keys():
+            n_tried += 1
+            branched, _ = _best(planning, baseline, corners={**corners, **more})
+            if _is_better(branched, found, NEGLIGIBLE):
+                found, corners = branched, {**corners, **more}
+    return found
 
 
 def _as_in_the_paper(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, Mapping[int, Sharding]]:
@@ -166,7 +186,7 @@ def _as_in_the_paper(plan: Plan, planning: Planning, baseline: Placed) -> tuple[
         d = chosen.splits.get(f"s{facts.number}", {})
         if facts.free and facts.pinned < 0 and not facts.is_written:
             splits[facts.number] = tuple([d.get(f"l{i}", 1) for i in range(len(facts.loops.extents))])
-    found, _ = _best(planning, baseline, splits)
+    found, _ = _best(planning, baseline, splits=splits)
     alternatives = (
         _described("propagation", baseline),
         f"{chosen.cost} elements in the paper's count, {chosen.search}",
@@ -174,9 +194,14 @@ def _as_in_the_paper(plan: Plan, planning: Planning, baseline: Placed) -> tuple[
     return Plan(found.stages, plan.outputs, "eindecomp", alternatives), found.inputs
 
 
-def _best(planning: Planning, baseline: Placed, splits: Mapping[int, tuple[int, ...]]) -> tuple[Placed, str]:
+def _best(
+    planning: Planning,
+    baseline: Placed,
+    splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+    corners: Corners = MappingProxyType({}),
+) -> tuple[Placed, str]:
     """The best plan that the search finds, and how it was found."""
-    variables, made = variables_of(planning, baseline, splits)
+    variables, made = variables_of(planning, baseline, splits, corners)
     found: tuple[Placed, str] | None = None
     for chosen, searched in choose(variables, made, planning.outside, planning.costs):
         cuts: dict[int, tuple[Cut | None, Sharding]] = {}
@@ -194,8 +219,8 @@ def _best(planning: Planning, baseline: Placed, splits: Mapping[int, tuple[int, 
     return found
 
 
-def _is_better(found: Placed, baseline: Placed) -> bool:
-    return found.price < baseline.price
+def _is_better(found: Placed, baseline: Placed, by: float = 0.0) -> bool:
+    return found.price < (1 - by) * baseline.price
 
 
 def _described(name: str, placed: Placed) -> str:

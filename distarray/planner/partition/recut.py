@@ -15,6 +15,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.moves import movements, n_exchanges, redistributed, redistributes, wishes
 from distarray.planner.partition.costs import Costs, StageCost
 from distarray.planner.partition.facts import Facts
+from distarray.planner.rates import Seconds
 from distarray.planner.redistribution.transfers import Movement, traffic
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -44,7 +45,7 @@ def redistribution_steps(
     plan = redistributed(r.shape, source, target, itemsize, mode, has_messages=has_messages, rates=costs.rates)
     if plan is None or n_exchanges(plan) < 2:
         return None if has_messages else StageCost()
-    seconds, nbytes = 0.0, 0
+    seconds, nbytes = Seconds(), 0
     steps = movements(r.shape, source, target, plan)
     for movement in steps:
         is_last = movement is steps[-1]
@@ -52,17 +53,17 @@ def redistribution_steps(
         if has_messages:
             _, received = traffic(movement, mesh.member, source.mesh.member)
             elements = np.array([received[m] for m in range(costs.n_members)], float)
-            seconds += float(costs.transfer_seconds(elements, itemsize))
+            seconds += costs.transfer_seconds(elements, itemsize)
             nbytes += received.total() * itemsize
         if not is_last:  # the tiles of the last step are those of the stage
             seconds += _made_seconds(movement, mesh, itemsize, costs)
     return StageCost(seconds, nbytes)
 
 
-def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: Costs) -> float:
+def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: Costs) -> Seconds:
     """Seconds in which the busiest member puts the tiles of a step together, and of their tasks."""
     made: Counter[int] = Counter()
     for assembly in movement.assemblies:
         made[mesh.member(assembly.device)] += movement.made.n_elements(assembly.tile)
     each = costs.rates.flop_seconds("map", [made[m] for m in range(costs.n_members)], itemsize)
-    return float(costs.rates.busy_seconds("map", each)) + len(movement.assemblies) * costs.rates.task
+    return costs.rates.busy_seconds("map", each) + Seconds(0.0, len(movement.assemblies) * costs.rates.task)

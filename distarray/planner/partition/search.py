@@ -70,7 +70,7 @@ class _Tables:
                 continue
             cuts = [state.loops[facts.number] for state in v.states]
             boxes = self._costs.boxes(facts, cuts)
-            own = own + self._costs.own_seconds(facts, cuts, boxes) + self._costs.penalty(facts, boxes)
+            own = own + self._costs.own_seconds(facts, cuts, boxes).total + self._costs.penalty(facts, boxes)
             for p, r in enumerate(facts.readings):
                 if facts.views[p] is not None:
                     self._read(name, v, facts, p, r.node, boxes)

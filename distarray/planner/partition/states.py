@@ -22,6 +22,7 @@ from distarray.planner.propagation import (
     Limits,
     Reading,
     base_reading,
+    corner_bounds,
     follow,
     resolve_cut,
     result_shardings,
@@ -189,12 +190,15 @@ def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, lim
 class _Builder:
     """Makes the variables of a graph, stage by stage."""
 
-    def __init__(self, planning: Planning, splits: Mapping[int, tuple[int, ...]]) -> None:
+    def __init__(
+        self, planning: Planning, splits: Mapping[int, tuple[int, ...]], corners: Mapping[int, tuple[int, ...]]
+    ) -> None:
         self._graph = planning.graph
         self._mesh = planning.mesh
         self._limits = planning.limits
         self._outside = planning.outside
         self._splits = splits
+        self._corners = corners
         #: By node: the variable that makes it.
         self.made: dict[int, Variable] = {}
         self.variables: list[Variable] = []
@@ -256,6 +260,9 @@ class _Builder:
         if facts.number in self._splits:
             yield from self._realised(facts, self._splits[facts.number], baseline)
             return
+        if facts.number in self._corners:
+            yield from self._cornered(facts, self._corners[facts.number], baseline)
+            return
         yield None, baseline
         if facts.pinned >= 0 or facts.is_written or not facts.free:
             return
@@ -292,6 +299,24 @@ class _Builder:
         if not found:
             yield None, baseline
 
+    def _cornered(
+        self, facts: Facts, corner: tuple[int, ...], baseline: Sharding
+    ) -> Iterator[tuple[Cut | None, Sharding]]:
+        """The cuts over the members of one corner of the mesh."""
+        grid = grids(self._mesh)[0]
+        n = len(corner)
+        lead, rest = grid.names[:n][::-1], Mesh(grid.names[n:], grid.sizes[n:])
+        loop = max(facts.kept, key=facts.loops.extents.__getitem__)
+        uncut: tuple[tuple[str, ...], ...] = ((),) * len(facts.loops.extents)
+        for axes in regular_cuts(facts.loops.extents, facts.free, rest) or [uncut]:
+            whole = tuple([(*names, *lead) if a == loop else names for a, names in enumerate(axes)])
+            mesh, fine = _with_waves(whole, grid, facts, self._limits)
+            edges = corner_bounds(facts.loops.extents[loop], fine.parts[loop], mesh, corner)
+            bounds = tuple([edges if a == loop else None for a in range(fine.ndim)])
+            pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
+            cut = Cut("parts", loop=loop, parts=fine.parts, axes=fine.axes, mesh=pairs, corner=corner)
+            yield cut, coarsened(type_of(mesh, fine.axes, bounds, baseline.layout), self._mesh)
+
     def _followed(self, facts: Facts) -> Iterator[Sharding]:
         """The cuts under which one operand stays where it lies, or may lie."""
         for p, r in enumerate(facts.readings):
@@ -311,7 +336,10 @@ def _lying_as(r: Reading, sharding: Sharding) -> Reading:
 
 
 def variables_of(
-    planning: Planning, baseline: Placed, splits: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    planning: Planning,
+    baseline: Placed,
+    splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+    corners: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
 ) -> tuple[list[Variable], dict[int, Variable]]:
     """The variables of a graph with their states, and by node the one that makes it.
 
@@ -321,8 +349,10 @@ def variables_of(
         The plan that is to be beaten: its cuts are always the first states.
     splits
         By stage how many parts each loop has, where that is decided: then only the axes are chosen.
+    corners
+        By stage which members compute it, where they are not all: see `branches`.
     """
-    builder = _Builder(planning, splits)
+    builder = _Builder(planning, splits, corners)
     for i, lying in baseline.inputs.items():
         builder.add_input(i, lying)
     for facts in planning.facts:
