@@ -62,7 +62,7 @@ _USES: LRUCache[list[int]] = LRUCache()
 #: Plans with the cuts of their host arrays, by the key that the graph would have with the default cuts.
 _INPUTS: LRUCache[tuple[Plan, Mapping[int, Sharding]]] = LRUCache()
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
-TILES_PER_LIMIT = 16
+TILES_PER_LIMIT = 8
 
 
 def limits_of(env: Environment) -> Limits:
@@ -85,12 +85,13 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     """
     executor = executor_for(env)
     cuts = host_cuts(order, wanted, env)
-    for node in order:
-        if id(node) in cuts:
-            _place(node, env, executor, cuts[id(node)])
-    graph = canonical(order, wanted, _context(env))
-    plan = _found(graph, env)
-    check_peak(plan, graph.nodes, memory_limit(env))
+    hosts = [n for n in order if id(n) in cuts]
+    if hosts:
+        with lent(hosts, cuts):  # what is too large is not sent
+            _planned(order, wanted, env)
+    for node in hosts:
+        _place(node, env, executor, cuts[id(node)])
+    graph, plan = _planned(order, wanted, env)
     if plan.is_provisional:
         _uses(graph)[0] += 1
     cluster = is_cluster(env)
@@ -117,6 +118,14 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
 def _context(env: Environment) -> tuple[Any, ...]:
     limits = limits_of(env)
     return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
+
+
+def _planned(order: Sequence[Expr], wanted: Collection[int], env: Environment) -> tuple[Graph, Plan]:
+    """The graph of nodes, and a plan for it that keeps to the memory limit."""
+    graph = canonical(order, wanted, _context(env))
+    plan = _found(graph, env)
+    check_peak(plan, graph.nodes, memory_limit(env))
+    return graph, plan
 
 
 def _found(graph: Graph, env: Environment) -> Plan:

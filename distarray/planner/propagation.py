@@ -22,7 +22,7 @@ from distarray.planner.stages import group_stages
 from distarray.sharding.boxes import Box
 from distarray.sharding.cuts import boundaries
 from distarray.sharding.layout import drop_axes
-from distarray.sharding.mesh import Mesh
+from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import coarsened, refined
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
@@ -460,10 +460,10 @@ def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bo
     if not keepdims:
         kept = [a for a in range(sharding.ndim) if a not in axes]
         cut, bounds = tuple([sharding.axes[a] for a in kept]), tuple([sharding.bounds[a] for a in kept])
-        return type_of(sharding.mesh, cut, bounds, drop_axes(sharding.layout, tuple(axes)))
+        return _type_of_result(sharding.mesh, cut, bounds, drop_axes(sharding.layout, tuple(axes)))
     cut = tuple([() if a in axes else names for a, names in enumerate(sharding.axes)])
     bounds = tuple([None if a in axes else b for a, b in enumerate(sharding.bounds)])
-    return type_of(sharding.mesh, cut, bounds, sharding.layout)
+    return _type_of_result(sharding.mesh, cut, bounds, sharding.layout)
 
 
 @lru_cache(maxsize=16384)
@@ -480,7 +480,21 @@ def type_of(
 def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
     """The type of a result whose axes run over these loops."""
     cut, bounds = tuple([sharding.axes[a] for a in axes]), tuple([sharding.bounds[a] for a in axes])
-    return type_of(sharding.mesh, cut, bounds)
+    return _type_of_result(sharding.mesh, cut, bounds)
+
+
+def _type_of_result(
+    mesh: Mesh,
+    axes: tuple[tuple[str, ...], ...],
+    bounds: tuple[tuple[int, ...] | None, ...],
+    layout: tuple[int, ...] = (),
+) -> Sharding:
+    """A type whose mesh has no waves but those that cut something: partial results of the others are combined."""
+    idle = {name for name in mesh.names if is_wave(name)}.difference(*axes)
+    if idle:
+        kept = [(name, size) for name, size in zip(mesh.names, mesh.sizes, strict=True) if name not in idle]
+        mesh = Mesh(tuple([name for name, _ in kept]), tuple([size for _, size in kept]))
+    return type_of(mesh, axes, bounds, layout)
 
 
 def _n_read(lens: Affine) -> int:

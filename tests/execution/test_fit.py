@@ -170,3 +170,16 @@ def test_a_limit_that_is_set_holds_or_nothing_runs(team: dx.Team | None) -> None
         assert counted.tasks == 0
         np.testing.assert_array_equal(np.asarray(y), a + 1)  # nothing is lost
         np.testing.assert_array_equal(np.asarray(x), a)
+
+
+@pytest.mark.cluster
+def test_what_is_too_large_is_not_even_sent(cluster4: object) -> None:
+    a = rng.normal(size=(400, 400))
+    x = dx.asarray(a)
+    y = x + 1
+    with dx.config.set(block_bytes=0):
+        before = dx.explain(y).host_bytes
+        with dx.config.set(memory_limit=a.nbytes // 16), pytest.raises(dx.MemoryBudgetError, match="add: a member"):
+            y.persist()
+        assert dx.explain(y).host_bytes == before >= a.nbytes  # all of it is still to be sent
+        np.testing.assert_array_equal(np.asarray(y), a + 1)

@@ -8,6 +8,7 @@ cuts by these seconds, `placed.Planning` adds them up for whole plans, and `expl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from distarray.planner.partition.traffic import Boxes, boxes_of, moved, stacked
 from distarray.planner.plan import Combine
 from distarray.planner.propagation import Limits
 from distarray.planner.rates import Rates, Seconds, blended
+from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Costs", "StageCost"]
@@ -76,8 +78,10 @@ class Costs:
         n_tasks = boxes.n_tiles.sum(axis=-1)
         parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
         extents = np.array(facts.loops.extents, np.int64)
+        apart = np.array([_parts_apart(c) for c in cuts], np.int64).reshape(parts.shape)
         for itemsize, kept, reduced in _reductions(facts):
-            partials = parts[:, list(reduced)].prod(axis=1)
+            partials = apart[:, list(reduced)].prod(axis=1)
+            waves = parts[:, list(reduced)].prod(axis=1) // partials
             results = parts[:, list(kept)].prod(axis=1)
             tile = np.prod(-(-extents[list(kept)] // parts[:, list(kept)]), axis=1, dtype=float)
             # Each result tile is made at one member, which is sent the partial results of the others.
@@ -85,7 +89,10 @@ class Costs:
             is_there = np.arange(self.n_members) * each[:, None] < results[:, None]
             sent = is_there * ((partials - 1) * tile * each)[:, None]
             seconds = seconds + self.transfer_seconds(sent, itemsize)
-            n_tasks = n_tasks + np.where(partials > 1, results, 0)
+            # Those of one member are added up there first.
+            added = boxes.n_tiles * (tile * (1 - 1 / waves))[:, None]
+            seconds = seconds + self.rates.busy_seconds("map", self.rates.flop_seconds("map", added, itemsize))
+            n_tasks = n_tasks + np.where(partials > 1, results, 0) + np.where(waves > 1, results * partials, 0)
         return seconds + Seconds(0.0, n_tasks * self.rates.task)  # one scheduler deals with all tasks
 
     def penalty(self, facts: Facts, boxes: Boxes) -> Any:
@@ -120,7 +127,8 @@ class Costs:
         """Bytes of the partial results that are sent to be combined."""
         nbytes = 0
         for itemsize, kept, reduced in _reductions(facts):
-            partials = prod(sharding.parts[a] for a in reduced)
+            apart = _parts_apart(sharding)
+            partials = prod(apart[a] for a in reduced)
             nbytes += (partials - 1) * prod(facts.loops.extents[a] for a in kept) * itemsize
         return nbytes
 
@@ -145,6 +153,13 @@ class Costs:
     def read_seconds(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
         """Seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
         return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), facts.itemsizes[p]).total
+
+
+@lru_cache(maxsize=16384)
+def _parts_apart(sharding: Sharding) -> tuple[int, ...]:
+    """Parts of each axis that lie on different members: without waves."""
+    size = sharding.mesh.axis_size
+    return tuple([prod(size(name) for name in names if not is_wave(name)) for names in sharding.axes])
 
 
 def _reductions(facts: Facts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
