@@ -44,6 +44,8 @@ MAX_TASKS = 10_000
 SECONDS_PER_TASK = 4e-4
 #: Trying may take this part of the time that a plan takes, by prediction; where the limit was set, as long as it needs.
 SEARCH_SHARE = 0.1
+#: Limits that are guessed, half of the memory, which a member may use: at four fifths a worker pauses.
+GUESSED_LIMITS = 1.6
 
 
 def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
@@ -65,8 +67,9 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     trials = _Trials(plan, graph, env, limits)
     before, held, found = _searched(plan, trials)
     if held.excess and not is_limit_set():
-        # The limit is a guess, half of what there is. What fits into all of it is better than what is above the half.
-        _, other, least = _searched(plan, trials.within(2 * limits.member))
+        # The limit is a guess, half of what there is. What fits into as much as a worker works with is better than what
+        # is above the half by least.
+        _, other, least = _searched(plan, trials.within(int(limits.member * GUESSED_LIMITS)))
         if not other.excess or other.peak < held.peak:
             held, found = other, least
     if found is not plan:
