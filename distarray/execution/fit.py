@@ -48,7 +48,7 @@ SEARCH_SHARE = 0.1
 GUESSED_LIMITS = 1.6
 
 
-def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
+def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Plan | None = None) -> Plan:
     """The plan, or one like it with streams (`planner.streams`), so that no member holds more than its limit.
 
     Parameters
@@ -57,32 +57,36 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
         A plan for this graph.
     limits
         What members may hold; what lies there already counts.
+    eager
+        A plan that is better if it fits as it is.
 
     Returns
     -------
     Of the plans that were tried the first that fits, else the one that exceeds the limit least, and says so (`above`).
     """
     if sum(map(result_nbytes, graph.nodes)) <= limits.member:  # even all of it at one member
-        return plan
+        return eager or plan
     trials = _Trials(plan, graph, env, limits)
-    before, held, found = _searched(plan, trials)
+    before, held, found = _searched(plan, eager, trials)
     if held.excess and not is_limit_set():
         # The limit is a guess, half of what there is. What fits into as much as a worker works with is better than what
         # is above the half by least.
-        _, other, least = _searched(plan, trials.within(int(limits.member * GUESSED_LIMITS)))
+        _, other, least = _searched(plan, eager, trials.within(int(limits.member * GUESSED_LIMITS)))
         if not other.excess or other.peak < held.peak:
             held, found = other, least
-    if found is not plan:
+    if found is not plan and found is not eager:
         text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
         found = replace(found, alternatives=(*plan.alternatives, text))
     return replace(found, above=(held.peak, held.stage)) if held.peak > limits.member else found
 
 
-def _searched(plan: Plan, trials: _Trials) -> tuple[_Held, _Held, Plan]:
+def _searched(plan: Plan, eager: Plan | None, trials: _Trials) -> tuple[_Held, _Held, Plan]:
     """What a plan holds, and what the best with streams does: the first that fits, else that with the least excess.
 
     Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
     """
+    if eager is not None and not (held := trials.held(eager)).excess:
+        return held, held, eager
     before = trials.held(plan)
     number = count()
     pending = [(before, next(number), plan)]

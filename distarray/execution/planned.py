@@ -139,8 +139,24 @@ def _found(graph: Graph, env: Environment) -> Plan:
 
 
 def _fitted(plan: Plan, graph: Graph, env: Environment) -> Plan:
+    limits = limits_of(env)
     with rates_of(env):
-        return fitted(plan, graph, env, limits_of(env))
+        return fitted(plan, graph, env, limits, _eager(plan, graph, env, limits))
+
+
+def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan | None:
+    """A plan whose products do not wait for all of their operands, if there is one: it may hold more."""
+    if not is_cluster(env) or env.size == 1 or config.get("planner") == "propagation":
+        return None
+    if (
+        not any(stage.kind == "contract" for stage in plan.stages)
+        or max(map(result_nbytes, graph.nodes)) <= limits.block
+    ):
+        return None
+    from distarray.planner.partition import overlapped
+
+    found = overlapped(plan, graph, mesh_of(env), limits, current_rates())
+    return None if found is plan else found
 
 
 def _uses(graph: Graph) -> list[int]:

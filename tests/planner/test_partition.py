@@ -26,10 +26,9 @@ from distarray.ops import contractions, elementwise, fft, manipulation, reductio
 from distarray.ops.creation import FULL
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.partition import partition, plans
+from distarray.planner.partition import overlapped, partition, plans
 from distarray.planner.partition.branches import corners_of, is_movable
 from distarray.planner.partition.eingraph import ein_graph, stage_bound
-from distarray.planner.partition.overlap import overlapped
 from distarray.planner.partition.placed import Planning
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
@@ -593,7 +592,7 @@ def overlapping(*targets: Expr, rates: Rates = BYTES) -> tuple[Graph, Plan, Plan
     graph, plan = planned(*targets, rates=rates)
     team = targets[0].env.team
     assert team is not None
-    return graph, plan, overlapped(plan, Planning(graph, team.mesh, LIMITS, rates, plan.stages), {})
+    return graph, plan, overlapped(plan, graph, team.mesh, LIMITS, rates)
 
 
 def squares(n_members: int, cut: tuple[object, object], n: int = 2000) -> tuple[Expr, Expr]:

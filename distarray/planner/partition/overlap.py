@@ -8,23 +8,27 @@ the member that makes them, and more tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
+from distarray.planner.graph import Graph
 from distarray.planner.partition.costs import Costs
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import Planning, Walk
 from distarray.planner.plan import Plan
-from distarray.planner.propagation import Reading, with_waves
+from distarray.planner.propagation import Limits, Reading, with_waves
+from distarray.planner.rates import Rates
+from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["overlapped"]
 
 
-def overlapped(plan: Plan, planning: Planning, inputs: Mapping[int, Sharding]) -> Plan:
+def overlapped(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) -> Plan:
     """The plan with waves along summed loops where more of the transfers is hidden by them than they cost."""
-    walk = Walk(planning, inputs)
+    planning = Planning(graph, mesh, limits, rates, plan.stages)
+    walk = Walk(planning, {})
     stages = []
     for facts, stage in zip(planning.facts, plan.stages, strict=True):
         if stage.kind == "contract" and not stage.cut.waves:

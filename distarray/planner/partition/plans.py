@@ -22,7 +22,6 @@ from distarray.planner import eindecomp
 from distarray.planner.graph import Graph
 from distarray.planner.partition.branches import Corners, branchings
 from distarray.planner.partition.eingraph import ein_graph
-from distarray.planner.partition.overlap import overlapped
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.partition.search import choose
 from distarray.planner.partition.states import MAX_STATES, variables_of
@@ -92,24 +91,6 @@ def partition_with_inputs(
         ``time``: predicted seconds. ``paper``: every loop has the parts for which the paper counts the fewest elements,
         and predicted seconds decide on which members they are.
     """
-    plan, cuts = _chosen(graph, env, limits, rates, inputs, effort, objective)
-    is_sent = env.team is not None and env.team.client is not None and env.size > 1
-    if is_sent and any(stage.kind == "contract" for stage in plan.stages) and not _is_small(graph, limits):
-        assert env.team is not None
-        plan = overlapped(plan, Planning(graph, env.team.mesh, limits, rates, plan.stages, cuts), cuts)
-    return plan, cuts
-
-
-def _chosen(
-    graph: Graph,
-    env: Environment,
-    limits: Limits,
-    rates: Rates,
-    inputs: Mapping[int, Sharding],
-    effort: Effort,
-    objective: Literal["time", "paper"],
-) -> tuple[Plan, Mapping[int, Sharding]]:
-    """A plan in which every stage waits for all of its operands."""
     plan, is_aligned = propagated(graph, env, limits)
     if env.size == 1 or env.team is None or is_aligned:
         return plan, inputs
