@@ -86,12 +86,14 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     executor = executor_for(env)
     cuts = host_cuts(order, wanted, env)
     hosts = [n for n in order if id(n) in cuts]
+    with lent(hosts, cuts):  # what is too large is not even sent
+        graph = canonical(order, wanted, _context(env))
+        plan = _found(graph, env)
+        check_peak(plan, graph.nodes, memory_limit(env))
     if hosts:
-        with lent(hosts, cuts):  # what is too large is not sent
-            _planned(order, wanted, env)
-    for node in hosts:
-        _place(node, env, executor, cuts[id(node)])
-    graph, plan = _planned(order, wanted, env)
+        for node in hosts:
+            _place(node, env, executor, cuts[id(node)])
+        graph = canonical(order, wanted, _context(env))
     if plan.is_provisional:
         _uses(graph)[0] += 1
     cluster = is_cluster(env)
@@ -118,14 +120,6 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
 def _context(env: Environment) -> tuple[Any, ...]:
     limits = limits_of(env)
     return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
-
-
-def _planned(order: Sequence[Expr], wanted: Collection[int], env: Environment) -> tuple[Graph, Plan]:
-    """The graph of nodes, and a plan for it that keeps to the memory limit."""
-    graph = canonical(order, wanted, _context(env))
-    plan = _found(graph, env)
-    check_peak(plan, graph.nodes, memory_limit(env))
-    return graph, plan
 
 
 def _found(graph: Graph, env: Environment) -> Plan:
