@@ -195,7 +195,8 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         Returns
         -------
         list of Key
-            The keys whose lineage is cut. The others were not in memory, or their copy was not.
+            The keys whose lineage is cut. The others were not in memory, or their copy was not, or it shares its one
+            worker with the block.
 
         Notes
         -----
@@ -226,8 +227,8 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 block.add_dependency(copy)
                 unused.pop(block, None)
                 unused.pop(copy, None)
-                self.keep_apart(block, copy)
-            done.append(key)
+            if copy is None or self.keep_apart(block, copy):
+                done.append(key)
             cut += (key,) if copy_key is None else (key, copy_key)
         forgotten = {task.key: "forgotten" for task in unused if not task.dependents and not task.who_wants}
         scheduler.transitions(forgotten, f"distarray-cut-{time()}")
@@ -237,24 +238,30 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 scheduler.worker_send(worker, {"op": CUT, "keys": cut})
         return done
 
-    def keep_apart(self, block: Any, copy: Any) -> None:
-        """Keep a block and its copy on different workers, now and from now on.
+    def keep_apart(self, block: Any, copy: Any) -> bool:
+        """Keep a block and its copy on different workers, now and from now on; whether they are on two now.
 
         Reading one to make the other leaves a replica beside it, and so does every task elsewhere that needs the whole
         block. dask's memory manager reduces replicas to one, anywhere; it must not choose the worker of the other key.
         """
         self.copies[block.key] = copy.key
-        self._part(block, copy)
+        is_apart = self._part(block, copy)
         if _SWEEP not in self.scheduler.periodic_callbacks:
             sweep = self.scheduler.periodic_callbacks[_SWEEP] = PeriodicCallback(self._part_all, _SWEEP_SECONDS * 1000)
             sweep.start()
+        return is_apart
 
-    def adopt(self, pairs: Sequence[tuple[Key, Key]]) -> None:
-        """`keep_apart` for blocks that were born with a copy."""
+    def adopt(self, pairs: Sequence[tuple[Key, Key]]) -> list[Key]:
+        """`keep_apart` for blocks that were born with a copy; the keys of those that share their one worker with it.
+
+        While a block is made of its copy, dask's memory manager may drop the copy everywhere else.
+        """
         tasks = self.scheduler.tasks
-        for key, copy_key in pairs:
-            if key in tasks and copy_key in tasks:
-                self.keep_apart(tasks[key], tasks[copy_key])
+        return [
+            key
+            for key, copy_key in pairs
+            if key in tasks and copy_key in tasks and not self.keep_apart(tasks[key], tasks[copy_key])
+        ]
 
     def _part(self, block: Any, copy: Any) -> bool:
         """Drop replicas so that block and copy share no worker; whether they are on two workers."""

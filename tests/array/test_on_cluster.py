@@ -191,6 +191,24 @@ def test_host_data_survive_the_loss_of_a_worker(mortal_cluster: Any) -> None:
     np.testing.assert_array_equal(np.asarray(y), expected + 1)
 
 
+def hurry_memory_manager(dask_scheduler: Any) -> None:
+    manager = dask_scheduler.extensions["amm"]
+    manager.stop()
+    manager.interval = 0.1
+    manager.start()
+
+
+def test_host_data_keep_two_places_whatever_the_memory_manager_drops(mortal_cluster: Any) -> None:
+    """dask's memory manager may drop the copy of a block while the block is made of it."""
+    mortal_cluster.run_on_scheduler(hurry_memory_manager)
+    a = np.random.default_rng(0).random((12, 300, 400))
+    arrays = [rows(b) for b in a]
+    dx.persist(*[x + 1 for x in arrays])
+    kill_one(mortal_cluster)
+    for x, b in zip(arrays, a, strict=True):
+        np.testing.assert_array_equal(np.asarray(x), b)
+
+
 # -- long loops ----------------------------------------------------------------------------------------------------
 
 
