@@ -194,10 +194,10 @@ class _Walk:
         if function is tasks.run_program:
             return self._of_program(args[0], args[1], args[2:])
         if function in (tasks.extract, tasks.pack):
-            boxes, _, _, ref, *_ = args
-            itemsize = max([b.itemsize for b in self._blocks_of(ref)], default=0)
-            n = sum(prod(len(range(s.start, s.stop, s.step or 1)) for s in box) for box in boxes)
-            return [_Block(n * itemsize, itemsize)]
+            boxes, _, _, first, *others = args
+            itemsize = max([b.itemsize for b in self._blocks_of(first)], default=0)
+            refs = [first, *others] if function is tasks.pack else [first] * len(boxes)
+            return [_Block(sum([self._n_cut(box, r) for box, r in zip(boxes, refs, strict=False)]), itemsize)]
         if function is tasks.run_mosaic:
             return [_array(args[1].shape, args[0].stores[0])]
         if function is tasks.combine_partials:
@@ -218,6 +218,14 @@ class _Walk:
             return [self._taken_over(args[3])] if args[2] else self._blocks_of(args[3])
         # A task of a kind that this file does not know makes about as much as it reads.
         return [b for a in args for b in self._blocks_of(a)]
+
+    def _n_cut(self, box: Sequence[Any], ref: Any) -> int:
+        """Bytes of a box of a block: of slices, or an ellipsis for all of it."""
+        blocks = self._blocks_of(ref)
+        if box == (Ellipsis,):
+            return sum([b.nbytes for b in blocks])
+        n = prod(len(range(s.start, s.stop, s.step or 1)) for s in box)
+        return n * max([b.itemsize for b in blocks], default=0)
 
     def _taken_over(self, ref: Any) -> _Block | int:
         """The block of an argument, as the block of a result: nothing new, and resident if it was there before."""

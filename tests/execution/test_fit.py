@@ -183,3 +183,15 @@ def test_what_is_too_large_is_not_even_sent(cluster4: object) -> None:
             y.persist()
         assert dx.explain(y).host_bytes == before >= a.nbytes  # all of it is still to be sent
         np.testing.assert_array_equal(np.asarray(y), a + 1)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("target", [(16, 64), (128, 128)])
+def test_small_blocks_that_travel_whole_in_packs_count(cluster4: object, target: tuple[int, int]) -> None:
+    a = rng.normal(size=(256, 256))
+    with dx.config.set(block_bytes=0):
+        x = dx.asarray(a).rechunk((4, 4)).persist()
+        with dx.config.set(memory_limit=500_000):  # members hold more in all, so what they hold is counted
+            y = x.rechunk(target)
+            assert a.nbytes // 4 < dx.explain(y).peak_bytes <= 500_000
+            np.testing.assert_array_equal(np.asarray(y), a)
