@@ -22,7 +22,7 @@ from distarray.planner.stages import group_stages
 from distarray.sharding.boxes import Box
 from distarray.sharding.cuts import boundaries
 from distarray.sharding.layout import drop_axes
-from distarray.sharding.mesh import Mesh, is_wave
+from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import coarsened, refined
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
@@ -421,21 +421,23 @@ def _resolved(
             tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
         )
     if cut.how == "parts":
-        layout = _layout(loops, readings, cut.order)
-        names, sizes = zip(*cut.mesh, strict=True)
-        grid = Mesh(names, sizes)
-        bounds: tuple[tuple[int, ...] | None, ...] = (None,) * n
-        if cut.corner:
-            edges = corner_bounds(loops.extents[cut.loop], cut.parts[cut.loop], grid, cut.corner)
-            bounds = (*bounds[: cut.loop], edges, *bounds[cut.loop + 1 :])
-        return coarsened(type_of(grid, cut.axes, bounds, layout), mesh)
+        return type_of_parts(cut, loops.extents, _layout(loops, readings, cut.order), mesh)
     axes: list[tuple[str, ...]] = [()] * n
     if cut.how == "auto":
         axes[cut.loop] = tuple(reversed(mesh.names))
     return Sharding(mesh, tuple(axes))
 
 
-def corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int]) -> tuple[int, ...]:
+def type_of_parts(cut: Cut, extents: Sequence[int], layout: tuple[int, ...], mesh: Mesh) -> Sharding:
+    """The type that a cut into parts means, for loops of these extents and the mesh of the team."""
+    grid = Mesh(*zip(*cut.mesh, strict=True))
+    bounds: list[tuple[int, ...] | None] = [None] * len(extents)
+    if cut.corner:
+        bounds[cut.loop] = _corner_bounds(extents[cut.loop], cut.parts[cut.loop], grid, cut.corner)
+    return coarsened(type_of(grid, cut.axes, tuple(bounds), layout), mesh)
+
+
+def _corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int]) -> tuple[int, ...]:
     """Boundaries by which only members with some coordinates have elements of an axis.
 
     Parameters
@@ -445,7 +447,7 @@ def corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int]) 
 
     Examples
     --------
-    >>> corner_bounds(10, 4, Mesh(("a", "b"), (2, 2)), (1,))
+    >>> _corner_bounds(10, 4, Mesh(("a", "b"), (2, 2)), (1,))
     (0, 0, 0, 5, 10)
     """
     n_corners, number = 1, 0
@@ -490,11 +492,7 @@ def _type_of_result(
     layout: tuple[int, ...] = (),
 ) -> Sharding:
     """A type whose mesh has no waves but those that cut something: partial results of the others are combined."""
-    idle = {name for name in mesh.names if is_wave(name)}.difference(*axes)
-    if idle:
-        kept = [(name, size) for name, size in zip(mesh.names, mesh.sizes, strict=True) if name not in idle]
-        mesh = Mesh(tuple([name for name, _ in kept]), tuple([size for _, size in kept]))
-    return type_of(mesh, axes, bounds, layout)
+    return type_of(mesh.without_waves([name for names in axes for name in names]), axes, bounds, layout)
 
 
 def _n_read(lens: Affine) -> int:

@@ -10,7 +10,7 @@ puts adjacent tiles on one member (blocked), ``{x,%1}`` deals them out in turn (
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import prod
 from operator import index
@@ -183,11 +183,11 @@ class Mesh:
         names = tuple(f"%{last + 1 + i}" for i in range(len(sizes)))
         return Mesh(self.names + names, self.sizes + tuple(sizes))
 
-    def without_waves(self) -> Mesh:
-        """The axes that span the members."""
-        if self.n_members == self.size and not any(map(is_wave, self.names)):
+    def without_waves(self, but: Collection[str] = ()) -> Mesh:
+        """The axes that span the members, and those in `but`."""
+        kept = [i for i, name in enumerate(self.names) if not is_wave(name) or name in but]
+        if len(kept) == len(self.names):
             return self
-        kept = [i for i, name in enumerate(self.names) if not is_wave(name)]
         return Mesh(tuple(self.names[i] for i in kept), tuple(self.sizes[i] for i in kept))
 
     def _check(self, place: int) -> None:

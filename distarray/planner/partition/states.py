@@ -22,11 +22,11 @@ from distarray.planner.propagation import (
     Limits,
     Reading,
     base_reading,
-    corner_bounds,
     follow,
     resolve_cut,
     result_shardings,
     type_of,
+    type_of_parts,
 )
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import coarsened, prime_factors, prime_mesh
@@ -311,11 +311,9 @@ class _Builder:
         for axes in regular_cuts(facts.loops.extents, facts.free, rest) or [uncut]:
             whole = tuple([(*names, *lead) if a == loop else names for a, names in enumerate(axes)])
             mesh, fine = _with_waves(whole, grid, facts, self._limits)
-            edges = corner_bounds(facts.loops.extents[loop], fine.parts[loop], mesh, corner)
-            bounds = tuple([edges if a == loop else None for a in range(fine.ndim)])
             pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
             cut = Cut("parts", loop=loop, parts=fine.parts, axes=fine.axes, mesh=pairs, corner=corner)
-            yield cut, coarsened(type_of(mesh, fine.axes, bounds, baseline.layout), self._mesh)
+            yield cut, type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
 
     def _followed(self, facts: Facts) -> Iterator[Sharding]:
         """The cuts under which one operand stays where it lies, or may lie."""
