@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.liveness import Liveness, liveness
 from distarray.execution.lower import lowered_once
-from distarray.execution.memory import STREAMED, is_limit_set, n_tasks_at_once
+from distarray.execution.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Environment
 from distarray.planner.graph import Graph
@@ -44,8 +44,8 @@ MAX_TASKS = 10_000
 SECONDS_PER_TASK = 4e-4
 #: Trying may take this part of the time that a plan takes, by prediction; where the limit was set, as long as it needs.
 SEARCH_SHARE = 0.1
-#: Limits that are guessed, half of the memory, which a member may use: at four fifths a worker pauses.
-GUESSED_LIMITS = 1.6
+#: A limit below the one that is to hold may take one in so many of these tasks.
+LESS_TRIED = 4
 
 
 def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Plan | None = None) -> Plan:
@@ -64,14 +64,19 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Pl
     -------
     Of the plans that were tried the first that fits, else the one that exceeds the limit least, and says so (`above`).
     """
-    if sum(map(result_nbytes, graph.nodes)) <= limits.member:  # even all of it at one member
+    tries = limits_to_try(limits.member, is_worker=is_cluster(env))
+    if sum(map(result_nbytes, graph.nodes)) <= tries[0]:  # even all of it at one member
         return eager or plan
     trials = _Trials(plan, graph, env, limits)
-    before, held, found = _searched(plan, eager, trials)
-    if held.excess and not is_limit_set():
-        # The limit is a guess, half of what there is. What fits into as much as a worker works with is better than what
-        # is above the half by least.
-        _, other, least = _searched(plan, eager, trials.within(int(limits.member * GUESSED_LIMITS)))
+    first = trials.within(tries[0])
+    if tries[0] < limits.member:
+        first.n_left //= LESS_TRIED  # it would be good, and need not be
+    before, held, found = _searched(plan, eager, first)
+    for member in tries[1:]:
+        if not held.excess:
+            break
+        # The limits are guesses. What fits into a larger one is better than what is above a smaller one by least.
+        _, other, least = _searched(plan, eager, trials.within(member))
         if not other.excess or other.peak < held.peak:
             held, found = other, least
     if found is not plan and found is not eager:

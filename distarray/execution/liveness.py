@@ -1,7 +1,8 @@
 """How much memory the tasks of an evaluation need on each member: a walk that makes and frees what they make.
 
 The walk takes the tasks in the order in which `lower` lists them, one at a time on each member, and frees a result
-after its last reader, as executors do. Where a member has several threads, as many tasks as may run besides count
+after its last reader, as executors do. What a task reads of other members comes as soon as all that it reads is made,
+and goes after its last reader at the member. Where a member has several threads, as many tasks as may run besides count
 with what the largest one needs. Blocks that were there before stay, and sizes that depend on data count with their
 bound. No task runs.
 """
@@ -64,6 +65,52 @@ def _partial(finish: Finish, shape: Sequence[int]) -> _Block:
     return _Block(one.nbytes * MONOIDS[finish.monoid].n_arrays, one.itemsize)
 
 
+class _Fetches:
+    """What members fetch of others, and when: all that a task reads, as soon as the last of it is there."""
+
+    def __init__(self) -> None:
+        self._waiting: defaultdict[Key, list[Key]] = defaultdict(list)
+        self._n_missing: dict[Key, int] = {}
+        self._remote: dict[Key, list[tuple[Any, int]]] = {}
+        self._n_readers: Counter[tuple[Any, int]] = Counter()
+        self._there: set[tuple[Any, int]] = set()
+
+    def expect(self, key: Key, member: int, needed: Sequence[Key], remote: Sequence[Any]) -> None:
+        """A task at a member: what it waits for, and what of all that it reads lies elsewhere."""
+        self._n_missing[key] = len(needed)
+        for d in needed:
+            self._waiting[d].append(key)
+        self._remote[key] = [(d, member) for d in remote]
+        self._n_readers.update(self._remote[key])
+
+    def started(self) -> list[tuple[Any, int]]:
+        """What is fetched before any task has run."""
+        return self._fetched([key for key, n in self._n_missing.items() if not n])
+
+    def made(self, key: Key) -> list[tuple[Any, int]]:
+        """What is fetched once a task has run."""
+        ready = []
+        for reader in self._waiting.pop(key, ()):
+            self._n_missing[reader] -= 1
+            if not self._n_missing[reader]:
+                ready.append(reader)
+        return self._fetched(ready)
+
+    def _fetched(self, ready: Sequence[Key]) -> list[tuple[Any, int]]:
+        asked = dict.fromkeys(at for key in ready for at in self._remote[key])
+        new = [at for at in asked if at not in self._there]
+        self._there.update(new)
+        return new
+
+    def is_read(self, d: Any, member: int) -> bool:
+        """A task at a member has read a result; whether it was fetched, and that was the last one there to read it."""
+        at = d, member
+        if at not in self._n_readers:
+            return False
+        self._n_readers[at] -= 1
+        return not self._n_readers[at]
+
+
 class _Walk:
     def __init__(self, lowered: Lowered, graph: Graph, *, is_cluster: bool, n_threads: int) -> None:
         self._lowered = lowered
@@ -80,6 +127,8 @@ class _Walk:
         self._stage_peak: defaultdict[int, int] = defaultdict(int)
         #: Blocks of nodes that are stored before, by their key: (member, size).
         self._stored: dict[Any, tuple[int, _Block]] = {}
+        #: Bytes that were fetched, by result and member, until they are read for the last time.
+        self._arrived: dict[tuple[Any, int], int] = {}
         #: What each result refers to: numbers of blocks. A projection refers to blocks of its parent.
         self._holds: dict[Key, tuple[int, ...]] = {}
         self._blocks: list[_Block] = []
@@ -100,21 +149,22 @@ class _Walk:
         lowered = self._lowered
         kept = {ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)}
         uses: Counter[Any] = Counter()
-        arrivals: Counter[tuple[Any, int]] = Counter()  # readers at a member of what lies at another
+        fetches = _Fetches()
         for key, task in lowered.tasks.items():
-            for d in task.dependencies:
-                uses[d] += 1
-                if self._is_cluster and self._member(d) != lowered.members[key]:
-                    arrivals[d, lowered.members[key]] += 1
-        arrived: dict[tuple[Any, int], int] = {}
+            uses.update(task.dependencies)
+            if self._is_cluster:
+                member = lowered.members[key]
+                fetches.expect(
+                    key,
+                    member,
+                    [d for d in task.dependencies if d in lowered.tasks],
+                    [d for d in task.dependencies if self._member(d) != member],
+                )
+        for at in fetches.started():
+            self._arrive(at)
         for key, task in lowered.tasks.items():
             member = lowered.members[key]
             self._before = self._live[member]
-            for d in task.dependencies:
-                at = d, member
-                if at in arrivals and at not in arrived:
-                    arrived[at] = self._size(d)
-                    self._live[member] += arrived[at]
             args = [getattr(a, "key", a) for a in task.args]
             for link, function, given, dropped in _links(key, task.func, args):
                 self._make(link, function, given, member)
@@ -125,12 +175,10 @@ class _Walk:
                 uses[d] -= 1
                 if not uses[d] and d not in kept:
                     self._drop(d)
-                at = d, member
-                if at in arrivals:
-                    arrivals[at] -= 1
-                    if not arrivals[at]:
-                        self._live[member] -= arrived.pop(at)
-                        del arrivals[at]
+                if fetches.is_read(d, member):
+                    self._live[member] -= self._arrived.pop((d, member))
+            for at in fetches.made(key):
+                self._arrive(at)
             if not uses[key] and key not in kept:
                 self._drop(key)
         members = set(self._resident) | set(self._peak)
@@ -139,6 +187,12 @@ class _Walk:
             for m in sorted(members)
         }
         return Liveness(self._resident, peak, dict(self._stage_peak))
+
+    def _arrive(self, at: tuple[Any, int]) -> None:
+        key, member = at
+        self._arrived[at] = self._size(key)
+        self._live[member] += self._arrived[at]
+        self._peak[member] = max(self._peak.get(member, 0), self._live[member])
 
     def _note(self, member: int, stage: int, scratch: int) -> None:
         now = self._live[member] + scratch

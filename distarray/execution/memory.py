@@ -11,12 +11,26 @@ from typing import Any
 from distarray import config
 from distarray.expr.expr import Environment
 
-__all__ = ["STREAMED", "is_limit_set", "memory_limit", "n_tasks_at_once", "n_threads", "resident_nbytes"]
+__all__ = [
+    "STREAMED",
+    "is_limit_set",
+    "limits_to_try",
+    "memory_limit",
+    "n_tasks_at_once",
+    "n_threads",
+    "resident_nbytes",
+]
 
 _STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: What is more than this part of the limit is not held as a whole, where it may as well pass through in turns.
 STREAMED = 16
+#: Parts of its memory at which a process of dask writes blocks to disk, and takes no more tasks.
+SPILLS = 0.7
+PAUSES = 0.8
+#: What a process has before any block comes, and the part that blocks may have of the rest: some are under way.
+PROCESS_NBYTES = 96 << 20
+UNDER_WAY = 0.9
 #: Where a worker has no limit, or says nothing.
 _UNKNOWN = 4 << 30
 #: By team: memory limit and threads of its workers.
@@ -73,6 +87,17 @@ def n_tasks_at_once(env: Environment) -> int:
 def is_limit_set() -> bool:
     """Whether the byte budget of a member is the configured one, and no guess: then it holds, or nothing runs."""
     return config.get("memory-limit") is not None
+
+
+def limits_to_try(limit: int, *, is_worker: bool) -> tuple[int, ...]:
+    """Budgets that plans are to fit, in turn: `limit` if it is configured, and more where it is half of the memory.
+
+    Up to the first a worker writes no block to disk, at the last it pauses.
+    """
+    if is_limit_set():
+        return (limit,)
+    unspilled = int((2 * limit * SPILLS - PROCESS_NBYTES) * UNDER_WAY) if is_worker else limit
+    return tuple(sorted({max(min(limit, unspilled), 1), limit, int(2 * limit * PAUSES)}))
 
 
 def memory_limit(env: Environment) -> int:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import time
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
 from dask.typing import Key
+from distributed.active_memory_manager import ReduceReplicas, Suggestion
+from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
@@ -33,6 +35,24 @@ HOME = "distarray-home"
 #: Looking after blocks and their copies is done four times as often as dask's memory manager acts.
 _SWEEP = "distarray-apart"
 _SWEEP_SECONDS = 0.5
+
+
+class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no type information
+    """Dask's policy, which drops replicas above one, and keeps the one that is at home.
+
+    Dask's own keeps any, so that blocks wander, and later plans move more than they think.
+    """
+
+    def __init__(self, placement: PlacementPlugin) -> None:
+        self.placement = placement
+
+    def run(self) -> Iterator[Suggestion]:
+        for suggestion in super().run():
+            visiting = self.placement.visits(suggestion.ts)
+            keeping = suggestion.ts.who_has - visiting
+            # a worker that is paused, or leaves, need not keep anything
+            is_kept = visiting and all(worker.status == Status.running for worker in keeping)
+            yield suggestion._replace(candidates=visiting) if is_kept else suggestion
 
 
 class Graph:
@@ -89,6 +109,10 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
     async def start(self, scheduler: Any) -> None:
         self.scheduler = scheduler
+        if (manager := scheduler.extensions.get("amm")) is not None:
+            for policy in [p for p in manager.policies if type(p) is ReduceReplicas]:
+                manager.policies.remove(policy)
+                manager.add_policy(ReduceVisits(self))
         self.names = {address: worker.name for address, worker in scheduler.workers.items()}
         scheduler.handlers["distarray_placement"] = self.state
         scheduler.handlers["distarray_cut"] = self.cut
@@ -180,6 +204,47 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
     def _announce(self) -> None:
         self.version += 1
         self.scheduler.log_event(TOPIC, self.state())
+
+    # -- replicas ------------------------------------------------------------------------------------------------
+
+    def transition(self, key: Key, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any) -> None:
+        """Drop what a worker fetched for a task of ours, once no other task at that worker is to read it.
+
+        Dask would keep the replica for as long as the block, or until its memory manager acts.
+        """
+        if start != "processing" or finish != "memory":
+            return
+        task = self.scheduler.tasks[key]
+        if HOME not in (task.annotations or {}):
+            return
+        for worker in task.who_has:
+            visiting = [block.key for block in task.dependencies if self._is_done_with(block, worker)]
+            if visiting:
+                self.scheduler.request_remove_replicas(worker.address, visiting, stimulus_id=stimulus_id)
+
+    def _is_done_with(self, block: Any, worker: Any) -> bool:
+        """Whether a worker holds a replica of a block that belongs elsewhere, and is to read it no more."""
+        return worker in self.visits(block) and not any(
+            reader.processing_on is worker or worker.address in (reader.worker_restrictions or ())
+            for reader in block.waiters or ()
+        )
+
+    def visits(self, block: Any) -> set[Any]:
+        """The workers that hold a replica of a block, if others hold it at whose home it is.
+
+        What has no home, such as data from a client, is at home where no task of ours reads it.
+        """
+        holders = block.who_has or set()
+        if len(holders) < 2:
+            return set()
+        if HOME in (block.annotations or {}):
+            place = self.address(block.annotations[HOME])
+            visiting = {worker for worker in holders if worker.address != place}
+        else:
+            readers = [task.annotations for task in block.dependents if HOME in (task.annotations or {})]
+            places = {self.address(annotations[HOME]) for annotations in readers}
+            visiting = {worker for worker in holders if worker.address in places}
+        return visiting if len(visiting) < len(holders) else set()
 
     # -- lineage -------------------------------------------------------------------------------------------------
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import copy
 import gc
+import math
 import os
 import pickle
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -191,22 +193,70 @@ def test_host_data_survive_the_loss_of_a_worker(mortal_cluster: Any) -> None:
     np.testing.assert_array_equal(np.asarray(y), expected + 1)
 
 
-def hurry_memory_manager(dask_scheduler: Any) -> None:
+def hurry_memory_manager(interval: float, dask_scheduler: Any) -> float:
+    """Let dask's memory manager act at an interval (seconds, infinity: never); the interval before."""
     manager = dask_scheduler.extensions["amm"]
+    before = manager.interval if manager.running else math.inf
     manager.stop()
-    manager.interval = 0.1
-    manager.start()
+    manager.interval = interval
+    if interval < math.inf:
+        manager.start()
+    return before
+
+
+@contextlib.contextmanager
+def memory_manager(client: Any, interval: float) -> Iterator[None]:
+    before = client.run_on_scheduler(hurry_memory_manager, interval)
+    try:
+        yield
+    finally:
+        client.run_on_scheduler(hurry_memory_manager, before)
 
 
 def test_host_data_keep_two_places_whatever_the_memory_manager_drops(mortal_cluster: Any) -> None:
     """dask's memory manager may drop the copy of a block while the block is made of it."""
-    mortal_cluster.run_on_scheduler(hurry_memory_manager)
+    mortal_cluster.run_on_scheduler(hurry_memory_manager, 0.005)
     a = np.random.default_rng(0).random((12, 300, 400))
     arrays = [rows(b) for b in a]
     dx.persist(*[x + 1 for x in arrays])
     kill_one(mortal_cluster)
     for x, b in zip(arrays, a, strict=True):
         np.testing.assert_array_equal(np.asarray(x), b)
+
+
+def places(client: Any, *arrays: dx.DistArray) -> list[list[str]]:
+    """Addresses of the workers that hold each block, once all are there."""
+    blocks = [block for x in arrays for block in x.__dx_node__().memo.blocks]
+    distributed.wait(blocks)
+    return [sorted(who) for who in client.who_has(blocks).values()]
+
+
+def test_what_was_fetched_leaves_once_it_is_read(cluster4: Any) -> None:
+    """A replica is a copy for one reader; blocks are held once, at home, without dask's memory manager."""
+    a = np.random.default_rng(0).random((2, 80, 80))
+    with dx.config.set(block_bytes=0), memory_manager(cluster4, math.inf):
+        x, y = rows(a[0]), rows(a[1])
+        z = x + y
+        dx.persist(x, y, z)
+        before = places(cluster4, x, y, z)
+        assert all(len(place) == 1 for place in before)
+        product = (z @ y).persist()
+        eventually(lambda: places(cluster4, x, y, z) == before, 5)
+    np.testing.assert_allclose(np.asarray(product), (a[0] + a[1]) @ a[1])
+
+
+def test_blocks_stay_at_home_whatever_the_memory_manager_drops(cluster4: Any) -> None:
+    a = np.random.default_rng(0).random((2, 80, 80))
+    with dx.config.set(block_bytes=0):
+        x, y = rows(a[0]), rows(a[1])
+        z = x + y
+        dx.persist(x, y, z)
+        before = places(cluster4, x, y, z)
+        with memory_manager(cluster4, 0.002):
+            for _ in range(20):
+                product = (z @ y + y @ z).persist()
+        eventually(lambda: places(cluster4, x, y, z) == before, 5)
+    np.testing.assert_allclose(np.asarray(product), (a[0] + a[1]) @ a[1] + a[1] @ (a[0] + a[1]))
 
 
 # -- long loops ----------------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from dask._task_spec import Task
 from hypothesis import given, settings
 
 import distarray as dx
@@ -107,6 +109,27 @@ def test_threads_of_a_member_each_hold_a_task() -> None:
     assert n_tasks > 3
     assert peaks[1] - peaks[0] == peaks[2] - peaks[1] == (peaks[3] - peaks[0]) // (n_tasks - 1)
     assert 0 < peaks[1] - peaks[0] <= peaks[0] - resident
+
+
+def test_what_a_task_reads_comes_when_all_of_it_is_made() -> None:
+    """And goes after the last task at the member that reads it; the block itself stays as long as anyone does."""
+    sizes = {"large": 800, "small": 100, "beside": 50, "reads": 1, "again": 1, "late": 1}
+    members = dict(zip(sizes, (0, 1, 1, 1, 1, 2), strict=True))
+    reads = {"reads": ("large", "small"), "again": ("large", "small"), "late": ("again", "large")}
+    keys = {name: (name, stage, 0) for stage, name in enumerate(sizes)}
+    tasks = {}
+    for name, n in sizes.items():  # of no kernel: each makes as much as its argument says
+        task = Task(keys[name], sorted, SimpleNamespace(nbytes=n, dtype=np.dtype("i1")))
+        task._dependencies = frozenset(keys[d] for d in reads.get(name, ()))
+        tasks[keys[name]] = task
+    lowered: Any = SimpleNamespace(
+        tasks=tasks, members={keys[name]: m for name, m in members.items()}, outputs={}, drafts=()
+    )
+    graph: Any = SimpleNamespace(nodes=())
+    found = liveness(lowered, graph, is_cluster=True)
+    assert list(found.stage_peak.values()) == [800, 100, 800 + 100 + 50, 800 + 100 + 1, 800 + 100 + 1, 800 + 1 + 1]
+    assert found.peak == {0: 800, 1: 950, 2: 802}
+    assert liveness(lowered, graph, is_cluster=False).peak == {0: 800, 1: 150, 2: 1}
 
 
 @settings(max_examples=15, deadline=None)

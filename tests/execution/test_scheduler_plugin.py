@@ -1,6 +1,7 @@
 """What the cluster side needs of dask's private modules and of the scheduler's records; and how homes are served."""
 
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask._task_spec import Task, TaskRef, convert_legacy_graph
+from distributed.active_memory_manager import ReduceReplicas, Suggestion
 from distributed.client import Client
 from distributed.scheduler import Scheduler, TaskState
 from distributed.worker_state_machine import TaskState as WorkerTaskState
@@ -43,8 +45,11 @@ def test_scheduler_has_the_records_that_the_plugin_changes():
     slots = set(TaskState.__slots__)
     assert slots >= {
         "annotations", "dependencies", "dependents", "exception_blame", "has_lost_dependencies", "host_restrictions",
-        "loose_restrictions", "priority", "run_spec", "waiters", "who_has", "who_wants", "worker_restrictions",
+        "loose_restrictions", "priority", "processing_on", "run_spec", "waiters", "who_has", "who_wants",
+        "worker_restrictions",
     }  # fmt: skip
+    assert Suggestion._fields[:3] == ("op", "ts", "candidates")
+    assert callable(ReduceReplicas.run)
     for name in ("transitions", "request_remove_replicas", "log_event"):
         assert callable(getattr(Scheduler, name))
     assert callable(Client._graph_to_futures)
@@ -153,3 +158,38 @@ def test_clients_are_told_of_every_change_in_order():
 def test_home_that_the_plugin_never_saw_is_served():
     plugin, _, _ = _plugin(2)
     assert plugin.address("gone-before") in ("w0", "w1")
+
+
+class _Block:
+    """As much of a task in memory as its replicas are judged by."""
+
+    def __init__(self, who_has, home=None, readers=()):
+        self.who_has = {_Holder(address) for address in who_has}
+        self.annotations = {HOME: home} if home else None
+        self.dependents = [_Block((), reader) for reader in readers]
+
+
+@dataclass(frozen=True)
+class _Holder:
+    address: str
+
+
+@pytest.mark.parametrize(
+    ("block", "visiting"),
+    [
+        (_Block(("w0",), "w0"), ()),
+        (_Block(("w0", "w1"), "w0"), ("w1",)),
+        (_Block(("w0", "w1", "w2"), "w1"), ("w0", "w2")),
+        (_Block(("w1", "w2"), "w0"), ()),  # none of them is at home
+        (_Block(("w0", "w1"), "w3"), ("w0",)),  # a lost home, which w1 serves
+        (_Block(("w0", "w1"), None, ("w1",)), ("w1",)),  # data of a client, and the block that is made of them
+        (_Block(("w0", "w1"), None, ("w0", "w1")), ()),
+        (_Block(("w0", "w1"), None, (None,)), ()),  # nothing of ours
+        (_Block((), "w0"), ()),
+    ],
+    ids=["home", "two", "three", "no home", "lost", "data", "all read", "others'", "none"],
+)
+def test_replicas_visit_where_a_block_is_not_at_home(block, visiting):
+    plugin, _, _ = _plugin(3)
+    plugin.serves["w3"] = "w1"
+    assert {holder.address for holder in plugin.visits(block)} == set(visiting)
