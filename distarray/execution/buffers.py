@@ -43,8 +43,8 @@ class BufferPool:
     Attributes
     ----------
     memory
-        What this process may use; None where nobody says. A fourth of it may lie idle, and a sixteenth once three
-        fifths of it are resident: above that a worker spills and pauses, idle or not.
+        What this process may use; None where nobody says. Up to a fourth of it lies idle, as long as three fifths of it
+        are not resident: above that a worker spills and pauses, idle or not.
 
     Notes
     -----
@@ -131,10 +131,10 @@ class BufferPool:
 
     def _allowed(self) -> int:
         """Bytes that may lie idle now."""
-        if self.memory is None or self._idle_nbytes <= self.memory // 16:
+        if self.memory is None or self._idle_nbytes <= self.memory // 64:
             return self.limit
-        is_tight = resident_nbytes() > self.memory * 3 // 5
-        return min(self.limit, self.memory // (16 if is_tight else 4))
+        room = self.memory * 3 // 5 - (resident_nbytes() - self._idle_nbytes)
+        return min(self.limit, self.memory // 4, max(room, self.memory // 64))
 
     def _trim(self, nbytes: int) -> None:
         while self._idle_nbytes > nbytes:

@@ -45,7 +45,7 @@ SECONDS_PER_TASK = 4e-4
 #: Trying may take this part of the time that a plan takes, by prediction; where the limit was set, as long as it needs.
 SEARCH_SHARE = 0.1
 #: A limit below the one that is to hold may take one in so many of these tasks.
-LESS_TRIED = 4
+LESS_TRIED = 2
 
 
 def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Plan | None = None) -> Plan:

@@ -28,12 +28,15 @@ class _Group:
     Parameters
     ----------
     waits
-        What the first of them waits for.
+        What the first of them waits for, and what the member has made long before.
+    level
+        Tasks of the longest chain that ends with the first of them.
     stages
         Stages of which it has a tile: tiles of one stage may run side by side.
     """
 
-    waits: frozenset[Key]
+    waits: set[Key]
+    level: int
     keys: set[Key] = field(default_factory=set)
     stages: set[int] = field(default_factory=set)
 
@@ -120,16 +123,23 @@ def _groups(reads: Mapping[Key, Sequence[Key]], template: Template) -> dict[Key,
     stages = {key: key[1] if recipe.kind == "tile" else -1 for key, recipe in template.recipes.items()}
     n_tiles = Counter((stage, members[key]) for key, stage in stages.items())
     of: dict[Key, _Group] = {}
+    levels: dict[Key, int] = {}
     for key, read in reads.items():
         waits = {*read, *template.recipes[key].waits, *after.get(key, ())}
         stage, member = stages[key], members[key]
+        levels[key] = 1 + max((levels[k] for k in waits if k in levels), default=0)
+        early: set[Key] = set()
         near = list(dict.fromkeys(of[k] for k in waits if k in of and members[k] == member))
         # chains side by side become one only if other tiles keep other threads busy
         if len(near) > 1 and all(n_tiles[s, member] > 1 for group in near for s in group.stages):
             near = _merged(near, of)
+            if len(near) > 1 and stage >= 0:
+                near = [max(near, key=lambda group: group.level)]
+                early = {k for k in waits if k in of and members[k] == member and levels[k] < near[0].level}
         group = near[0] if len(near) == 1 else None
-        if group is None or stage in group.stages or not all(k in group.keys or k in group.waits for k in waits):
-            group = _Group(frozenset(waits))
+        if group is None or stage in group.stages or not waits <= group.keys | group.waits | early:
+            group = _Group(waits, levels[key])
+        group.waits |= early
         group.keys.add(key)
         if stage >= 0:
             group.stages.add(stage)

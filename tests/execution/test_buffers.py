@@ -107,16 +107,18 @@ def test_threads_share_a_pool() -> None:
     assert pool.lent_nbytes == 0
 
 
-@pytest.mark.parametrize(
-    ("resident", "idle"), [(0, 8 * BIG * 4), (8 * BIG * 9, 8 * BIG * 4), (8 * BIG * 10, 8 * BIG), (1 << 60, 8 * BIG)]
-)
-def test_less_lies_idle_where_memory_is_tight(monkeypatch: pytest.MonkeyPatch, resident: int, idle: int) -> None:
-    monkeypatch.setattr("distarray.execution.buffers.resident_nbytes", lambda: resident)
+@pytest.mark.parametrize(("others", "idle"), [(0, 4), (5, 4), (7, 2), (9, 0), (16, 0)])
+def test_less_lies_idle_where_memory_is_tight(monkeypatch: pytest.MonkeyPatch, others: int, idle: int) -> None:
+    """A fourth of the memory, or what is left up to three fifths of it (here: 9.6 of 16 blocks)."""
     pool = BufferPool()
+    monkeypatch.setattr(
+        "distarray.execution.buffers.resident_nbytes",
+        lambda: others * 8 * BIG + pool._idle_nbytes + pool._lent_nbytes,
+    )
     pool.memory = 8 * BIG * 16
     blocks = [pool.take((BIG,), "f8") for _ in range(6)]
     del blocks
-    assert pool.idle_nbytes == idle
+    assert pool.idle_nbytes == idle * 8 * BIG
     pool.memory = None
     blocks = [pool.take((BIG,), "f8") for _ in range(6)]
     del blocks

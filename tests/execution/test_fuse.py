@@ -124,6 +124,31 @@ def test_what_is_fused(template: Template, n_tasks: int) -> None:
     assert run(template) == value
 
 
+@pytest.mark.parametrize(
+    ("n_tiles", "is_early", "n_tasks"),
+    [
+        (2, True, 6),
+        (2, False, 10),
+        (1, True, 4),  # another thread might make both at once
+    ],
+)
+def test_what_is_made_long_before_is_waited_for(n_tiles: int, is_early: bool, n_tasks: int) -> None:
+    """A sum of two results is formed by the task that makes the later one, where that waits for others anyway."""
+    template = Template()
+    for tile in range(n_tiles):
+        early, elsewhere, later, total, other = [(f"dx-s{stage}", stage, tile) for stage in range(5)]
+        args = {elsewhere: (3,), early: (2,), later: (elsewhere, 4), total: (early, later)}
+        if not is_early:  # it waits for another member too
+            args = {other: (1,), **args, early: (other, 2)}
+        for key, given in args.items():
+            template.recipes[key] = Recipe("tile", lambda *a: sum(a), given)
+            template.lowered.members[key] = int(key in (elsewhere, other))
+    template.lowered.counts["tile"] = len(template.recipes)
+    fuse(template)
+    assert len(template.recipes) == n_tasks
+    assert all(("dx-s3", 3, tile) in template.recipes for tile in range(n_tiles))
+
+
 def test_what_others_wait_for_stays_before_them() -> None:
     template = chain_of((1,), (T0,), (5,))
     template.lowered.after = {T1: {T2}}  # the reader waits for something else
