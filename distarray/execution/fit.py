@@ -144,8 +144,8 @@ class _Trials:
             seconds = self.planning(plan).place(plan.stages).seconds
             self.n_tasks = min(MAX_TASKS, max(MIN_TASKS, int(seconds * SEARCH_SHARE / SECONDS_PER_TASK)))
         self.n_left = self.n_tasks
-        #: Tasks of the plans that were tried, and what they hold.
-        self._known: dict[tuple[Stage, ...], tuple[int, Liveness]] = {}
+        #: What the plans that were tried hold.
+        self._known: dict[tuple[Stage, ...], Liveness] = {}
 
     def within(self, member: int) -> _Trials:
         """Trials under another limit, with as many tasks; what is known already is not lowered again."""
@@ -167,9 +167,9 @@ class _Trials:
             env = self.env
             lowered = lowered_once(plan, self.graph, env)
             found = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
-            self._known[plan.stages] = sum(lowered.counts.values()), found
-        n_tasks, found = self._known[plan.stages]
-        self.n_left -= n_tasks
+            self._known[plan.stages] = found
+            self.n_left -= sum(lowered.counts.values())
+        found = self._known[plan.stages]
         peak = max(found.peak.values(), default=0)
         stage = max(found.stage_peak, key=found.stage_peak.__getitem__, default=0)
         return _Held(sum(max(0, n - self.limits.member) for n in (peak, *found.stage_peak.values())), peak, stage)
@@ -188,20 +188,20 @@ def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, .
     from distarray.planner.streams import Streams  # not loaded by those whose arrays are small
 
     streams = Streams(plan, trials.planning(plan), trials.limits.member // STREAMED)
-    for head in streams.heads()[:MAX_HEADS]:
-        before = held
-        for finer in range(1, MAX_FINER):
+    before = dict.fromkeys(streams.heads()[:MAX_HEADS], held)
+    for finer in range(1, MAX_FINER):  # of all loops those in few waves come first
+        for head in list(before):
             tried = streams.streamed(head, 1 << finer)
             if tried is None or tried.stages in seen or trials.n_left < 0:
-                break
+                del before[head]
+                continue
             seen.add(tried.stages)
             less = trials.held(tried)
             if not less.excess:
                 yield less, tried
                 return
-            gained, before = before.excess - less.excess, less
-            if gained < WORTHWHILE * held.excess:
-                if finer > 1:
-                    break
-                continue  # two waves may be as good as one, since two are under way
-            yield less, tried
+            gained, before[head] = before[head].excess - less.excess, less
+            if gained >= WORTHWHILE * held.excess:
+                yield less, tried
+            elif finer > 1:  # two waves may be as good as one, since two are under way
+                del before[head]

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 
 import distarray as dx
 from distarray.diagnostics.explain import Explanation
+from distarray.execution import fit
 from distarray.execution.liveness import liveness
 from distarray.execution.lower import lowered_once
 from distarray.execution.planned import plan_of
+from distarray.planner.plan import Plan
 from distarray.testing import counting
 
 TEAM = dx.Team((4,), ("x",))
@@ -109,6 +111,31 @@ def test_threads_of_a_member_each_hold_a_task() -> None:
     assert n_tasks > 3
     assert peaks[1] - peaks[0] == peaks[2] - peaks[1] == (peaks[3] - peaks[0]) // (n_tasks - 1)
     assert 0 < peaks[1] - peaks[0] <= peaks[0] - resident
+
+
+def test_few_waves_of_every_loop_are_tried_before_many_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[int, bool]] = []
+    held = fit._Trials.held
+
+    def recorded(self: fit._Trials, plan: Plan) -> fit._Held:
+        n_left, found = self.n_left, held(self, plan)
+        tried.append((max([n for _, n in plan.stages[0].cut.waves], default=1), n_left == self.n_left))
+        return found
+
+    monkeypatch.setattr(fit._Trials, "held", recorded)
+    with dx.config.set(block_bytes=0, memory_limit="3 MiB"):
+        a, b = [
+            (dx.asarray(rng.normal(size=(32, 9, 9, 9)), team=TEAM, sharding=("x", None, None, None)) + 0).persist()
+            for _ in range(2)
+        ]
+        del tried[:]
+        plan = explained(dx.einsum("aijk,almn->ijklmn", a, b).sum(axis=0))
+    assert plan.peak_bytes <= 3 << 20
+    waves = [n for n, _ in tried]
+    assert waves == sorted(waves)
+    assert waves.count(2) > 3
+    assert waves[-1] == 8
+    assert not any(is_free for _, is_free in tried)  # only what is known already
 
 
 def test_what_a_task_reads_comes_when_all_of_it_is_made() -> None:
