@@ -224,10 +224,12 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
     def _is_done_with(self, block: Any, worker: Any) -> bool:
         """Whether a worker holds a replica of a block that belongs elsewhere, and is to read it no more."""
-        return worker in self.visits(block) and not any(
+        if len(block.who_has or ()) < 2 or any(
             reader.processing_on is worker or worker.address in (reader.worker_restrictions or ())
             for reader in block.waiters or ()
-        )
+        ):
+            return False
+        return worker in self.visits(block)
 
     def visits(self, block: Any) -> set[Any]:
         """The workers that hold a replica of a block, if others hold it at whose home it is.
