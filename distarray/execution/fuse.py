@@ -129,15 +129,20 @@ def _groups(reads: Mapping[Key, Sequence[Key]], template: Template) -> dict[Key,
         stage, member = stages[key], members[key]
         levels[key] = 1 + max((levels[k] for k in waits if k in levels), default=0)
         early: set[Key] = set()
-        near = list(dict.fromkeys(of[k] for k in waits if k in of and members[k] == member))
+        here = [k for k in waits if k in of and members[k] == member]
+        near = list(dict.fromkeys(of[k] for k in here))
         # chains side by side become one only if other tiles keep other threads busy
         if len(near) > 1 and all(n_tiles[s, member] > 1 for group in near for s in group.stages):
             near = _merged(near, of)
             if len(near) > 1 and stage >= 0:
                 near = [max(near, key=lambda group: group.level)]
-                early = {k for k in waits if k in of and members[k] == member and levels[k] < near[0].level}
+                early = {k for k in here if levels[k] < near[0].level}
         group = near[0] if len(near) == 1 else None
-        if group is None or stage in group.stages or not waits <= group.keys | group.waits | early:
+        if (
+            group is None
+            or stage in group.stages
+            or not all(k in group.keys or k in group.waits or k in early for k in waits)
+        ):
             group = _Group(waits, levels[key])
         group.waits |= early
         group.keys.add(key)

@@ -73,7 +73,6 @@ class _Fetches:
         self._n_missing: dict[Key, int] = {}
         self._remote: dict[Key, list[tuple[Any, int]]] = {}
         self._n_readers: Counter[tuple[Any, int]] = Counter()
-        self._there: set[tuple[Any, int]] = set()
 
     def expect(self, key: Key, member: int, needed: Sequence[Key], remote: Sequence[Any]) -> None:
         """A task at a member: what it waits for, and what of all that it reads lies elsewhere."""
@@ -97,10 +96,7 @@ class _Fetches:
         return self._fetched(ready)
 
     def _fetched(self, ready: Sequence[Key]) -> list[tuple[Any, int]]:
-        asked = dict.fromkeys(at for key in ready for at in self._remote[key])
-        new = [at for at in asked if at not in self._there]
-        self._there.update(new)
-        return new
+        return [at for key in ready for at in self._remote[key]]
 
     def is_read(self, d: Any, member: int) -> bool:
         """A task at a member has read a result; whether it was fetched, and that was the last one there to read it."""
@@ -189,6 +185,8 @@ class _Walk:
         return Liveness(self._resident, peak, dict(self._stage_peak))
 
     def _arrive(self, at: tuple[Any, int]) -> None:
+        if at in self._arrived:
+            return
         key, member = at
         self._arrived[at] = self._size(key)
         self._live[member] += self._arrived[at]

@@ -97,7 +97,7 @@ def limits_to_try(limit: int, *, is_worker: bool) -> tuple[int, ...]:
     if is_limit_set():
         return (limit,)
     unspilled = int((2 * limit * SPILLS - PROCESS_NBYTES) * UNDER_WAY) if is_worker else limit
-    return tuple(sorted({max(min(limit, unspilled), 1), limit, int(2 * limit * PAUSES)}))
+    return tuple(sorted({n for n in (min(limit, unspilled), limit, int(2 * limit * PAUSES)) if n > 0}))
 
 
 def memory_limit(env: Environment) -> int:

@@ -137,6 +137,11 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             self._reassign(home)  # lost before this plugin came, or named by a client that knows it from elsewhere
         return self.serves.get(home, home)
 
+    def _place(self, task: Any) -> str | None:
+        """The worker that serves the home of a task; None for what has none."""
+        home = (task.annotations or {}).get(HOME)
+        return None if home is None else self.address(home)
+
     def _reassign(self, home: str) -> None:
         self.lost[home] = None
         load = Counter(self.serves.values())
@@ -239,12 +244,11 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         holders = block.who_has or set()
         if len(holders) < 2:
             return set()
-        if HOME in (block.annotations or {}):
-            place = self.address(block.annotations[HOME])
+        place = self._place(block)
+        if place is not None:
             visiting = {worker for worker in holders if worker.address != place}
         else:
-            readers = [task.annotations for task in block.dependents if HOME in (task.annotations or {})]
-            places = {self.address(annotations[HOME]) for annotations in readers}
+            places = {self._place(reader) for reader in block.dependents}
             visiting = {worker for worker in holders if worker.address in places}
         return visiting if len(visiting) < len(holders) else set()
 
@@ -334,7 +338,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """Drop replicas so that block and copy share no worker; whether they are on two workers."""
         if block.state != "memory" or copy.state != "memory":
             return True
-        place = self.address(block.annotations[HOME]) if HOME in (block.annotations or {}) else None
+        place = self._place(block)
         for worker in block.who_has & copy.who_has:
             first, second = (copy, block) if worker.address == place else (block, copy)
             for task in (first, second):
