@@ -251,8 +251,7 @@ class ClusterExecutor:
                         error = future._state.exception
                         # Futures of one key share a state: the next attempt would find it failed already.
                         future.release()
-                together = await self.client.scheduler.distarray_adopt(pairs=[(key, names[key]) for key in here])
-                await self._lineage.cut_keys(together)
+                await self.client.scheduler.distarray_adopt(pairs=[(key, names[key]) for key in here])
                 futures |= here
             if not todo:
                 return futures

@@ -153,10 +153,6 @@ class Lineage:
                 alive.append((record, Future(record.key, future.client)))
         return alive
 
-    async def cut_keys(self, keys: Iterable[Key]) -> None:
-        """`cut` for blocks by their keys: each gets a copy on another worker."""
-        await self.cut(self.held([record for key in keys if (record := self._by_key.get(key)) is not None]))
-
     async def cut(self, blocks: Iterable[tuple[BlockRecord, Future]]) -> None:
         """Cut the lineage of blocks, once they are computed. Runs in the client's event loop.
 

@@ -312,8 +312,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
     def keep_apart(self, block: Any, copy: Any) -> bool:
         """Keep a block and its copy on different workers, now and from now on; whether they are on two now.
 
-        Reading one to make the other leaves a replica beside it, and so does every task elsewhere that needs the whole
-        block. dask's memory manager reduces replicas to one, anywhere; it must not choose the worker of the other key.
+        Of several replicas the one at home is kept. After a loss a home may move to the worker of the other key.
         """
         self.copies[block.key] = copy.key
         is_apart = self._part(block, copy)
@@ -322,17 +321,12 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             sweep.start()
         return is_apart
 
-    def adopt(self, pairs: Sequence[tuple[Key, Key]]) -> list[Key]:
-        """`keep_apart` for blocks that were born with a copy; the keys of those that share their one worker with it.
-
-        While a block is made of its copy, dask's memory manager may drop the copy everywhere else.
-        """
+    def adopt(self, pairs: Sequence[tuple[Key, Key]]) -> None:
+        """`keep_apart` for blocks that were born with a copy, as far as both are here still."""
         tasks = self.scheduler.tasks
-        return [
-            key
-            for key, copy_key in pairs
-            if key in tasks and copy_key in tasks and not self.keep_apart(tasks[key], tasks[copy_key])
-        ]
+        for key, copy_key in pairs:
+            if key in tasks and copy_key in tasks:
+                self.keep_apart(tasks[key], tasks[copy_key])
 
     def _part(self, block: Any, copy: Any) -> bool:
         """Drop replicas so that block and copy share no worker; whether they are on two workers."""
