@@ -6,7 +6,7 @@ reads the old version any more, exactly as numpy would. It is also what expressi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -51,29 +51,12 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     dict
         By ``id``: an array that nothing else refers to.
     """
-    uses: dict[int, int] = {}
-    root: dict[int, int] = {}
-    steps = []
-    for node in order:
-        if node.memo is None:
-            steps.append(node)
-            for o in node.operands:
-                if type(o) is Expr:
-                    uses[id(o)] = uses.get(id(o), 0) + 1
-    for node in reversed(order):
-        if id(node) in wanted:
-            uses[id(node)] = uses.get(id(node), 0) + 1
-    for node in order:
-        if node.memo is None and node.op.kind in _ALIASES:
-            first = node.operands[0]
-            r = root[id(node)] = root.get(id(first), id(first))
-            uses[r] = uses.get(r, 0) + uses.get(id(node), 0)
+    steps, uses, root = _uses(order, wanted)
     values: dict[int, Any] = {}
     fresh: set[int] = set(donated)
     for node in order:
         if node.memo is not None:
             values[id(node)] = node.memo.blocks[0]
-    steps.sort(key=_program_order)
     events: list[tuple[str, Expr]] = []
     now: list[Expr] = []
 
@@ -116,22 +99,44 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
             [(kind, node.op.name) for kind, node in events],
             [(node.op.name, node.origin) for _, node in events if node.origin is not None],
         )
-    result = {}
+    return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
+
+
+def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], dict[int, int], dict[int, int]]:
+    """What is to be done, in program order; how often each value is read or returned; and what each view is one of.
+
+    A view's uses are uses of what it is a view of, too.
+    """
+    uses: dict[int, int] = {}
+    root: dict[int, int] = {}
+    steps = []
     for node in order:
-        i = id(node)
-        if i in wanted:
-            value = values[i]
-            owned = i in fresh or node.memo is not None
-            if type(node.dtype) is not tuple and (
-                i in root
-                or not owned
-                or type(value) is not np.ndarray
-                or not value.flags.c_contiguous
-                or not value.flags.writeable
-            ):
-                value = np.array(value, order="C")
-            result[i] = value
-    return result
+        if node.memo is None:
+            steps.append(node)
+            for o in node.operands:
+                if type(o) is Expr:
+                    uses[id(o)] = uses.get(id(o), 0) + 1
+    for node in reversed(order):
+        if id(node) in wanted:
+            uses[id(node)] = uses.get(id(node), 0) + 1
+    for node in order:
+        if node.memo is None and node.op.kind in _ALIASES:
+            first = node.operands[0]
+            r = root[id(node)] = root.get(id(first), id(first))
+            uses[r] = uses.get(r, 0) + uses.get(id(node), 0)
+    steps.sort(key=_program_order)
+    return steps, uses, root
+
+
+def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, int]) -> Any:
+    """A value that is returned: C-contiguous, writeable, and nothing else refers to it."""
+    i = id(node)
+    is_ours = i not in root and (i in fresh or node.memo is not None)
+    if type(node.dtype) is tuple or (
+        is_ours and type(value) is np.ndarray and value.flags.c_contiguous and value.flags.writeable
+    ):
+        return value
+    return np.array(value, order="C")
 
 
 def _program_order(node: Expr) -> int:

@@ -6,8 +6,7 @@ regions in which every operand is one slice of a block or piece.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, product
@@ -15,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from distarray.execution import collectives, gather, tasks
+from distarray.execution import collectives, combining, gather, tasks
 from distarray.execution import program as programs
 from distarray.execution.backends import backend_for
+from distarray.execution.combining import Partials
 from distarray.execution.drafts import Draft, Drafting, Tile
 from distarray.execution.regions import count_regions, frame_of, is_within, n_elements, restrict, shifted
 from distarray.execution.route import Arguments, Key, Located, key_of
@@ -31,8 +31,6 @@ from distarray.sharding.boxes import Box
 
 __all__ = ["Lowering"]
 
-#: Partial results that one combining task takes.
-FAN_IN = 8
 #: Regions of a tile beyond which an operand is put together instead.
 MAX_REGIONS = 64
 
@@ -68,6 +66,19 @@ def _program(
         outputs,
         tuple([programs.Reduction(*c) for c in combines]),
     )
+
+
+def _is_alone(draft: Draft, c: Combine) -> bool:
+    """Whether a tile has all that one tile of the result is reduced from."""
+    return all(draft.sharding.parts[a] == 1 for a in c.axes)
+
+
+def _adds_nothing(draft: Draft) -> bool:
+    """Whether a tile of loops without elements gives no partial result."""
+    loops = draft.loops
+    if draft.stage.kind == "fold":
+        return all(loops.extents[a] for a in loops.reduced)
+    return draft.stage.kind == "contract" and bool(loops.reduced)
 
 
 class Lowering(Drafting):
@@ -152,32 +163,7 @@ class Lowering(Drafting):
         return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params[2:], loops.extents)
 
     def _lower_program(self, draft: Draft) -> None:
-        stage, nodes, loops = draft.stage, self.graph.nodes, draft.loops
-        combines = tuple((c.register, c.monoid, c.axes, c.dtype) for c in stage.combines)
-        outputs = tuple(register for register, _ in stage.stores)
-        filled = -1
-        if stage.write is not None:
-            if stage.write[0] >= 0:
-                outputs += (stage.write[0],)
-            else:
-                filled = -1 - stage.write[0]
-        program = _program(len(stage.reads), stage.instructions, outputs, combines)
-        spec = self.share(
-            StageSpec(
-                program,
-                (),
-                tuple(nodes[i].dtype for _, i in stage.stores),
-                tuple(self._finish(c, loops) for c in stage.combines),
-                stage.write is not None,
-                draft.sharding.layout,
-                self.env.device,
-                self._errstate(stage),
-                extents=loops.extents,
-                filled=filled,
-            )
-        )
-        name = self._name(stage)
-        partials: list[dict[tuple[int, ...], list[tuple[Any, int]]]] = [{} for _ in stage.combines]
+        stage, nodes = draft.stage, self.graph.nodes
         if stage.write is not None:
             at, below = self.located[stage.write[1]], self.located[draft.base]
             self.inherit(at, below, {number for _, number in draft.base_tiles}, draft.inplace)
@@ -185,61 +171,92 @@ class Lowering(Drafting):
             for tile in draft.tiles:
                 for want in tile.wants:
                     self.routes.prepare(want)
-        in_one_tile = [all(draft.sharding.parts[a] == 1 for a in c.axes) for c in stage.combines]
+        spec = self.share(self._program_spec(draft))
+        partials: list[Partials] = [{} for _ in stage.combines]
         for t, tile in enumerate(draft.tiles):
-            if not all(tile.box):
+            if all(tile.box):
+                self._lower_program_tile(draft, spec, t, tile, partials)
+            else:
                 for _, i in stage.stores:
                     self.located[i].refs[tile.number] = self.empty_tile(tile, nodes[i].dtype)
-                continue
-            args = Arguments()
-            write = None
-            hazard = False
-            if stage.write is not None:
-                write, hazard = self._write(draft, t, tile, args)
-            reuse = self._reuse(draft, tile, args)
-            regions, assembled = self._regions(draft, tile, args)
-            finish: tuple[tuple[int, ...] | None, ...] = tuple(
-                self._combined_shape(c, tile) if alone else None
-                for c, alone in zip(stage.combines, in_one_tile, strict=True)
-            )
-            record = TileSpec(
-                tile.member,
-                tuple(map(len, tile.box)),
-                regions,
-                assembled,
-                tuple(args.generated),
-                finish,
-                write,
-                hazard,
-                tuple([r.start for r in tile.box]),
-                (),
-                reuse,
-            )
-            key = self._emit_program(draft, spec, name, record, args, tile)
-            self.routes.made(tile.member, key)
-            self.note_readers(key, args, draft, t)
-            for (_, i), arg in zip(stage.stores, reuse, strict=True):
-                if arg < 0:
-                    self.allocated(tile.box, nodes[i].dtype)
-            if write is not None and not write[2]:
-                below = self.located[draft.base]
-                self.allocated(below.box(draft.base_tiles[t][0]), below.dtype)
-            for (_, i), arg in zip(stage.stores, reuse, strict=True):
-                if arg >= 0:
-                    self.wait_for_readers(key, self.located[self.inplace[i]].refs[tile.number])
-            n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
-            keys = self._results(key, n_results, tile.member, tile.number)
-            for k, (_, i) in enumerate(stage.stores):
-                self.located[i].refs[tile.number] = keys[k]
-            for k, c in enumerate(stage.combines):
-                index = self._combined_index(c, tile.index)
-                partials[k].setdefault(index, []).append((keys[len(stage.stores) + k], tile.member))
-            if stage.write is not None:
-                at.refs[draft.base_tiles[t][1]] = keys[-1]
-        for k, c in enumerate(stage.combines):
-            self._combine(c.node, spec.finishes[k], partials[k], finished=in_one_tile[k])
+        for c, finish, found in zip(stage.combines, spec.finishes, partials, strict=True):
+            combining.combine(self, c.node, finish, found)
         for _, i in stage.stores:
             self.fill_empty(i)
+
+    def _program_spec(self, draft: Draft) -> StageSpec:
+        stage, loops = draft.stage, draft.loops
+        outputs = tuple(register for register, _ in stage.stores)
+        filled = -1
+        if stage.write is not None:
+            if stage.write[0] >= 0:
+                outputs += (stage.write[0],)
+            else:
+                filled = -1 - stage.write[0]
+        combines = tuple((c.register, c.monoid, c.axes, c.dtype) for c in stage.combines)
+        return StageSpec(
+            _program(len(stage.reads), stage.instructions, outputs, combines),
+            (),
+            tuple(self.graph.nodes[i].dtype for _, i in stage.stores),
+            tuple(self._finish(c, loops) for c in stage.combines),
+            stage.write is not None,
+            draft.sharding.layout,
+            self.env.device,
+            self._errstate(stage),
+            extents=loops.extents,
+            filled=filled,
+        )
+
+    def _lower_program_tile(
+        self, draft: Draft, spec: StageSpec, t: int, tile: Tile, partials: Sequence[Partials]
+    ) -> None:
+        """The task of a tile, and where its results are; what is still to be combined goes to `partials`."""
+        stage, nodes = draft.stage, self.graph.nodes
+        args = Arguments()
+        write, hazard = self._write(draft, t, tile, args) if stage.write is not None else (None, False)
+        reuse = self._reuse(draft, tile, args)
+        regions, assembled = self._regions(draft, tile, args)
+        alone = [_is_alone(draft, c) for c in stage.combines]
+        record = TileSpec(
+            tile.member,
+            tuple(map(len, tile.box)),
+            regions,
+            assembled,
+            tuple(args.generated),
+            tuple(
+                combining.combined_shape(self, c, tile) if is_alone else None
+                for c, is_alone in zip(stage.combines, alone, strict=True)
+            ),
+            write,
+            hazard,
+            tuple([r.start for r in tile.box]),
+            (),
+            reuse,
+        )
+        key = self._emit_program(draft, spec, self._name(stage), record, args, tile)
+        self.routes.made(tile.member, key)
+        self.note_readers(key, args, draft, t)
+        n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
+        keys = iter(self._results(key, n_results, tile.member, tile.number))
+        for (_, i), arg in zip(stage.stores, reuse, strict=True):
+            if arg >= 0:
+                self.wait_for_readers(key, self.located[self.inplace[i]].refs[tile.number])
+            else:
+                self.allocated(tile.box, nodes[i].dtype)
+            self.located[i].refs[tile.number] = next(keys)
+        for c, is_alone, found in zip(stage.combines, alone, partials, strict=True):
+            index = combining.combined_index(self, c, tile.index)
+            if is_alone:
+                at = self.located[c.node]
+                at.refs[at.number(index)] = next(keys)
+            else:
+                found.setdefault(index, []).append((next(keys), tile.member))
+        if stage.write is not None and write is not None:
+            base_tile, number = draft.base_tiles[t]
+            if not write[2]:
+                below = self.located[draft.base]
+                self.allocated(below.box(base_tile), below.dtype)
+            self.located[stage.write[1]].refs[number] = next(keys)
 
     def _emit_program(
         self, draft: Draft, spec: StageSpec, name: str, record: TileSpec, args: Arguments, tile: Tile
@@ -437,156 +454,82 @@ class Lowering(Drafting):
             out.append(arg)
         return tuple(out)
 
-    def _combined_index(self, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
-        keepdims = bool(self.graph.nodes[c.node].params[1])
-        if keepdims:
-            return tuple([0 if a in c.axes else i for a, i in enumerate(index)])
-        return tuple([i for a, i in enumerate(index) if a not in c.axes])
-
-    def _combined_shape(self, c: Combine, tile: Tile) -> tuple[int, ...]:
-        keepdims = bool(self.graph.nodes[c.node].params[1])
-        if keepdims:
-            return tuple([1 if a in c.axes else len(r) for a, r in enumerate(tile.box)])
-        return tuple([len(r) for a, r in enumerate(tile.box) if a not in c.axes])
-
-    def _combine(
-        self, i: int, finish: Finish, partials: Mapping[tuple[int, ...], list[tuple[Any, int]]], *, finished: bool
-    ) -> None:
-        """A tree of combining tasks for each tile of the result, at the member that holds the tile."""
-        at = self.located[i]
-        for number, index in enumerate(at.sharding.tiles()):
-            member = at.members[number]
-            shape = tuple(map(len, at.box(index)))
-            parts = partials.get(index, [])
-            if not parts:
-                if 0 in shape:
-                    at.refs[number] = backend_for(self.env.device, member).empty(shape, at.dtype)
-                else:
-                    at.refs[number] = tasks.of_nothing(finish, shape, backend_for(self.env.device, member))
-                continue
-            if finished:
-                assert len(parts) == 1
-                at.refs[number] = parts[0][0]
-                continue
-            parts = self._combined_at_home(parts, finish, member, shape, number)
-            while True:
-                last = len(parts) <= FAN_IN
-                merged = []
-                for k in range(0, len(parts), FAN_IN):
-                    group = parts[k : k + FAN_IN]
-                    where = member if last else group[0][1]
-                    for ref, source in group:
-                        self.routes.carry(ref, source, where, shape, max(1, n_elements(shape)) * at.dtype.itemsize)
-                    key = self.emit(
-                        "combine",
-                        "combine",
-                        tasks.combine_partials,
-                        (finish, shape if last else None, self.env.device, where, *[ref for ref, _ in group]),
-                        where,
-                        number,
-                    )
-                    merged.append((key, where))
-                parts = merged
-                if last:
-                    break
-            at.refs[number] = parts[0][0]
-
-    def _combined_at_home(
-        self, parts: Sequence[tuple[Any, int]], finish: Finish, member: int, shape: tuple[int, ...], number: int
-    ) -> list[tuple[Any, int]]:
-        """Partial results, one of each member but of few at `member` itself: what a member has made, as it comes."""
-        at_home: defaultdict[int, list[Any]] = defaultdict(list)
-        for ref, home in parts:
-            at_home[home].append(ref)
-        nbytes = max(1, n_elements(shape)) * finish.accumulator.itemsize
-        n_at_once = max(2, min(FAN_IN, self.large // nbytes))
-        found = []
-        for home, refs in at_home.items():
-            while len(refs) > (n_at_once if home == member else 1):
-                n = min(n_at_once, len(refs))
-                args = (finish, None, self.env.device, home, *refs[:n])
-                refs[:n] = [self.emit("combine", "combine", tasks.combine_partials, args, home, number)]
-            found += [(ref, home) for ref in refs]
-        return found
-
     def _lower_kernel(self, draft: Draft) -> None:
         """Contractions and whole-block kernels: one task per tile of their loops."""
-        stage, nodes, loops = draft.stage, self.graph.nodes, draft.loops
-        i = stage.nodes[0]
-        node = nodes[i]
-        several = self.several.get(i)
-        dtypes = node.dtype if isinstance(node.dtype, tuple) else (node.dtype,)
-        contract, fold = stage.kind == "contract", stage.kind == "fold"
-        finishes: tuple[Finish, ...] = ()
-        if contract:
-            monoid = str(node.params[3])
-            finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
-        elif fold:
-            finishes = (Folding(node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents),)
-        spec = self.share(
-            StageSpec(
-                None,
-                (),
-                tuple(dtypes),
-                finishes,
-                False,
-                (),
-                self.env.device,
-                node.errstate,
-                (),
-                node.op.name,
-                node.params,
-                loops.extents,
-            )
-        )
-        function = _KERNELS[stage.kind]
-        for at in several or [self.located[i]]:
+        i, loops = draft.stage.nodes[0], draft.loops
+        results = self.several.get(i) or [self.located[i]]
+        for at in results:
             at.refs = [None] * at.sharding.n_tiles
-        partials: dict[tuple[int, ...], list[tuple[Any, int]]] = {}
+        spec = self.share(self._kernel_spec(draft))
+        partials: Partials = {}
         alone = all(draft.sharding.parts[a] == 1 for a in loops.reduced)
         for tile in draft.tiles:
             indices = [tuple([tile.index[a] for a in axes]) for axes in loops.results]
-            result_boxes = [at.box(index) for at, index in zip(several or [self.located[i]], indices, strict=True)]
-            if all(not all(b) for b in result_boxes):
+            boxes = [at.box(index) for at, index in zip(results, indices, strict=True)]
+            if not any(all(box) for box in boxes):
                 continue
-            if contract and loops.reduced and not all(tile.box) and not alone:
+            if not (alone or all(tile.box)) and _adds_nothing(draft):
                 continue
-            if fold and not alone and not all(tile.box) and all(loops.extents[a] for a in loops.reduced):
-                continue
-            args = Arguments()
-            found = [self.routes.parts(w, args) for w in tile.wants]
-            reads = tuple(
-                [self.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)]
-            )
-            shape = tuple(map(len, result_boxes[0]))
-            at_operand = draft.readings[0].box(tile.box) if stage.kind == "tiles" else tile.box
-            record = TileSpec(
-                tile.member,
-                shape,
-                generated=tuple(args.generated),
-                finish=(shape if alone else None,) if finishes else (),
-                reads=reads,
-                offset=tuple([r.start for r in at_operand]),
-            )
-            key = self.emit("tile", node.op.name, function, (spec, record, *args.given), tile.member, tile.number)
-            self.routes.made(tile.member, key)
-            for where in args.direct:
-                self.routes.readers.setdefault(where, []).append(key)
-            if finishes and not alone:
+            key = self._emit_kernel(draft, spec, tile, tuple(map(len, boxes[0])), alone)
+            if spec.finishes and not alone:
                 partials.setdefault(indices[0], []).append((key, tile.member))
                 continue
-            keys = self._results(key, len(several) if several else 1, tile.member, tile.number)
-            for at, k, index in zip(several or [self.located[i]], keys, indices, strict=True):
+            keys = self._results(key, len(results), tile.member, tile.number)
+            for at, index, box, k in zip(results, indices, boxes, keys, strict=True):
                 at.refs[at.number(index)] = k
-                self.allocated(at.box(index), at.dtype)
-        if finishes and not alone:
-            self._combine(i, finishes[0], partials, finished=False)
+                self.allocated(box, at.dtype)
+        if spec.finishes and not alone:
+            combining.combine(self, i, spec.finishes[0], partials)
         # tiles without elements, and sums over no elements
-        for at, dtype in zip(several or [self.located[i]], dtypes, strict=True):
-            for number, tile_index in enumerate(at.sharding.tiles()):
+        for at in results:
+            for number, index in enumerate(at.sharding.tiles()):
                 if at.refs[number] is None:
-                    shape = tuple(map(len, at.box(tile_index)))
-                    at.refs[number] = backend_for(self.env.device, at.members[number]).zeros(shape, dtype)
+                    shape = tuple(map(len, at.box(index)))
+                    at.refs[number] = backend_for(self.env.device, at.members[number]).zeros(shape, at.dtype)
+
+    def _kernel_spec(self, draft: Draft) -> StageSpec:
+        node, loops = self.graph.nodes[draft.stage.nodes[0]], draft.loops
+        finishes: tuple[Finish, ...] = ()
+        if draft.stage.kind == "contract":
+            monoid = str(node.params[3])
+            finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
+        elif draft.stage.kind == "fold":
+            finishes = (Folding(node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents),)
+        return StageSpec(
+            None,
+            (),
+            tuple(node.dtype) if isinstance(node.dtype, tuple) else (node.dtype,),
+            finishes,
+            False,
+            (),
+            self.env.device,
+            node.errstate,
+            (),
+            node.op.name,
+            node.params,
+            loops.extents,
+        )
+
+    def _emit_kernel(self, draft: Draft, spec: StageSpec, tile: Tile, shape: tuple[int, ...], alone: bool) -> Key:
+        """The task of a tile, whose first result has `shape`."""
+        stage = draft.stage
+        args = Arguments()
+        found = [self.routes.parts(w, args) for w in tile.wants]
+        reads = tuple([self.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)])
+        at_operand = draft.readings[0].box(tile.box) if stage.kind == "tiles" else tile.box
+        record = TileSpec(
+            tile.member,
+            shape,
+            generated=tuple(args.generated),
+            finish=(shape if alone else None,) if spec.finishes else (),
+            reads=reads,
+            offset=tuple([r.start for r in at_operand]),
+        )
+        key = self.emit("tile", spec.name, _KERNELS[stage.kind], (spec, record, *args.given), tile.member, tile.number)
+        self.routes.made(tile.member, key)
+        for where in args.direct:
+            self.routes.readers.setdefault(where, []).append(key)
+        return key
 
     def _lower_reshape(self, draft: Draft) -> None:
         stage, nodes = draft.stage, self.graph.nodes
