@@ -55,7 +55,7 @@ def fuse(template: Template, *, is_paced: bool = False) -> None:
     reads = {key: _keys(recipe) for key, recipe in recipes.items()}
     sinks = _sinks(reads, template, _groups(reads, template))
     recipes = {key: _waiting(key, recipe, sinks) for key, recipe in recipes.items()}
-    order = _depth_first(recipes, out.after)
+    order = _depth_first(template, recipes)
     parts: defaultdict[Key, list[Key]] = defaultdict(list)
     for key in order:
         parts[sinks[key]].append(key)
@@ -96,20 +96,59 @@ def _keys(recipe: Recipe) -> list[Key]:
     return [a for a in recipe.args if type(a) is tuple and is_key(a)]
 
 
-def _depth_first(recipes: Mapping[Key, Recipe], after: Mapping[Key, Collection[Key]]) -> list[Key]:
-    """Tasks in an order in which they can run: what a task reads comes right before it, if it has not come yet."""
-    needs = {key: (*_keys(recipe), *recipe.waits, *after.get(key, ())) for key, recipe in recipes.items()}
+def _depth_first(template: Template, recipes: Mapping[Key, Recipe]) -> list[Key]:
+    """Tasks in an order in which they can run: what a task reads comes right before it, if it has not come yet.
+
+    Of what it reads that with most tasks one after the other before it comes first, since little else is there by then.
+    Partial results are combined as soon as they are there.
+    """
+    after = template.lowered.after
+    needs = {k: [*_keys(recipe), *recipe.waits, *after.get(k, ())] for k, recipe in recipes.items()}
     has_readers = {k for read in needs.values() for k in read}
+    levels: dict[Key, int] = {}
+    for key, before in needs.items():
+        levels[key] = 1 + max([levels.get(k, 0) for k in before], default=0)
+        before.sort(key=lambda k: -levels.get(k, 0))
+    for key, previous in _in_waves(template).items():
+        needs[key].insert(0, previous)
+    combines: defaultdict[Key, list[Key]] = defaultdict(list)
+    for key, recipe in recipes.items():
+        if recipe.kind == "combine":
+            for k in needs[key]:
+                combines[k].append(key)
     found: dict[Key, None] = {}
     for last in needs:
         stack = [last] if last not in has_readers else []
         while stack:
-            left = [k for k in needs[stack[-1]] if k not in found] if stack[-1] not in found else []
+            key = stack[-1]
+            left = [k for k in needs[key] if k not in found] if key not in found else []
             if left:
                 stack.extend(reversed(left))
-            else:
-                found[stack.pop()] = None
+            elif stack.pop() not in found:
+                found[key] = None
+                stack += [k for k in combines[key] if all(before in found for before in needs[k])]
     return list(found)
+
+
+def _in_waves(template: Template) -> dict[Key, Key]:
+    """By tile of a stage that streams over what it sums the one that comes before it at its member.
+
+    One wave of all its results comes after the other, so that what a wave reads is read no more after it.
+    """
+    lowered = template.lowered
+    streamed = {
+        number
+        for number, draft in enumerate(lowered.drafts)
+        if any(loop in draft.loops.reduced for loop, _ in draft.stage.cut.waves)
+    }
+    found: dict[Key, Key] = {}
+    last: dict[int, Key] = {}
+    for key, recipe in template.recipes.items():
+        if recipe.kind == "tile" and key[1] in streamed:
+            if key[1] in last:
+                found[key] = last[key[1]]
+            last[key[1]] = key
+    return found
 
 
 def _waiting(key: Key, recipe: Recipe, sinks: Mapping[Key, Key]) -> Recipe:

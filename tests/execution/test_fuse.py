@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,39 @@ def test_who_waits_for_nothing_keeps_to_the_order_where_it_is_paced(
         given = [results[a] if type(a) is tuple and type(a[0]) is str else a for a in (*args, *later)]
         results[key] = function(*given)
     assert results[t[7]] == 5
+
+
+def test_the_longest_way_comes_first() -> None:
+    t = [(f"dx-t{n}", n, 0) for n in range(4)]
+    template = chain_of((1,), (2,), (t[1],), (t[0], t[2]), members=(0, 1, 2, 3))
+    fuse(template)
+    assert list(template.recipes) == [t[1], t[2], t[0], t[3]]
+
+
+def test_partial_results_are_combined_as_soon_as_they_are_there() -> None:
+    t = [(f"dx-t{n}", n, 0) for n in range(5)]
+    template = chain_of((1,), (2,), (t[0], t[1]), (t[0], t[1]), (t[3],), members=(0, 1, 2, 3, 2))
+    template.recipes[t[3]] = template.recipes[t[3]]._replace(kind="combine")
+    template.lowered.counts["combine"] = 0
+    fuse(template)
+    assert list(template.recipes) == [t[0], t[1], t[3], t[2], t[4]]
+
+
+def test_waves_of_what_is_summed_come_one_after_the_other() -> None:
+    template = Template()
+    parts = [("dx-part", 0, n) for n in range(6)]  # three waves of two results
+    sums = [("dx-sum", 0, n) for n in range(4)]
+    made = dict.fromkeys(parts, ("tile", ()))
+    made |= {sums[n]: ("combine", (parts[n], parts[n + 2])) for n in (0, 1)}
+    made |= {sums[n + 2]: ("combine", (sums[n], parts[n + 4])) for n in (0, 1)}
+    for key, (kind, args) in made.items():
+        template.recipes[key] = Recipe(kind, lambda *a: sum(a), args)
+        template.lowered.members[key] = len(template.lowered.members)
+    stage = SimpleNamespace(cut=SimpleNamespace(waves=((2, 3),)))
+    template.lowered.drafts = [SimpleNamespace(loops=SimpleNamespace(reduced=(2,)), stage=stage)]  # type: ignore[list-item]
+    fuse(template)
+    p, s = parts, sums
+    assert list(template.recipes) == [p[0], p[1], p[2], s[0], p[3], s[1], p[4], s[2], p[5], s[3]]
 
 
 def test_a_piece_of_a_tile_that_is_overwritten_is_taken_before() -> None:
