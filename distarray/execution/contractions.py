@@ -61,7 +61,7 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
     dtype
         Of the result that the partial ones become.
     """
-    labels, result, join, agg = params
+    labels, result, join, agg = params[:4]
     monoid = MONOIDS[agg]
     if join == PRODUCT:
         return kernels.contract(backend.xp, labels, result, *blocks, dtype=monoid.state(dtype))

@@ -9,9 +9,9 @@ one kernel on all operands. The kernel is `execution.contractions`; sums of prod
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from distarray.ops.semirings import (
     traced,
 )
 from distarray.ops.subscripts import extents_of, parse_subscripts, resolve_ellipses
-from distarray.sharding.prime import coarsened, prime_mesh
+from distarray.sharding.prime import parted
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike, NBytesLike
 
@@ -51,13 +51,21 @@ EINSUM_FUNCTION = declare("einsum_function", "contract", may_raise=True)
 PLANS = ("auto", "rows", "sqrt")
 
 
+class KernelPlan(Protocol):
+    """What says how one kernel is cut: what ``dx.plan`` gives."""
+
+    @property
+    def kernel(self) -> tuple[Sequence[Sequence[Hashable]], Sequence[Hashable], Mapping[Any, int]]:
+        """Labels of each operand, labels of the result, and the parts of each label."""
+
+
 def einsum(
     *operands: Any,
     join: Any = "mul",
     agg: Any = "sum",
     optimize: Any = "auto",
     dtype: DTypeLike | None = None,
-    plan: str | None = None,
+    plan: str | KernelPlan | None = None,
     memory_limit: NBytesLike | None = None,
 ) -> Array:
     """Operands joined element by element and aggregated, as subscripts say: ``"ij,jk->ik"`` is a matrix product.
@@ -87,8 +95,10 @@ def einsum(
         once on arrays of two ones to find out. By default numpy's: sums of products keep the promoted dtype, as in
         ``numpy.einsum``; every other join and aggregation gives what the functions of that name give.
     plan
-        How the result is cut, which the work follows: ``rows``, its first axis over all members; ``sqrt``, its first
-        two axes into about the square root of the number of members each. None or ``auto`` leaves it to the planner.
+        How the work is cut, and so the result: what `plan` gave for one expression like this one, of arrays of any
+        extents, whose operands are then joined by one kernel; ``rows``, the first axis of the result over all members;
+        ``sqrt``, its first two axes into about the square root of the number of members each. None or ``auto`` leaves
+        it to the planner.
     memory_limit
         Bytes that an intermediate result may take on each member. Orders that need more are not taken; if all do, one
         kernel joins all operands and makes no intermediate result.
@@ -97,7 +107,9 @@ def einsum(
     ------
     ValueError
         If the text does not fit the operands; if join, aggregation or plan is unknown; if nothing is to be aggregated
-        by what has no identity (``max``, ``min``).
+        by what has no identity (``max``, ``min``); if the plan is of another expression.
+    ShardingError
+        If the plan has more kernels than the team has members.
 
     Examples
     --------
@@ -109,8 +121,10 @@ def einsum(
     [[1.0, 1.0], [5.0, 5.0]]
     """
     expression = _Expression(operands, join, agg, dtype)
-    made = expression.bind(expression.order(optimize, memory_limit))
-    return expression.box(_planned(made, plan, expression.nodes))
+    parts = expression.parts(plan)
+    is_one_kernel = plan is not None and not isinstance(plan, str)
+    made = expression.bind(None if is_one_kernel else expression.order(optimize, memory_limit))
+    return expression.box(_cut(made, expression.goal, parts, expression.nodes))
 
 
 def einsum_order(
@@ -212,6 +226,36 @@ class _Expression:
             tuple(self.labels), self.goal, self.extents, layouts, members, itemsize, is_product=self.is_product
         )
         return chosen_order(factors, optimize, None if nbytes is None else nbytes * members // itemsize)
+
+    # ------------------------------------------------------------------------------------------------ the cut
+
+    def parts(self, plan: str | KernelPlan | None) -> dict[int, int]:
+        """Parts of each label, as a plan says; none where the planner is to choose.
+
+        Raises
+        ------
+        ValueError
+            If there is no such plan, or it is of another expression.
+        """
+        n = self.nodes[0].env.size
+        if plan is None or plan == "auto":
+            return {}
+        if plan == "rows":
+            return dict.fromkeys(self.goal[:1], n)
+        if plan == "sqrt":
+            if len(self.goal) < 2:
+                return dict.fromkeys(self.goal, n)
+            rows = min([d for d in range(1, n + 1) if n % d == 0], key=lambda d: abs(math.log(d * d / n)))
+            return dict(zip(self.goal, (rows, n // rows)))
+        if isinstance(plan, str) or not hasattr(plan, "kernel"):
+            raise ValueError(f"plan={plan!r} is unknown; known are {', '.join(PLANS)}, and what dx.plan gives")
+        terms, result, parts = plan.kernel
+        theirs, ours = [*terms, result], [*self.labels, self.goal]
+        name = {x: label for term, own in zip(theirs, ours) for x, label in zip(term, own)}
+        if [len(t) for t in theirs] != [len(t) for t in ours] or [tuple(map(name.get, t)) for t in theirs] != ours:
+            text = ",".join("".join(map(str, term)) for term in terms) + "->" + "".join(map(str, result))
+            raise ValueError(f"the plan is of {text}, which is not what is to be computed")
+        return {name[x]: k for x, k in parts.items()}
 
     # ---------------------------------------------------------------------------------------------- the nodes
 
@@ -319,39 +363,18 @@ def _layout(node: Expr) -> Layout:
     return known.parts
 
 
-def _planned(node: Expr, plan: str | None, operands: Sequence[Expr]) -> Expr:
-    """`node` cut as the caller says.
-
-    Raises
-    ------
-    ValueError
-        If there is no such plan.
-    """
-    if plan is None or plan == "auto":
-        return node
-    if plan not in PLANS:
-        raise ValueError(f"plan={plan!r} is unknown; known are {', '.join(PLANS)}")
-    pin = _grid(node, 1 if plan == "rows" else 2)
-    if pin is None:
-        return node
-    if node.op.kind != "contract" or node.pin is not None or any(node is x for x in operands):
-        node = bind(RESHARD, (node,), node.shape, node.dtype, ("auto", None))
-    node.pin = pin
-    return node
-
-
-def _grid(node: Expr, n_axes: int) -> Sharding | None:
-    """The first axes of an array cut over all members of its team; None where there is nothing to cut."""
+def _cut(node: Expr, goal: Labels, parts: Mapping[int, int], operands: Sequence[Expr]) -> Expr:
+    """The result, and the work of the kernel that makes it, cut into parts of their labels."""
     team = node.env.team
-    if team is None or team.size == 1 or not node.ndim:
-        return None
-    fine = prime_mesh(team.mesh)
-    major: list[str] = []
-    if n_axes == 2 and node.ndim > 1:
-        # Leading prime axes cut the rows: so many that rows and columns have about as many parts.
-        sizes = [math.prod(fine.sizes[:k]) for k in range(len(fine.sizes) + 1)]
-        k = min(range(len(sizes)), key=lambda k: abs(math.log(sizes[k] ** 2 / team.size)))
-        major = list(fine.names[:k])
-    minor = [name for name in fine.names if name not in major]
-    cut = [tuple(reversed(major)), tuple(reversed(minor))] if major else [tuple(reversed(minor))]
-    return coarsened(Sharding(fine, (*cut, *[()] * (node.ndim - len(cut)))), team.mesh)
+    if team is None or team.size == 1 or not parts:
+        return node
+    is_kernel = node.op.kind == "contract" and node.pin is None and not any(node is x for x in operands)
+    reduced = [label for own in node.params[0] for label in own if label not in goal] if is_kernel else []
+    loops = [*goal, *dict.fromkeys(reduced)]
+    sharding = parted([parts.get(label, 1) for label in loops], team.mesh)
+    if is_kernel:
+        node.params = (*node.params, sharding.axes[len(goal) :])
+    else:
+        node = bind(RESHARD, (node,), node.shape, node.dtype, ("auto", None))
+    node.pin = Sharding(sharding.mesh, sharding.axes[: len(goal)])
+    return node

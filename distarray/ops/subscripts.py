@@ -33,8 +33,10 @@ def parse_subscripts(operands: Sequence[Any]) -> tuple[list[Term], Term | None, 
         return terms, _letters(right) if arrow else None, arrays
     items = list(operands)
     result = tuple(items.pop()) if len(items) % 2 else None
-    arrays = items[::2]
-    return [tuple(t) for t in items[1::2]], result, arrays
+    arrays, terms = items[::2], items[1::2]
+    if not all(isinstance(t, (list, tuple)) for t in terms):
+        raise TypeError("einsum: give a subscripts string first, or after each operand the list of its labels")
+    return [tuple(t) for t in terms], result, arrays
 
 
 def _letters(term: str) -> Term:

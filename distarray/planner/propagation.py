@@ -113,6 +113,8 @@ class Loops:
         If loop 0 counts tiles and not elements: what each of them is.
     windows
         The same if all loops do.
+    pinned
+        Of each reduced loop the mesh axes that cut it where the result is pinned; none if nothing is said.
     """
 
     extents: tuple[int, ...]
@@ -123,6 +125,7 @@ class Loops:
     is_recut: bool = False
     tiling: Tiling | None = None
     windows: Windows | None = None
+    pinned: tuple[tuple[str, ...], ...] = ()
 
 
 def _shape(node: Expr, what: str) -> tuple[int, ...]:
@@ -173,7 +176,7 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
 
 def _contract_loops(node: Expr) -> Loops:
     inputs: tuple[tuple[int, ...], ...]
-    inputs, result = node.params[:2]  # set by ops.contractions and ops.einsums
+    inputs, result, _, _, *pinned = node.params  # set by ops.contractions and ops.einsums
     extents: dict[int, int] = {}
     for labels, o in zip(inputs, node.operands, strict=True):
         assert type(o) is Expr
@@ -187,6 +190,7 @@ def _contract_loops(node: Expr) -> Loops:
         (tuple(range(len(result))),),
         tuple(range(len(result), len(order))),
         tuple(tuple(position[k] for k in labels) for labels in inputs),
+        pinned=pinned[0] if pinned else (),
     )
 
 
@@ -412,11 +416,12 @@ def _resolved(
             return Sharding(pin.mesh, pin.axes)
         if not loops.results or loops.results[0] == tuple(range(n)):
             return pin
-        # The pin is of the result; loops that the result lacks are not cut.
+        # The pin is of the result; loops that it lacks are cut as is said beside it, by default not.
+        reduced = dict(zip(loops.reduced, loops.pinned, strict=False))
         at = {loop: axis for axis, loop in enumerate(loops.results[0])}
         return Sharding(
             pin.mesh,
-            tuple(pin.axes[at[loop]] if loop in at else () for loop in range(n)),
+            tuple(pin.axes[at[loop]] if loop in at else reduced.get(loop, ()) for loop in range(n)),
             (),
             tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
         )

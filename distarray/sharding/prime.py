@@ -8,13 +8,15 @@ then compare equal, and what users see are the axes that they named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import prod
 
+from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["coarsened", "prime_factors", "prime_mesh", "refined"]
+__all__ = ["coarsened", "parted", "prime_factors", "prime_mesh", "realised", "refined", "smaller_mesh"]
 
 
 @lru_cache(maxsize=256)
@@ -134,3 +136,61 @@ def _joined(
         found.append(name)
         at += n
     return tuple(found)
+
+
+# ----------------------------------------------------------------------------------------------- so many parts
+
+
+@lru_cache(maxsize=256)
+def smaller_mesh(mesh: Mesh, n: int) -> Mesh:
+    """A mesh of the first `n` places of another, in prime axes whose names that one does not have.
+
+    >>> smaller_mesh(Mesh(("x",), (7,)), 6)
+    Mesh(g1=3, g2=2)
+    """
+    letter = "g"
+    while any(name.startswith(letter) for name in mesh.names):
+        letter += "g"
+    factors = sorted(prime_factors(n), reverse=True)
+    return Mesh(tuple([f"{letter}{i + 1}" for i in range(len(factors))]), tuple(factors))
+
+
+def realised(parts: Sequence[int], mesh: Mesh) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """The ways to deal axes of a mesh out to loops so that they have these parts.
+
+    >>> list(realised((2, 1, 2), Mesh(("a", "b"), (2, 2))))
+    [(('a',), (), ('b',)), (('b',), (), ('a',))]
+    """
+    names, sizes = mesh.names, mesh.sizes
+    ways: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((), tuple(parts))]
+    for size in sizes:  # each axis goes to a loop that still needs it, or to none
+        ways = [
+            ((*way, i), (*left[:i], left[i] // size, *left[i + 1 :]) if i >= 0 else left)
+            for way, left in ways
+            for i in (*range(len(parts)), -1)
+            if i < 0 or (left[i] > 1 and left[i] % size == 0)
+        ]
+    for way, left in ways:
+        if all(n == 1 for n in left):
+            cut = [tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(len(parts))]
+            yield tuple(cut)
+
+
+def parted(parts: Sequence[int], mesh: Mesh) -> Sharding:
+    """A type with so many parts along each axis, each at a place of its own: places that are left over have none.
+
+    Raises
+    ------
+    ShardingError
+        If there are more tiles than places.
+
+    Examples
+    --------
+    >>> parted((2, 2), Mesh(("x",), (4,))), parted((3, 2), Mesh(("x",), (7,))).mesh
+    (Sharding(x_1=2, x_2=2: [x_1, x_2]), Mesh(g1=3, g2=2))
+    """
+    n = prod(parts)
+    if n > mesh.size:
+        raise ShardingError(f"{n} parts are more than the {mesh.size} members of the team")
+    grid = prime_mesh(mesh) if n == mesh.size else smaller_mesh(mesh, n)
+    return coarsened(Sharding(grid, next(realised(parts, grid))), mesh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -243,6 +244,50 @@ def test_a_plan_says_how_the_result_is_cut() -> None:
     assert_equal(dx.einsum("ij,kj->", x, x, join="add", agg="max", plan="sqrt"), 2 * X.max())
     with dx.use(team=None):
         assert_equal(dx.einsum("ij,jk->ik", dx.asarray(X), dx.asarray(Y), plan="rows"), X @ Y)
+
+
+@pytest.mark.parametrize(
+    ("i", "j", "k", "cut"),
+    [
+        (4, 1, 1, "2{T}7, 5, 11"),
+        (2, 2, 1, "4{T_1}7, 5, 6{T_2}11"),
+        (1, 4, 1, "7, 5, 3{T}11"),
+        (1, 1, 3, "7, 2{g1}5, 11"),  # one member has nothing to do
+        (2, 1, 1, "4{g1}7, 5, 11"),
+        (1, 1, 1, "7, 5, 11"),
+    ],
+)
+def test_a_kernel_is_cut_as_a_plan_says(i: int, j: int, k: int, cut: str) -> None:
+    found = replace(dx.plan("ij,jk->ik", [X.shape, Y.shape], p=4), splits={"Z": {"i": i, "j": j, "k": k}})
+    x, y = dx.asarray(X, team=TEAM), dx.asarray(Y, team=TEAM)
+    for join, agg in (("absdiff", "max"), ("mul", "sum")):
+        for planner in ("auto", "propagation"):
+            with dx.config.set(planner=planner, block_bytes=0):
+                z = dx.einsum("ab,bc->ac", x, y, join=join, agg=agg, plan=found)
+                assert f"einsum      [{cut}] " in str(dx.explain(z))
+                assert_close(z, PAIRS[join, agg](*WIDE))
+                assert z.sharding.parts == (i, k)
+
+
+def test_plans_of_einsum_texts_are_taken() -> None:
+    x = dx.asarray(X, team=TEAM)
+    three = dx.plan("ij,jk,kl->il", [X.shape, X.T.shape, X.shape], p=4)
+    z = dx.einsum("ij,jk,kl->il", x, x.T, x, plan=three)
+    assert "1 operation in 1 stage" in str(dx.explain(z))  # one kernel joins all three
+    assert_close(z, X @ X.T @ X)
+    assert z.sharding.parts == tuple([three.splits["Z"][label] for label in "il"])
+    sums = dx.plan("ij->i", [X.shape], p=2, kernels="equal")
+    assert_close(dx.einsum("ij->i", x, plan=sums), X.sum(1))
+    with dx.use(team=None):
+        assert_close(dx.einsum("ij,jk,kl->il", dx.asarray(X), dx.asarray(X.T), dx.asarray(X), plan=three), X @ X.T @ X)
+    with pytest.raises(ValueError, match=r"the plan is of ij,jk,kl->il, which is not what is to be computed"):
+        dx.einsum("ij,kj,kl->il", x, x, x, plan=three)
+    with pytest.raises(dx.ShardingError, match="8 parts are more than the 4 members"):
+        dx.einsum("ij,kj->ik", x, x, plan=dx.plan("ij,kj->ik", [X.shape] * 2, p=8))
+    nodes = [{"id": "A", "shape": [8, 8]}, {"id": "B", "expr": "ij->ji", "inputs": ["A"]}]
+    two = dx.plan({"p": 4, "nodes": [*nodes, {"id": "C", "expr": "ij->i", "inputs": ["B"]}]})
+    with pytest.raises(dx.ShardingError, match="the plan is of 2 operations"):
+        dx.einsum("ij->i", x, plan=two)
 
 
 def test_rows_and_columns_share_members_evenly() -> None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.graph import EinGraph, EinOp
 
-__all__ = ["check_graph", "check_workers"]
+__all__ = ["check_graph", "check_workers", "is_integer"]
+
+
+def is_integer(value: Any, least: int) -> bool:
+    """Whether it is an integer, and at least `least`; to Python a bool is one too, in a plan it is a mistake."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
 
 
 def check_graph(graph: EinGraph) -> None:

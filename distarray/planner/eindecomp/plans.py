@@ -12,13 +12,13 @@ from typing import Any, Literal, TypeAlias, get_args
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.candidates import Kernels, Options
-from distarray.planner.eindecomp.checks import check_graph, check_workers
+from distarray.planner.eindecomp.checks import check_graph, check_workers, is_integer
 from distarray.planner.eindecomp.costs import Repart, Splits, graph_cost, n_kernels
 from distarray.planner.eindecomp.counting import Count
 from distarray.planner.eindecomp.cuts import Cut, n_parts
 from distarray.planner.eindecomp.explain import explained
 from distarray.planner.eindecomp.fastest import Limit, Placed, fastest, placed
-from distarray.planner.eindecomp.graph import EinGraph, EinOp
+from distarray.planner.eindecomp.graph import EinGraph, EinOp, Label
 from distarray.planner.eindecomp.graph_files import parse_graph
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.problems import PaperProblem
@@ -97,6 +97,20 @@ class EinPlan:
         """The worker of every block of inputs and results: an array with an axis for each dimension."""
         arrays = self.placed.placement.arrays
         return {name: array.owners.reshape([n_parts(cut) for cut in array.cut]) for name, array in arrays.items()}
+
+    @property
+    def kernel(self) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...], Splits]:
+        """What `einsum` takes of a plan of one operation: labels of operands and result, and parts of each label.
+
+        Raises
+        ------
+        ShardingError
+            If there are several operations.
+        """
+        if len(self.graph.ops) != 1:
+            raise ShardingError(f"the plan is of {len(self.graph.ops)} operations, and einsum makes one")
+        ((name, op),) = self.graph.ops.items()
+        return op.terms, op.result, self.splits[name]
 
     def op_lower_bound(self, v: str) -> float:
         """Elements that an operation must move with as many kernels on workers of their own as it has."""
@@ -354,10 +368,19 @@ def _machine(
 
 def _full(graph: EinGraph, splits: Mapping[str, Splits], *, even: bool) -> dict[str, Splits]:
     """Splits with all labels, checked."""
+    if unknown := splits.keys() - graph.ops.keys():
+        raise ShardingError(f"splits are given for {sorted(map(str, unknown))[0]!r}, which is no op of the graph")
     full: dict[str, Splits] = {}
     for v, op in graph.ops.items():
         if v not in splits:
             raise ShardingError(f"op {v!r} has no splits")
+        if not isinstance(splits[v], Mapping):
+            raise ShardingError(f"op {v!r}: its splits {splits[v]!r} are no mapping from labels to parts")
+        for x, k in splits[v].items():
+            if x not in op.extents:
+                raise ShardingError(f"op {v!r} has no label {x!r}")
+            if not is_integer(k, 1):
+                raise ShardingError(f"op {v!r}: the parts {k!r} of label {x!r} are no positive integer")
         d = {x: int(splits[v].get(x, 1)) for x in op.labels}
         for x, k in d.items():
             if k < 1 or (even and op.extents[x] % k):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 from math import prod
 from types import MappingProxyType
 
@@ -29,7 +29,7 @@ from distarray.planner.propagation import (
     type_of_parts,
 )
 from distarray.sharding.mesh import Mesh
-from distarray.sharding.prime import coarsened, prime_factors, prime_mesh
+from distarray.sharding.prime import coarsened, prime_factors, prime_mesh, realised, smaller_mesh
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["MAX_STATES", "State", "Variable", "grids", "regular_cuts", "variables_of"]
@@ -87,11 +87,7 @@ def grids(team: Mesh) -> tuple[Mesh, ...]:
     p = team.size
     smaller = max(range(max(1, -int(-LEAST_SHARE * p // 1)), p + 1), key=lambda n: (len(prime_factors(n)), n))
     if len(prime_factors(smaller)) > len(prime_factors(p)) and max(prime_factors(p)) > 3:
-        letter = "g"
-        while any(name.startswith(letter) for name in team.names):
-            letter += "g"
-        factors = sorted(prime_factors(smaller), reverse=True)
-        found.append(Mesh(tuple([f"{letter}{i + 1}" for i in range(len(factors))]), tuple(factors)))
+        found.append(smaller_mesh(team, smaller))
     return tuple(found)
 
 
@@ -139,27 +135,6 @@ def _few_ways(extents: Sequence[int], free: Sequence[int], sizes: Sequence[int])
             counts = split if order is loops else split[::-1]
             found[tuple([i for i, n in zip(order, counts, strict=True) for _ in range(n)])] = None
     return list(found)
-
-
-def realised(parts: Sequence[int], mesh: Mesh) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """The ways to deal axes of a mesh out to loops so that they have these parts; the first `MAX_STATES` of them.
-
-    >>> list(realised((2, 1, 2), Mesh(("a", "b"), (2, 2))))
-    [(('a',), (), ('b',)), (('b',), (), ('a',))]
-    """
-    names, sizes = mesh.names, mesh.sizes
-    ways: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((), tuple(parts))]
-    for size in sizes:  # each axis goes to a loop that still needs it, or to none
-        ways = [
-            ((*way, i), (*left[:i], left[i] // size, *left[i + 1 :]) if i >= 0 else left)
-            for way, left in ways
-            for i in (*range(len(parts)), -1)
-            if i < 0 or (left[i] > 1 and left[i] % size == 0)
-        ]
-    done = [way for way, left in ways if all(n == 1 for n in left)]
-    for way in done[:MAX_STATES]:
-        cut = [tuple([names[k] for k in reversed(range(len(names))) if way[k] == i]) for i in range(len(parts))]
-        yield tuple(cut)
 
 
 def _compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
@@ -291,7 +266,7 @@ class _Builder:
         """The cuts into so many parts: the ways in which the axes of the mesh may give them."""
         grid = grids(self._mesh)[0]
         found = False
-        for axes in realised(parts, grid):
+        for axes in islice(realised(parts, grid), MAX_STATES):
             found = True
             pairs = tuple(zip(grid.names, grid.sizes, strict=True))
             sharding = coarsened(type_of(grid, axes, (), baseline.layout), self._mesh)
