@@ -121,4 +121,6 @@ def explain(*args: Any, analyze: bool = False) -> Explanation:
     from distarray.diagnostics.explain import explain as explain_nodes
 
     nodes = [x.__dx_node__() for x in _arrays(args)]
+    if not nodes:
+        raise TypeError("explain: give the arrays whose computation is to be explained")
     return explain_nodes(nodes, analyze=analyze, others=window.pending_beside(nodes))

@@ -189,8 +189,17 @@ _NAMES = frozenset(field.name for field in fields(Rates))
 
 
 def current_rates() -> Rates:
-    """The rates that hold now: the defaults, what was measured, and what ``calibration`` says, in this order."""
-    known = {**MEASURED.get({}), **(config.get("calibration") or {})}
+    """The rates that hold now: the defaults, what was measured, and what ``calibration`` says, in this order.
+
+    Raises
+    ------
+    ValueError
+        If ``calibration`` names what is no rate.
+    """
+    said = config.get("calibration") or {}
+    if unknown := said.keys() - _NAMES:
+        raise ValueError(f"calibration: there is no rate {min(unknown)!r}; known are {', '.join(sorted(_NAMES))}")
+    known = {**MEASURED.get({}), **said}
     if not known:
         return _DEFAULT
     return replace(_DEFAULT, **{name: rate for name, rate in known.items() if name in _NAMES})

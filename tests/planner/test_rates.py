@@ -51,9 +51,11 @@ def test_more_to_hide_never_makes_it_worse() -> None:
 
 def test_calibration_overrides_by_name() -> None:
     assert current_rates() == Rates()
-    with dx.config.set(calibration={"latency": 0.5, "something_else": 1.0}):
+    with dx.config.set(calibration={"latency": 0.5}):
         assert current_rates() == replace(Rates(), latency=0.5)
     assert current_rates() == Rates()
+    with dx.config.set(calibration={"bandwith": 1.0}), pytest.raises(ValueError, match="no rate 'bandwith'; known are"):
+        current_rates()
 
 
 def tiles(team: dx.Team | None, **options: Any) -> int:

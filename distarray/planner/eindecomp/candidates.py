@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, prod
+from math import ceil, isqrt, prod
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.bounds import held_bound
+from distarray.planner.eindecomp.checks import is_integer
 from distarray.planner.eindecomp.costs import Repart
 from distarray.planner.eindecomp.graph import EinOp, Label
 
@@ -64,8 +65,8 @@ class Options:
     repart: Repart = "paper"
 
     def __post_init__(self) -> None:
-        if self.p < 1:
-            raise ShardingError(f"p = {self.p}: there must be at least one kernel")
+        if not is_integer(self.p, 1):
+            raise ShardingError(f"p = {self.p!r}: the number of kernels must be an integer, and at least one")
         if self.splits == "pow2" and self.p & (self.p - 1):
             raise ShardingError(f"p = {self.p} is no power of two; use splits any")
 
@@ -77,7 +78,8 @@ def divisors(n: int) -> tuple[int, ...]:
     >>> divisors(12)
     (1, 2, 3, 4, 6, 12)
     """
-    return tuple([d for d in range(1, n + 1) if n % d == 0])
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return tuple(small + [n // d for d in reversed(small) if d * d < n])
 
 
 def vectors(extents: Sequence[int], n: int, *, uneven: bool = False) -> Iterator[tuple[int, ...]]:
@@ -250,7 +252,7 @@ def uneven_rows(op: EinOp, options: Options, counts: Iterable[int], followed: It
 
 def _as_many_as_fit(extents: Sequence[int], options: Options) -> list[tuple[int, ...]]:
     """Where the extents are too small for `p` kernels: the most that they allow."""
-    for n in range(options.p, 0, -1):
+    for n in range(min(options.p, prod(extents)), 0, -1):
         if options.splits == "any" or n & (n - 1) == 0:
             made = list(uneven_vectors(tuple(extents), n))
             if made:
@@ -269,6 +271,8 @@ def kernel_counts(op: EinOp, options: Options) -> tuple[int, ...]:
     """
     p = options.p
     if options.splits == "pow2" or options.kernels == "equal" or not op.is_contraction or _is_smooth(p):
+        return (p,)
+    if p > prod(without_whole(op)):
         return (p,)
     if _excess(op, p) <= BAD:
         return (p,)

@@ -14,8 +14,9 @@ import numpy as np
 
 __all__ = ["MAX_ENTRIES", "Name", "TooWide", "eliminate"]
 
-#: Entries of the largest table that is made.
+#: Entries of the largest table that is made, and of all of them as a multiple of it: some seconds.
 MAX_ENTRIES = 60_000_000
+MOST_TABLES = 3
 
 #: Of a variable.
 Name: TypeAlias = Hashable
@@ -23,7 +24,7 @@ _Factor: TypeAlias = tuple[tuple[Name, ...], Any]
 
 
 class TooWide(Exception):
-    """The graph needs a table that is too large."""
+    """The graph needs a table that is too large, or too many large ones."""
 
 
 def eliminate(
@@ -43,7 +44,7 @@ def eliminate(
     Raises
     ------
     TooWide
-        If a table would have more than `max_entries`.
+        If a table would have more than `max_entries`, or all of them `MOST_TABLES` times as many.
     """
     sizes = {v: len(cost) for v, cost in unary.items()}
     factors: dict[Name, list[_Factor]] = {v: [((v,), np.asarray(cost))] for v, cost in unary.items()}
@@ -84,11 +85,13 @@ def _order(
     waiting = [(weight(v), number[v], v) for v in sizes]
     heapify(waiting)
     order: list[tuple[Name, tuple[Name, ...]]] = []
+    total = 0
     while waiting:
         entries, _, v = heappop(waiting)
         if v not in neighbours or entries != weight(v):
             continue  # it is gone, or waits with another weight
-        if entries > max_entries:
+        total += entries
+        if entries > max_entries or total > MOST_TABLES * max_entries:
             raise TooWide
         scope = tuple(sorted(neighbours.pop(v), key=number.__getitem__))
         order.append((v, scope))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +28,8 @@ __all__ = ["Limit", "Placed", "fastest", "placed"]
 TIGHTER = 4
 #: .. and among cuts whose results lie ever more evenly on the workers (`Room.slack`).
 SLACKS = (np.inf, 0.25, 0.0)
+#: Searches for the smallest limit, where nothing fits the one that is given.
+SMALLER = 16
 #: Plans whose predicted seconds differ by less than this share are equally fast: that which moves fewer bytes is kept.
 EQUAL = 1e-9
 
@@ -113,7 +116,8 @@ def fastest(
     try:
         return _under_limit(graph, options, machine, search, limit)
     except _Refused as refused:
-        op, needed = refused.args
+        op = refused.args[0]
+        needed = _smallest(graph, options, machine, search, limit, refused)
         raise MemoryBudgetError(
             f"op {op!r} needs more than the {limit.nbytes:.0f} bytes on a worker that are allowed; the smallest limit "
             f"for which there is a plan with {machine.p} workers is {needed} bytes"
@@ -121,7 +125,7 @@ def fastest(
 
 
 class _Refused(Exception):
-    """Nothing fits: the operation that needs most, and the smallest limit that would do."""
+    """Nothing fits: the operation that needs most, and what the plans that were found need, of each kind the least."""
 
 
 def _under_limit(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit) -> tuple[Placed, str]:
@@ -148,15 +152,29 @@ def _under_limit(graph: EinGraph, options: Options, machine: Machine, search: st
     last = _last_resort(graph, options, machine, limit)
     if limit.admits(last.count):
         return last, "fallback"
-    least = _smaller(last, least)
-    needed = least.count.peak_bytes
-    if least is not last and least is not free:
-        # what was found on the way is only found again if this limit leads there
-        try:
-            _under_limit(graph, options, machine, search, replace(limit, nbytes=needed))
-        except _Refused as refused:
-            needed = refused.args[1]
-    raise _Refused(least.count.fullest, needed)
+    raise _Refused(_smaller(last, least).count.fullest, [x.count.peak_bytes for x in (least, last, free)])
+
+
+def _smallest(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit, refused: _Refused) -> int:
+    """The smallest limit for which a plan is found.
+
+    What is found under one limit may not be found under another, though it would fit: every limit is tried.
+    """
+
+    def needed_under(nbytes: int) -> int:
+        found, _ = _under_limit(graph, options, machine, search, replace(limit, nbytes=nbytes))
+        return found.count.peak_bytes
+
+    smallest = needed = 0
+    for smallest in sorted(refused.args[1]):  # the largest will do
+        with suppress(_Refused):
+            needed = needed_under(smallest)
+            break
+    with suppress(_Refused):
+        for _ in range(SMALLER):
+            less = min(needed, smallest - 1)
+            needed, smallest = needed_under(less), less
+    return smallest
 
 
 def _smaller(a: Placed, b: Placed) -> Placed:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import ShardingError
+from distarray.planner.eindecomp.checks import is_integer
 from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input, Label, parse_expr
 
 __all__ = ["parse_graph"]
@@ -28,7 +29,7 @@ def parse_graph(data: Any) -> EinGraph:
     ShardingError
         If it is not of the form, or its extents do not agree.
     """
-    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
+    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list) or not data["nodes"]:
         raise ShardingError("a graph is an object with a list of nodes")
     inputs: dict[str, Input] = {}
     ops: dict[str, EinOp] = {}
@@ -41,20 +42,22 @@ def parse_graph(data: Any) -> EinGraph:
         else:
             inputs[name] = _input(name, node, itemsize)
     p = data.get("p")
-    if p is not None and not _is_integer(p, 1):
+    if p is not None and not is_integer(p, 1):
         raise ShardingError(f"p = {p!r}: kernels per operation are a positive integer")
     graph = EinGraph(inputs, ops, str(data.get("name", "")), (), None if p is None else int(p), data.get("parts"))
-    return graph.with_ties(tuple([tuple(group) for group in data.get("equal", ())]))
+    return graph.with_ties(tuple([_listed("equal", group) for group in _listed("equal", data.get("equal", ()))]))
 
 
-def _is_integer(value: Any, least: int) -> bool:
-    """Whether it is an integer, and at least `least`; to Python a bool is one too, in a graph it is a mistake."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+def _listed(what: str, value: Any) -> tuple[Any, ...]:
+    """The items of a list."""
+    if not isinstance(value, (list, tuple)):
+        raise ShardingError(f"{what}: {value!r} is no list")
+    return tuple(value)
 
 
 def _integers(values: Sequence[Any], least: int) -> tuple[int, ...] | None:
     """The integers, numpy's ones as Python's; None if one is another thing, or less than `least`."""
-    return tuple([int(n) for n in values]) if all(_is_integer(n, least) for n in values) else None
+    return tuple([int(n) for n in values]) if all(is_integer(n, least) for n in values) else None
 
 
 def _named(node: Any, known: Mapping[str, Any]) -> str:
@@ -83,7 +86,7 @@ def _input(name: str, node: Mapping[str, Any], itemsize: int) -> Input:
         if workers is not None:
             raise ShardingError(f"input {name!r} has workers and no layout")
         return Input(shape, itemsize=itemsize)
-    parts = _integers(layout, 1)
+    parts = _integers(_listed(f"input {name!r}: layout", layout), 1)
     if parts is None or len(parts) != len(shape):
         raise ShardingError(f"input {name!r}: layout {layout!r} does not fit the shape {list(shape)}")
     for n, k in zip(shape, parts):
@@ -91,7 +94,7 @@ def _input(name: str, node: Mapping[str, Any], itemsize: int) -> Input:
             raise ShardingError(f"input {name!r}: {k} parts do not divide the extent {n}")
     if workers is None:
         return Input(shape, parts, itemsize=itemsize)
-    places = _integers(workers, 0)
+    places = _integers(_listed(f"input {name!r}: workers", workers), 0)
     if places is None or len(places) != prod(parts):
         raise ShardingError(
             f"input {name!r}: workers {workers!r} are no list of {prod(parts)} numbers, one for each block"
@@ -103,7 +106,7 @@ def _op(
     name: str, node: Mapping[str, Any], itemsize: int, inputs: Mapping[str, Input], ops: Mapping[str, EinOp]
 ) -> EinOp:
     terms, result = parse_expr(str(node["expr"]))
-    given = [str(u) for u in node.get("inputs", ())]
+    given = [str(u) for u in _listed(f"op {name!r}: inputs", node.get("inputs", ()))]
     if len(given) != len(terms):
         raise ShardingError(f"op {name!r}: {len(terms)} terms and {len(given)} inputs")
     extents: dict[Label, int] = {}
@@ -119,8 +122,10 @@ def _op(
             if extents.setdefault(x, n) != n:
                 raise ShardingError(f"op {name!r}: label {x!r} has the extents {extents[x]} and {n}")
     sizes = node.get("sizes", {})
+    if not isinstance(sizes, Mapping):
+        raise ShardingError(f"op {name!r}: sizes {sizes!r} are no object of labels and extents")
     for x, n in sizes.items():
-        if not _is_integer(n, 1):
+        if not is_integer(n, 1):
             raise ShardingError(f"op {name!r}: the size {n!r} of label {x!r} is no positive integer")
         if extents.get(x, n) != n:
             raise ShardingError(f"op {name!r}: label {x!r} has the extents {extents[x]} and {n}")

@@ -360,6 +360,10 @@ NODES: list[Any] = [{"id": "A", "shape": [8, 8]}, {"id": "B", "shape": [8, 8]}]
         ({"id": "C", "shape": [8], "layout": [3]}, "do not divide"),
         ({"id": "C", "shape": [8], "layout": [2, 2]}, "does not fit"),
         ({"shape": [8]}, "no id"),
+        ({"id": "C", "shape": [8], "layout": 5}, "layout: 5 is no list"),
+        ({"id": "C", "expr": "ij->i", "inputs": "A"}, "inputs: 'A' is no list"),
+        ({"id": "C", "expr": "ij->i", "inputs": None}, "inputs: None is no list"),
+        ({"id": "C", "expr": "ij->ijz", "inputs": ["A"], "sizes": [1]}, r"sizes \[1\] are no object"),
     ],
 )
 def test_bad_graphs_are_refused(node: Any, says: str) -> None:
@@ -381,6 +385,22 @@ def test_bad_options_are_refused() -> None:
         plan_cost(data, {v: {"i": 7} for v in ("DE", "CDE", "AB", "Y")})
     with pytest.raises(ShardingError, match="has no splits"):
         plan_cost(data, {})
+    for p in ("4", 4.0, True):
+        with pytest.raises(ShardingError, match="must be an integer"):
+            plan(data, p=p)  # type: ignore[arg-type]
+    for nodes, equal, says in (([], [], "list of nodes"), (data["nodes"], "AB", "'AB' is no list")):
+        with pytest.raises(ShardingError, match=says):
+            parse_graph({"nodes": nodes, "equal": equal})
+    whole: dict[str, Any] = {v: {} for v in ("DE", "CDE", "AB", "Y")}
+    for more, says in (
+        ({"Z": {}}, "'Z', which is no op"),
+        ({"Y": {"q": 1}}, "op 'Y' has no label 'q'"),
+        ({"Y": {"i": 2.0}}, "the parts 2.0 of label 'i' are no positive integer"),
+        ({"Y": {"i": "2"}}, "the parts '2' of label 'i' are no positive integer"),
+        ({"Y": [2, 2]}, "no mapping"),
+    ):
+        with pytest.raises(ShardingError, match=says):
+            plan_cost(data, whole | more)
 
 
 def test_the_plan_as_data_and_as_text() -> None:
