@@ -252,7 +252,8 @@ class _Expression:
         terms, result, parts = plan.kernel
         theirs, ours = [*terms, result], [*self.labels, self.goal]
         name = {x: label for term, own in zip(theirs, ours) for x, label in zip(term, own)}
-        if [len(t) for t in theirs] != [len(t) for t in ours] or [tuple(map(name.get, t)) for t in theirs] != ours:
+        is_alike = [len(t) for t in theirs] == [len(t) for t in ours] and len({*name.values()}) == len(name)
+        if not is_alike or [tuple([name[x] for x in t]) for t in theirs] != ours:
             text = ",".join("".join(map(str, term)) for term in terms) + "->" + "".join(map(str, result))
             raise ValueError(f"the plan is of {text}, which is not what is to be computed")
         return {name[x]: k for x, k in parts.items()}

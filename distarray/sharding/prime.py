@@ -186,8 +186,8 @@ def parted(parts: Sequence[int], mesh: Mesh) -> Sharding:
 
     Examples
     --------
-    >>> parted((2, 2), Mesh(("x",), (4,))), parted((3, 2), Mesh(("x",), (7,))).mesh
-    (Sharding(x_1=2, x_2=2: [x_1, x_2]), Mesh(g1=3, g2=2))
+    >>> parted((2, 2), Mesh(("x",), (4,))).axes, parted((3, 2), Mesh(("x",), (7,))).mesh
+    ((('x_1',), ('x_2',)), Mesh(g1=3, g2=2))
     """
     n = prod(parts)
     if n > mesh.size:

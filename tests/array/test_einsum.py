@@ -282,6 +282,8 @@ def test_plans_of_einsum_texts_are_taken() -> None:
         assert_close(dx.einsum("ij,jk,kl->il", dx.asarray(X), dx.asarray(X.T), dx.asarray(X), plan=three), X @ X.T @ X)
     with pytest.raises(ValueError, match=r"the plan is of ij,jk,kl->il, which is not what is to be computed"):
         dx.einsum("ij,kj,kl->il", x, x, x, plan=three)
+    with pytest.raises(ValueError, match="the plan is of ij,jk->ik"):
+        dx.einsum("ij,jj->ij", x[:, :7], x[:, :7], plan=dx.plan("ij,jk->ik", [(7, 7)] * 2, p=4))
     with pytest.raises(dx.ShardingError, match="8 parts are more than the 4 members"):
         dx.einsum("ij,kj->ik", x, x, plan=dx.plan("ij,kj->ik", [X.shape] * 2, p=8))
     nodes = [{"id": "A", "shape": [8, 8]}, {"id": "B", "expr": "ij->ji", "inputs": ["A"]}]
