@@ -28,6 +28,7 @@ from distarray.execution.memory import memory_limit
 from distarray.execution.task_times import Span, busy_seconds, measuring
 from distarray.expr.expr import Environment, Expr, postorder
 from distarray.planner.graph import Graph
+from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 
 __all__ = ["Explanation", "Measured", "Result", "StageReport", "explain"]
@@ -113,9 +114,16 @@ def explain(
     return _with_measured(explanation, counters, spans, seconds, peak.most)
 
 
-def _results(nodes: Iterable[Expr], targets: Sequence[Expr], types: Callable[[Expr], str]) -> tuple[Result, ...]:
+def _results(
+    nodes: Iterable[Expr], targets: Sequence[Expr], cut: Callable[[Expr], Sharding] | None = None
+) -> tuple[Result, ...]:
     aimed = {id(t) for t in targets}
-    return tuple(Result(types(n), n.op.name, _line(n), id(n) in aimed) for n in nodes)
+    found = []
+    for node in nodes:
+        sharding = None if cut is None else cut(node)
+        text = _notation(node) if sharding is None else format_type(node.shape, node.dtype, sharding)
+        found.append(Result(text, node.op.name, _line(node), id(node) in aimed, node.shape, sharding))
+    return tuple(found)
 
 
 def _plain(targets: Sequence[Expr], operations: Sequence[str], env: Environment) -> Explanation:
@@ -128,7 +136,7 @@ def _plain(targets: Sequence[Expr], operations: Sequence[str], env: Environment)
         _environment(env),
         len(operations),
         (),
-        _results(targets, targets, _notation),
+        _results(targets, targets),
         why,
     )
 
@@ -148,9 +156,8 @@ def _rates(env: Environment) -> str:
 def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environment, rehearsal: Rehearsal) -> Explanation:
     graph, lowered, memory = rehearsal.graph, rehearsal.lowered, rehearsal.memory
 
-    def kept_type(node: Expr) -> str:
-        sharding, _ = lowered.outputs[number[id(node)]]
-        return format_type(node.shape, node.dtype, sharding)
+    def kept_cut(node: Expr) -> Sharding:
+        return lowered.outputs[number[id(node)]][0]
 
     number = {id(n): i for i, n in enumerate(graph.nodes)}
     growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}
@@ -160,7 +167,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
         _environment(env),
         len(operations),
         _stages(rehearsal, is_cluster=not one_process),
-        _results(kept, targets, kept_type),
+        _results(kept, targets, kept_cut),
         None,
         rehearsal.plan.planner,
         rehearsal.from_cache,

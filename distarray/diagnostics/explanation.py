@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import NamedTuple
 
+from distarray.diagnostics.draw import sharding_svg
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table, html_table
 from distarray.execution.footprint import StepReport
+from distarray.sharding.sharding import Sharding
 
 __all__ = ["TOLERANCE", "Explanation", "Measured", "Result", "StageReport", "is_off"]
 
@@ -109,12 +111,24 @@ _MEASURED = ("tasks", "moved_bytes", "messages", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An array that is kept: asked for, or referred to by a live handle."""
+    """An array that is kept: asked for, or referred to by a live handle; how it will lie, where a plan says so."""
 
     type: str
     operation: str
     line: str | None
     is_target: bool
+    shape: tuple[int, ...] = ()
+    sharding: Sharding | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """What stands in JSON: the type says all of shape and cut."""
+        return {name: getattr(self, name) for name in ("type", "operation", "line", "is_target")}
+
+    def drawing(self) -> str:
+        """Its tiles as SVG, coloured by member; empty where nothing is cut."""
+        if self.sharding is None or self.sharding.n_tiles < 2:
+            return ""
+        return sharding_svg(self.shape, self.sharding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +286,8 @@ class Explanation:
         names = ("read_bytes", "lower_bound_bytes", "written_bytes", *_MEASURED)
         stages = [{**asdict(s), "off": s.off} for s in self.stages]
         total = {**{name: getattr(self, name) for name in names}, "off": self.off}
-        return json.dumps({**asdict(self), "stages": stages, "total": total})
+        results = [r.as_json() for r in self.results]
+        return json.dumps({**asdict(self), "stages": stages, "results": results, "total": total})
 
     def __str__(self) -> str:
         parts = [self._heading()]
@@ -286,7 +301,8 @@ class Explanation:
     def _repr_html_(self) -> str:
         facts = "".join(f"<li>{escape(fact)}</li>" for fact in self._facts())
         table = html_table(_Row._fields, self._table(), _RIGHT) if self.stages else ""
-        return f"<div><p><b>{escape(self._heading())}</b></p>{table}<ul>{facts}</ul></div>"
+        drawings = "".join([r.drawing() for r in self.results if r.is_target])
+        return f"<div><p><b>{escape(self._heading())}</b></p>{table}<ul>{facts}</ul>{drawings}</div>"
 
     def _heading(self) -> str:
         operations = f"{self.n_operations} operation{'s' * (self.n_operations != 1)}"

@@ -398,6 +398,16 @@ def test_html_has_a_row_for_each_stage():
     assert explain([standardised()])._repr_html_().count("<tr>") == len(found.stages) + 2
 
 
+def test_html_has_a_drawing_of_each_result_that_is_cut():
+    found = explain([standardised()])
+    (result,) = [r for r in found.results if r.is_target]
+    assert found._repr_html_().count("<svg") == 1
+    assert found._repr_html_().count("<rect ") == result.sharding.n_tiles > 1
+    assert set(json.loads(found.to_json())["results"][0]) == {"type", "operation", "line", "is_target"}
+    evaluate.evaluate([node := standardised()])
+    assert "<svg" not in explain([node])._repr_html_()  # nothing would run
+
+
 def test_analyze_shows_measured_below_predicted_in_the_same_columns():
     text = str(explain([standardised()], analyze=True))
     header, *rows = text.splitlines()[2:]
