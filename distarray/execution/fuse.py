@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from distarray.execution import tasks
 from distarray.execution.route import Key
@@ -131,7 +132,7 @@ def _depth_first(template: Template, recipes: Mapping[Key, Recipe]) -> list[Key]
 
 
 def _in_waves(template: Template) -> dict[Key, Key]:
-    """By tile of a stage that streams over what it sums the one that comes before it at its member.
+    """By tile of a stage that streams over what it sums the one that comes before it, whichever members they are of.
 
     One wave of all its results comes after the other, so that what a wave reads is read no more after it.
     """
@@ -141,14 +142,11 @@ def _in_waves(template: Template) -> dict[Key, Key]:
         for number, draft in enumerate(lowered.drafts)
         if any(loop in draft.loops.reduced for loop, _ in draft.stage.cut.waves)
     }
-    found: dict[Key, Key] = {}
-    last: dict[int, Key] = {}
+    tiles: defaultdict[int, list[Key]] = defaultdict(list)  # in turns, see `drafts`
     for key, recipe in template.recipes.items():
         if recipe.kind == "tile" and key[1] in streamed:
-            if key[1] in last:
-                found[key] = last[key[1]]
-            last[key[1]] = key
-    return found
+            tiles[key[1]].append(key)
+    return {key: before for keys in tiles.values() for before, key in pairwise(keys)}
 
 
 def _waiting(key: Key, recipe: Recipe, sinks: Mapping[Key, Key]) -> Recipe:

@@ -2,10 +2,10 @@
 
 Every contraction is one operation, ``einsum``, whose params are ``(labels of each operand, labels of the result, join,
 aggregation)``, and where the caller says its cut the mesh axes of each label that the result lacks; labels are small
-integers. A product has the join `PRODUCT`; other joins are in `einsums`. An axis of
-extent 1 that broadcasts is dropped by a lens first, and so is a label that stands twice in one operand (its diagonal is
-a view). A label of one operand alone is summed before. So the kernel of a product sees batch loops, loops of one side,
-and summed loops, and nothing else.
+integers. A product has the join `PRODUCT`; other joins are in `einsums`. An axis of extent 1 that broadcasts is dropped
+by a lens first, and so is a label that stands twice in one operand (its diagonal is a view). A label of one operand
+alone is summed before. So the kernel of a product sees batch loops, loops of one side, and summed loops, and nothing
+else.
 """
 
 from __future__ import annotations

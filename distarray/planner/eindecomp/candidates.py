@@ -272,9 +272,7 @@ def kernel_counts(op: EinOp, options: Options) -> tuple[int, ...]:
     p = options.p
     if options.splits == "pow2" or options.kernels == "equal" or not op.is_contraction or _is_smooth(p):
         return (p,)
-    if p > prod(without_whole(op)):
-        return (p,)
-    if _excess(op, p) <= BAD:
+    if p > prod(without_whole(op)) or _excess(op, p) <= BAD:
         return (p,)
     ratios = {n: _excess(op, n) for n in range(ceil(FEWEST * p), p + 1)}
     good = tuple([n for n, ratio in sorted(ratios.items()) if ratio <= BAD])
