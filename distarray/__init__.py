@@ -82,11 +82,14 @@ from distarray.array.views import (
 )
 from distarray.array.writes import at
 from distarray.errors import (
+    BlocksLostError,
+    ClusterGoneError,
     DeletedArrayError,
     EnvironmentMismatchError,
     MemoryBudgetError,
     NotSupportedError,
     ShardingError,
+    WorkerPausedError,
 )
 from distarray.lazy import attach as _attach
 from distarray.sharding.mesh import Mesh
@@ -546,9 +549,10 @@ __all__ = [
     "ascontiguousarray", "asfortranarray", "asin", "asinh", "astype", "at", "atan", "atan2", "atanh", "atleast_1d",
     "atleast_2d", "atleast_3d", "average", "bartlett", "base_repr", "binary_repr", "bincount", "bitwise_and",
     "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "blackman", "block", "blockwise", "bool", "bool_", "broadcast_arrays", "broadcast_shapes",
-    "broadcast_to", "calibrate", "can_cast", "cbrt", "ceil", "choose", "clip", "coarsen", "column_stack",
-    "common_type", "complex128",
+    "bitwise_xor", "blackman", "block", "blockwise", "BlocksLostError", "bool", "bool_", "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to", "calibrate", "can_cast", "cbrt", "ceil", "choose", "clip", "ClusterGoneError", "coarsen",
+    "column_stack", "common_type", "complex128",
     "complex64", "complexfloating", "compress", "compute", "concat", "concatenate", "config", "conj", "conjugate",
     "convolve", "copy", "copysign", "copyto", "corrcoef", "correlate", "cos", "cosh", "count_nonzero", "cov", "cross",
     "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "current_device", "current_team", "datetime64",
@@ -592,5 +596,6 @@ __all__ = [
     "trunc", "typename", "uint16", "uint32", "uint64", "uint8", "uintp", "union1d", "unique", "unique_all",
     "unique_counts", "unique_inverse", "unique_values", "UniqueAllResult", "UniqueCountsResult",
     "UniqueInverseResult", "unpackbits", "unravel_index", "unstack", "unwrap", "use", "vander", "var", "vdot",
-    "vecdot", "vecmat", "visualize_sharding", "vsplit", "vstack", "wait", "where", "zeros", "zeros_like",
+    "vecdot", "vecmat", "visualize_sharding", "vsplit", "vstack", "wait", "where", "WorkerPausedError", "zeros",
+    "zeros_like",
 ]  # fmt: skip

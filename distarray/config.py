@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from sys import float_info
 from typing import Any, NamedTuple
 
 import dask.config
 import yaml
+
+from distarray.arguments import shown
 
 __all__ = ["get", "names", "parse_option", "set"]
 
@@ -70,6 +73,22 @@ def _count(minimum: int) -> _Option:
     return _Option(f"an integer >= {minimum}", parse)
 
 
+def _seconds() -> _Option:
+    def parse(value: object) -> float | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise TypeError
+        from dask.utils import parse_timedelta
+
+        seconds = float(parse_timedelta(value))
+        if not 0 <= seconds < float("inf"):
+            raise ValueError
+        return seconds
+
+    return _Option("a number of seconds such as 30 or '2 minutes', or null", parse)
+
+
 def _device() -> _Option:
     pattern = re.compile(r"cpu|cuda(:[0-9]+)?|strict(:[12])?")
 
@@ -81,15 +100,27 @@ def _device() -> _Option:
     return _Option("cpu | cuda | cuda:<j> | strict | strict:1 | strict:2", parse)
 
 
+#: The rates of the planner's model by name (`distarray.planner.rates.Rates`), and the largest value of each.
+_RATES: Mapping[str, float] = {
+    **dict.fromkeys(("latency", "task", "bandwidth", "node_bandwidth", "compute", "gemm", "generic"), float_info.max),
+    **dict.fromkeys(("bandwidth_own", "compute_own", "gemm_own", "generic_own"), 1.0),
+}
+
+
 def _rates() -> _Option:
     def parse(value: object) -> dict[str, float] | None:
         if value is None:
             return None
         if not isinstance(value, Mapping):
             raise TypeError
-        rates = {str(name).replace("-", "_"): float(rate) for name, rate in value.items()}
-        if not all(0 <= rate < float("inf") for rate in rates.values()):
-            raise ValueError
+        rates = {}
+        for key, rate in value.items():
+            name = str(key).replace("-", "_")
+            if name not in _RATES:
+                raise ValueError(f"there is no rate {key!r}; known are {', '.join(sorted(_RATES))}")
+            if isinstance(rate, bool) or not 0 <= float(rate) <= _RATES[name]:
+                raise ValueError(f"the rate {key!r} is {rate!r}; one is from 0 to {_RATES[name]:.2g}")
+            rates[name] = float(rate)
         return rates
 
     return _Option("a mapping from the name of a rate to a number >= 0, or null", parse)
@@ -113,6 +144,7 @@ _OPTIONS: dict[str, _Option] = {
     "data-dependent": _choice("counts", "raise"),
     "errors": _choice("call", "deferred"),
     "lineage-interval": _count(1),
+    "worker-timeout": _seconds(),
     "fallback": _choice("error", "gather"),
     "fallback-max-bytes": _nbytes(),
     "gather-warn-bytes": _nbytes(optional=True),
@@ -205,6 +237,8 @@ def set(options: Mapping[str, object] | None = None, /, **kwargs: object) -> das
     Traceback (most recent call last):
     ValueError: distarray option 'objective' is 'speed'; allowed: time | paper
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options={shown(options)} must be a mapping from names to values")
     given = {_name(key): value for key, value in {**(options or {}), **kwargs}.items()}
     for name, value in given.items():
         parse_option(name, value)
@@ -228,8 +262,10 @@ def parse_option(key: str, value: object) -> Any:
     allowed, parse = _OPTIONS[name]
     try:
         return parse(value)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise ValueError(f"distarray option {name!r} is {value!r}; allowed: {allowed}") from None
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        # What a parser of ours says of a part of the value; those of others speak of themselves.
+        part = f" ({error})" if str(error).startswith("the") else ""
+        raise ValueError(f"distarray option {name!r} is {shown(value)}; allowed: {allowed}{part}") from None
 
 
 def names() -> tuple[str, ...]:
@@ -238,6 +274,8 @@ def names() -> tuple[str, ...]:
 
 
 def _name(key: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"distarray has no option {shown(key)}: the name of an option is a string")
     name = key.replace("_", "-")
     if name not in _OPTIONS:
         raise ValueError(f"distarray has no option {key!r}; the options are {', '.join(sorted(_OPTIONS))}")

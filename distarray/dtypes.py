@@ -10,6 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from distarray.arguments import shown
+
 __all__ = ["SUPPORTED_KINDS", "as_dtype", "notation", "parse_notation"]
 
 #: numpy's kind letters: bool, signed, unsigned, float, complex, datetime, timedelta.
@@ -43,7 +45,18 @@ def as_dtype(spec: object) -> np.dtype:
         If numpy does not know the dtype or distarray does not support it (objects, strings, structures,
         longdouble).
     """
-    return _checked(np.dtype(spec))  # type: ignore[call-overload]  # numpy raises TypeError itself
+    if getattr(spec, "shape", None) is not None and not isinstance(spec, (np.dtype, type)):
+        raise TypeError(f"dtype={shown(spec)} must be a dtype, not an array")
+    try:
+        return _checked(np.dtype(spec))  # type: ignore[call-overload]  # numpy raises TypeError itself
+    except TypeError as error:
+        if isinstance(spec, np.dtype):
+            raise  # of an array, and named by `_checked`
+        if isinstance(spec, dict):
+            raise TypeError(f"dtype={shown(spec)} must be a dtype of numbers, not a structure") from None
+        raise TypeError(f"dtype={shown(spec)}: {error}") from None
+    except ValueError as error:  # numpy's of tuples and dicts that say no fields
+        raise ValueError(f"dtype={shown(spec)}: {error}") from None
 
 
 def notation(dtype: np.dtype) -> str:

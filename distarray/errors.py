@@ -6,11 +6,14 @@ where the user's input enters, before any task exists, with the axis, the number
 
 __all__ = [
     "BlocksLostError",
+    "ClusterGoneError",
     "DeletedArrayError",
     "EnvironmentMismatchError",
     "MemoryBudgetError",
     "NotSupportedError",
     "ShardingError",
+    "UnreachableBlocksError",
+    "WorkerPausedError",
 ]
 
 
@@ -28,6 +31,18 @@ class MemoryBudgetError(MemoryError):
 
 class BlocksLostError(RuntimeError):
     """Blocks were on workers that were lost at the same time, so no copy is left."""
+
+
+class UnreachableBlocksError(RuntimeError):
+    """The blocks of an array that arrived in this process are on a cluster that it has no client of."""
+
+
+class ClusterGoneError(BlocksLostError):
+    """The client is closed, or its scheduler is gone, and with it all blocks that its workers held."""
+
+
+class WorkerPausedError(MemoryError):
+    """Workers that Dask paused, as their memory is nearly full, hold up what no other worker can take over."""
 
 
 class DeletedArrayError(RuntimeError):

@@ -2,7 +2,7 @@
 
 from distarray.array.tensors import tensorinv, tensorsolve
 from distarray.array.views import matrix_transpose
-from distarray.ops.contractions import matmul, outer, tensordot, vecdot
+from distarray.ops.contractions import matmul, tensordot, vecdot
 from distarray.ops.linalg import (
     EighResult,
     EigResult,
@@ -26,6 +26,7 @@ from distarray.ops.linalg import (
     matrix_rank,
     multi_dot,
     norm,
+    outer,
     pinv,
     qr,
     slogdet,

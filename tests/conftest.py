@@ -51,12 +51,12 @@ def _uncalibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def _local_cluster(n_workers: int, *, processes: bool) -> Any:
+def _local_cluster(n_workers: int, *, threads: int, processes: bool) -> Any:
     distributed = pytest.importorskip("distributed")
     # The port of the dashboard is left to the system: 8787 may be taken, and nobody looks at it.
     return distributed.LocalCluster(
         n_workers=n_workers,
-        threads_per_worker=1,
+        threads_per_worker=threads,
         processes=processes,
         host="127.0.0.1" if processes else None,
         dashboard_address=None,
@@ -76,30 +76,33 @@ def _client_of(cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def _threads4() -> Iterator[Any]:
-    with _local_cluster(4, processes=False) as cluster:
+    with _local_cluster(4, threads=1, processes=False) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def _processes3() -> Iterator[Any]:
-    with _local_cluster(3, processes=True) as cluster:
+    with _local_cluster(3, threads=2, processes=True) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def cluster4(_threads4: Any) -> Iterator[Any]:
-    """Client of four workers in this process."""
+    """Client of four workers of one thread each in this process."""
     yield from _client_of(_threads4)
 
 
 @pytest.fixture
 def process_cluster(_processes3: Any) -> Iterator[Any]:
-    """Client of three workers, each a process. Tests leave them alive."""
+    """Client of three workers of two threads each, each a process. Tests leave them alive."""
     yield from _client_of(_processes3)
 
 
 @pytest.fixture
 def mortal_cluster() -> Iterator[Any]:
-    """Client of three worker processes of the test's own, which it may kill; their nannies restart them."""
-    with _local_cluster(3, processes=True) as cluster:
+    """Client of three worker processes of two threads each, of the test's own: it may kill them.
+
+    Their nannies restart them.
+    """
+    with _local_cluster(3, threads=2, processes=True) as cluster:
         yield from _client_of(cluster)

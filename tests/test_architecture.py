@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-LEAVES = {"dtypes", "types", "errors", "config", "lazy", "version"}
+LEAVES = {"arguments", "dtypes", "types", "errors", "config", "lazy", "version"}
 PURE = {"sharding", "expr", "ops", "planner"}
 
 #: Layer -> layers it may import, besides itself. "root" is distarray/*.py that is no leaf: the public namespaces.

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import timeit
+from dataclasses import fields
 from pathlib import Path
 
 import dask.config
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from distarray import config
+from distarray.planner.rates import Rates
 
 PACKAGE = Path(config.__file__).parent
 
@@ -27,9 +29,11 @@ ALLOWED = [
     ("overlap", False, False),
     ("retain", "none", "none"),
     ("retain", None, "none"),  # how dask reads "none" in the environment
-    ("calibration", {"latency": 1, "flops": 2.5}, {"latency": 1.0, "flops": 2.5}),
+    ("calibration", {"latency": 1, "node-bandwidth": 2.5}, {"latency": 1.0, "node_bandwidth": 2.5}),
     ("window", 0, 0),
     ("errors", "deferred", "deferred"),
+    ("worker-timeout", "2 minutes", 120.0),
+    ("worker-timeout", None, None),
 ]
 REFUSED = [
     ("memory-limit", "much"),
@@ -49,9 +53,20 @@ REFUSED = [
     ("window", 1.5),
     ("window", True),
     ("lineage-interval", 0),
+    ("worker-timeout", -1),
+    ("worker-timeout", "soon"),
+    ("worker-timeout", float("nan")),
     ("calibration", 3),
     ("calibration", {"latency": -1}),
     ("calibration", {"latency": "fast"}),
+    ("calibration", {"latency": True}),
+    ("calibration", {"latency": float("nan")}),
+    ("calibration", {"latency": [1.0]}),
+    ("calibration", {"gemm_own": 1.5}),
+    ("calibration", {"nope": 1}),
+    ("calibration", {5: 1}),
+    ("block-bytes", float("nan")),
+    ("piece-limit", [1]),
     ("errors", "never"),
 ]
 
@@ -104,6 +119,29 @@ def test_bad_value_names_key_and_allowed_values_and_changes_nothing(name, value)
 def test_unknown_option_is_refused_and_the_options_are_listed():
     for call in (lambda: config.get("windows"), lambda: config.set(windows=1), lambda: config.parse_option("x", 1)):
         with pytest.raises(ValueError, match=r"no option .*window"):
+            call()
+
+
+def test_unknown_rate_is_refused_when_it_is_set_and_the_rates_are_listed():
+    with pytest.raises(ValueError, match=r"'calibration' is \{'nope': 1\}; .*no rate 'nope'; known are bandwidth, "):
+        config.set(calibration={"nope": 1})
+    with pytest.raises(ValueError, match=r"the rate 'gemm-own' is 2; one is from 0 to 1"):
+        config.set(calibration={"gemm-own": 2})
+    assert config.get("calibration") is None
+
+
+def test_rates_of_the_option_are_those_of_the_model():
+    entry = load("distarray-schema.yaml")["properties"]["distarray"]["properties"]["calibration"]["properties"]
+    names = {field.name for field in fields(Rates)}
+    assert set(entry) == names
+    for name in names:
+        largest = entry[name].get("maximum", 1e300)
+        assert config.parse_option("calibration", {name: largest}) == {name: largest}
+
+
+def test_names_of_options_are_strings_in_a_mapping():
+    for call in (lambda: config.set(5), lambda: config.set({5: 1}), lambda: config.get(5)):
+        with pytest.raises(TypeError, match=r"5"):
             call()
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import integers, shown
 from distarray.array.array import DistArray
 from distarray.array.blockwise import map_blocks
 from distarray.array.views import as_distarray, expand_dims, moveaxis
 from distarray.expr.bind import normalize_axis
+from distarray.expr.side_by_side import side_by_side
 from distarray.types import HostArray, Shape
 
 __all__ = ["apply_along_axis", "apply_over_axes", "put_along_axis"]
@@ -20,6 +22,7 @@ __all__ = ["apply_along_axis", "apply_over_axes", "put_along_axis"]
 _DESCRIPTION = 256
 
 
+@side_by_side
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> DistArray:
     """A function of vectors, called with each vector of `arr` along `axis`, which is not cut.
 
@@ -32,6 +35,8 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         Whose place the axes of the results take.
     """
     x = as_distarray(arr)
+    if not callable(func1d):
+        raise TypeError(f"func1d={shown(func1d)} must be a function, not {type(func1d).__name__}")
     axis = normalize_axis(axis, x.ndim)
     if 0 in (*x.shape[:axis], *x.shape[axis + 1 :]):
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
@@ -70,9 +75,11 @@ def _each(block: Any, func1d: Callable[..., Any], args: Any, kwargs: Any, dtype:
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> DistArray:
     """A function of an array and an axis, called for one axis after the other; axes that it takes away stay as 1."""
     value = as_distarray(a)
+    if not callable(func):
+        raise TypeError(f"func={shown(func)} must be a function, not {type(func).__name__}")
     ndim = value.ndim
-    for axis in (axes,) if np.ndim(axes) == 0 else axes:
-        axis = normalize_axis(int(axis), ndim)
+    for axis in integers(axes, "axes"):
+        axis = normalize_axis(axis, ndim, "axes")
         made = func(value, axis)
         if made.ndim != ndim:
             made = expand_dims(made, axis)

@@ -14,21 +14,23 @@ from weakref import ref
 import numpy as np
 
 from distarray import config
+from distarray.arguments import shown
 from distarray.array import elements, window, writes
-from distarray.array.base import Base, cast, put, read
+from distarray.array.base import Base, cast, copied, put, read
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
 from distarray.array.environment import forced_parts, parse_pin
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
+from distarray.execution.loans import is_any_outside
 from distarray.expr import bind
 from distarray.expr.bind import bind_get, bind_reshape
-from distarray.expr.expr import ITEM, Environment, Expr, lying
+from distarray.expr.expr import GET, ITEM, Environment, Expr, lying
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
 from distarray.ops import paths, programs
-from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
+from distarray.ops.indexing import TAKE, TAKE_PUT, is_position, positions_of
 from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
 from distarray.sharding.layout import c_layout, layout_name, layout_of
 from distarray.sharding.sharding import Sharding
@@ -79,6 +81,8 @@ class DistArray(Operators, Methods, Chunked, Collection):
         self = _new(cls)
         if forced_parts.get() is not None:
             node = _in_forced_tiles(node)
+        if is_any_outside():
+            node = _apart(node)
         self._base = Base(node)
         self._lens = ()
         self._read = None
@@ -97,21 +101,24 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     def _node(self) -> Expr:
         base = self._base
+        # Before the version is: another thread may write between the two, and then the node is read again.
+        number = base.version
         version = base.expr
         if version is None:
             version = base.current  # which raises
         if not self._lens:
             return version
-        if self._read is not None and self._read[0] == base.version:
-            known = self._read[1]()
-            if known is not None:
+        seen = self._read
+        if seen is not None and seen[0] == number:
+            known = seen[1]()
+            if known is not None and (known.memo is None or known.memo.blocks):  # else a copy that was deleted
                 return known
         node = read(version, self._lens)
         if forced_parts.get() is not None:
             node = _in_forced_tiles(node)
         if node is not version:
             # Weakly: what a handle read once must not keep the old version of its base.
-            self._read = (base.version, ref(node))
+            self._read = (number, ref(node))
         return node
 
     def _view(self, link: Link, *, readonly: bool = False) -> DistArray:
@@ -141,23 +148,49 @@ class DistArray(Operators, Methods, Chunked, Collection):
                 )
         return self._on(bind_reshape(self.__dx_node__(), shape))
 
-    def _advance(self, version: Expr) -> None:
-        """Let `version` be the next one of the base; what may fail is computed first, and a failure changes nothing."""
+    def _advance(self, written: Callable[[Expr], Expr]) -> None:
+        """Write: let `written` of the current version be the next one of the base.
+
+        What may fail is computed first, and a failure changes nothing. Where another thread has written in between, the
+        write is made again from its version: that has changed other elements, so what has worked works again.
+        """
+        base = self._base
+        since = base.current
+        version = _apart(written(since)) if is_any_outside() else written(since)
         if version.memo is None and _runs_at_once(version):
             window.run(version)
-        self._base.advance(version)
-        if version.memo is None:
-            _defer(version)
+        while True:
+            # Live and listed before anybody can see it: no evaluation in another thread may overwrite what it reads.
+            slot = version.hold(by_base=True)
+            if version.memo is None and not version.op.repeatable:
+                window.register(version)
+            if base.advance(since, version, slot):
+                break
+            since = base.current
+            version = _apart(written(since)) if is_any_outside() else written(since)
+        if version.memo is None and config.get("window") == 0:
+            window.flush()
+
+    def _placed(self, index: Any) -> Advanced:
+        """An index to write at: its arrays as positions, which are computed here where they may be wrong."""
+        resolved = self._advanced(index)
+        arrays: list[tuple[int, Any]] = []
+        for axis, array in resolved.arrays:
+            if type(array) is Expr and array.dtype.kind != "b":
+                array = positions_of(array, resolved.affine.shape[axis], axis, array.env)
+                if array.memo is None and _runs_at_once(array):
+                    window.run(array)
+            arrays.append((axis, array))
+        return resolved.with_arrays(arrays)
 
     def _write(self, value: Expr) -> None:
         """Write a node of this view's shape that was made for it."""
-        base = self._base
-        version = base.current
         if not self._lens and value.pin is None and value.memo is None:
-            value.pin = version.pin
+            value.pin = self._base.current.pin
         if value.memo is None and _runs_at_once(value):
             window.run(value)
-        self._advance(put(version, self._lens, value))
+        lens = self._lens
+        self._advance(lambda version: put(version, lens, value))
 
     # ------------------------------------------------------------------------------------------- attributes
 
@@ -226,9 +259,9 @@ class DistArray(Operators, Methods, Chunked, Collection):
         env = self._env
         if env.device == "cpu":
             return ("cpu",) * env.size
-        from distarray.execution.backends import backend_for
+        from distarray.execution.evaluate import device_labels
 
-        return tuple(backend_for(env.device, rank).label for rank in range(env.size))
+        return device_labels(env)
 
     @property
     def sharding(self) -> Sharding:
@@ -274,7 +307,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = value
+        self.real[...] = value if hasattr(value, "dtype") else np.asarray(value)
 
     @property
     def imag(self) -> DistArray:
@@ -291,12 +324,18 @@ class DistArray(Operators, Methods, Chunked, Collection):
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
-        self.imag[...] = value
+        self.imag[...] = value if hasattr(value, "dtype") else np.asarray(value)
 
     @property
     def flat(self) -> DistArray:
-        """The elements in one axis: a view where a reshape is one."""
-        return self._reshaped((self.size,))
+        """The elements in one axis, C order. A view, also where a reshape makes none."""
+        return self._view(Reshape((self.size,)))
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        from distarray.array.functions import fill_flat
+
+        fill_flat(self, value)
 
     @property
     def at(self) -> writes.At:
@@ -317,6 +356,11 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     def __setitem__(self, index: Index, value: Any) -> None:
         writes.assign(self, index, value)
+
+    def __delitem__(self, index: Index) -> None:
+        raise ValueError(
+            f"cannot delete array elements: del x[{shown(index)}]; use dx.delete, which makes another array"
+        )
 
     def _advanced(self, index: Any) -> Advanced:
         """An index whose arrays are nodes or host arrays, in this array's environment."""
@@ -379,7 +423,12 @@ class DistArray(Operators, Methods, Chunked, Collection):
             )
         _check_gather(self)
         host = self._host()
-        return host if dtype is None else host.astype(dtype, copy=False)
+        if dtype is not None:
+            host = host.astype(dtype, copy=False)
+        if not copy:
+            # Nobody asked for a copy of their own: what is written here would not reach the array, so nothing can be.
+            host.setflags(write=False)
+        return host
 
     def compute(self, **options: Any) -> HostArray:
         """The value as a numpy array.
@@ -400,6 +449,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         """Compute and keep the value where it lies; returns the array itself."""
         with config.set(_without_dasks(options)):
             window.observe((self.__dx_node__(),))
+        window.leave()
         return self
 
     # ------------------------------------------------------------------------------------------ end of life
@@ -503,12 +553,25 @@ def _defer(node: Expr) -> None:
         window.flush()
 
 
+def _apart(node: Expr) -> Expr:
+    """A node for a new base, or version: computed now if it reads what others may write, and in memory of its own."""
+    if node.memo is None:
+        if node.op.repeatable or not window.reads_what_others_write(node):
+            return node
+        window.run(node)
+    return copied(node) if window.is_written_outside(node) else node
+
+
 def _runs_at_once(node: Expr) -> bool:
     """Whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
     op = node.op
     if op is ITEM:
         first = node.operands[0]
         op = first.op if type(first) is Expr else op
+    elif op is GET:
+        # of an operation that worked with its axes in another order
+        first = node.operands[0]
+        return type(first) is Expr and first.memo is None and first.op.may_raise and _runs_at_once(first)
     elif op is TAKE or op is TAKE_PUT:
         # Positions that came with the call were checked then.
         at = 1 if op is TAKE else 2
@@ -559,6 +622,7 @@ def _check_gather(x: DistArray) -> None:
         )
     warn = config.get("gather-warn-bytes")
     if warn is not None and n > warn:
+        elements.check_room(x.__dx_node__())
         warnings.warn(f"gathering {n} bytes into this process (gather-warn-bytes = {warn})", stacklevel=3)
 
 

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from distarray.array.versions import remember
+from distarray.array import versions
 from distarray.errors import DeletedArrayError
 from distarray.expr.bind import bind, bind_create, bind_get, bind_map, bind_put, bind_reshape
-from distarray.expr.expr import Expr, Scalar
+from distarray.expr.expr import Expr, Scalar, Slot, Stored
 from distarray.expr.lens import Affine, Lens, Reshape, Sliding
-from distarray.expr.op import declare
 from distarray.ops.creation import FULL, fill_value_of
-from distarray.ops.elementwise import ASTYPE, imag, real
+from distarray.ops.elementwise import ASTYPE, COMPLEX, imag, real
 from distarray.ops.manipulation import broadcast_lens
 from distarray.ops.sliding import read_windows
 from distarray.types import DType, Shape
 
-__all__ = ["Base", "cast", "put", "read"]
-
-#: A complex array of its real and its imaginary part: what a write to ``x.real`` or ``x.imag`` makes.
-COMPLEX = declare("complex", "map")
+__all__ = ["Base", "cast", "copied", "put", "read"]
 
 
 class Base:
@@ -46,7 +42,7 @@ class Base:
 
     def __init__(self, expr: Expr) -> None:
         self.expr: Expr | None = expr
-        self.slot: object = expr.hold()
+        self.slot: Slot | None = expr.hold(by_base=True)
         self.version = 0
         self.history: list[Expr] = []
 
@@ -63,24 +59,48 @@ class Base:
             raise DeletedArrayError("the array was deleted by x.delete(), which is the last use of it and of its views")
         return self.expr
 
-    def advance(self, expr: Expr) -> None:
-        """Let `expr` be the next version."""
-        remember(self, expr)
-        self.become(expr)
+    def advance(self, since: Expr, expr: Expr, slot: Slot) -> bool:
+        """Let `expr` be the version after `since`; False, and nothing happens, if another one came in between.
 
-    def become(self, expr: Expr) -> None:
-        """Let `expr` be the current version, whatever came before."""
-        slot = expr.hold()
+        A write of any thread is made from a version. It counts only as the next one of that version, else it is made
+        again from the newest one, so that no write is lost and none counts twice.
+
+        Parameters
+        ----------
+        slot
+            Of `expr`: its writer held it, and listed the node as pending, before anybody could see it.
+        """
+        is_remembered = versions.is_remembered(since, expr)
+        with versions.lock:
+            if self.expr is not since:
+                return False
+            versions.remember(self, is_remembered)
+            self._become(expr, slot)
+        return True
+
+    def restore(self, since: Expr, expr: Expr) -> bool:
+        """Let an earlier version, or the same elements elsewhere, take the place of `since` where that is current."""
+        slot = None if expr is since else expr.hold(by_base=True)
+        with versions.lock:
+            if self.expr is not since:
+                return False
+            versions.forget(self)
+            if slot is not None:
+                self._become(expr, slot)
+        return True
+
+    def _become(self, expr: Expr, slot: Slot) -> None:
         self.expr = expr
         self.slot = slot
         self.version += 1
 
     def drop(self) -> None:
         """Forget the storage: every later use raises."""
-        self.expr = None
-        self.slot = None
-        self.history = []
-        self.version += 1
+        with versions.lock:
+            self.expr = None
+            self.slot = None
+            self.history = []
+            self.version += 1
 
     def __reduce__(self) -> tuple[Any, ...]:
         from distarray.array.pickling import reduce_base
@@ -90,15 +110,14 @@ class Base:
 
 def read(expr: Expr, lens: Lens) -> Expr:
     """The node of what `lens` sees of a version."""
-    links = iter(lens)
-    for link in links:
+    for i, link in enumerate(lens):
+        if i and type(lens[i - 1]) is Sliding and type(link) is Affine:
+            continue  # read with the windows that it picks
         if type(link) is Sliding:
             # A lens behind it decides which windows there have to be.
-            then = next(links, None)
+            then = lens[i + 1] if i + 1 < len(lens) else None
             expr = read_windows(expr, link, then if type(then) is Affine else None)
-            if then is None or type(then) is Affine:
-                continue
-            link = then
+            continue
         if type(link) is Affine:
             expr = bind_get(expr, link)
         elif type(link) is Reshape:
@@ -132,7 +151,7 @@ def _put_component(expr: Expr, part: str, rest: Lens, value: Expr | Scalar) -> E
     parts = {"real": real(expr), "imag": imag(expr)}
     parts[part] = put(parts[part], rest, value)
     combined: Expr = bind(COMPLEX, (parts["real"], parts["imag"]), expr.shape, expr.dtype)
-    return combined
+    return combined if combined.shape else cast(combined, expr.dtype)
 
 
 def _whole(expr: Expr, value: Expr | Scalar) -> Expr:
@@ -149,6 +168,9 @@ def _whole(expr: Expr, value: Expr | Scalar) -> Expr:
         # A base keeps the sharding that its owner asked for, whatever is written to it.
         value = cast(value, expr.dtype)
         value.pin = expr.pin
+    elif not expr.shape and value.op is not ASTYPE:
+        # An array stays one: what an operation makes without axes is a scalar to updates in place.
+        value = cast(value, expr.dtype)
     return value
 
 
@@ -157,6 +179,19 @@ def _without_leading_ones(value: Expr | Scalar, shape: Shape) -> Expr | Scalar:
     if type(value) is Expr and value.ndim > len(shape):
         return bind_reshape(value, value.shape[value.ndim - len(shape) :])
     return value
+
+
+def copied(expr: Expr) -> Expr:
+    """A computed node in memory of its own, with the elements of one whose blocks are here."""
+    memo = expr.memo
+    assert memo is not None
+    fresh = cast(expr, expr.dtype)
+    fresh.settle(Stored(memo.sharding, [_copied(block) for block in memo.blocks], memo.on_client, exported=False))
+    return fresh
+
+
+def _copied(block: Any) -> Any:  # of any backend
+    return block.copy() if hasattr(block, "copy") else block.__array_namespace__().asarray(block, copy=True)
 
 
 def cast(expr: Expr, dtype: DType) -> Expr:

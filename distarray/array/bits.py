@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import MAX_COUNT, choice, integer
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, moveaxis
 from distarray.expr.bind import normalize_axis
@@ -46,6 +47,9 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
     bits = bits.reshape((*x.shape[:-1], x.shape[-1] * 8))
     n = bits.shape[-1]
     if count is not None:
+        count = integer(count, "count")
+        if count > MAX_COUNT:
+            raise OverflowError(f"count={count} is too large")
         if count < -n:
             raise ValueError(f"-count ({count}) is larger than the number of bits ({n})")
         wanted = count if count >= 0 else n + count
@@ -60,7 +64,6 @@ def _vectors(x: DistArray, axis: int | None) -> tuple[DistArray, int]:
 
 
 def _of_bits(bitorder: str) -> Any:
-    if bitorder not in ("big", "little"):
-        raise ValueError(f"'order' must be either 'little' or 'big' (got {bitorder!r})")
+    choice(bitorder, ("big", "little"), "bitorder")
     weights = np.array([1 << i for i in range(8)], np.uint8)
     return weights if bitorder == "little" else weights[::-1].copy()

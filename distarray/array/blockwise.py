@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import integers, mapping, sequence, shown
 from distarray.array.grid import Grid, grid_over, ranges_of
 from distarray.array.user_function import (
     MAP_BLOCKS,
@@ -124,7 +125,7 @@ class ResultAxes:
     def __init__(self, shape: tuple[int, ...], drop_axis: Any, new_axis: Any, chunks: Any) -> None:
         self.shape = shape
         self.dropped = () if drop_axis is None else normalize_axes(drop_axis, len(shape), "drop_axis")
-        given = () if new_axis is None else (new_axis,) if isinstance(new_axis, int) else tuple(new_axis)
+        given = () if new_axis is None else integers(new_axis, "new_axis")
         ndim = len(shape) - len(self.dropped) + len(given)
         added = normalize_axes(given, ndim, "new_axis")
         kept = iter([a for a in range(len(shape)) if a not in self.dropped])
@@ -133,7 +134,7 @@ class ResultAxes:
         self.new = dict.fromkeys(added, 1)
         if chunks is None:
             return
-        extents = (chunks,) * len(added) if isinstance(chunks, int) else tuple(chunks)
+        extents = (chunks,) * len(added) if isinstance(chunks, int) else sequence(chunks, "chunks", "extents")
         if len(extents) == len(added) and all(isinstance(n, int) for n in extents):
             self.new = dict(zip(added, extents, strict=True))
         elif len(extents) == ndim:
@@ -299,23 +300,33 @@ def blockwise(
     if len(args) % 2:
         raise ValueError("blockwise: the arguments are pairs of an array, or a value, and its indices, or None")
     values, indices = args[::2], args[1::2]
+    result = _index_names(out_ind, "out_ind")
     if any(is_array(v) and i is None for v, i in zip(values, indices)):
-        raise ValueError("blockwise: every array needs its indices")
+        raise ValueError("blockwise: every array needs its indices, and None is given for one")
     function, nodes, operands = arguments("blockwise", func, values, kwargs)
     if any(not is_array(v) and i is not None for v, i in zip(values, indices)):
         raise TypeError("blockwise: indices are given for a value that is no DistArray; make it one by dx.asarray")
-    terms = [tuple(i) for v, i in zip(values, indices) if is_array(v)]
-    named = _Indices(tuple(out_ind), terms, [n.shape for n in nodes], dict(new_axes or {}))
+    terms = [_index_names(i, "the indices of an array") for v, i in zip(values, indices) if is_array(v)]
+    extents = mapping(new_axes, "new_axes", "indices to extents")
+    adjust = mapping(adjust_chunks, "adjust_chunks", "indices to extents of blocks")
+    named = _Indices(result, terms, [n.shape for n in nodes], extents)
     if named.contracted and not concatenate:
         raise ValueError(
             f"blockwise: the result lacks the indices {named.contracted}; blocks are whole along them, so say "
             "concatenate=True, or use dx.reduction for partial results"
         )
     found = dtype_of("blockwise", dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
-    if not adjust_chunks:
+    if not adjust:
         params = (named.rule(), function, found.str)
         return bind(MAP_BLOCKS, (), named.result_shape, found, params, None, operands)
-    return _adjusted(function, nodes, named, adjust_chunks, found, operands)
+    return _adjusted(function, nodes, named, adjust, found, operands)
+
+
+def _index_names(given: Any, name: str) -> tuple[Hashable, ...]:
+    """The indices that a text or a sequence names."""
+    if not isinstance(given, str | list | tuple):
+        raise TypeError(f"{name}={shown(given)} must be a text or a sequence of indices, not {type(given).__name__}")
+    return tuple(given)
 
 
 class _Indices:

@@ -77,17 +77,14 @@ class ArrayNamespaceInfo:
         return {name: np.dtype(name) for name in names}
 
     def devices(self) -> tuple[str, ...]:
-        """The devices that can be had in this process; the fake one only if it is the default."""
+        """The devices that arrays can have now; the fake one only if it is the default."""
         found = ["cpu"]
-        from importlib.util import find_spec
+        from distarray.array.environment import check_device, current_team
 
-        if find_spec("cupy") is not None:
-            from distarray.array.environment import check_device
-
-            try:
-                found.append(check_device("cuda"))
-            except (RuntimeError, ValueError, ImportError):
-                pass
+        try:
+            found.append(check_device("cuda", current_team()))
+        except (RuntimeError, ValueError, ImportError):
+            pass
         if current_device() not in found:
             found.append(current_device())
         return tuple(found)

@@ -10,8 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from distarray.arguments import integer, integers, shown
+from distarray.errors import MemoryBudgetError
 from distarray.expr.bind import normalize_axis
 from distarray.expr.expr import Environment, cut_of
+from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
@@ -219,10 +222,17 @@ def _chosen(index: Any, counts: Sequence[int]) -> list[Sequence[int]]:
         if isinstance(item, slice):
             chosen.append(range(n)[item])
         elif isinstance(item, list):
-            chosen.append([range(n)[i] for i in item])
+            chosen.append([_block(i, n) for i in item])
         else:
-            chosen.append([range(n)[item]])
+            chosen.append([_block(item, n)])
     return chosen
+
+
+def _block(i: Any, n: int) -> int:
+    at = integer(i, "blocks: index")
+    if not -n <= at < n:
+        raise IndexError(f"blocks: index {at} is out of bounds for an axis of {n} blocks")
+    return at % n
 
 
 # ----------------------------------------------------------------------------------------------- rechunk
@@ -232,7 +242,7 @@ def _normal_chunks(chunks: Any, x: Any) -> Chunks:
     """What the user says, as extents for each axis."""
     shape = x.shape
     if isinstance(chunks, Mapping):
-        by_axis = {normalize_axis(a, len(shape)): entry for a, entry in chunks.items()}
+        by_axis = {normalize_axis(a, len(shape), "chunks: axis"): entry for a, entry in chunks.items()}
         entries: list[Any] = [by_axis.get(a) for a in range(len(shape))]
     elif isinstance(chunks, tuple | list):
         entries = list(chunks)
@@ -241,21 +251,24 @@ def _normal_chunks(chunks: Any, x: Any) -> Chunks:
     else:
         entries = [chunks] * len(shape)
     if len(entries) != len(shape):
-        raise ValueError(f"rechunk: {chunks!r} gives {len(entries)} entries for an array of {len(shape)} axes")
+        raise ValueError(
+            f"rechunk: chunks={shown(chunks)} gives {len(entries)} entries for an array of {len(shape)} axes"
+        )
     known = x.chunks if any(entry is None for entry in entries) else ()
-    first_auto = next((a for a, entry in enumerate(entries) if entry == "auto"), -1)
+    first_auto = next((a for a, entry in enumerate(entries) if isinstance(entry, str) and entry == "auto"), -1)
     made = []
     for axis, (entry, n) in enumerate(zip(entries, shape, strict=True)):
         if entry is None:
             made.append(known[axis])
-        elif entry == "auto":
+        elif isinstance(entry, str) and entry == "auto":
             made.append(_blocks_of(n, max(1, ceil(n / x._env.size)) if axis == first_auto else n))
         elif isinstance(entry, tuple | list):
+            entry = integers(entry, "chunks")
             if sum(entry) != n or any(c < 0 for c in entry):
                 raise ValueError(f"rechunk: the chunks {tuple(entry)} of axis {axis} do not add up to its extent {n}")
-            made.append(tuple(map(int, entry)))
+            made.append(entry)
         else:
-            size = int(entry)
+            size = integer(entry, "chunks")
             if size < 1 and size != -1:
                 raise ValueError(f"rechunk: chunks of extent {size} along axis {axis}")
             made.append(_blocks_of(n, n if size == -1 else size))
@@ -265,6 +278,11 @@ def _normal_chunks(chunks: Any, x: Any) -> Chunks:
 def _blocks_of(n: int, size: int) -> tuple[int, ...]:
     if not n:
         return (0,)
+    if n > size * MAX_TILES:
+        raise MemoryBudgetError(
+            f"rechunk: {n} elements in chunks of {size} are {-(-n // size)} chunks, more than the {MAX_TILES} that an "
+            "array may have; choose larger chunks"
+        )
     rest = n % size
     return (size,) * (n // size) + ((rest,) if rest else ())
 

@@ -9,15 +9,22 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from distarray.arguments import count, flag, host_array, integer, memory_order, naming, parse_shape, shown
 from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, check_device, environment, forced_parts, parse_pin
+from distarray.array.base import cast
+from distarray.array.environment import TeamLike, check_device, environment, forced_parts, parse_pin, within
+from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import ShardingError
 from distarray.execution import evaluate as evaluation
+from distarray.execution import rehome
+from distarray.execution.loans import lend
 from distarray.expr.bind import bind_create, bind_map, bind_put
-from distarray.expr.expr import Environment, Expr, Stored, source
-from distarray.expr.lens import Affine, get
+from distarray.expr.crossing import crossing, graph
+from distarray.expr.expr import Environment, Expr, Stored, cut_of, source
+from distarray.expr.lens import Affine, get, strided_dummy
+from distarray.expr.side_by_side import first_environment
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
 from distarray.ops.elementwise import RESHARD
@@ -71,9 +78,17 @@ def asarray(
     ValueError
         If ``copy=False`` and a copy cannot be avoided.
     """
+    memory_order(order)
+    if copy is not None:
+        copy = flag(copy, "copy")
     if isinstance(obj, DistArray):
         return _again(obj, dtype, device, copy, team, sharding, layout)
-    env = environment(team, device)
+    home = first_environment((obj,)) if isinstance(obj, list | tuple) else None
+    if home is None:
+        env = environment(team, device)
+    else:
+        with within(home):
+            env = environment(team, device)
     if isinstance(obj, np.memmap) and copy is not False:
         where = _file_range(obj)
         if where is not None:
@@ -81,7 +96,7 @@ def asarray(
             mapped = DistArray._on(load_npy(obj.shape, where, env, pin))
             return mapped if dtype is None else astype(mapped, dtype, copy=False)
     host = _host(obj, dtype, copy)
-    return from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env))
+    return from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env), is_ours=copy is not False)
 
 
 def _again(
@@ -95,9 +110,9 @@ def _again(
 ) -> DistArray:
     from distarray.errors import EnvironmentMismatchError
 
-    if device is not None and check_device(device) != x.device:
+    if device is not None and check_device(device, x.team) != x.device:
         raise EnvironmentMismatchError(f"asarray: the array is on {x.device!r}, not {device!r}; use x.to_device(...)")
-    if team != "current" and team != x.team:
+    if not (isinstance(team, str) and team == "current") and team != x.team:
         raise EnvironmentMismatchError(f"asarray: the array is on {x.team!r}, not {team!r}; use x.to_team(...)")
     result = x
     if dtype is not None and as_dtype(dtype) != x.dtype:
@@ -106,6 +121,8 @@ def _again(
         result = x.astype(dtype)
     elif copy:
         result = x.copy()
+    if copy is not False and not result.shape and is_scalar(result, result._node()):
+        result = x._on(cast(result.__dx_node__(), result.dtype))  # an array, which updates write to
     if sharding is not None or layout is not None:
         pin = parse_pin(sharding, layout, x.shape, x.dtype, x._env)
         assert pin is not None
@@ -116,16 +133,23 @@ def _again(
 
 def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
     """Host data as an array that nobody else writes to."""
+    kind = type(obj).__name__
     if isinstance(obj, list | tuple):
         obj = _with_hosts(obj)
     wanted = None if dtype is None else as_dtype(dtype)
-    if copy is not False:
-        host = np.array(obj, dtype=wanted, copy=True, order="C")
-    else:
-        host = np.array(obj, dtype=wanted, copy=False)
+    try:
+        if copy is not False:
+            host = np.array(obj, dtype=wanted, copy=True, order="C")
+        else:
+            host = np.array(obj, dtype=wanted, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise type(error)(f"asarray, operand 0 of type {kind}: {error}") from None
     if host.dtype.kind == "O":
-        raise TypeError(f"asarray: {type(obj).__name__} is not an array of numbers, and objects are not supported")
-    supported = as_dtype(host.dtype)
+        raise TypeError(f"asarray: {kind} is not an array of numbers, and objects are not supported")
+    try:
+        supported = as_dtype(host.dtype)
+    except TypeError as error:
+        raise TypeError(f"asarray, operand 0: {error}") from None
     return host if host.dtype == supported and host.dtype.isnative else host.astype(supported)
 
 
@@ -162,16 +186,16 @@ def _with_hosts(items: Sequence[Any]) -> list[Any]:
     ]
 
 
-def from_host(host: HostArray, env: Environment, pin: Sharding | None) -> DistArray:
-    """An array of this host array, which nobody else writes to; not copied."""
+def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_ours: bool = False) -> DistArray:
+    """An array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it either."""
     node = source(host, env)
     assert node.memo is not None
-    # What the user may still refer to is never written in place.
-    node.memo.exported = host.base is not None or not host.flags.owndata
+    node.memo.exported = not is_ours
     node.pin = pin
     if pin is not None and forced_parts.get() is not None:
         # Small host arrays would be computed as one block, whatever their pin.
-        node.memo = Stored(pin, [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()])
+        blocks = [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()]
+        node.memo = Stored(pin, blocks, exported=False)
     return DistArray._on(node)
 
 
@@ -179,7 +203,8 @@ def array(
     obj: Any, dtype: DTypeLike = None, *, copy: bool | None = True, ndmin: int = 0, order: Any = "K", **where: Any
 ) -> DistArray:
     """numpy's ``array``: a new array of `obj`, with at least `ndmin` axes."""
-    made = asarray(obj, dtype, copy=copy, **where)
+    ndmin = integer(ndmin, "ndmin")
+    made = asarray(obj, dtype, order=order, copy=copy, **where)
     if made.ndim < ndmin:
         made = made.reshape((1,) * (ndmin - made.ndim) + made.shape)
     return made
@@ -187,12 +212,14 @@ def array(
 
 def asanyarray(obj: Any, dtype: DTypeLike = None, order: Any = None, **where: Any) -> DistArray:
     """The same as `asarray`."""
-    return asarray(obj, dtype, **where)
+    return asarray(obj, dtype, order=order, **where)
 
 
 def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
-    """`obj` as an array of at least one axis; blocks are contiguous anyway."""
+    """`obj` as an array of at least one axis whose elements follow each other; a copy where numpy makes one."""
     made = asarray(obj, dtype, **where)
+    if not strided_dummy(made._base.current.shape, made._lens).flags.c_contiguous:
+        made = made.copy()
     return made if made.ndim else made.reshape((1,))
 
 
@@ -204,16 +231,26 @@ def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0, **where: Any) -> DistArray:
     """An array of the elements that a buffer holds now."""
-    return asarray(np.frombuffer(buffer, dtype, count, offset), **where)
+    wanted = as_dtype(dtype)
+    sizes = integer(count, "count"), integer(offset, "offset")
+    with naming(buffer=buffer, dtype=wanted, count=count, offset=offset):
+        host = np.frombuffer(buffer, wanted, *sizes)
+    return asarray(host, **where)
 
 
 def fromiter(iterable: Any, dtype: DTypeLike, count: int = -1, **where: Any) -> DistArray:
     """An array of the elements of an iterable."""
-    return asarray(np.fromiter(iterable, dtype, count), copy=False, **where)
+    if not hasattr(iterable, "__iter__"):
+        raise TypeError(f"iterable={shown(iterable)} must be an iterable of numbers, not {type(iterable).__name__}")
+    wanted, n = as_dtype(dtype), integer(count, "count")
+    with naming(iterable=iterable, count=n):
+        host = np.fromiter(iterable, wanted, n)
+    return asarray(host, copy=False, **where)
 
 
 def copy(x: Any, /, order: Any = "K") -> DistArray:
     """A new array of the elements of `x` that aliases nothing."""
+    memory_order(order)
     return asarray(x, copy=True)
 
 
@@ -230,9 +267,11 @@ def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None
 def to_team(x: DistArray, team: Team | None, sharding: ShardingLike = None) -> DistArray:
     """The array on another team; with None collected into this process. Values are the same bits.
 
-    What is pending for the array is computed at the call, on a cluster without waiting for it. Between teams of one
-    cluster blocks go from worker to worker; between teams of this process they are shared, not copied, where a block
-    stays what it is.
+    Nothing runs before the result is needed; then what is pending for the array is computed where it is, and moves, on
+    a cluster without anybody waiting in between. Between teams of one cluster blocks go from worker to worker, by a
+    plan of the synthesizer that keeps to the memory of the workers (`distarray.planner.redistribution`) and that
+    `explain` shows; a worker of both teams keeps what it has. Between teams of this process blocks are shared, not
+    copied, where a block stays what it is. As with every operation, what is written to `x` later does not show.
 
     Parameters
     ----------
@@ -241,18 +280,25 @@ def to_team(x: DistArray, team: Team | None, sharding: ShardingLike = None) -> D
     sharding
         The cut there. None keeps the cut, where the teams have the same shape; on another number of members all of
         them cut the axis that had most parts.
+
+    Raises
+    ------
+    TypeError
+        If `team` is no team.
+    MemoryBudgetError
+        When it is computed, before any task: members cannot hold what it takes.
     """
     if team is not None and not isinstance(team, Team):
         raise TypeError(f"team={team!r} is no Team; use dx.Team(shape, axes), or None for this process")
-    if team == x.team:
+    if team == x.team and not rehome.is_gone(x._env):
         return x if sharding is None else reshard(x, sharding)
-    return _moved(x, Environment(team, x.device) if team is not None else environment(None, x.device), sharding)
+    return _moved(x, environment(team, x.device), sharding)
 
 
 def to_device(x: DistArray, device: str, /, *, stream: Any = None) -> DistArray:
     """The array on another device of its team; the same array if it is there already.
 
-    Each member moves its own blocks, at the call; the cut stays.
+    Each member moves its own blocks, when the result is needed; the cut stays.
 
     Raises
     ------
@@ -261,18 +307,26 @@ def to_device(x: DistArray, device: str, /, *, stream: Any = None) -> DistArray:
     """
     if stream is not None:
         raise ValueError("to_device: stream must be None; moves are ordered by what reads them")
-    check_device(device)
+    check_device(device, x.team)
     return x if device == x.device else _moved(x, Environment(x.team, device), None)
 
 
 def _moved(x: DistArray, env: Environment, sharding: ShardingLike) -> DistArray:
-    from distarray.execution import moves
-
     pin = parse_pin(sharding, None, x.shape, x.dtype, env)
     node = x.__dx_node__()
-    # An expression has one environment: what is to move is computed first (on a cluster nobody waits for it).
-    window.observe((node,))
-    return x._on(moves.moved(node, env, pin))
+    before = node.env
+    if rehome.healed(graph([node]), before, env) is not before:
+        return x if sharding is None else reshard(x, sharding)
+    memo = node.memo
+    if pin is None and not (memo is not None and memo.on_client) and (known := cut_of(node)) is not None:
+        from distarray.execution.moves import same_cut
+
+        pin = same_cut(known, node, env)
+    if memo is None and node.op.repeatable:
+        # Of the index alone, at no cost: it is made there.
+        return x._on(Expr(node.op, (), node.shape, node.dtype, env, node.params, node.runtime, pin, node.origin))
+    there = crossing(node, env, pin)
+    return x._on(there)
 
 
 def reshard(x: DistArray, sharding: ShardingLike, *, mode: str = "auto", memory: int | None = None) -> DistArray:
@@ -304,6 +358,8 @@ def reshard(x: DistArray, sharding: ShardingLike, *, mode: str = "auto", memory:
 
     if mode not in get_args(Mode):
         raise ShardingError(f"reshard: mode {mode!r} is unknown; use one of {', '.join(get_args(Mode))}")
+    if memory is not None:
+        memory = count(memory, "memory")
     pin = parse_pin(sharding, None, x.shape, x.dtype, x._env)
     return pinned(x, pin, mode, memory) if pin is not None else x
 
@@ -342,7 +398,7 @@ def _stored(x: DistArray) -> tuple[Expr, Stored]:
 
 
 def iter_blocks(x: DistArray, visit: Sequence[str] | None = None) -> Iterator[Block]:
-    """The blocks one after the other, computed and brought here where they are elsewhere.
+    """The blocks one after the other, computed and brought here where they are elsewhere; read-only.
 
     Parameters
     ----------
@@ -353,11 +409,13 @@ def iter_blocks(x: DistArray, visit: Sequence[str] | None = None) -> Iterator[Bl
     sharding = memo.sharding
     tiles = list(enumerate(sharding.tiles()))
     if visit is not None:
+        if not isinstance(visit, str | list | tuple):
+            raise TypeError(f"visit={shown(visit)} must be names of mesh axes, not {type(visit).__name__}")
         rank = [sharding.mesh.axis_position(name) for name in visit]
         tiles.sort(key=lambda item: [sharding.mesh.coordinates(sharding.place(item[1]))[p] for p in rank])
     for number, tile in tiles:
         (block,) = evaluation.fetch_blocks(node, (number,))
-        yield Block(sharding.member(tile), sharding.tile_slices(node.shape, tile), block)
+        yield Block(sharding.member(tile), sharding.tile_slices(node.shape, tile), lend(block))
 
 
 def local(x: DistArray, member: int = 0) -> Any:
@@ -376,6 +434,7 @@ def local(x: DistArray, member: int = 0) -> Any:
     from distarray.array.lifetime import own_storage
 
     size = x._env.size
+    member = integer(member, "member")
     if not 0 <= member < size:
         raise IndexError(f"member {member} is not one of the {size} of {x.team!r}")
     window.flush()
@@ -394,12 +453,7 @@ def local(x: DistArray, member: int = 0) -> Any:
     is_here = not evaluation.is_cluster(version.env) or memo.on_client
     block = memo.blocks[numbers[0]] if is_here else evaluation.fetch_blocks(version, numbers)[0]
     values, slices = _through(x, block, frame)
-    if not is_here:
-        values.flags.writeable = False
-    elif x._readonly and isinstance(values, np.ndarray):
-        values = values.view()
-        values.flags.writeable = False
-    return LocalBlock(values, slices)
+    return LocalBlock(lend(values, writeable=is_here and not x._readonly), slices)
 
 
 def _through(x: DistArray, block: Any, frame: tuple[range, ...]) -> tuple[Any, tuple[slice, ...]]:
@@ -451,12 +505,13 @@ def from_blocks(
     shape
         With `sharding`: the global shape.
     """
-    env = environment(team, device)
     if sharding is None:
-        return from_host(np.block(blocks), env, None)
+        host = host_array(np.block(blocks), "blocks")  # a new array, which nobody else has
+        return from_host(host, environment(team, device), None, is_ours=True)
+    env = environment(team, device)
     if shape is None:
         raise ValueError("from_blocks: with sharding= the global shape is needed")
-    whole = tuple(shape)
+    whole = parse_shape(shape)
     pin = parse_pin(sharding, None, whole, np.asarray(blocks[0]).dtype, env)
     assert pin is not None
     tiles = list(pin.tiles())
@@ -525,5 +580,5 @@ def gather(x: DistArray, *, order: Any = "C", out: Any = None, root: int = 0) ->
 
 
 def _check_root(root: int, env: Environment) -> None:
-    if not 0 <= root < env.size:
+    if not 0 <= integer(root, "root") < env.size:
         raise ValueError(f"root={root} is no member of {env.team!r}, which has {env.size}")

@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import host_array, number
 from distarray.array.array import DistArray
 from distarray.array.creation import empty
 from distarray.array.views import as_distarray, beside
+from distarray.dtypes import as_dtype
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, manipulation
 from distarray.types import DType
 
 __all__ = ["corrcoef", "cov"]
 
 
+@side_by_side
 def cov(
     m: Any,
     y: Any = None,
@@ -41,8 +45,8 @@ def cov(
     dtype
         Of the result; at least double by default.
     """
-    if ddof is not None and ddof != int(ddof):
-        raise ValueError("ddof must be integer")
+    if ddof is not None and number(ddof, "ddof", real=True) != int(ddof):
+        raise ValueError(f"ddof={ddof} must be an integer")
     x = _variables("m", m, y, rowvar, dtype)
     if not x.shape[0]:
         return empty((0, 0), team=x.team, device=x.device)
@@ -68,7 +72,11 @@ def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray
     for given, array in ((name, x), ("y", other)):
         if array is not None and array.ndim > 2:
             raise ValueError(f"{given} has more than 2 dimensions")
-    wanted: DType = np.dtype(dtype or np.result_type(x.dtype, np.float64, *(() if other is None else (other.dtype,))))
+    wanted: DType = (
+        np.result_type(x.dtype, np.float64, *(() if other is None else (other.dtype,)))
+        if dtype is None
+        else as_dtype(dtype)
+    )
     rows: DistArray = x.astype(wanted, copy=False)
     rows = rows.reshape((1, -1)) if rows.ndim < 2 else rows if rowvar else rows.T
     if other is None:
@@ -76,6 +84,8 @@ def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray
     more = other.astype(wanted, copy=False)
     more = more.reshape((1, -1)) if more.ndim < 2 else more
     more = more if rowvar or more.shape[0] == 1 else more.T
+    if more.shape[1] != rows.shape[1]:
+        raise ValueError(f"y has {more.shape[1]} observations, but {name} has {rows.shape[1]}")
     return manipulation.concat([rows, more], axis=0)  # type: ignore[no-any-return]  # boxed as x is
 
 
@@ -85,14 +95,19 @@ def _weights(x: DistArray, fweights: Any, aweights: Any, less: int) -> tuple[Dis
     if fweights is None and aweights is None:
         return None, n - less
     given = []
+    weighed = []
     for name, value in (("fweights", fweights), ("aweights", aweights)):
         if value is None:
             continue
-        w = beside(x, value)
+        w = beside(x, value if isinstance(value, DistArray) else host_array(value, name))
         if w.ndim > 1:
             raise RuntimeError(f"cannot handle multidimensional {name}")
+        if not w.ndim:
+            raise TypeError(f"{name} must have one axis, not be a number")
         if w.shape[0] != n:
-            raise RuntimeError(f"incompatible numbers of samples and {name}")
+            raise RuntimeError(f"incompatible numbers of samples and {name}: {n} and {w.shape[0]}")
+        weighed.append((name, w))
+    for name, w in weighed:
         if name == "fweights" and w.dtype.kind not in "iu" and not bool((w == elementwise.rint(w)).all()):
             raise TypeError("fweights must be integer")
         if bool((w < 0).any()):
@@ -109,6 +124,7 @@ def _weights(x: DistArray, fweights: Any, aweights: Any, less: int) -> tuple[Dis
     return weights, total - less * float((weights * given[-1]).sum()) / total
 
 
+@side_by_side
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> DistArray:
     """The matrix of correlation coefficients of variables in rows, or in columns if `rowvar` is false."""
     c = cov(x, y, rowvar, dtype=dtype)

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import count, naming, number, parse_shape, shown
 from distarray.array.array import DistArray
 from distarray.array.conversion import asarray
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.array.views import as_distarray
 from distarray.expr.expr import Environment, Expr
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, elementwise
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
@@ -84,6 +86,7 @@ def ones(
     return _made(lambda env, pin: creation.ones(shape, dtype, env, pin), team, device, sharding, layout)
 
 
+@side_by_side
 def full(
     shape: ShapeLike,
     fill_value: Any,
@@ -95,7 +98,9 @@ def full(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """An array of `shape` with one value, of its dtype by default; an array value broadcasts."""
-    if np.ndim(fill_value):
+    with naming(fill_value=fill_value):
+        depth = np.ndim(fill_value)
+    if depth:
         made = empty(
             shape, asarray(fill_value).dtype if dtype is None else dtype, device=device, team=team, sharding=sharding,
             layout=layout,
@@ -182,7 +187,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
     x = as_distarray(x)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
-    n = x.shape[0] if N is None else N
+    n = x.shape[0] if N is None else parse_shape((count(N, "N"),), "N")[0]
     powers = np.arange(n) if increasing else np.arange(n)[::-1]
     columns: DistArray = elementwise.pow(x.reshape(-1, 1), powers.copy())
     return columns
@@ -191,14 +196,15 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
 def fftfreq(
     n: int,
     /,
-    *,
     d: float = 1.0,
+    *,
     dtype: DTypeLike = None,
     device: str | None = None,
     team: TeamLike = "current",
     sharding: ShardingLike = None,
 ) -> DistArray:
     """The frequencies of the elements of an ``fft`` of length `n` of samples at distance `d`."""
+    n, d = count(_samples(n), "n"), number(d, "d")
     where: dict[str, Any] = {"device": device, "team": team}
     half = (n - 1) // 2 + 1
     index = arange(n, dtype=np.int64, sharding=sharding, **where)
@@ -208,16 +214,23 @@ def fftfreq(
 def rfftfreq(
     n: int,
     /,
-    *,
     d: float = 1.0,
+    *,
     dtype: DTypeLike = None,
     device: str | None = None,
     team: TeamLike = "current",
     sharding: ShardingLike = None,
 ) -> DistArray:
     """The frequencies of the elements of an ``rfft`` of `n` samples at distance `d`."""
+    n, d = _samples(n), number(d, "d")
     index = arange(n // 2 + 1, dtype=np.int64, sharding=sharding, device=device, team=team)
     return _frequencies(index, n, d, dtype)
+
+
+def _samples(n: int) -> int:
+    if not isinstance(n, int | np.integer):
+        raise ValueError(f"n should be an integer: n={shown(n)} is no number of samples")
+    return int(n)
 
 
 def _frequencies(index: DistArray, n: int, d: float, dtype: DTypeLike) -> DistArray:
@@ -242,7 +255,9 @@ def fromfunction(
         ``team=``, ``device=``, ``sharding=``, ``layout=``; anything else is passed to `function`.
     """
     where = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
-    sizes = creation._shape(shape)
+    if not callable(function):
+        raise TypeError(f"function={shown(function)} must be a function, not {type(function).__name__}")
+    sizes = parse_shape(shape)
     env = environment(where.get("team", "current"), where.get("device"))
     made = function(*(DistArray._on(node) for node in creation.indices(sizes, dtype, env)), **kwargs)
     if not isinstance(made, DistArray):
@@ -260,11 +275,11 @@ def _like(
     function: Callable[..., Any], x: Any, args: tuple[Any, ...], dtype: DTypeLike, shape: Any, where: dict[str, Any]
 ) -> DistArray:
     x = as_distarray(x)
-    if not any(value not in (None, "current") for value in where.values()):
+    if all(value is None or (isinstance(value, str) and value == "current") for value in where.values()):
         made: DistArray = function(x, *args, dtype=dtype, shape=shape)
         return made
     # Said otherwise: whatever is not said is that of `x`.
-    team = x.team if where["team"] == "current" else where["team"]
+    team = x.team if isinstance(where["team"], str) and where["team"] == "current" else where["team"]
     device = x.device if where["device"] is None else where["device"]
     maker = {"empty_like": empty, "full_like": full, "ones_like": ones, "zeros_like": zeros}[function.__name__]
     size = x.shape if shape is None else shape
@@ -322,6 +337,7 @@ def ones_like(
     return _like(creation.ones_like, x, (), dtype, shape, where)
 
 
+@side_by_side
 def full_like(
     x: Any,
     /,
@@ -335,7 +351,9 @@ def full_like(
     layout: LayoutLike | None = None,
 ) -> DistArray:
     """An array with one value, like `x` in all that is not said."""
-    if np.ndim(fill_value):
+    with naming(fill_value=fill_value):
+        depth = np.ndim(fill_value)
+    if depth:
         made = empty_like(x, dtype=dtype, device=device, shape=shape, team=team, sharding=sharding, layout=layout)
         made[...] = fill_value
         return made

@@ -127,9 +127,6 @@ class Collection:
         graph = self._dask_graph()
         name, _, sharding = graph.filled()
         node = graph.node
-        if node.memo is not None:
-            # Dask may hand the blocks on: they are not written in place from now on.
-            node.memo.exported = True
         layers: dict[str, Any] = {graph.layer: graph}
         chunks = []
         kept = []
@@ -202,7 +199,7 @@ def _content(node: Expr) -> list[Any]:
 
     content: list[Any] = []
     for op, operands, shape, dtype, env, params, runtime, _, _, _, memo in flatten(node):
-        blocks = None if memo is None else [getattr(block, "key", block) for block in memo.blocks]
+        blocks = None if memo is None else [getattr(block, "key", block) for block in memo.handles]
         content.append((op.name, operands, shape, str(dtype), str(env), repr(params), _plain(runtime), blocks))
     return content
 

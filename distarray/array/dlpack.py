@@ -21,6 +21,7 @@ from distarray.array.lifetime import own_storage
 from distarray.dtypes import as_dtype
 from distarray.execution import evaluate as evaluation
 from distarray.execution.backends import transport
+from distarray.execution.loans import foreign_memory, lend
 from distarray.expr.expr import Stored, source
 from distarray.expr.lens import get
 from distarray.sharding.mesh import is_wave
@@ -33,6 +34,9 @@ def from_dlpack(
     x: Any, /, *, device: str | None = None, copy: bool | None = None, team: TeamLike = "current"
 ) -> DistArray:
     """An array of another library, by DLPack; without a copy where it lies in this process's memory.
+
+    What is written there later shows in the array, and not in what was made of it: operations on it are computed at the
+    call.
 
     Parameters
     ----------
@@ -56,7 +60,11 @@ def from_dlpack(
     host = np.from_dlpack(x, copy=copy) if copy is not None else np.from_dlpack(x)
     supported = as_dtype(host.dtype)
     env = environment(team, device)
-    return from_host(host if copy is not True and supported == host.dtype else host.astype(supported), env, None)
+    if copy is True or supported != host.dtype:
+        return from_host(host.astype(supported), env, None, is_ours=True)
+    made = from_host(host, env, None)
+    foreign_memory(host)  # from now on: what is made of it has memory of its own
+    return made
 
 
 def dlpack(
@@ -80,7 +88,7 @@ def dlpack(
         64 KiB, if it lies in another process, or if ``copy=False`` and a copy cannot be avoided.
     """
     with transport():
-        block = _block(x, copy)
+        block = lend(_block(x, copy), writeable=True)
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return block.__dlpack__(**{key: value for key, value in options.items() if value is not None})
 
@@ -133,8 +141,10 @@ def _whole_block(base: Base) -> Any:
     if version.env.device != "cpu" or version.nbytes > evaluation.STAYS_NBYTES or _n_shards(memo) > 1:
         return None
     joined = source(evaluation.fetch(version), version.env)
-    base.advance(joined)
+    if not base.advance(version, joined, joined.hold(by_base=True)):
+        return _whole_block(base)  # another thread has written
     assert joined.memo is not None
+    joined.memo.exported = False
     return joined.memo.blocks[0]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from distarray import config
 from distarray.array import window
 from distarray.execution import evaluate as evaluation
+from distarray.execution import passes
 from distarray.expr.expr import Slot
 from distarray.ops.programs import Program
 
@@ -18,9 +19,12 @@ def drive(name: str, program: Program) -> Any:
 
     Raises
     ------
+    MemoryBudgetError
+        If what it says to be ahead does not fit.
     ValueError
         If it asks for values and the option ``data-dependent`` says ``raise``.
     """
+    found: list[passes.Pass] = []
     kept: list[Slot] = []  # what was computed for the program stays as long as it runs
     try:
         ask = next(program)
@@ -30,13 +34,18 @@ def drive(name: str, program: Program) -> Any:
                     f"{name}: how the result is made depends on data, and the option data-dependent is 'raise'; set "
                     "it to 'counts'"
                 )
+            if ask.ahead:
+                evaluation.check(ask.ahead)
             kept += [node.hold() for node in (*ask.values, *ask.kept)]
-            if ask.values:
-                window.observe((*ask.values, *ask.kept))
-            else:
-                window.run(*ask.kept)  # nothing will be looked at, but what fails is to be raised here
+            with passes.noted(found):
+                if ask.values:
+                    window.observe((*ask.values, *ask.kept))
+                elif ask.kept:
+                    window.run(*ask.kept)  # nothing will be looked at, but what fails is to be raised here
             ask = program.send(tuple([evaluation.fetch(node) for node in ask.values]))
     except StopIteration as stop:
+        if found:
+            passes.keep(stop.value, found)
         return stop.value
     finally:
         program.close()

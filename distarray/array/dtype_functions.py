@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import naming, shown
 from distarray.array.array import DistArray
 from distarray.dtypes import as_dtype
 from distarray.types import DType
@@ -68,6 +69,8 @@ def iinfo(type: Any, /) -> IInfo:
 
 def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
     """Whether numpy's rule `casting` lets one dtype become another."""
+    if to is None:
+        raise TypeError("to=None is no dtype")
     return bool(np.can_cast(_dtype_of(from_), as_dtype(to), casting))
 
 
@@ -81,7 +84,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     if not arrays_and_dtypes:
         raise ValueError("at least one array or dtype is required")
     given = [np.empty(0, x.dtype) if isinstance(x, DistArray) else x for x in arrays_and_dtypes]
-    return as_dtype(np.result_type(*given))
+    with naming(**{f"operand {i}": x for i, x in enumerate(given)}):
+        return as_dtype(np.result_type(*given))
 
 
 def promote_types(type1: Any, type2: Any) -> DType:
@@ -91,6 +95,9 @@ def promote_types(type1: Any, type2: Any) -> DType:
 
 def common_type(*arrays: Any) -> Any:  # a scalar type of numpy's
     """The inexact scalar type that holds the elements of all arrays."""
+    for i, x in enumerate(arrays):
+        if not hasattr(x, "dtype"):
+            raise TypeError(f"common_type, operand {i}: {shown(x)} must be an array, not {type(x).__name__}")
     return np.common_type(*[np.empty(0, x.dtype) if isinstance(x, DistArray) else x for x in arrays])
 
 

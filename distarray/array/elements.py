@@ -16,24 +16,27 @@ from distarray.array import window
 from distarray.execution import evaluate as evaluation
 from distarray.execution.retention import streams
 from distarray.expr.bind import bind_get
-from distarray.expr.expr import GET, Expr
+from distarray.expr.expr import GET, Expr, Scalar
 from distarray.expr.lens import Affine
 from distarray.types import HostArray
 
-__all__ = ["fetch", "item"]
+__all__ = ["check_room", "fetch", "item"]
 
 #: Bytes of the rows that are fetched at once.
 CACHED_NBYTES = 1 << 20
+#: Rows that are longer are not fetched for the sake of one element.
+ROW_NBYTES = 64 << 20
+#: Bytes that are brought here without asking whether there is room for them.
+FETCHED = 64 << 20
 
 
 class _Rows:
-    """Host copy of some rows of one version."""
+    """Host copy of some rows of one version: (first, last + 1, values), of one piece for readers in other threads."""
 
-    __slots__ = ("start", "stop", "values")
+    __slots__ = ("__weakref__", "held")
 
     def __init__(self) -> None:
-        self.start = self.stop = 0
-        self.values: HostArray | None = None
+        self.held: tuple[int, int, HostArray] | None = None
 
 
 _cached: weakref.WeakKeyDictionary[Expr, _Rows] = weakref.WeakKeyDictionary()
@@ -41,32 +44,47 @@ _cached: weakref.WeakKeyDictionary[Expr, _Rows] = weakref.WeakKeyDictionary()
 
 def fetch(node: Expr) -> HostArray:
     """Compute a node and bring it here; the caller owns the array."""
-    if node.memo is None:
-        window.observe((node,))
-    return evaluation.fetch(node)
+    try:
+        if node.nbytes > FETCHED:
+            check_room(node)
+        if node.memo is None:
+            window.observe((node,))
+        return evaluation.fetch(node)
+    finally:
+        window.leave()
+
+
+def check_room(node: Expr) -> None:
+    """Check that an array fits into this process; see `distarray.execution.budget.check_fetch`."""
+    from distarray.execution.budget import check_fetch  # not loaded by those whose arrays are small
+
+    check_fetch(node)
 
 
 def item(node: Expr) -> HostArray:
     """The value of a node of one element, of its shape; not to be written."""
-    if node.memo is None:
-        if node.op is GET:
-            found = _from_rows(node)
-            if found is not None:
-                return found
-        window.observe((node,))
-    memo = node.memo
-    assert memo is not None
-    if memo.on_client and type(memo.blocks[0]) is np.ndarray:
-        block: HostArray = memo.blocks[0]
-        return block
-    return evaluation.fetch(node)
+    try:
+        # Before the memo is: a thread that evaluates the node sets the memo first, and drops these two then.
+        operands, lens = node.operands, node.runtime
+        if node.memo is None:
+            if node.op is GET:
+                found = _from_rows(operands[0], lens)
+                if found is not None:
+                    return found
+            window.observe((node,))
+        memo = node.memo
+        assert memo is not None
+        if memo.on_client and type(memo.blocks[0]) is np.ndarray:
+            block: HostArray = memo.blocks[0]
+            return block
+        return evaluation.fetch(node)
+    finally:
+        window.leave()
 
 
-def _from_rows(node: Expr) -> HostArray | None:
+def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
     """An element of a version that others of its elements were read of."""
-    source = node.operands[0]
     assert type(source) is Expr
-    lens: Affine = node.runtime
     memo = source.memo
     if memo is not None and memo.on_client and type(memo.blocks[0]) is np.ndarray:
         return lens.read(memo.blocks[0])  # type: ignore[no-any-return]  # an array of one element
@@ -75,15 +93,18 @@ def _from_rows(node: Expr) -> HostArray | None:
         # The first read of a version fetches its element only: it may be the only one.
         _cached[source] = _Rows()
         return None
-    if memo is not None and type(memo.blocks[0]) is np.ndarray and not evaluation.is_cluster(source.env):
+    if memo is not None and not evaluation.is_cluster(source.env) and type(memo.blocks[0]) is np.ndarray:
         return _from_block(source, lens)
+    if source.shape and source.nbytes > ROW_NBYTES * source.shape[0]:
+        return None
     box = lens.source_box(tuple(map(range, lens.shape)))
     row = box[0].start if box else 0
-    if rows.values is None or not rows.start <= row < rows.stop:
-        _fill(rows, source, row)
-    assert rows.values is not None
-    frame = (range(rows.start, rows.stop), *map(range, source.shape[1:])) if box else ()
-    return lens.restricted(tuple(map(range, lens.shape)), frame).read(rows.values)  # type: ignore[no-any-return]
+    held = rows.held
+    if held is None or not held[0] <= row < held[1]:
+        held = rows.held = _filled(source, row)
+    start, stop, values = held
+    frame = (range(start, stop), *map(range, source.shape[1:])) if box else ()
+    return lens.restricted(tuple(map(range, lens.shape)), frame).read(values)  # type: ignore[no-any-return]
 
 
 def _from_block(source: Expr, lens: Affine) -> HostArray:
@@ -99,20 +120,15 @@ def _from_block(source: Expr, lens: Affine) -> HostArray:
     return lens.restricted(box, frame).read(memo.blocks[number])  # type: ignore[no-any-return]
 
 
-def _fill(rows: _Rows, source: Expr, row: int) -> None:
-    """Fetch as many rows from `row` on as the cap allows; the source itself is computed and kept."""
-    if not source.shape:
-        rows.values = fetch(source)
-        return
-    n = source.shape[0]
+def _filled(source: Expr, row: int) -> tuple[int, int, HostArray]:
+    """As many rows from `row` on as the cap allows, fetched; the source itself is computed and kept."""
+    n = source.shape[0] if source.shape else 1
+    if not source.shape or source.nbytes <= CACHED_NBYTES:
+        return 0, n, fetch(source)
     per_row = max(source.nbytes // n, 1)
-    if source.nbytes <= CACHED_NBYTES:
-        rows.start, rows.stop = 0, n
-        rows.values = fetch(source)
-        return
     stop = min(n, row + max(1, CACHED_NBYTES // per_row))
     if source.memo is None and not streams(source):
         window.observe((source,))
     terms: Sequence[Any] = [(0, row, 1), *((a, 0, 1) for a in range(1, source.ndim))]
     part = bind_get(source, Affine((stop - row, *source.shape[1:]), tuple(terms)))
-    rows.values, rows.start, rows.stop = fetch(part), row, stop
+    return row, stop, fetch(part)

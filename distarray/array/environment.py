@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
 from distarray import config
+from distarray.arguments import shown
+from distarray.execution import evaluate as evaluation
+from distarray.execution import rehome
+from distarray.execution.arrivals import client_of_team, name_of
 from distarray.execution.inside import is_inside_task
 from distarray.execution.memory import n_threads
 from distarray.execution.placement import active_client, resolve_members, team_for_client
+from distarray.expr import side_by_side
 from distarray.expr.expr import Environment
 from distarray.sharding import team as _team
 from distarray.sharding.layout import LayoutLike
@@ -31,15 +36,18 @@ __all__ = [
     "forced_parts",
     "parse_pin",
     "use",
+    "within",
 ]
 
 #: What creators take for ``team=``: a team, None (not distributed), or ``"current"``.
 TeamLike: TypeAlias = Team | Literal["current"] | None
 
+#: One object, as what is written in programs mostly is.
+_CPU = "cpu"
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|strict(:[12])?")
 
-# The execution layer knows who the members of a new team are.
-_team.resolve_members = resolve_members
+# The execution layer knows who the members of a new team are, and how clients are called.
+_team.resolve_members, _team.name_client, _team.find_client = resolve_members, name_of, client_of_team
 
 #: What ``use`` says in this context: team and device, ``"current"`` and None where it says nothing.
 _used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environment", default=("current", None))
@@ -70,8 +78,19 @@ def _process_environment(device: str) -> Environment:
 def current_team() -> Team | None:
     """The team of arrays that are made without saying where.
 
-    The team that an enclosing `use` names; else the workers of the active Dask client; else the threads of this
-    process. Inside a task it is None: what a task computes stays in it.
+    The team that an enclosing `use` names; else the workers that the active Dask client has now; else the threads of
+    this process. Inside a task it is None: what a task computes stays in it.
+
+    The team of a client follows the cluster. It is the same object for as long as the workers are the same; once some
+    joined or left, new arrays are made on a team of those there are, and older arrays stay where they are. Where an
+    array of an older such team meets one of a newer in an operation, it moves there by itself, for good. A worker that
+    was lost and not retired counts for ``worker-timeout``, since it may come back. Teams that somebody named
+    (``dx.Team``) follow nothing: `Team.refresh` gives what they can be moved to.
+
+    Raises
+    ------
+    ClusterGoneError
+        If the active client has lost its scheduler.
     """
     used = _used.get()[0]
     if used != "current":
@@ -99,33 +118,47 @@ def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]
         None: as outside the block.
     """
     outer = _used.get()
+    is_current = isinstance(team, str) and team == "current"
+    if not is_current:
+        _check_team(team)
     if device is not None:
-        check_device(device)
-    token = _used.set((outer[0] if team == "current" else team, device or outer[1]))
+        check_device(device, current_team() if is_current else team)  # type: ignore[arg-type]  # a team, or None
+    token = _used.set((outer[0] if is_current else team, device or outer[1]))
     try:
         yield
     finally:
         _used.reset(token)
 
 
-def check_device(device: Any) -> str:
-    """`device` if it is a device string that can be had here.
+def within(env: Environment) -> AbstractContextManager[None]:
+    """`use` of an environment; arrays that follow the cluster have their company made where new arrays are."""
+    follows = env.team is not None and env.team.generation > 0 and _used.get()[0] == "current"
+    return use("current" if follows else env.team, env.device)
+
+
+side_by_side.within = within
+
+
+def check_device(device: Any, team: Team | None) -> str:
+    """`device` if it is a device string that the members of a team can have: on a cluster the workers are asked.
 
     Raises
     ------
     ValueError
         If it is no device string.
-    RuntimeError
+    ImportError, RuntimeError
         If CuPy, a GPU or array_api_strict is missing.
     """
-    if device == "cpu":
-        return "cpu"
     if not isinstance(device, str) or not _DEVICE.fullmatch(device):
-        raise ValueError(f"device={device!r} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
-    from distarray.execution.backends import backend_for
-
-    backend_for(device, 0)
+        raise ValueError(f"device={shown(device)} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
+    if device != "cpu":
+        evaluation.check_device(Environment(team, device))
     return device
+
+
+def _check_team(team: Any) -> None:
+    if team is not None and not isinstance(team, Team):
+        raise TypeError(f"team={shown(team)} is no Team; use dx.Team(shape, axes), None, or leave it out")
 
 
 def environment(team: TeamLike = "current", device: str | None = None) -> Environment:
@@ -138,20 +171,23 @@ def environment(team: TeamLike = "current", device: str | None = None) -> Enviro
     ValueError
         If `device` is no device string.
     """
+    if isinstance(team, str) and team == "current":
+        team = current_team()
+    else:
+        _check_team(team)
     if device is None:
         device = current_device()
-    elif device != "cpu":
-        check_device(device)
-    if team == "current":
-        team = current_team()
-    elif team is not None and not isinstance(team, Team):
-        raise TypeError(f"team={team!r} is no Team; use dx.Team(shape, axes), None, or leave it out")
+    elif device is not _CPU:
+        device = check_device(device, team)
     known = _process_environments.get(device)
     if known is not None and known.team is team:
         return known
     if team is not None and team.client is None and team is _process_team():
         return _process_environment(device)
     return Environment(team, device)
+
+
+rehome.new_arrays_environment = lambda device: environment("current", device)
 
 
 def parse_pin(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray import config
+from distarray.arguments import callback, count, mapping, sequence
 from distarray.array import window
 from distarray.array.grid import lying
 from distarray.array.user_function import MAP_BLOCKS, UserFunction, is_array
@@ -124,6 +125,7 @@ def apply_gufunc(
     >>> outer.shape
     (2, 3, 3)
     """
+    callback(func, "func")
     parsed = _Signature.parse(signature)
     if len(args) != len(parsed.operands):
         raise ValueError(
@@ -133,7 +135,7 @@ def apply_gufunc(
     nodes = [n for n in operands.nodes if type(n) is Expr]
     places = _Places.parse(parsed, nodes, axes, axis, keepdims)
     moved = [_core_last(node, own) for node, own in zip(nodes, places.operands, strict=True)]
-    core = _core_extents(parsed, moved, dict(output_sizes or {}))
+    core = _core_extents(parsed, moved, mapping(output_sizes, "output_sizes", "names to extents"))
     if not allow_rechunk:
         _require_whole(parsed, moved)
     dtypes = _output_dtypes(
@@ -145,7 +147,7 @@ def apply_gufunc(
     made = _bound(_Call(func, kwargs), parsed, moved, core, dtypes, operands)
     results = [places.placed(node, k) for k, node in enumerate(made)]
     if config.get("errors") == "call":
-        window.observe(results)  # all at once: the function is called once per tile
+        window.run(*results)  # all at once: the function is called once per tile
     boxed = tuple([operands.box(node) for node in results])
     return boxed if parsed.has_several else boxed[0]
 
@@ -194,7 +196,7 @@ class _Places(NamedTuple):
         if axes is None:
             given = [tuple(range(-len(term), 0)) for term in (*ins, *outs)]
         else:
-            given = [a if isinstance(a, tuple) else (a,) for a in axes]
+            given = [a if isinstance(a, tuple) else (a,) for a in sequence(axes, "axes", "axes of each array")]
             if len(given) == len(ins):
                 given += [() if not term else tuple(range(-len(term), 0)) for term in outs]
         if len(given) != len(ins) + len(outs):
@@ -207,7 +209,7 @@ class _Places(NamedTuple):
             if len(term) != len(own) and not (keepdims and not term):
                 raise ValueError(f"apply_gufunc: axes {own} for the core dimensions {term}")
         found = [
-            tuple([normalize_axis(a, node.ndim) for a in own])
+            tuple([normalize_axis(a, node.ndim, "axes") for a in own])
             for node, own in zip(nodes, given[: len(ins)], strict=True)
         ]
         return cls(tuple(found), tuple(given[len(ins) :]), bool(keepdims))
@@ -244,7 +246,7 @@ def _core_extents(signature: _Signature, nodes: Sequence[Expr], sizes: dict[str,
     for name in {name for term in signature.results for name in term} - extents.keys():
         if name not in sizes:
             raise ValueError(f"apply_gufunc: core dimension {name!r} is in no operand; give its extent in output_sizes")
-        extents[name] = int(sizes[name])
+        extents[name] = count(sizes[name], f"output_sizes[{name!r}]")
     return extents
 
 

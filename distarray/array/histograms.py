@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from distarray import config
+from distarray.arguments import host_array, integer, naming, number, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.array.creation import zeros
 from distarray.array.index_tricks import ravel_multi_index
 from distarray.array.views import as_distarray, beside
 from distarray.errors import NotSupportedError
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import manipulation, quantiles, reductions, searching
 from distarray.ops.counting import counted
 from distarray.types import DType
@@ -31,6 +33,7 @@ __all__ = [
 Histogram = tuple[DistArray, DistArray]
 
 
+@side_by_side
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     """How often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the largest."""
     x = as_distarray(x)
@@ -38,18 +41,27 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
         raise ValueError("object too deep for desired array" if x.ndim > 1 else "object of too small depth")
     if x.dtype.kind not in "biu":
         raise TypeError(f"Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
-    n = operator.index(minlength)
+    n = integer(minlength, "minlength")
     if n < 0:
         raise ValueError("'minlength' must not be negative")
+    parse_shape(n, "minlength")
     if weights is not None:
-        weights = beside(x, weights)
-        if weights.shape != x.shape:
-            raise ValueError("The weights and list don't have the same length.")
+        weights = weights_of(x, weights)
     if x.size:
         if int(x.min()) < 0:
             raise ValueError("'list' argument must have no negative elements")
         n = builtins.max(n, int(x.max()) + 1)
     return _counts(x, weights, n)
+
+
+def weights_of(x: DistArray, weights: Any) -> DistArray:
+    """``weights=`` as an array beside `x`: a real number for each element of a vector."""
+    made = beside(x, weights if isinstance(weights, DistArray) else host_array(weights, "weights", kinds="biuf"))
+    if not np.can_cast(made.dtype, np.float64):
+        raise TypeError(f"weights: Cannot cast array data from {made.dtype!r} to float64 according to the rule 'safe'")
+    if made.shape != x.shape:
+        raise ValueError(f"The weights and list don't have the same length: {made.shape} and {x.shape}")
+    return made
 
 
 def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
@@ -70,19 +82,20 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
 # ----------------------------------------------------------------------------------------------------- bins
 
 
+@side_by_side
 def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
     """In which bin each element falls; `bins` rise or fall."""
     x = as_distarray(x)
     if x.dtype.kind == "c":
         raise TypeError("x may not be complex")
-    edges = bins if isinstance(bins, DistArray) else np.asarray(bins)
+    edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")
     if edges.ndim != 1:
-        raise ValueError("object too deep for desired array")
+        raise ValueError(f"object too deep for desired array: bins={shown(bins)} must have one axis")
     side = "left" if right else "right"
     if _never(edges[1:] < edges[:-1]):
         return placed(x, edges, side)
     if not _never(edges[1:] > edges[:-1]):
-        raise ValueError("bins must be monotonically increasing or decreasing")
+        raise ValueError(f"bins={shown(bins)} must be monotonically increasing or decreasing")
     return len(edges) - placed(x, edges[::-1], side)
 
 
@@ -97,12 +110,20 @@ def placed(x: DistArray, edges: Any, side: str) -> DistArray:
     return found.reshape(x.shape)  # type: ignore[no-any-return]  # boxed as x is
 
 
+def _ends(range: Any) -> tuple[Any, Any]:
+    """The two numbers that the user gave as ``range=``."""
+    ends = sequence(range, "range", "two numbers")
+    if len(ends) != 2:
+        raise ValueError(f"range={shown(range)} must be two numbers, not {len(ends)}")
+    return number(ends[0], "range", real=True), number(ends[1], "range", real=True)
+
+
 def _outer_edges(x: DistArray, range: Any) -> tuple[Any, Any]:
     """The ends of the bins: of the range, or the extremes of the elements, which it computes."""
     if range is not None:
-        first, last = range
+        first, last = _ends(range)
         if first > last:
-            raise ValueError("max must be larger than min in range parameter.")
+            raise ValueError(f"max must be larger than min in range parameter: range={shown(range)}")
         given = "supplied"
     elif not x.size:
         first, last, given = 0, 1, "autodetected"
@@ -114,6 +135,7 @@ def _outer_edges(x: DistArray, range: Any) -> tuple[Any, Any]:
     return (first - 0.5, last + 0.5) if first == last else (first, last)
 
 
+@side_by_side
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> DistArray:
     """The edges of the bins that `histogram` counts in: given, evenly spaced, or of a width that is estimated.
 
@@ -126,32 +148,47 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
         The ends of the first and the last bin; the extremes of the elements by default.
     """
     x = as_distarray(a)
+    if weights is not None:
+        weights = _beside_all(x, weights)
     return beside(x, _edges(x.ravel(), bins, range, weights))
+
+
+def _beside_all(x: DistArray, weights: Any) -> DistArray:
+    """``weights=`` of the elements of an array of any number of axes: of its shape, and maybe complex."""
+    made = beside(x, weights if isinstance(weights, DistArray) else host_array(weights, "weights"))
+    if made.shape != x.shape:
+        raise ValueError(f"weights should have the same shape as a: {made.shape} is not {x.shape}")
+    return made
 
 
 def _edges(x: DistArray, bins: Any, range: Any, weights: Any) -> Any:  # an array here or there
     if x.dtype.kind == "b":
         x = x.astype(np.uint8)
+    with naming(bins=bins):
+        depth = np.ndim(bins)
     if isinstance(bins, str):
         if weights is not None:
-            raise TypeError("Automated estimation of the number of bins is not supported for weighted data")
+            raise TypeError("Automated estimation of the number of bins is not supported for weighted data: weights=")
+        if bins not in _WIDTHS and bins != "stone":
+            raise ValueError(f"{bins!r} is not a valid estimator for `bins`")
         first, last = _outer_edges(x, range)
         n = _estimated_bins(x, bins, range, first, last)
-    elif np.ndim(bins) == 0:
+    elif depth == 0:
         try:
             n = operator.index(bins)
         except TypeError:
-            raise TypeError("`bins` must be an integer, a string, or an array") from None
+            raise TypeError(f"`bins` must be an integer, a string, or an array, not {shown(bins)}") from None
         if n < 1:
-            raise ValueError("`bins` must be positive, when an integer")
+            raise ValueError(f"`bins` must be positive, when an integer, not {n}")
+        parse_shape(n, "bins")
         first, last = _outer_edges(x, range)
-    elif np.ndim(bins) == 1:
-        edges = bins if isinstance(bins, DistArray) else np.asarray(bins)
+    elif depth == 1:
+        edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")
         if not _never(edges[:-1] > edges[1:]):
-            raise ValueError("`bins` must increase monotonically, when an array")
+            raise ValueError(f"`bins` must increase monotonically, when an array, not {shown(bins)}")
         return edges
     else:
-        raise ValueError("`bins` must be 1d, when an array")
+        raise ValueError(f"`bins` must be 1d, when an array, not {shown(bins)}")
     dtype: DType = np.result_type(first, last, x.dtype)
     dtype = np.result_type(dtype, float) if dtype.kind in "iu" else dtype
     even = np.linspace(first, last, n + 1, endpoint=True, dtype=dtype)
@@ -165,8 +202,6 @@ def _estimated_bins(x: DistArray, name: str, range: Any, first: Any, last: Any) 
         raise NotSupportedError(
             "histogram: bins='stone' needs a histogram for each number of bins; use bins='auto', or give their number"
         )
-    if name not in _WIDTHS:
-        raise ValueError(f"{name!r} is not a valid estimator for `bins`")
     if range is not None:
         inside = (x >= first) & (x <= last)
         x = x if bool(inside.all()) else x[inside]
@@ -186,16 +221,22 @@ def _value(x: DistArray) -> Any:
     return x._host()[()]
 
 
+def _ptp(x: DistArray) -> Any:
+    """The distance of the extremes; of integers as an int, since it may not fit their dtype."""
+    high, low = _value(reductions.max(x)), _value(reductions.min(x))
+    return int(high) - int(low) if x.dtype.kind in "iu" else high - low
+
+
 def _sqrt(x: DistArray) -> Any:
-    return _value(reductions.ptp(x)) / np.sqrt(x.size)
+    return _ptp(x) / np.sqrt(x.size)
 
 
 def _sturges(x: DistArray) -> Any:
-    return _value(reductions.ptp(x)) / (np.log2(x.size) + 1.0)
+    return _ptp(x) / (np.log2(x.size) + 1.0)
 
 
 def _rice(x: DistArray) -> Any:
-    return _value(reductions.ptp(x)) / (2.0 * x.size ** (1.0 / 3))
+    return _ptp(x) / (2.0 * x.size ** (1.0 / 3))
 
 
 def _scott(x: DistArray) -> Any:
@@ -214,7 +255,7 @@ def _doane(x: DistArray) -> Any:
         return 0.0
     spread = np.sqrt(6.0 * (n - 2) / ((n + 1.0) * (n + 3)))
     skewness = _value((((x - x.mean()) / sigma) ** 3).mean())
-    return _value(reductions.ptp(x)) / (1.0 + np.log2(n) + np.log2(1.0 + abs(skewness) / spread))
+    return _ptp(x) / (1.0 + np.log2(n) + np.log2(1.0 + abs(skewness) / spread))
 
 
 def _auto(x: DistArray) -> Any:
@@ -237,6 +278,7 @@ _WIDTHS: Mapping[str, Callable[[DistArray], Any]] = {
 # --------------------------------------------------------------------------------------------------- counts
 
 
+@side_by_side
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None) -> Histogram:
     """Counts of the elements in bins, and the edges of the bins: see `histogram_bin_edges`.
 
@@ -244,12 +286,11 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
     """
     x = as_distarray(a)
     if weights is not None:
-        weights = beside(x, weights)
-        if weights.shape != x.shape:
-            raise ValueError("weights should have the same shape as a.")
-        weights = weights.ravel()
+        weights = _beside_all(x, weights).ravel()
     x = x.ravel()
     edges = beside(x, _edges(x, bins, range, weights))
+    if not edges.size:
+        return zeros((0,), np.intp if weights is None else weights.dtype, team=x.team, device=x.device), edges
     n = edges.size - 1
     # What falls outside is counted in one more bin on either side.
     counts = _of_dtype(_bin_of(x, edges), weights, n + 2)[1:-1]
@@ -273,6 +314,7 @@ def _of_dtype(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
     return sums.astype(weights.dtype, copy=False)  # type: ignore[no-any-return]  # boxed as `at` is
 
 
+@side_by_side
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[DistArray, tuple[DistArray, ...]]:
@@ -293,17 +335,17 @@ def histogramdd(
     """
     columns = _columns(sample)
     d = len(columns)
-    try:
-        per_axis = list(bins)
-    except TypeError:
-        per_axis = [bins] * d
+    is_one = not isinstance(bins, list | tuple | str | Mapping) and np.ndim(bins) == 0
+    per_axis = [bins] * d if is_one else sequence(bins, "bins", "numbers or edges")
     if len(per_axis) != d:
-        raise ValueError("The dimension of bins must be equal to the dimension of the sample x.")
-    ranges = (None,) * d if range is None else range
+        raise ValueError(
+            f"The dimension of bins must be equal to the dimension of the sample: {len(per_axis)} is not {d}"
+        )
+    ranges = (None,) * d if range is None else sequence(range, "range", "pairs of numbers")
     if len(ranges) != d:
-        raise ValueError("range argument must have one entry per dimension")
+        raise ValueError(f"range={shown(range)} argument must have one entry per dimension, {d}")
     if weights is not None:
-        weights = beside(columns[0], weights)
+        weights = weights_of(columns[0], weights)
     edges = [_edges_along(i, *given) for i, given in enumerate(zip(columns, per_axis, ranges, strict=True))]
     # What falls outside is counted in one more bin on either side.
     extents = tuple([e.size + 1 for e in edges])
@@ -324,29 +366,35 @@ def _columns(sample: Any) -> Sequence[DistArray]:
         return [rows[:, i] for i in builtins.range(rows.shape[1])]
     if isinstance(sample, DistArray | np.ndarray) and sample.ndim != 1:
         raise ValueError("The sample must be a two-dimensional array, or a sequence of vectors.")
-    parts = [sample] if isinstance(sample, DistArray | np.ndarray) else list(sample)
+    parts = [sample] if isinstance(sample, DistArray | np.ndarray) else sequence(sample, "sample", "vectors")
     if not any(np.ndim(part) for part in parts):
         parts = [np.asarray(parts)]
     return [as_distarray(part) for part in parts]
 
 
 def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:
-    if np.ndim(bins) == 0:
+    with naming(bins=bins):
+        depth = np.ndim(bins)
+    if depth == 0:
         try:
             n = operator.index(bins)
         except TypeError:
             raise TypeError(f"`bins[{axis}]` must be an integer, when a scalar") from None
         if n < 1:
             raise ValueError(f"`bins[{axis}]` must be positive, when an integer")
+        parse_shape(n, "bins")
         return beside(x, np.linspace(*_outer_edges(x, range), n + 1))
     edges = bins if isinstance(bins, DistArray) else np.asarray(bins)
     if edges.ndim != 1:
         raise ValueError(f"`bins[{axis}]` must be a scalar or 1d array")
+    if not edges.size:
+        raise IndexError(f"`bins[{axis}]` must have one edge at least, when an array")
     if not _never(edges[:-1] > edges[1:]):
         raise ValueError(f"`bins[{axis}]` must be monotonically increasing, when an array")
     return beside(x, edges)
 
 
+@side_by_side
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[DistArray, DistArray, DistArray]:
@@ -354,7 +402,7 @@ def histogram2d(
     x, y = as_distarray(x), as_distarray(y)
     if x.shape != y.shape:
         raise ValueError("x and y must have the same length.")
-    if np.ndim(bins) == 1 and len(bins) not in (1, 2):
+    if (isinstance(bins, list | tuple) or np.ndim(bins)) and len(bins) not in (1, 2):
         bins = [bins, bins]
     counts, (along_x, along_y) = histogramdd([x, y], bins, range, density, weights)
     return counts, along_x, along_y

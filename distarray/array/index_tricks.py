@@ -11,11 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from distarray.arguments import choice, count, integer, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.array.functions import ndim, shape
 from distarray.array.indexing import nonzero
 from distarray.array.views import as_distarray
-from distarray.ops import elementwise, manipulation
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import elementwise
 from distarray.types import HostArray
 
 __all__ = [
@@ -28,24 +30,24 @@ Positions: TypeAlias = tuple[HostArray, ...]
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
     """Positions on and below the `k`-th diagonal of a matrix: host arrays, since they are indices."""
-    return np.tril_indices(n, k, m)
+    return np.tril_indices(count(n, "n"), integer(k, "k"), None if m is None else count(m, "m"))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
     """Positions on and above the `k`-th diagonal of a matrix: host arrays, since they are indices."""
-    return np.triu_indices(n, k, m)
+    return np.triu_indices(count(n, "n"), integer(k, "k"), None if m is None else count(m, "m"))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> Positions:
     """`tril_indices` for the shape of a matrix."""
     rows, columns = _matrix_shape(arr)
-    return np.tril_indices(rows, k, columns)
+    return np.tril_indices(rows, integer(k, "k"), columns)
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> Positions:
     """`triu_indices` for the shape of a matrix."""
     rows, columns = _matrix_shape(arr)
-    return np.triu_indices(rows, k, columns)
+    return np.triu_indices(rows, integer(k, "k"), columns)
 
 
 def _matrix_shape(arr: Any) -> tuple[int, int]:
@@ -57,7 +59,7 @@ def _matrix_shape(arr: Any) -> tuple[int, int]:
 
 def diag_indices(n: int, ndim: int = 2) -> Positions:
     """Positions of the main diagonal of an array of `ndim` axes of extent `n`: host arrays, since they are indices."""
-    return np.diag_indices(n, ndim)
+    return np.diag_indices(count(n, "n"), count(ndim, "ndim"))
 
 
 def diag_indices_from(arr: Any) -> Positions:
@@ -75,6 +77,7 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[Any
     return np.mask_indices(n, mask_func, k)
 
 
+@side_by_side
 def ix_(*args: Any) -> tuple[Any, ...]:
     """Index arrays along each axis as an open grid; masks are the positions where they are true, which computes."""
     made = []
@@ -95,10 +98,11 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     if not isinstance(indices, DistArray):
         return np.unravel_index(indices, shape, order)  # type: ignore[no-any-return, call-overload]
     _integers(indices)
-    dims = manipulation.parse_shape(shape)
+    dims = parse_shape(shape)
+    choice(order, ("C", "F"), "order")
     n = math.prod(dims)
     if indices.size and bool(((indices < 0) | (indices >= n)).any()):
-        raise ValueError(f"index is out of bounds for array with size {n}")
+        raise ValueError(f"index is out of bounds for array of shape {dims}, with size {n}")
     result: list[Any] = []
     rest: Any = indices.astype(np.intp, copy=False)
     for extent in dims if order == "F" else reversed(dims):
@@ -107,6 +111,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     return tuple(result if order == "F" else reversed(result))
 
 
+@side_by_side
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
     """The flat positions that positions along each axis mean.
 
@@ -122,19 +127,23 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
     order
         ``"C"``: the last axis runs fastest; ``"F"``: the first one.
     """
-    parts = list(multi_index)
+    parts = list(sequence(multi_index, "multi_index", "arrays"))
     if not any(isinstance(part, DistArray) for part in parts):
         return np.ravel_multi_index(tuple(parts), dims, mode, order)  # type: ignore[call-overload]
-    extents = manipulation.parse_shape(dims)
+    extents = parse_shape(dims, "dims")
+    if 0 in extents:
+        raise ValueError(f"cannot unravel if shape has zero entries (is empty): dims={shown(dims)}")
     if len(parts) != len(extents):
         raise ValueError(
-            f"parameter multi_index must be a sequence of length {len(extents)}, one array for each axis, not "
+            f"parameter multi_index must be a sequence of length {len(extents)}, one array for each axis of dims, not "
             f"{len(parts)}"
         )
-    modes = (mode,) * len(parts) if isinstance(mode, str) else tuple(mode)
+    modes = (mode,) * len(parts) if isinstance(mode, str) else sequence(mode, "mode", "names")
     for each in modes:
-        if each not in ("raise", "wrap", "clip"):
-            raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {each!r})")
+        choice(each, ("raise", "wrap", "clip"), "mode")
+    if len(modes) != len(parts):
+        raise TypeError(f"mode={shown(mode)} must be one name, or one for each of {len(parts)} axes")
+    choice(order, ("C", "F"), "order")
     inside = [_inside(_integers(p), n, m) for p, n, m in zip(map(as_distarray, parts), extents, modes, strict=True)]
     pairs = list(zip(inside, extents, strict=True))
     flat: Any = 0
@@ -156,5 +165,5 @@ def _inside(at: DistArray, n: int, mode: str) -> DistArray:
     if mode == "clip":
         return elementwise.clip(at, 0, n - 1)  # type: ignore[no-any-return]  # boxed as its operand is
     if at.size and bool(((at < 0) | (at >= n)).any()):
-        raise ValueError("invalid entry in coordinates array")
+        raise ValueError(f"invalid entry in coordinates array: dims has {n}")
     return at

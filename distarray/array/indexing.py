@@ -13,12 +13,13 @@ import numpy as np
 from distarray import config
 from distarray.array import elements, window
 from distarray.array.base import cast
+from distarray.array.following import settled
 from distarray.array.views import as_distarray
-from distarray.errors import EnvironmentMismatchError
 from distarray.execution import evaluate as evaluation
 from distarray.expr.bind import bind_get, bind_put, bind_tiles, normalize_axis
 from distarray.expr.expr import Expr, source
 from distarray.expr.indexing import Advanced, nonzero_indices
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, put_item, put_mask
 from distarray.ops.indexing import take as _take
 from distarray.ops.manipulation import stack
@@ -97,10 +98,7 @@ def resolved(x: DistArray, index: Advanced) -> Advanced:
         if enter is not None:
             node: Expr = enter(array)
             if node.env != env:
-                raise EnvironmentMismatchError(
-                    f"index: the array lives in {env}, an index array in {node.env}; move one with x.to_team(...) or "
-                    "x.to_device(...)"
-                )
+                node = settled(array, node, env, "index", "an index array")
             array = node
         elif not isinstance(array, np.ndarray):
             array = np.asarray(array)
@@ -163,6 +161,11 @@ def written(node: Expr, index: Advanced, value: Any, mode: Mode, casting: Castin
         seen = index.affine.shape
         whole = index.affine.is_identity(node.shape)
         rest = seen[axis + len(mask.shape) :]
+        if whole and mask.shape == node.shape and len(np.shape(value)) > 1:
+            raise TypeError(
+                "NumPy boolean array indexing assignment requires a 0 or 1-dimensional input, input has "
+                f"{len(np.shape(value))} dimensions"
+            )
         if axis == 0 and mask.shape and _needs_no_count(value, rest):
             view = node if whole else bind_get(node, index.affine)
             new = put_mask(view, mask, value)
@@ -222,6 +225,7 @@ def flatnonzero(a: Any, /) -> DistArray:
     return nonzero(as_distarray(a).ravel())[0]
 
 
+@side_by_side
 def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
     """The elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
     x = as_distarray(a)
@@ -235,6 +239,7 @@ def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
     return _take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis)  # type: ignore[no-any-return]  # boxed
 
 
+@side_by_side
 def extract(condition: Any, arr: Any, /) -> DistArray:
     """The elements of `arr` where `condition` is true, flattened."""
     return compress(as_distarray(condition).ravel(), arr)

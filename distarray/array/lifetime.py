@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from contextlib import nullcontext
 
 import numpy as np
 
 from distarray.array import window
-from distarray.array.base import Base, cast
+from distarray.array.base import Base, copied
 from distarray.execution import evaluate as evaluation
-from distarray.expr.expr import Expr, Stored
+from distarray.execution.inside import is_inside_task
+from distarray.expr.expr import Expr, Stored, postorder
 
 __all__ = ["delete", "own_storage"]
 
 
 def _is_shared(base: Base) -> bool:
     """Whether the version of `base` is another base's version too: copies share until one of them is written."""
-    # Every base on a node holds its one Slot. One reference is this base's, one the argument's of getrefcount.
-    return sys.getrefcount(base.slot) > 2
+    # Also where the other base is gone by now: nobody counts those that end.
+    return base.slot is not None and base.slot.n_bases > 1
 
 
 def delete(base: Base) -> None:
@@ -27,10 +27,17 @@ def delete(base: Base) -> None:
     window.flush()
     shared = _is_shared(base)
     base.drop()
-    memo = version.memo
-    if memo is not None and not shared and not memo.exported:
-        # Futures and arrays are freed when nothing refers to them; views of the base still refer to the node.
-        memo.blocks = ()
+    with nullcontext() if is_inside_task() else evaluation.LOCK:
+        memo = version.memo
+        if memo is not None and not shared and not memo.exported and not _is_read(version):
+            # Futures and arrays are freed when nothing refers to them; views of the base still refer to the node.
+            memo.blocks = ()
+
+
+def _is_read(version: Expr) -> bool:
+    """Whether what another thread has pending may read a version: through a view that both have."""
+    needed = window.pending_beside(())()
+    return needed is None or any(node is version for node in postorder(needed))
 
 
 def own_storage(base: Base, *, placed: bool = True) -> Expr:
@@ -41,28 +48,24 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
     placed
         Whether host data go to the members that are to hold their parts.
     """
-    version = base.current
-    window.observe((version,))
-    if placed:
-        from distarray.execution import planned
+    while True:
+        version = base.current
+        window.observe((version,))
+        if placed:
+            from distarray.execution import planned
 
-        planned.place(version)
-    memo = version.memo
-    assert memo is not None
-    if evaluation.is_cluster(version.env) and not memo.on_client:
-        return version
-    if not _is_shared(base) and not _are_borrowed(memo):
-        return version
-    fresh = cast(version, version.dtype)
-    fresh.settle(Stored(memo.sharding, [_copied(block) for block in memo.blocks], on_client=memo.on_client))
-    base.advance(fresh)
-    return fresh
+            planned.place(version)
+        memo = version.memo
+        assert memo is not None
+        if evaluation.is_cluster(version.env) and not memo.on_client:
+            return version
+        if not _is_shared(base) and not _are_borrowed(memo):
+            return version
+        fresh = copied(version)
+        if base.advance(version, fresh, fresh.hold(by_base=True)):
+            return fresh
 
 
 def _are_borrowed(memo: Stored) -> bool:
-    """Whether a block is memory that the user gave, or that is read-only."""
-    return any(isinstance(b, np.ndarray) and not b.flags.writeable for b in memo.blocks)
-
-
-def _copied(block: Any) -> Any:  # of any backend
-    return block.copy() if hasattr(block, "copy") else block.__array_namespace__().asarray(block, copy=True)
+    """Whether a block is another array's too, or read-only memory that the user gave."""
+    return bool(memo.shared) or any(isinstance(b, np.ndarray) and not b.flags.writeable for b in memo.blocks)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import callback, integer, mapping, sequence, shown
 from distarray.array.array import DistArray
 from distarray.array.base import cast
 from distarray.array.environment import parse_pin
@@ -117,6 +118,10 @@ def map_tiles(
     >>> dx.map_tiles(outer, c, a, b, names=("ij", "i", "j"), over={"R": "i"}).tolist()
     [[0.0, 0.0], [1.0, 2.0], [4.0, 6.0], [5.0, 8.0]]
     """
+    callback(kernel, "kernel")
+    names = sequence(names, "names", "texts")
+    over = mapping(over, "over", "mesh axes to letters")
+    inplace = integer(inplace, "inplace")
     if len(names) != len(arrays) or not 0 <= inplace < len(arrays):
         raise ValueError(f"map_tiles: {len(names)} names and inplace={inplace} do not fit {len(arrays)} arrays")
     target = arrays[inplace]
@@ -126,17 +131,19 @@ def map_tiles(
     nodes = [n for n in operands.nodes if type(n) is Expr]
     extents: dict[str, int] = {}
     for node, letters in zip(nodes, names, strict=True):
-        if len(letters) != node.ndim or not letters.isalpha():
-            raise ValueError(f"map_tiles: {letters!r} does not name the axes of an array of shape {node.shape}")
+        if not isinstance(letters, str) or len(letters) != node.ndim or not letters.isalpha():
+            raise ValueError(
+                f"map_tiles: names has {shown(letters)}, which does not name the axes of an array of shape {node.shape}"
+            )
         for letter, n in zip(letters, node.shape):
             if extents.setdefault(letter, n) != n:
                 raise ValueError(f"map_tiles: index {letter!r} has the extents {extents[letter]} and {n}")
     written = names[inplace]
     for axis, letter in over.items():
-        if letter not in written:
+        if not isinstance(letter, str) or letter not in written:
             raise ValueError(
-                f"map_tiles: mesh axis {axis!r} cuts index {letter!r}, which {written!r} lacks: its tiles would be "
-                "partial sums; leave it whole, or use einsum"
+                f"map_tiles: over={over}: mesh axis {axis!r} cuts index {letter!r}, which {written!r} lacks: its "
+                "tiles would be partial sums; leave it whole, or use einsum"
             )
     team = operands.env.team
     # The minor mesh axis comes first; a mesh lists its axes from the slowest.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distarray.array.out import into
+from distarray.arguments import integer, memory_order, naming
+from distarray.array.out import into, into_copied
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise, manipulation, reductions
 from distarray.types import AxesLike, DTypeLike
@@ -171,8 +172,8 @@ class Methods:
         return into(out, elementwise.clip(self, min, max))
 
     def conj(self: Any) -> Any:
-        """The complex conjugate."""
-        return elementwise.conj(self)
+        """The complex conjugate; of real numbers, as numpy's method, the array itself."""
+        return self if self.dtype.kind in "biuf" else elementwise.conj(self)
 
     conjugate = conj
 
@@ -188,6 +189,7 @@ class Methods:
 
         `order` and `subok` are numpy's; blocks have the layout of their sharding.
         """
+        memory_order(order)
         wanted = as_dtype(dtype)
         if not np.can_cast(self.dtype, wanted, casting):
             raise TypeError(
@@ -197,6 +199,7 @@ class Methods:
 
     def copy(self: Any, order: str = "C") -> Any:
         """An array of the same elements that aliases nothing; nothing is copied until one of the two is written."""
+        memory_order(order)
         return self._on(self.__dx_node__())
 
     # -------------------------------------------------------------------------------------------------- shape
@@ -219,9 +222,10 @@ class Methods:
 
     def transpose(self: Any, *axes: Any) -> Any:
         """The axes in the order `axes`, reversed by default. A view."""
+        order: Any = axes or None
         if len(axes) == 1 and not hasattr(axes[0], "__index__"):
-            axes = axes[0]
-        return self._view(manipulation.permute_lens(self.shape, axes or None))
+            (order,) = axes
+        return self._view(manipulation.permute_lens(self.shape, order))
 
     def swapaxes(self: Any, axis1: int, axis2: int) -> Any:
         """Two axes exchanged. A view."""
@@ -249,11 +253,7 @@ class Methods:
 
     def take(self: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
         """Elements at integer positions along `axis`."""
-        from distarray.ops.indexing import take
-
-        if mode != "raise":
-            raise ValueError(f"take: mode={mode!r} is not supported; wrap or clip the indices")
-        return into(out, take(self.ravel() if axis is None else self, indices, axis=0 if axis is None else axis))
+        return _signatures().take(self, indices, axis, out, mode)
 
     def nonzero(self: Any) -> tuple[Any, ...]:
         """Positions of the elements that are not zero, one array per axis."""
@@ -265,31 +265,33 @@ class Methods:
         """The elements along `axis` where `condition` is true."""
         from distarray.array.indexing import compress
 
-        return into(out, compress(condition, self, axis))
+        return into_copied(out, compress(condition, self, axis))
 
-    def sort(self: Any, axis: int = -1, kind: Any = None, order: None = None, *, stable: bool | None = None) -> None:
+    def sort(self: Any, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> None:
         """Sort along `axis`, in place."""
-        from distarray.ops.sorting import sort
+        from distarray.array.numpy_signatures import sort
 
-        self[...] = sort(self, axis=axis)
+        self[...] = sort(self, integer(axis, "axis"), kind, order, stable=stable)
 
-    def argsort(self: Any, axis: int | None = -1, kind: Any = None, order: None = None, **options: Any) -> Any:
+    def argsort(
+        self: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+    ) -> Any:
         """The positions that sort along `axis`."""
-        from distarray.ops.sorting import argsort
+        from distarray.array.numpy_signatures import argsort
 
-        return argsort(self.ravel(), axis=0) if axis is None else argsort(self, axis=axis)
+        return argsort(self, axis, kind, order, stable=stable)
 
-    def partition(self: Any, kth: Any, axis: int = -1, kind: Any = None, order: None = None) -> None:
+    def partition(self: Any, kth: Any, axis: int = -1, kind: Any = "introselect", order: Any = None) -> None:
         """Partition along `axis`, in place: the elements at `kth` stand where they stand in order."""
         from distarray.ops.sorting import partition
 
-        self[...] = partition(self, kth, axis)
+        self[...] = partition(self, kth, integer(axis, "axis"), kind, order)
 
-    def argpartition(self: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: None = None) -> Any:
+    def argpartition(self: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Any:
         """The positions that partition along `axis`."""
         from distarray.ops.sorting import argpartition
 
-        return argpartition(self, kth, axis)
+        return argpartition(self, kth, axis, kind, order)
 
     def searchsorted(self: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Where `v` would have to be inserted to keep the order."""
@@ -307,8 +309,9 @@ class Methods:
 
     def fill(self: Any, value: Any) -> None:
         """Set all elements to one value."""
-        if np.ndim(value):
-            raise ValueError("setting an array element with a sequence.")
+        with naming(value=value):
+            if np.ndim(value):
+                raise ValueError("setting an array element with a sequence.")
         self[...] = value
 
     def item(self: Any, *args: Any) -> Any:
@@ -320,8 +323,10 @@ class Methods:
         index = args[0] if len(args) == 1 else args
         if isinstance(index, tuple):
             return self[index].item()
-        at: SupportsIndex = index
-        return self[np.unravel_index(range(self.size)[at], self.shape)].item()
+        at = integer(index, "index")
+        if not -self.size <= at < self.size:
+            raise IndexError(f"index {at} is out of bounds for size {self.size}")
+        return self[np.unravel_index(at % self.size, self.shape)].item()
 
     def tolist(self: Any) -> Any:
         """The elements as nested lists of Python numbers."""

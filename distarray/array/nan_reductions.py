@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import flag
 from distarray.array.array import DistArray
 from distarray.array.moments import masked_mean, masked_variance, not_nan
 from distarray.array.numpy_signatures import corrected, mean, var
 from distarray.array.out import into
 from distarray.array.ufunc_reductions import reduce
 from distarray.array.views import as_distarray
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise
 from distarray.types import AxesLike, DTypeLike
 
@@ -28,6 +30,7 @@ def _without_nan(a: Any, by: float) -> DistArray:
     return elementwise.where(elementwise.isnan(x), by, x) if x.dtype.kind in "fc" else x
 
 
+@side_by_side
 def nansum(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
     initial: Any = _NOT_GIVEN, where: Any = True,
@@ -36,6 +39,7 @@ def nansum(
     return reduce(np.add, _without_nan(x, 0.0), axis, dtype, out, keepdims, initial, where)
 
 
+@side_by_side
 def nanprod(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
     initial: Any = _NOT_GIVEN, where: Any = True,
@@ -44,6 +48,7 @@ def nanprod(
     return reduce(np.multiply, _without_nan(x, 1.0), axis, dtype, out, keepdims, initial, where)
 
 
+@side_by_side
 def nanmax(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
     where: Any = True,
@@ -52,6 +57,7 @@ def nanmax(
     return reduce(np.fmax, x, axis, None, out, keepdims, initial, where)
 
 
+@side_by_side
 def nanmin(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
     where: Any = True,
@@ -60,6 +66,7 @@ def nanmin(
     return reduce(np.fmin, x, axis, None, out, keepdims, initial, where)
 
 
+@side_by_side
 def nanmean(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False, *,
     where: Any = True,
@@ -69,25 +76,34 @@ def nanmean(
     if x.dtype.kind not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
     counted = not_nan(x, None if where is True else where)
-    made = masked_mean(_without_nan(x, 0.0), axis, dtype, bool(keepdims), counted)
+    made = masked_mean(_without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted)
+    _check_inexact(x, out)
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
+@side_by_side
 def nanvar(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
     keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """The variance over `axis` of what is not nan; nan where too little is left."""
+    _check_inexact(x, out)
     return into(out, _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
 
 
+@side_by_side
 def nanstd(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
     keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """The standard deviation over `axis` of what is not nan; nan where too little is left."""
     spread = _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)
-    return into(out, elementwise.sqrt(spread), casting="unsafe")  # type: ignore[no-any-return]
+    return into(out, elementwise.sqrt(spread))  # type: ignore[no-any-return]
+
+
+def _check_inexact(x: Any, out: Any) -> None:
+    if out is not None and out.dtype.kind not in "fc" and as_distarray(x).dtype.kind in "fc":
+        raise TypeError(f"If a is inexact, then out must be inexact: a has {x.dtype!r} and out {out.dtype!r}")
 
 
 def _nanvar(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any, correction: Any) -> Any:
@@ -98,4 +114,4 @@ def _nanvar(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: An
     counted = not_nan(x, None if where is True else where)
     about = None if mean is _NOT_GIVEN else mean
     plain = _without_nan(x, 0.0)
-    return masked_variance(plain, axis, dtype, less, bool(keepdims), counted, about, is_nan_of_few=True)
+    return masked_variance(plain, axis, dtype, less, flag(keepdims, "keepdims"), counted, about, is_nan_of_few=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from distarray.arguments import flag, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.numpy_signatures import argmax, argmin, cumprod, cumsum
 from distarray.array.views import as_distarray
@@ -22,6 +23,7 @@ def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
     ValueError
         If there is nothing but nan somewhere along `axis`.
     """
+    keepdims = flag(keepdims, "keepdims")
     return argmax(_with(a, -math.inf, axis), axis, out, keepdims=keepdims)
 
 
@@ -33,12 +35,15 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
     ValueError
         If there is nothing but nan somewhere along `axis`.
     """
+    keepdims = flag(keepdims, "keepdims")
     return argmin(_with(a, math.inf, axis), axis, out, keepdims=keepdims)
 
 
 def _with(a: Any, neutral: float, axis: int | None) -> DistArray:
     """`a` with `neutral` in the places of nan, which must leave something along `axis`."""
     x = as_distarray(a)
+    if axis is not None:
+        normalize_axis(axis, x.ndim)
     if x.dtype.kind not in "fc":
         return x
     nans = elementwise.isnan(x)

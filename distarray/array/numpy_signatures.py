@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import CASTINGS, choice, flag, naming, number
 from distarray.array.array import DistArray
 from distarray.array.indexing import nonzero
 from distarray.array.moments import masked_mean, masked_variance
-from distarray.array.out import into
-from distarray.array.ufunc_reductions import reduce
+from distarray.array.out import into, into_copied
+from distarray.array.ufunc_reductions import loop_dtype, mask_of, reduce
 from distarray.array.views import as_distarray
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, indexing, manipulation, reductions, sorting
 from distarray.types import AxesLike, DTypeLike
 
@@ -31,7 +33,7 @@ _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 
 def _keep(keepdims: Any) -> bool:
-    return False if keepdims is _NOT_GIVEN else bool(keepdims)
+    return False if keepdims is _NOT_GIVEN else flag(keepdims, "keepdims")
 
 
 def _is_plain(initial: Any, where: Any) -> bool:
@@ -42,6 +44,7 @@ def _is_plain(initial: Any, where: Any) -> bool:
 # ----------------------------------------------------------------------------------------------- reductions
 
 
+@side_by_side
 def sum(
     x: Any,
     /,
@@ -53,11 +56,12 @@ def sum(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """The sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
-    if _is_plain(initial, where):
-        return _put(out, reductions.sum(x, axis, dtype, keepdims=_keep(keepdims)))
+    if _is_plain(initial, where) and out is None:
+        return reductions.sum(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.add, x, axis, dtype, out, keepdims, initial, where)
 
 
+@side_by_side
 def prod(
     x: Any,
     /,
@@ -69,11 +73,12 @@ def prod(
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
     """The product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
-    if _is_plain(initial, where):
-        return _put(out, reductions.prod(x, axis, dtype, keepdims=_keep(keepdims)))
+    if _is_plain(initial, where) and out is None:
+        return reductions.prod(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.multiply, x, axis, dtype, out, keepdims, initial, where)
 
 
+@side_by_side
 def max(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
     where: Any = _NOT_GIVEN,
@@ -84,6 +89,7 @@ def max(
     return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
 
 
+@side_by_side
 def min(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
     where: Any = _NOT_GIVEN,
@@ -98,6 +104,7 @@ amax = max
 amin = min
 
 
+@side_by_side
 def any(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
@@ -107,6 +114,7 @@ def any(
     return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
 
 
+@side_by_side
 def all(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
@@ -117,7 +125,7 @@ def all(
 
 
 def _put(out: Any, result: Any) -> DistArray:
-    """`result`, or `out` with it: numpy's reductions cast to anything."""
+    """`result`, or `out` with it: numpy's reductions cast to anything, but for those that end with a ufunc."""
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -128,7 +136,7 @@ def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -
 
 def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """The largest minus the smallest element along `axis`."""
-    return _put(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))
+    return into(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
 
 
 def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
@@ -147,6 +155,7 @@ def _put_index(out: Any, index: Any) -> DistArray:
     return _put(out, index)
 
 
+@side_by_side
 def mean(
     x: Any,
     /,
@@ -160,7 +169,7 @@ def mean(
     """The mean over `axis`; of integers in double."""
     if _is_plain(_NOT_GIVEN, where):
         return _put(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))
-    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), where))
+    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), mask_of(where)))
 
 
 def corrected(ddof: float | None, correction: Any) -> float:
@@ -172,12 +181,13 @@ def corrected(ddof: float | None, correction: Any) -> float:
         If both are given; 0 is numpy's default of `ddof`, and no choice of the caller.
     """
     if correction is _NOT_GIVEN or correction is None:
-        return 0.0 if ddof is None else ddof
+        return 0.0 if ddof is None else float(number(ddof, "ddof", real=True))
     if ddof:
         raise ValueError("ddof and correction can't be provided simultaneously.")
-    return correction  # type: ignore[no-any-return]
+    return float(number(correction, "correction", real=True))
 
 
+@side_by_side
 def std(
     x: Any,
     /,
@@ -194,10 +204,11 @@ def std(
     """The standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
     less = corrected(ddof, correction)
     if _is_plain(mean, where):
-        return _put(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))
-    return _put(out, elementwise.sqrt(_masked_variance(x, axis, dtype, less, keepdims, where, mean)))
+        return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+    return into(out, elementwise.sqrt(_masked_variance(x, axis, dtype, less, keepdims, where, mean)))  # type: ignore[no-any-return]
 
 
+@side_by_side
 def var(
     x: Any,
     /,
@@ -222,18 +233,22 @@ def var(
 
 
 def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any) -> Any:
-    counted = None if where is _NOT_GIVEN or where is True else where
+    counted = None if where is _NOT_GIVEN or where is True else mask_of(where)
     about = None if mean is _NOT_GIVEN else mean
     return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), counted, about)
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Partial sums along `axis`, or of the flattened array."""
+    if out is not None and dtype is None:
+        dtype = loop_dtype(np.add, "accumulate", as_distarray(a), None, out)
     return _put(out, reductions.cumsum(a, axis, dtype))
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
     """Partial products along `axis`, or of the flattened array."""
+    if out is not None and dtype is None:
+        dtype = loop_dtype(np.multiply, "accumulate", as_distarray(a), None, out)
     return _put(out, reductions.cumprod(a, axis, dtype))
 
 
@@ -276,17 +291,25 @@ def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
 # ------------------------------------------------------------------------------------------ order and choice
 
 
+def _check_sort(kind: Any, order: Any, stable: Any) -> None:
+    """numpy's errors for options that change nothing here, but have to make sense."""
+    if kind is not None or order is not None or stable is not None:
+        with naming(kind=kind, order=order, stable=stable):
+            np.empty(0).sort(kind=kind, order=order, stable=stable)
+
+
 def sort(
     x: Any,
     /,
     axis: int | None = -1,
     kind: Any = None,
-    order: None = None,
+    order: Any = None,
     *,
     stable: bool | None = None,
     descending: bool = False,
 ) -> DistArray:
     """The elements of `x` in order along `axis`, of the flattened array if None; numpy's `kind` changes nothing."""
+    _check_sort(kind, order, stable)
     return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
@@ -295,18 +318,20 @@ def argsort(
     /,
     axis: int | None = -1,
     kind: Any = None,
-    order: None = None,
+    order: Any = None,
     *,
     stable: bool | None = None,
     descending: bool = False,
 ) -> DistArray:
     """The indices that sort `x` along `axis`, of the flattened array if None; equal elements keep their order."""
+    _check_sort(kind, order, stable)
     return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
+@side_by_side
 def take(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> DistArray:
     """Elements of `x` at `indices` along `axis`; of the flattened array by default."""
-    return into(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))  # type: ignore[no-any-return]
+    return into_copied(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))  # type: ignore[no-any-return]
 
 
 def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> DistArray:
@@ -343,12 +368,14 @@ def stack(
     casting: str = "same_kind",
 ) -> DistArray:
     """Arrays of one shape along a new axis."""
+    choice(casting, CASTINGS, "casting")
     made = manipulation.stack(arrays, axis=axis)
     if dtype is not None:
         made = made.astype(dtype, casting=casting)
     return into(out, made)  # type: ignore[no-any-return]
 
 
+@side_by_side
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
     """Each element `repeats` times along `axis`, of the flattened array by default."""
     return manipulation.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
@@ -369,6 +396,7 @@ def triu(x: Any, /, k: int = 0) -> DistArray:
     return manipulation.triu(x, k=k)  # type: ignore[no-any-return]
 
 
+@side_by_side
 def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN) -> DistArray:
     """`n`-th differences of neighbours along `axis`, with values before and after if given."""
     before, after = (None if v is _NOT_GIVEN else v for v in (prepend, append))

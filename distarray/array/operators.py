@@ -29,6 +29,8 @@ Function: TypeAlias = Callable[[Any, Any], Any]
 
 #: Types that are operands without further question.
 _PLAIN = {bool, int, float, complex, np.ndarray, np.float64, np.float32, np.int64, np.bool_}
+#: numpy's own, which take part in operators as operands. Its scalars have a priority, and no `__array_ufunc__`.
+_NUMPYS = (np.ndarray, np.generic)
 
 
 def is_operand(value: object) -> bool:
@@ -36,8 +38,10 @@ def is_operand(value: object) -> bool:
     kind = type(value)
     if kind in _PLAIN or hasattr(kind, "__dx_node__"):
         return True
+    if isinstance(value, _NUMPYS):
+        return True
     if hasattr(kind, "__array_ufunc__"):
-        return isinstance(value, np.ndarray | np.generic)
+        return False
     if isinstance(value, bool | int | float | complex):
         return True
     if hasattr(kind, "__array_priority__"):
@@ -134,7 +138,7 @@ def power(x1: Operand, x2: Operand) -> Any:
     """``x1 ** x2`` with numpy's own short cuts, which are faster than the general power and round differently."""
     if type(x2) in (int, float) and hasattr(x1, "dtype"):
         kind = x1.dtype.kind
-        if x2 == 2 and (kind in "fc" or (kind in "iu" and type(x2) is int)):
+        if x2 == 2 and (kind in "fc" or (kind in "biu" and type(x2) is int)):
             return elementwise.square(x1)
         if kind in "fc":
             if x2 == 0.5:
@@ -150,6 +154,15 @@ def _matmul(x1: Operand, x2: Operand) -> Any:
     from distarray.ops.contractions import matmul
 
     return matmul(x1, x2)
+
+
+def _matmul_in_place(x1: Operand, x2: Operand) -> Any:
+    if not np.ndim(x1) or np.ndim(x2) < 2:
+        raise ValueError(
+            "inplace matrix multiplication requires the first operand to have at least one and the second at least two "
+            f"dimensions: they have {np.ndim(x1)} and {np.ndim(x2)}"
+        )
+    return _matmul(x1, x2)
 
 
 _add = _mapped("add")
@@ -205,7 +218,7 @@ class Operators:
     __ifloordiv__ = _inplace(_floor_divide, np.floor_divide)
     __imod__ = _inplace(_remainder, np.remainder)
     __ipow__ = _inplace(power, np.power)
-    __imatmul__ = _inplace(_matmul, np.matmul)
+    __imatmul__ = _inplace(_matmul_in_place, np.matmul)
     __iand__ = _inplace(_and, np.bitwise_and)
     __ior__ = _inplace(_or, np.bitwise_or)
     __ixor__ = _inplace(_xor, np.bitwise_xor)
@@ -237,3 +250,9 @@ class Operators:
             return _left_to(other, np.divmod, other, self)  # type: ignore[no-any-return]  # theirs
         made: tuple[DistArray, DistArray] = elementwise.divmod(other, self)
         return made
+
+
+for _name, _operator in vars(Operators).items():
+    if callable(_operator) and _operator.__name__ == "operator":
+        # Python's errors and tracebacks say it.
+        _operator.__name__, _operator.__qualname__ = _name, f"DistArray.{_name}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_out", "into"]
+__all__ = ["check_out", "into", "into_copied"]
 
 
 def check_out(
@@ -28,12 +28,17 @@ def check_out(
     TypeError
         If `out` is no DistArray, or the result does not cast to its dtype.
     ValueError
-        If the shapes differ.
+        If the shapes differ, or `out` is read-only.
     """
     if not hasattr(type(out), "__dx_node__"):
         raise TypeError(
             f"out must be a DistArray, not {type(out).__name__}; for a numpy array assign out[...] = x.compute()"
         )
+    if out._readonly:
+        raise ValueError("output array is read-only")
+    if not np.can_cast(result.dtype, out.dtype, casting):
+        what = "the result" if name is None else f"ufunc {name!r} output"
+        raise TypeError(f"Cannot cast {what} from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
     if out.shape != result.shape:
         if not broadcasts:
             raise ValueError(
@@ -44,9 +49,6 @@ def check_out(
                 f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape "
                 f"{result.shape}"
             )
-    if not np.can_cast(result.dtype, out.dtype, casting):
-        what = "the result" if name is None else f"ufunc {name!r} output"
-        raise TypeError(f"Cannot cast {what} from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
 
 
 def into(
@@ -60,3 +62,13 @@ def into(
     check_out(out, result, casting=casting, name=name, broadcasts=broadcasts)
     out[...] = result if result.dtype == out.dtype else result.astype(out.dtype)
     return out
+
+
+def into_copied(out: Any, result: Any) -> Any:
+    """`result` of a function that copies elements: numpy fills a copy of `out` that has the elements' dtype."""
+    if out is not None and hasattr(out, "dtype") and not np.can_cast(out.dtype, result.dtype, "safe"):
+        raise TypeError(
+            f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule 'safe': out has "
+            "to have the dtype of the elements"
+        )
+    return into(out, result, casting="unsafe")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray.arguments import integer, integers, number, shown
 from distarray.array.blockwise import ResultAxes, block_bounds, map_blocks
 from distarray.array.grid import grid_over, ranges_of
 from distarray.array.user_function import (
@@ -385,25 +386,27 @@ def _each(value: Any, nodes: Sequence[Expr]) -> list[Any]:
     return value
 
 
-def _by_axis(value: Any, default: Any, ndim: int) -> list[Any]:
+def _by_axis(value: Any, default: Any, ndim: int, name: str) -> list[Any]:
     if value is None:
         value = default
     if isinstance(value, tuple) and len(value) != ndim:
-        raise ValueError(f"map_overlap: {value} is not one entry for each of {ndim} axes")
+        raise ValueError(f"map_overlap: {name}={shown(value)} is not one entry for each of {ndim} axes")
     if isinstance(value, Mapping):
-        axes = dict(zip(normalize_axes(tuple(value), ndim), value.values(), strict=True))
+        axes = dict(zip(normalize_axes(tuple(value), ndim, f"{name}: axis"), value.values(), strict=True))
         return [axes.get(a, default) for a in range(ndim)]
     return list(value) if isinstance(value, tuple) else [value] * ndim
 
 
 def _halos(node: Expr, depth: Any, boundary: Any) -> tuple[Halo, ...]:
     """The halo of each axis of an array."""
-    kinds = _by_axis(boundary, "none", node.ndim)
-    depths = _by_axis(depth, 0, node.ndim)
+    kinds = _by_axis(boundary, "none", node.ndim, "boundary")
+    depths = _by_axis(depth, 0, node.ndim, "depth")
     halos = []
     for axis, (n, d, kind) in enumerate(zip(node.shape, depths, kinds, strict=True)):
-        before, after = (int(d[0]), int(d[1])) if isinstance(d, tuple) else (int(d), int(d))
+        before, after = integers(d, "depth") if isinstance(d, tuple) else (integer(d, "depth"),) * 2
         kind = "none" if kind is None else kind
+        if not isinstance(kind, str):
+            number(kind, "boundary")
         if isinstance(kind, str) and kind not in _KINDS:
             raise ValueError(f"map_overlap: boundary={kind!r} is none of {', '.join(_KINDS)}, and no number")
         if min(before, after) < 0:

@@ -1,15 +1,22 @@
 """Arrays as bytes: the expression as a flat list, so that chains of any length travel, with the blocks it stands on.
 
 A base travels once, however many views of it are in one pickle. Blocks of this process travel with it; blocks of a
-cluster as the references that their executor makes of them.
+cluster by name (`execution.arrivals`). Where a pickle is opened need not be where its arrays are used: distributed
+opens what it sends to a task outside of the task, in the scheduler even. So a base that arrives becomes an expression
+of the thread that first uses it.
 """
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distarray.array.base import Base
-from distarray.expr.expr import Expr, postorder
+from distarray.execution.arrivals import environment_here, settle_here, undistributed
+from distarray.execution.loans import lend
+from distarray.expr.crossing import expected
+from distarray.expr.expr import Environment, Expr, Stored, postorder
 
 if TYPE_CHECKING:
     from distarray.array.array import DistArray
@@ -18,6 +25,8 @@ __all__ = ["flatten", "reduce_base", "reduce_handle", "restore"]
 
 #: An operand in a record: the number of an earlier record, or a scalar.
 _Record = tuple[Any, ...]
+
+_lock = threading.RLock()
 
 
 def reduce_handle(x: DistArray) -> tuple[Any, ...]:
@@ -30,8 +39,33 @@ def reduce_base(base: Base) -> tuple[Any, ...]:
     return _base, (flatten(base.current),)
 
 
+class _ArrivingBase(Base):
+    """A base that came in a pickle, until its node is asked for."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: list[_Record]) -> None:
+        self._records: list[_Record] | None = records
+        self.version = 0
+        self.history = []
+
+    def __getattr__(self, name: str) -> Any:
+        # Only while `expr` and `slot` are not set: what is found costs nothing.
+        if name not in ("expr", "slot"):
+            raise AttributeError(name)
+        with _lock:
+            if self._records is not None:
+                Base.__init__(self, restore(self._records))
+                self._records = None
+        return getattr(self, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with _lock:
+            return reduce_base(self) if self._records is None else (_base, (self._records,))
+
+
 def _base(records: list[_Record]) -> Base:
-    return Base(restore(records))
+    return _ArrivingBase(records)
 
 
 def _handle(kind: type[DistArray], base: Base, lens: Any, readonly: bool) -> DistArray:
@@ -49,20 +83,45 @@ def flatten(node: Expr) -> list[_Record]:
         # Memoised nodes have dropped their operands.
         operands = tuple(("node", number[id(o)]) if type(o) is Expr else ("scalar", o) for o in n.operands)
         records.append(
-            (n.op, operands, n.shape, n.dtype, n.env, n.params, n.runtime, n.pin, n.origin, n.errstate, n.memo)
+            (
+                n.op,
+                operands,
+                n.shape,
+                n.dtype,
+                n.env,
+                n.params,
+                n.runtime,
+                n.pin,
+                n.origin,
+                n.errstate,
+                _travelling(n.memo),
+            )
         )
     return records
 
 
+def _travelling(memo: Stored | None) -> Stored | None:
+    """A memo whose blocks are out of our hands as long as a buffer of the pickle refers to them."""
+    if memo is None or type(memo.blocks) not in (list, tuple):
+        return memo
+    return replace(memo, blocks=[lend(block, writeable=True) for block in memo.blocks])
+
+
 def restore(records: list[_Record]) -> Expr:
-    """The last node of what `flatten` made."""
+    """The last node of what `flatten` made, as a node of this thread: inside a task nothing is distributed."""
     nodes: list[Expr] = []
-    for op, operands, shape, dtype, env, params, runtime, pin, origin, errstate, memo in records:
+    environments: dict[int, Environment] = {}
+    for op, operands, shape, dtype, arrived, params, runtime, pin, origin, errstate, memo in records:
         given = tuple(nodes[value] if kind == "node" else value for kind, value in operands)
+        env = environments.get(id(arrived))
+        if env is None:
+            env = environments[id(arrived)] = environment_here(arrived)
+        if pin is not None and env.team is None:
+            pin = undistributed(pin)
         node = Expr(op, given, shape, dtype, env, params, runtime, pin, origin, errstate)
         if memo is not None:
-            # The arrays of one pickle share it: none of them may overwrite its blocks.
-            memo.exported = True
+            settle_here(memo, arrived, env)
         node.memo = memo
+        expected(node)
         nodes.append(node)
     return nodes[-1]

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import naming, sequence
 from distarray.array.array import DistArray
 from distarray.array.creation import zeros_like
 from distarray.array.views import as_distarray, beside
 from distarray.expr.bind import normalize_axes
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import manipulation
 from distarray.types import AxesLike
 
@@ -20,6 +22,7 @@ __all__ = ["block", "piecewise", "trim_zeros"]
 # ------------------------------------------------------------------------------------------------ nested lists
 
 
+@side_by_side
 def block(arrays: Any) -> DistArray:
     """The array that nested lists of blocks make: the innermost ones side by side along the last axis."""
     depth, ndim = _depth(arrays, ())
@@ -63,6 +66,7 @@ def _joined(arrays: Any, depth: int, ndim: int, level: int) -> DistArray:
 # -------------------------------------------------------------------------------------------------- by parts
 
 
+@side_by_side
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Callable[..., Any] | Any], *args: Any, **kw: Any) -> DistArray:
     """`x` with a function of its elements, or a value, for each condition; zero where none is true.
 
@@ -77,6 +81,14 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Callable[..., Any] | Any
         Passed to the functions.
     """
     x = as_distarray(x)
+    if not isinstance(condlist, DistArray) and not np.isscalar(condlist):
+        condlist = sequence(condlist, "condlist", "masks")
+        if not condlist:
+            raise IndexError("condlist is empty: at least one mask is needed")
+    if not isinstance(condlist, DistArray):
+        with naming(condlist=condlist):
+            np.ndim(condlist[0] if isinstance(condlist, tuple) else condlist)
+    funclist = sequence(funclist, "funclist", "functions or values")
     if np.isscalar(condlist) or (np.ndim(condlist[0]) == 0 and x.ndim):
         condlist = [condlist]
     masks = [beside(x, c).astype(bool, copy=False) for c in condlist]
@@ -87,11 +99,15 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Callable[..., Any] | Any
             some = some | mask
         masks.append(~some)
     elif len(funclist) != n:
-        raise ValueError(f"with {n} condition(s), either {n} or {n + 1} functions are expected")
+        raise ValueError(
+            f"with {n} condition(s) in condlist, either {n} or {n + 1} functions are expected, not the "
+            f"{len(funclist)} of funclist"
+        )
     y: DistArray = zeros_like(x)
     for mask, function in zip(masks, funclist, strict=True):
         if not callable(function):
-            y[mask] = function
+            with naming(funclist=function):
+                y[mask] = function
             continue
         values = x[mask]
         if values.size:

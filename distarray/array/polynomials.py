@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import number, parse_shape, shown
 from distarray.array.array import DistArray
 from distarray.array.creation import vander, zeros, zeros_like
 from distarray.array.pieces import trim_zeros
 from distarray.array.signals import convolve
 from distarray.array.views import as_distarray, atleast_1d, beside
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, linalg, manipulation, sorting
 
 __all__ = [
@@ -29,6 +31,14 @@ def _zeros(x: DistArray, n: int, dtype: Any = None) -> DistArray:
     return zeros((n,), x.dtype if dtype is None else dtype, team=x.team, device=x.device)
 
 
+def _coefficients(p: Any, name: str, beside_: Any = None) -> DistArray:
+    """`p` where `beside_` lives: a vector, and no number."""
+    x: DistArray = beside(beside_, p) if isinstance(beside_, DistArray) else as_distarray(p)
+    if not x.ndim:
+        raise TypeError(f"{name}={shown(p)} must be a vector of coefficients")
+    return x
+
+
 def _both(a: Any, b: Any) -> tuple[DistArray, DistArray]:
     x = atleast_1d(a if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a))
     return x, atleast_1d(beside(x, b))
@@ -37,12 +47,14 @@ def _both(a: Any, b: Any) -> tuple[DistArray, DistArray]:
 # ----------------------------------------------------------------------------------------------- arithmetic
 
 
+@side_by_side
 def polyadd(a1: Any, a2: Any) -> DistArray:
     """The sum of two polynomials."""
     x, y = _aligned(a1, a2)
     return x + y
 
 
+@side_by_side
 def polysub(a1: Any, a2: Any) -> DistArray:
     """The difference of two polynomials."""
     x, y = _aligned(a1, a2)
@@ -57,22 +69,27 @@ def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
     return x, y
 
 
+@side_by_side
 def polymul(a1: Any, a2: Any) -> DistArray:
     """The product of two polynomials. Leading zeros are left out, whose number it computes."""
-    x, y = (_stripped(p) for p in _both(a1, a2))
+    both = _both(a1, a2)
+    if any(p.ndim > 1 for p in both):
+        raise ValueError("Polynomial must be 1d only.")
+    x, y = (_stripped(p) for p in both)
     return convolve(x, y)
 
 
 def _stripped(p: DistArray) -> DistArray:
-    if p.ndim > 1:
-        raise ValueError("Polynomial must be 1d only.")
     stripped: DistArray = trim_zeros(p, "f")
     return stripped if stripped.size else _zeros(p, 1)
 
 
+@side_by_side
 def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
     """Quotient and remainder of two polynomials. Leading zeros of the remainder are left out: computes it."""
     u, v = (p + 0.0 for p in _both(u, v))
+    if not u.size or not v.size:
+        raise IndexError(f"polynomials have one coefficient at least: u is of shape {u.shape}, v of {v.shape}")
     dtype = np.result_type(u.dtype, v.dtype)
     m, n = u.shape[0] - 1, v.shape[0] - 1
     r: DistArray = u.astype(dtype, copy=False)
@@ -93,35 +110,42 @@ def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
 
 def polyder(p: Any, m: int = 1) -> DistArray:
     """The `m`-th derivative of a polynomial."""
-    m = int(m)
+    m = _order(m)
     if m < 0:
-        raise ValueError("Order of derivative must be positive (see polyint)")
-    derived = as_distarray(p)
-    for _ in range(m):
+        raise ValueError(f"Order of derivative must be positive (see polyint), not m={m}")
+    derived = _coefficients(p, "p")
+    for _ in range(min(m, derived.size)):  # nothing is left of it then
         derived = derived[:-1] * np.arange(derived.shape[0] - 1, 0, -1)
     return derived
 
 
+def _order(m: Any) -> int:
+    """How often to differentiate or integrate; numpy takes whatever ``int`` takes."""
+    return int(number(m, "m", real=True))
+
+
+@side_by_side
 def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
     """The `m`-th antiderivative of a polynomial, with the constants `k` of integration; 0 by default."""
-    m = int(m)
+    m = _order(m)
     if m < 0:
-        raise ValueError("Order of integral must be positive (see polyder)")
-    whole = as_distarray(p)
+        raise ValueError(f"Order of integral must be positive (see polyder), not m={m}")
+    whole = _coefficients(p, "p")
     constants: DistArray = _zeros(whole, m, np.float64) if k is None else atleast_1d(beside(whole, k))
     if constants.shape[0] == 1 and m > 1:
         constants = manipulation.tile(constants, m)
     if constants.shape[0] < m:
-        raise ValueError("k must be a scalar or a rank-1 array of length 1 or >m.")
+        raise ValueError(f"k must be a scalar or a rank-1 array of length 1 or >m, not of shape {constants.shape}")
     for i in range(m):
         whole = manipulation.concat([whole / np.arange(whole.shape[0], 0, -1), constants[i : i + 1]])
     return whole
 
 
+@side_by_side
 def polyval(p: Any, x: Any) -> DistArray:
     """The values of a polynomial at `x`, by Horner's rule: a step for each coefficient, all of them in one pass."""
     x = beside(p, x) if isinstance(p, DistArray) else as_distarray(x)
-    coefficients = beside(x, p)
+    coefficients = _coefficients(p, "p", x)
     y: DistArray = zeros_like(x)
     for i in range(coefficients.shape[0]):
         y = y * x + coefficients[i]
@@ -131,6 +155,7 @@ def polyval(p: Any, x: Any) -> DistArray:
 # ---------------------------------------------------------------------------------------------------- fits
 
 
+@side_by_side
 def polyfit(
     x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
 ) -> Any:  # as numpy: coefficients, and what else is asked for
@@ -151,9 +176,12 @@ def polyfit(
     cov
         Return the covariance matrix of the coefficients too; ``"unscaled"``: as the weights say.
     """
-    order = int(deg) + 1
+    order = int(number(deg, "deg", real=True)) + 1
     if deg < 0:
-        raise ValueError("expected deg >= 0")
+        raise ValueError(f"expected deg >= 0, not {deg}")
+    parse_shape(order, "deg")
+    if rcond is not None:
+        number(rcond, "rcond", real=True)
     x = beside(y, x) + 0.0 if isinstance(y, DistArray) else as_distarray(x) + 0.0
     y = beside(x, y) + 0.0
     _check_points(x, y)
@@ -193,9 +221,9 @@ def _check_points(x: DistArray, y: DistArray) -> None:
 def _weights(x: DistArray, y: DistArray, w: Any) -> DistArray:
     weights = beside(x, w) + 0.0
     if weights.ndim != 1:
-        raise TypeError("expected a 1-d array for weights")
+        raise TypeError(f"expected a 1-d array for weights: w is of shape {weights.shape}")
     if weights.shape[0] != y.shape[0]:
-        raise TypeError("expected w and y to have the same length")
+        raise TypeError(f"expected w and y to have the same length: {weights.shape[0]} is not {y.shape[0]}")
     return weights
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, Unpack
 
 import numpy as np
 
+from distarray.arguments import count, integer, naming, shown
 from distarray.array.array import DistArray
 from distarray.array.random_parameters import Parameter, drawn_shape, parameter
 from distarray.array.random_streams import Streams, Where
@@ -47,16 +47,18 @@ class Discrete(Streams):
         wanted = as_dtype(dtype)
         if wanted.kind not in "biu":
             raise TypeError(f"Unsupported dtype {wanted!r} for integers")
-        if any(isinstance(b, DistArray) or np.ndim(b) for b in (low, high)):
+        with naming(low=low, high=high):
+            has_arrays = any(isinstance(b, DistArray) or np.ndim(b) for b in (low, high))
+        if has_arrays:
             low, last = _bounds(low, high, wanted, endpoint)
         else:
-            low, last = operator.index(low), operator.index(high) - (not endpoint)
+            low, last = integer(low, "low"), integer(high, "high") - (not endpoint)
             _check_bounds(low, last, wanted)
         return self._sampled("integers", wanted, size, where, low, last)
 
     def bytes(self, length: int) -> bytes:
         """Random bytes, in this process."""
-        words = self._draw(random_bits, (-(-operator.index(length) // 8),), None, (), {"team": None, "device": "cpu"})
+        words = self._draw(random_bits, (-(-count(length, "length") // 8),), None, (), {"team": None, "device": "cpu"})
         drawn: bytes = np.asarray(words).astype("<u8").tobytes()
         return drawn[:length]
 
@@ -138,7 +140,7 @@ class Discrete(Streams):
         """
         if method not in ("count", "marginals"):
             raise ValueError('method must be "count" or "marginals".')
-        taken = operator.index(nsample)
+        taken = integer(nsample, "nsample")
         if taken < 0:
             raise ValueError("nsample must be nonnegative.")
         balls = parameter("colors", colors)
@@ -173,7 +175,7 @@ def _check_bounds(low: int, last: int, dtype: DType) -> None:
 def _bounds(low: Any, high: Any, dtype: DType, endpoint: bool) -> tuple[Any, Any]:
     """The first and the last integer of each element, as arrays of 64 bits; those of the host are checked."""
     words = np.dtype(np.uint64) if dtype == np.uint64 else _INT64
-    first, last = _as_integers(low), _as_integers(high)
+    first, last = _as_integers(low, "low"), _as_integers(high, "high")
     if not isinstance(first, DistArray) and not isinstance(last, DistArray):
         shape = np.broadcast_shapes(first.shape, last.shape)
         if 0 not in shape:
@@ -186,16 +188,17 @@ def _bounds(low: Any, high: Any, dtype: DType, endpoint: bool) -> tuple[Any, Any
     return first.astype(words), last if endpoint else last - words.type(1)
 
 
-def _as_integers(bound: Any) -> Any:
+def _as_integers(bound: Any, name: str) -> Any:
     if isinstance(bound, DistArray) or (isinstance(bound, np.ndarray) and bound.dtype.kind in "biu"):
         array = bound
     else:
         # Lists of Python's integers beyond 63 bits would become floats.
-        array = np.asarray(bound)
+        with naming(**{name: bound}):
+            array = np.asarray(bound)
         array = array if array.dtype.kind in "biu" else np.asarray(bound, object)
     if array.dtype.kind not in "biuO":
-        raise TypeError("bounds of integers must be integers")
+        raise TypeError(f"{name}={shown(bound)} must be integers, not {array.dtype}")
     if array.dtype.kind == "O":
         for value in array.flat:
-            operator.index(value)
+            integer(value, name)
     return array

@@ -6,12 +6,12 @@ their places as in any read at integer positions.
 
 from __future__ import annotations
 
-import operator
 from math import prod
 from typing import Any, Unpack
 
 import numpy as np
 
+from distarray.arguments import host_array, integer, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.array.random_parameters import drawn_shape
@@ -34,8 +34,10 @@ class Order(Streams):
     def permutation(self, x: Any, axis: int = 0, **where: Unpack[Where]) -> DistArray:
         """``range(x)`` or the slices of `x` along `axis` in random order."""
         if isinstance(x, int | np.integer):
-            return self._order(operator.index(x), where)
-        x = as_distarray(x)
+            return self._order(max(integer(x, "x"), 0), where)  # as arange(x)
+        given, x = x, as_distarray(x)
+        if not x.ndim:
+            raise np.exceptions.AxisError(f"x={shown(given)} must be an integer or have one axis at least")
         axis = normalize_axis(axis, x.ndim)
         return take(x, self._order(x.shape[axis], _beside(x, where)), axis=axis)  # type: ignore[no-any-return]
 
@@ -88,7 +90,7 @@ class Order(Streams):
                 raise ValueError(f"a must be a sequence or an integer, not {type(given)}")
             axis = normalize_axis(axis, a.ndim)
             where = _beside(a, where)
-        n = operator.index(a) if is_range else a.shape[axis]
+        n = integer(a, "a") if is_range else a.shape[axis]
         shape = drawn_shape(() if size is None else size)
         count = prod(shape)
         if n <= 0 and count:
@@ -142,7 +144,7 @@ def _beside(x: DistArray, where: Where) -> Where:
 
 def _weights(p: Any, n: int) -> Any:
     """Probabilities as an array of the host or a DistArray; of the latter the sum and the least are computed."""
-    weights = p.astype(np.float64) if isinstance(p, DistArray) else np.asarray(p, np.float64)
+    weights = p.astype(np.float64) if isinstance(p, DistArray) else host_array(p, "p", np.float64)
     if weights.ndim != 1:
         raise ValueError("p must be 1-dimensional")
     if weights.shape[0] != n:

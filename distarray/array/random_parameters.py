@@ -6,12 +6,12 @@ not known there: samplers that need it check them when they run, formulas give n
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from distarray.arguments import host_array, parse_shape, shown
 from distarray.array.array import DistArray
 from distarray.types import HostArray, Shape
 
@@ -45,7 +45,10 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
     """
     if isinstance(value, DistArray):
         return value if value.dtype == np.float64 else value.astype(np.float64)
-    array = np.asarray(value, np.float64)
+    array = host_array(value, name)  # whatever becomes a float is no number yet: None becomes nan
+    if array.dtype.kind == "c":
+        raise TypeError(f"{name}={shown(value)} must be real")
+    array = array.astype(np.float64, copy=False)
     holds, text = _CONDITIONS[condition]
     if not np.all(holds(array)):
         raise ValueError(text.format(name, "contains NaNs" if array.ndim else "is NaN"))
@@ -60,7 +63,7 @@ def drawn_shape(size: Any, *parameters: Parameter) -> Shape:
     own = np.broadcast_shapes(*shapes) if shapes else ()
     if size is None:
         return own
-    shape = (operator.index(size),) if hasattr(size, "__index__") else tuple(operator.index(n) for n in size)
+    shape = parse_shape(size, "size")
     if own:
         try:
             is_compatible = np.broadcast_shapes(own, shape) == shape

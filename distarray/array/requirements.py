@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distarray.arguments import sequence, shown
 from distarray.array.array import DistArray
 from distarray.array.conversion import asarray, asfortranarray
 from distarray.ops import elementwise
@@ -37,7 +38,11 @@ _REQUIREMENTS = {
 
 def require(a: Any, dtype: DTypeLike = None, requirements: Any = None, **where: Any) -> DistArray:
     """`a` as an array with what numpy's names require: blocks in ``C`` or ``F`` order, own and writable memory."""
-    wanted = {_REQUIREMENTS[name.upper()] for name in requirements or ()}
+    names = [requirements] if isinstance(requirements, str) else sequence(requirements or (), "requirements", "names")
+    unknown = [name for name in names if not isinstance(name, str) or name.upper() not in _REQUIREMENTS]
+    if unknown:
+        raise KeyError(f"requirements={shown(requirements)}: there is no {unknown[0]!r}")
+    wanted = {_REQUIREMENTS[name.upper()] for name in names}
     if wanted >= {"C", "F"}:
         raise ValueError('Cannot specify both "C" and "F" order')
     made = asarray(a, dtype, copy=True if "W" in wanted and getattr(a, "_readonly", False) else None, **where)

@@ -5,15 +5,16 @@ Between numbers they are made where they lie; between arrays, element by element
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
+from distarray.arguments import count, host_array, integer, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.creation import arange
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.array.views import beside, expand_dims, moveaxis
+from distarray.dtypes import as_dtype
 from distarray.ops import creation, elementwise
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
@@ -46,18 +47,26 @@ def linspace(
     retstep
         Return the distance of neighbours too.
     """
-    num = operator.index(num)
+    num, axis = count(num, "num"), integer(axis, "axis")
+    start, stop = _end(start, "start"), _end(stop, "stop")
+    if dtype is not None:
+        dtype = as_dtype(dtype)
     if not np.ndim(start) and not np.ndim(stop) and not _is_ours(start, stop):
+        normalize_axis(axis, 1)
         env = environment(team, device)
         node = creation.linspace(start, stop, num, dtype, endpoint, env, None)
         node.pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
         made = DistArray._on(node)
         n_steps = num - 1 if endpoint else num
         return (made, np.subtract(stop, start) / n_steps if n_steps > 0 else np.nan) if retstep else made
-    if num < 0:
-        raise ValueError(f"Number of samples, {num}, must be non-negative.")
     made, step = _between(start, stop, num, endpoint, dtype, axis)
     return (made, step) if retstep else made
+
+
+def _end(value: Any, name: str) -> Any:
+    """A number, which is weak, or an array here or there."""
+    is_plain = isinstance(value, DistArray | bool | int | float | complex | np.generic)
+    return value if is_plain else host_array(value, name)
 
 
 def _is_ours(*values: Any) -> bool:
@@ -71,13 +80,13 @@ def _inexact(*values: Any) -> DType:
 
 
 def _between(
-    start: Any, stop: Any, num: int, endpoint: bool, dtype: DTypeLike, axis: int
+    start: Any, stop: Any, num: int, endpoint: bool, dtype: DType | None, axis: int
 ) -> tuple[DistArray, DistArray]:
     """Sequences between the elements of arrays, and the distances of neighbours."""
     home = next((v for v in (start, stop) if isinstance(v, DistArray)), None)
     home = arange(0) if home is None else home
     own = _inexact(*(np.empty(0, v.dtype) if isinstance(v, DistArray) else v for v in (start, stop)))
-    wanted = own if dtype is None else np.dtype(dtype)
+    wanted = own if dtype is None else dtype
     first, last = (beside(home, v).astype(own, copy=False) for v in (start, stop))
     delta = last - first
     n_steps = num - 1 if endpoint else num
@@ -102,6 +111,10 @@ def logspace(
     **where: Any,  # team, device, sharding, layout
 ) -> DistArray:
     """`num` values from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale."""
+    axis = integer(axis, "axis")
+    if dtype is not None:
+        dtype = as_dtype(dtype)
+    start, stop, base = _end(start, "start"), _end(stop, "stop"), _end(base, "base")
     if np.ndim(base):
         shape = np.broadcast_shapes(np.shape(start), np.shape(stop), np.shape(base))
         base = expand_dims(np.broadcast_to(base, shape), axis=axis)
@@ -117,9 +130,18 @@ def geomspace(
     endpoint: bool = True,
     dtype: DTypeLike = None,
     axis: int = 0,
-    **where: Any,  # team, device, sharding, layout
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
 ) -> DistArray:
     """`num` values from `start` to `stop` in geometric progression; computes of arrays that there is no zero."""
+    num = count(num, "num")
+    start, stop = (v if isinstance(v, DistArray) else host_array(v, n) for v, n in ((start, "start"), (stop, "stop")))
+    if dtype is not None:
+        dtype = as_dtype(dtype)
+    normalize_axis(axis, len(np.broadcast_shapes(np.shape(start), np.shape(stop))) + 1)
     if any(bool(np.any(np.equal(v, 0))) for v in (start, stop)):
         raise ValueError("Geometric sequence cannot include zero")
     first, last = (v if isinstance(v, DistArray) else np.asarray(v) for v in (start, stop))
@@ -128,6 +150,7 @@ def geomspace(
     # of the phase of the start, so that the logarithms begin with a real number
     sign = np.sign(first)
     first, last = first / sign, last / sign
+    where: dict[str, Any] = {"device": device, "team": team, "sharding": sharding, "layout": layout}
     made = logspace(np.log10(first), np.log10(last), num, endpoint, dtype=own, **where)
     if num > 0:
         made = _with_ends(made, first, last if num > 1 and endpoint else None)

@@ -14,6 +14,7 @@ import numpy as np
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside
 from distarray.expr.bind import normalize_axis
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, manipulation, sets, sorting
 
 __all__ = [
@@ -87,6 +88,8 @@ def unique(
     x = as_distarray(ar)
     if axis is not None:
         axis = normalize_axis(axis, x.ndim)
+        if x.ndim == 1:
+            axis = None  # its slices are its elements, of which all nan may be one
     facts = [fact for fact, asked in zip(sets.FACTS, (return_index, return_inverse, return_counts)) if asked]
     found = sets.distinct("unique", x, facts, axis=axis, equal_nan=equal_nan)
     if return_inverse and axis is None:
@@ -95,6 +98,7 @@ def unique(
     return result if facts else result[0]
 
 
+@side_by_side
 def isin(x1: Any, x2: Any, /, *, assume_unique: bool = False, invert: bool = False, kind: Any = None) -> DistArray:
     """Where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes nothing."""
     if not isinstance(x1, DistArray) and not isinstance(x2, DistArray):
@@ -102,6 +106,7 @@ def isin(x1: Any, x2: Any, /, *, assume_unique: bool = False, invert: bool = Fal
     return sets.isin(x1, x2, invert=invert)  # type: ignore[no-any-return]  # boxed
 
 
+@side_by_side
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> DistArray:
     """`isin` of a flattened array."""
     return isin(as_distarray(ar1).ravel(), ar2, assume_unique=assume_unique, invert=invert)
@@ -113,12 +118,14 @@ def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray
     return [sets.distinct(name, x, equal_nan=True)["values"] for x in flat] if distinct else flat
 
 
+@side_by_side
 def union1d(ar1: Any, ar2: Any) -> DistArray:
     """The distinct elements of two arrays."""
-    both = manipulation.concat(_flat("union1d", (ar1, ar2), distinct=False))
+    both = manipulation.concat((ar1, ar2), axis=None)
     return sets.distinct("union1d", both, equal_nan=True)["values"]  # type: ignore[no-any-return]  # boxed
 
 
+@side_by_side
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
     """The distinct elements that two arrays have in common, and with `return_indices` where each of them has them."""
     flat = _flat("intersect1d", (ar1, ar2), distinct=False)
@@ -139,13 +146,17 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
     return values, *(i if original is None else original[i] for i, original in zip((one, other), at))
 
 
+@side_by_side
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """The distinct elements of the first array that are not in the second."""
+    ar1 = as_distarray(ar1)
+    ar2 = beside(ar1, ar2)  # which may be refused: before anything is computed
     (x,) = _flat("setdiff1d", (ar1,), distinct=not assume_unique)
     left = sets.compressed("setdiff1d", isin(x, ar2, invert=True), x)
     return left[0]  # type: ignore[no-any-return]  # boxed as x is
 
 
+@side_by_side
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """The distinct elements that are in one of two arrays only."""
     both = sorting.sort(manipulation.concat(_flat("setxor1d", (ar1, ar2), distinct=not assume_unique)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import callback, integer, integers, mapping
 from distarray.array.array import DistArray
 from distarray.array.numpy_protocol import implements
 from distarray.array.views import as_distarray
@@ -56,11 +57,12 @@ def sliding_window_view(
     own = as_distarray(x)
     if writeable:
         raise NotSupportedError("sliding_window_view: windows share elements, so writeable=True is not supported")
-    # numpy checks what the user wrote, on an array without memory
-    given: Any = axis
-    dummy = np.lib.stride_tricks.sliding_window_view(strided_dummy(own.shape), window_shape, given)  # type: ignore[arg-type]  # as the user wrote it
+    # numpy checks the numbers, on an array without memory
+    window_shape = integers(window_shape, "window_shape")
+    given: Any = None if axis is None else integers(axis, "axis")
+    dummy = np.lib.stride_tricks.sliding_window_view(strided_dummy(own.shape), window_shape, given)
     window = dummy.shape[own.ndim :]
-    axes = range(own.ndim) if given is None else [given] if hasattr(given, "__index__") else list(given)
+    axes = range(own.ndim) if given is None else given
     normal = tuple([normalize_axis(a, own.ndim) for a in axes])
     if not window:
         return own._alias()
@@ -99,13 +101,15 @@ def coarsen(
     """
     own = as_distarray(x)
     factors = [1] * own.ndim
+    callback(reduction, "reduction")
+    axes = mapping(axes, "axes", "axes to factors")
     for axis, factor in axes.items():
-        factors[normalize_axis(axis, own.ndim)] = int(factor)
+        factors[normalize_axis(axis, own.ndim, "axes")] = integer(factor, "axes")
     if any(k < 1 for k in factors):
-        raise ValueError(f"coarsen: the factors {dict(axes)} must be positive")
+        raise ValueError(f"coarsen: the factors of axes={axes} must be positive")
     if any(n % k for n, k in zip(own.shape, factors, strict=True)):
         if not trim_excess:
-            raise ValueError(f"Coarsening factors {dict(axes)} do not align with array shape {own.shape}.")
+            raise ValueError(f"Coarsening factors axes={axes} do not align with array shape {own.shape}.")
         own = own[tuple([slice(n // k * k) for n, k in zip(own.shape, factors, strict=True)])]
     shape = tuple([m for n, k in zip(own.shape, factors, strict=True) for m in (n // k, k)])
     return reduction(own.reshape(shape), axis=tuple(range(1, 2 * own.ndim, 2)), **kwargs)

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import integer, integers, naming, shown
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import normalize_axis
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import linalg, manipulation
 from distarray.ops.einsums import einsum_order
 from distarray.ops.linalg import LinAlgError
@@ -20,6 +22,7 @@ from distarray.types import NBytesLike
 __all__ = ["cross", "einsum_path", "tensorinv", "tensorsolve"]
 
 
+@side_by_side
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> DistArray:
     """The cross product of vectors of three elements (or of two, whose third is 0); the other axes broadcast.
 
@@ -40,7 +43,10 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     y = moveaxis(y, normalize_axis(axisb, y.ndim, "axisb"), -1)
     sizes = x.shape[-1], y.shape[-1]
     if not {*sizes} <= {2, 3}:
-        raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
+        raise ValueError(
+            f"incompatible dimensions for cross product (dimension must be 2 or 3): {sizes[0]} of a along "
+            f"axisa={axisa}, {sizes[1]} of b along axisb={axisb}"
+        )
     if 2 in sizes:
         warnings.warn(
             "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors instead.",
@@ -77,7 +83,9 @@ def einsum_path(
     path, text
         ``optimize=path`` takes the same order, here and in numpy.
     """
-    is_numpys = optimize in (None, True, False, "greedy", "optimal") or not isinstance(optimize, str)
+    if not isinstance(optimize, bool | str | list | tuple | None):
+        raise TypeError(f"optimize={shown(optimize)} must be a name, an order or a bool, not {type(optimize).__name__}")
+    is_numpys = not isinstance(optimize, str) or optimize in ("greedy", "optimal")
     if not is_numpys or (join, agg, memory_limit) != ("mul", "sum", None):
         order = einsum_order(*operands, join=join, agg=agg, optimize=optimize, memory_limit=memory_limit)
         optimize = ["einsum_path", *order]
@@ -86,25 +94,31 @@ def einsum_path(
         for x in operands
     ]
     path: Any = np.einsum_path  # its stub knows fewer arguments
-    return path(*dummies, optimize=optimize, einsum_call=einsum_call)
+    with naming(subscripts=operands[0] if operands else None, optimize=optimize):
+        return path(*dummies, optimize=optimize, einsum_call=einsum_call)
 
 
 def tensorinv(a: Any, ind: int = 2) -> DistArray:
     """The inverse of a tensor whose first `ind` axes are the rows of a matrix, for ``tensordot`` with `ind` axes."""
     x = as_distarray(a)
-    if ind <= 0:
-        raise ValueError("Invalid ind argument.")
+    if integer(ind, "ind") <= 0:
+        raise ValueError(f"Invalid ind argument: ind={ind}")
     n = math.prod(x.shape[ind:])
+    if x.size != n * n:
+        raise LinAlgError(f"ind={ind}: {x.shape[:ind]} and {x.shape[ind:]} must have as many elements")
     inverse = linalg.inv(x.reshape((n, -1)))
     return inverse.reshape(x.shape[ind:] + x.shape[:ind])  # type: ignore[no-any-return]  # boxed as x is
 
 
+@side_by_side
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
     """The `x` for which ``tensordot(a, x, x.ndim)`` is `b`; `axes` of `a` are moved to its end first."""
     x = as_distarray(a) if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a)
     y = beside(x, b)
     order = list(range(x.ndim))
-    for axis in axes or ():
+    for axis in () if axes is None else integers(axes, "axes"):
+        if axis not in order:
+            raise ValueError(f"axes={shown(axes)}: there is no axis {axis} in {x.ndim} dimensions")
         order.remove(axis)
         order.insert(x.ndim, axis)
     x = x.transpose(order)
@@ -112,7 +126,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
     n = math.prod(shape)
     if x.size != n * n:
         raise LinAlgError(
-            "Input arrays must satisfy the requirement prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim]), but the "
-            f"shapes are {x.shape} and {y.shape}"
+            f"axes={shown(axes)}: Input arrays must satisfy the requirement prod(a.shape[b.ndim:]) == "
+            f"prod(a.shape[:b.ndim]), but the shapes are {x.shape} and {y.shape}"
         )
     return linalg.solve(x.reshape((n, n)), y.ravel()).reshape(shape)  # type: ignore[no-any-return]  # boxed as a is

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import callback, integer
 from distarray.array.out import into
 from distarray.array.user_function import dtype_of, has_keyword, is_array
 from distarray.array.views import as_distarray
@@ -140,7 +141,9 @@ def reduction(
     >>> dx.reduction(dx.arange(4.0), sums, np.sum, combine=np.sum, dtype="f8").item()
     14.0
     """
-    if output_size != 1:
+    for given, what in ((chunk, "chunk"), (aggregate, "aggregate"), (combine or aggregate, "combine")):
+        callback(given, what)
+    if integer(output_size, "output_size") != 1:
         raise NotSupportedError(
             f"reduction: output_size={output_size} is not supported; use dx.blockwise with whole blocks"
         )

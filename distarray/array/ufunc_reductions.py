@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import flag, host_array, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.array.views import as_distarray, beside
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import broadcast_shapes, normalize_axes, normalize_axis
+from distarray.expr.bind import broadcast_shapes, normalize_axes
 from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.types import DType, HostArray
 
-__all__ = ["accumulate", "mask_of", "mask_over", "reduce", "reduceat"]
+__all__ = ["accumulate", "loop_dtype", "mask_of", "mask_over", "reduce", "reduceat"]
 
 #: What ``initial=`` and ``where=`` are when they are not given: numpy tells them from None and True.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
@@ -49,9 +50,11 @@ def _check(ufunc: np.ufunc, method: str) -> None:
 def mask_of(where: Any) -> Any:
     """``where=`` as an array of booleans, ours or numpy's."""
     if not hasattr(where, "dtype"):
-        return np.asarray(where, dtype=np.bool_)
+        return host_array(where, "where", np.bool_)
     if not np.can_cast(where.dtype, np.bool_, "safe"):
-        raise TypeError(f"Cannot cast array data from {where.dtype!r} to dtype('bool') according to the rule 'safe'")
+        raise TypeError(
+            f"where: Cannot cast array data from {where.dtype!r} to dtype('bool') according to the rule 'safe'"
+        )
     return where
 
 
@@ -71,11 +74,11 @@ def mask_over(x: DistArray, where: Any) -> Any:
 
 def initial_value(initial: Any, dtype: DType) -> np.generic:
     """``initial=`` as a number of `dtype`; numpy's error if it is none. An array of one element is computed."""
-    if isinstance(initial, DistArray):
+    if isinstance(initial, DistArray) and not initial.ndim:
         initial = initial.item()
-    value = np.array(initial, dtype=dtype)
+    value = np.empty(1) if isinstance(initial, DistArray) else host_array(initial, "initial", dtype)
     if value.ndim:
-        raise ValueError("setting an array element with a sequence.")
+        raise ValueError(f"initial={shown(initial)}: setting an array element with a sequence.")
     number: np.generic = value.reshape(1)[0]
     return number
 
@@ -113,27 +116,42 @@ def reduce(
     name = ufunc.__name__
     x = as_distarray(x)
     axes = _axes(x, axis)
-    keep = False if keepdims is _NOT_GIVEN else bool(keepdims)
-    loop = ufunc_methods.resolved_dtype(name, "reduce", x.dtype, None if dtype is None else as_dtype(dtype))
+    keep = False if keepdims is _NOT_GIVEN else flag(keepdims, "keepdims")
+    loop = loop_dtype(ufunc, "reduce", x, dtype, out)
     if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
         raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
     if initial is _NOT_GIVEN:
         start = _identity(ufunc, loop)
     else:
         start = None if initial is None else initial_value(initial, loop)
+        if start is not None and (target := _target(out)) is not None:
+            # numpy puts it where the result is to be, and begins with what is there then
+            start = np.array([start]).astype(target).astype(loop)[0]
     mask = None if where is True or where is _NOT_GIVEN else mask_over(x, where)
     if mask is not None and start is None:
         raise ValueError(
             f"reduction operation '{name}' does not have an identity, so to use a where mask one has to specify "
             "'initial'"
         )
-    if start is None and _has_nothing(x.shape, axes):
+    if start is None and any(x.shape[a] == 0 for a in axes):
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     if name in ufunc_methods.ASSOCIATIVE:
         result = _fold(ufunc, x, axes, loop, keep, start, initial is not _NOT_GIVEN and initial is not None, mask)
     else:
         result = _fold_in_order(name, x, axes, loop, keep, start, mask)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+
+
+def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, out: Any) -> DType:
+    """The dtype in which a method of `ufunc` computes: where ``dtype=`` says none, that of ``out=`` has a say."""
+    wanted = None if dtype is None else as_dtype(dtype)
+    return ufunc_methods.resolved_dtype(ufunc.__name__, method, x.dtype, wanted, _target(out))
+
+
+def _target(out: Any) -> DType | None:
+    """The dtype of ``out=``; None if there is none."""
+    (target,) = out if isinstance(out, tuple) and len(out) == 1 else (out,)
+    return getattr(target, "dtype", None)
 
 
 def _identity(ufunc: np.ufunc, dtype: DType) -> np.generic | None:
@@ -147,12 +165,6 @@ def _axes(x: DistArray, axis: Any) -> tuple[int, ...]:
     if not x.ndim and type(axis) is int and axis in (0, -1):
         return ()
     return normalize_axes(axis, x.ndim)
-
-
-def _has_nothing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether results exist that no element goes into."""
-    kept = [n for a, n in enumerate(shape) if a not in axes]
-    return 0 not in kept and any(shape[a] == 0 for a in axes)
 
 
 def _fold(
@@ -201,6 +213,8 @@ def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: A
     _check(ufunc, "accumulate")
     x = as_distarray(x)
     at = _axis("accumulate", x, axis)
+    if out is not None:
+        dtype = loop_dtype(ufunc, "accumulate", x, dtype, out)
     result = ufunc_methods.accumulate(ufunc.__name__, x, at, dtype)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
@@ -212,7 +226,13 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = 
     """
     _check(ufunc, "reduceat")
     x = as_distarray(x)
-    result = ufunc_methods.reduceat(ufunc.__name__, x, _host_indices(indices), _axis("reduceat", x, axis), dtype)
+    at = _axis("reduceat", x, axis)
+    if dtype is not None:
+        dtype = as_dtype(dtype)  # before the indices are computed
+    places = _host_indices(indices)
+    if out is not None:
+        dtype = loop_dtype(ufunc, "accumulate", x, dtype, out)
+    result = ufunc_methods.reduceat(ufunc.__name__, x, places, at, dtype)
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -221,16 +241,18 @@ def _axis(method: str, x: DistArray, axis: Any) -> int:
         raise TypeError(f"cannot {method} on a scalar")
     if axis is None and x.ndim == 1:
         return 0
-    axes = (axis,) if hasattr(axis, "__index__") else tuple(range(x.ndim)) if axis is None else tuple(axis)
+    axes = normalize_axes(axis, x.ndim)
     if len(axes) != 1:
-        raise ValueError(f"{method} does not allow multiple axes")
-    return normalize_axis(axes[0], x.ndim)
+        raise ValueError(f"{method} does not allow multiple axes: axis={shown(axis)}")
+    return axes[0]
 
 
 def _host_indices(indices: Any) -> HostArray:
     if hasattr(indices, "dtype") and not np.can_cast(indices.dtype, np.intp, "safe"):
         raise TypeError(f"Cannot cast array data from {indices.dtype!r} to dtype('int64') according to the rule 'safe'")
-    host = indices.compute() if isinstance(indices, DistArray) else np.asarray(indices)
+    host = indices.compute() if isinstance(indices, DistArray) else host_array(indices, "indices")
+    if not host.ndim:
+        raise ValueError(f"object of too small depth for desired array: indices={shown(indices)}")
     if host.ndim > 1:
         raise ValueError("setting an array element with a sequence: the indices must have one axis")
-    return np.atleast_1d(host).astype(np.intp)
+    return host.astype(np.intp)

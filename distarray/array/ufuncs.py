@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import CASTINGS, choice, memory_order, naming, shown
 from distarray.array import ufunc_reductions, writes
 from distarray.array.array import DistArray
 from distarray.array.numpy_arguments import Refused
 from distarray.array.out import check_out, into
 from distarray.array.ufunc_reductions import mask_of
 from distarray.array.views import beside, moveaxis
+from distarray.dtypes import as_dtype
 from distarray.ops import contractions, elementwise, special
 from distarray.ops.manipulation import expand_dims
 from distarray.types import DType
@@ -74,9 +76,9 @@ def _call(
     Elements that ``where=`` leaves out keep what `out` has there; without one they have some value, as in numpy, and
     are computed from ones, so that they cause no warning.
     """
-    if options.get("order", "K") not in ("C", "F", "A", "K", None):
-        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {options['order']!r})")
-    casting = options.get("casting") or "same_kind"
+    memory_order(options.get("order"))
+    casting = options.get("casting")
+    casting = "same_kind" if casting is None else choice(casting, CASTINGS, "casting")
     where = options.get("where", True)
     mask = None if where is True else mask_of(where)
     inputs = _at_home(inputs, (*outs, mask))
@@ -120,12 +122,13 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
     if dtype is not None:
         if signature is not None:
             raise TypeError("cannot specify both 'signature' and 'dtype'")
-        signature = (*[None] * ufunc.nin, *[np.dtype(dtype)] * ufunc.nout)
+        signature = (*[None] * ufunc.nin, *[as_dtype(dtype)] * ufunc.nout)
     if signature is None and casting == "same_kind":
         return None
     known = (*[_weak(v) for v in inputs], *[None] * ufunc.nout)
     chosen = {} if signature is None else {"signature": signature}
-    resolved = ufunc.resolve_dtypes(known, casting=casting, **chosen)
+    with naming(dtype=dtype, signature=options.get("signature"), casting=casting):
+        resolved = ufunc.resolve_dtypes(known, casting=casting, **chosen)
     return tuple(resolved[: ufunc.nin])
 
 
@@ -158,7 +161,9 @@ def _as_weak(number: int, like: Any) -> Any:
 
 def _on_cores(ufunc: np.ufunc, function: Function, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """A function of vectors or matrices (``matmul``, ``vecdot``), with ``axes=``, ``axis=`` and ``keepdims=``."""
-    keeps = bool(options.get("keepdims", False))
+    keeps = options.get("keepdims", False)
+    if not isinstance(keeps, bool | np.bool):
+        raise TypeError(f"'keepdims' must be a boolean, not keepdims={shown(keeps)}")
     axes, axis = options.get("axes"), options.get("axis")
     if axes is None and axis is None and not keeps:
         return function(*inputs)

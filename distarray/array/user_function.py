@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import callback
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import Operands, unbox
 from distarray.expr.expr import Expr
@@ -113,8 +114,7 @@ def arguments(
     TypeError
         If it is no function, or no argument is an array.
     """
-    if not callable(function):
-        raise TypeError(f"{name}: the first argument must be a function, not {type(function).__name__}")
+    callback(function, f"{name}: the first argument")
     arrays = [a for a in args if is_array(a)]
     if not arrays:
         raise TypeError(f"{name}: none of the arguments is a DistArray")

@@ -25,38 +25,50 @@ from distarray.expr.expr import Expr, postorder
 if TYPE_CHECKING:
     from distarray.array.base import Base
 
-__all__ = ["forget_settled", "remember", "restore", "still_needed"]
+__all__ = ["forget", "forget_settled", "is_remembered", "lock", "remember", "restore", "still_needed"]
 
+#: Orders the writes of all threads: held while a base goes from one version to the next, a few instructions that take
+#: no other lock and run nothing. A finalizer may write to an array at any allocation, hence reentrant.
+lock = threading.RLock()
 #: Bases with a version that may still fail.
 _unsettled: weakref.WeakSet[Base] = weakref.WeakSet()
-_lock = threading.Lock()
 #: Bytes of arrays that fit any memory limit.
 SMALL = 1 << 20
-#: Families whose results are stored however large they are, or made where they are read.
-_STORED = frozenset({"put", "take_put", "create"})
 
 
-def remember(base: Base, following: Expr) -> None:
-    """Note the current version of `base`, which `following` is about to replace."""
-    current, op = base.expr, following.op
+def is_remembered(current: Expr, following: Expr) -> bool:
+    """Whether a version has to be remembered when `following` replaces it, which may fail then."""
+    return not (
+        following.memo is not None
+        or following.op.repeatable
+        or _is_never_stored(following)
+        or (evaluation.is_cluster(current.env) and config.get("errors") != "deferred")
+    )
+
+
+def remember(base: Base, is_remembered: bool) -> None:
+    """Note the current version of `base`, which is about to be replaced; with `lock` held."""
+    current = base.expr
     assert current is not None
-    if following.memo is not None or op.repeatable or _is_never_stored(following) or not _is_remembered(current):
+    if not is_remembered:
         base.history = []
     elif base.history and not _is_good(current):
-        base.history.append(current)
+        # Another list: who reads the history does so without the lock.
+        base.history = [*base.history, current]
     else:
         base.history = [current]
-        with _lock:
-            _unsettled.add(base)
+        _unsettled.add(base)
+
+
+def forget(base: Base) -> None:
+    """The current version of `base` is good: let go of what came before it; with `lock` held."""
+    base.history = []
+    _unsettled.discard(base)
 
 
 def _is_never_stored(version: Expr) -> bool:
     """Whether a version streams: it would never be settled, and what came before it held for good."""
-    return version.op.kind not in _STORED and version.nbytes > SMALL and streams(version)
-
-
-def _is_remembered(version: Expr) -> bool:
-    return not evaluation.is_cluster(version.env) or config.get("errors") == "deferred"
+    return version.op.kind != "create" and version.nbytes > SMALL and streams(version)
 
 
 def _is_good(version: Expr) -> bool:
@@ -69,9 +81,9 @@ def _is_good(version: Expr) -> bool:
 def forget_settled() -> None:
     """Let go of what came before versions that are good."""
     for base in _bases():
-        if base.expr is None or _is_good(base.expr):
-            base.history = []
-            _unsettled.discard(base)
+        with lock:
+            if base.expr is None or _is_good(base.expr):
+                forget(base)
 
 
 def still_needed(targets: Sequence[Expr]) -> list[Expr]:
@@ -107,7 +119,7 @@ def restore(compute: Callable[[Expr], None], failed: Sequence[Expr] | None = Non
 def _bases() -> list[Base]:
     if not _unsettled:
         return []
-    with _lock:
+    with lock:
         return list(_unsettled)
 
 
@@ -120,15 +132,14 @@ def _fall_back(base: Base, compute: Callable[[Expr], None]) -> None:
 
     The current one is asked first: what failed may be what was to be made of it.
     """
-    current = base.expr
-    assert current is not None
-    for version in (current, *reversed(base.history)):
-        try:
-            compute(version)
-        except Exception:
-            continue
-        base.history = []
-        _unsettled.discard(base)
-        if version is not current:
-            base.become(version)
-        return
+    while (current := base.expr) is not None:
+        for version in (current, *reversed(base.history)):
+            try:
+                compute(version)
+            except Exception:
+                continue
+            if base.restore(current, version):
+                return
+            break  # another thread has written on: what it wrote may be good
+        else:
+            return

@@ -11,11 +11,13 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from distarray.arguments import flag, memory_order, number, parse_shape
 from distarray.array.array import DistArray
 from distarray.expr.bind import broadcast_shapes as _common_shape
 from distarray.expr.expr import GET, Environment, Expr
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, manipulation
 from distarray.types import AxesLike, Shape
 
@@ -130,9 +132,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArr
 def broadcast_to(x: Any, /, shape: Sequence[int] | int) -> DistArray:
     """`x` seen as an array of `shape`; a read-only view, of which only the elements of `x` exist and travel."""
     own = as_distarray(x)
-    return own._view(manipulation.broadcast_lens(own.shape, manipulation.parse_shape(shape)), readonly=True)
+    return own._view(manipulation.broadcast_lens(own.shape, parse_shape(shape)), readonly=True)
 
 
+@side_by_side
 def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
     """All arrays as views of their common shape."""
     views = [as_distarray(x) for x in arrays]
@@ -140,6 +143,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
     return tuple([x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views])
 
 
+@side_by_side
 def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[DistArray, ...]:
     """Coordinates of a grid from those along its axes: broadcast views.
 
@@ -195,12 +199,13 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     """
     own = as_distarray(x)
     new = manipulation.resolve_shape(own.shape, shape)
+    if copy is not None:
+        copy = flag(copy, "copy")
+    order = memory_order(order, ("C", "F", "A"))
     if order == "A":
         order = "F" if strided_dummy(own._base.current.shape, own._lens).flags.fnc else "C"
-    if order == "C":
-        return own._reshaped(new, copy)
     if order != "F":
-        raise ValueError(f"order must be one of 'C', 'F', or 'A' (got {order!r})")
+        return own._reshaped(new, copy)
     # reshape(x, s, F) = reshape(x.T, s[::-1], C).T
     return own.T._reshaped(new[::-1], copy).T
 
@@ -212,6 +217,7 @@ def ravel(a: Any, order: str = "C") -> DistArray:
     C-ordered base.
     """
     own = as_distarray(a)
+    order = memory_order(order)
     if order in ("A", "K"):
         dummy = strided_dummy(own._base.current.shape, own._lens)
         if order == "A":
@@ -220,8 +226,6 @@ def ravel(a: Any, order: str = "C") -> DistArray:
         return ravel(own._view(manipulation.permute_lens(own.shape, axes)))
     if order == "F":
         own = own.T
-    elif order != "C":
-        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
     # Not every reshape(-1) that can be a view: numpy's ravel is always contiguous.
     is_view = strided_dummy(own._base.current.shape, own._lens).flags.c_contiguous
     return own._reshaped((own.size,), None if is_view else True)
@@ -246,6 +250,7 @@ def real_if_close(a: Any, tol: float = 100) -> DistArray:
     `tol` is in units of the rounding error of 1, or a distance if it is not above 1.
     """
     own = as_distarray(a)
+    number(tol, "tol", real=True)
     if own.dtype.kind != "c":
         return own
     limit = tol * float(np.finfo(own.dtype).eps) if tol > 1 else tol
@@ -267,11 +272,13 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
     return tuple(first[i, ...] for i in range(first.shape[0]))
 
 
+@side_by_side
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
     """Parts of `ary` along `axis`, of which the first ones may have one element more. Views."""
     return _split(manipulation.array_split, ary, indices_or_sections, axis)
 
 
+@side_by_side
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
     """Equal parts of `ary` along `axis`. Views."""
     return _split(manipulation.split, ary, indices_or_sections, axis)

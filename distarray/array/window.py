@@ -17,15 +17,19 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from distarray import config
 from distarray.array import versions
 from distarray.execution import evaluate as evaluation
 from distarray.execution.inside import is_inside_task
+from distarray.execution.loans import is_lent
 from distarray.execution.retention import streams
 from distarray.expr.expr import ITEM, Expr, postorder
 
-__all__ = ["enter", "flush", "observe", "pending", "period_of", "register", "run"]
+__all__ = ["enter", "flush", "leave", "observe", "pending", "period_of", "register", "run"]
 
 #: Windows that may be running on a cluster while the program goes on.
 IN_FLIGHT = 2
@@ -34,9 +38,13 @@ IN_FLIGHT = 2
 class _Window:
     """Pending nodes of one thread."""
 
-    __slots__ = ("__weakref__", "failed", "in_flight", "limit", "nodes", "places", "size")
+    __slots__ = ("__weakref__", "failed", "in_flight", "is_building", "limit", "nodes", "observed", "places", "size")
 
     def __init__(self) -> None:
+        #: From the entry of an operation until its node is listed: what it has read of versions nobody else can tell.
+        self.is_building = False
+        #: What the thread is waiting for.
+        self.observed: Sequence[Expr] = ()
         self.nodes: list[weakref.ref[Expr]] = []
         self.places: list[Hashable] = []
         self.size = -1
@@ -86,6 +94,7 @@ def period_of(places: Sequence[Hashable]) -> int:
 def enter() -> None:
     """On entry of an operation, before its node exists: run what is pending if the window is full."""
     window = _local.window
+    window.is_building = True
     size = config.get("window")
     if size != window.size:
         window.size, window.limit = size, size
@@ -106,15 +115,27 @@ def register(node: Expr) -> None:
     window.nodes.append(weakref.ref(node))
     origin = node.origin
     window.places.append((node.op.name, None) if origin is None else (origin.code, origin.lasti))
+    window.is_building = False
+
+
+def leave() -> None:
+    """What an operation or an observation has read, it needs no more."""
+    _local.outer.is_building = False  # nobody asks for that of the inner one
 
 
 def pending() -> Iterator[Expr]:
-    """Nodes of all threads that wait and that a handle refers to, oldest first in each thread."""
+    """Nodes of all threads that wait and that a handle refers to, oldest first in each thread; and what is observed."""
+    for window in _all_windows():
+        yield from window.observed
+        yield from _waiting(window)
+
+
+def _all_windows() -> list[_Window]:
     with _lock:
         windows = [w for ref in _windows if (w := ref()) is not None]
-        _windows[:] = [weakref.ref(w) for w in windows]
-    for window in windows:
-        yield from _waiting(window)
+        if len(windows) < len(_windows):
+            _windows[:] = [weakref.ref(w) for w in windows]
+    return windows
 
 
 def _waiting(window: _Window) -> list[Expr]:
@@ -189,7 +210,11 @@ class _Others:
     def __init__(self, nodes: Iterable[Expr]) -> None:
         self._nodes = nodes
 
-    def __call__(self) -> list[Expr]:
+    def __call__(self) -> list[Expr] | None:
+        own = _local.outer
+        for window in _all_windows():
+            if window.is_building and window is not own:
+                return None
         here = {id(n) for n in self._nodes}
         return [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
 
@@ -202,17 +227,50 @@ def _compute(version: Expr) -> None:
 evaluation.on_failure = partial(versions.restore, _compute)
 
 
+def reads_what_others_write(node: Expr) -> bool:
+    """Whether a new node reads memory that somebody outside may write, which waits for nobody.
+
+    What is pending and has a handle was asked when it was new: nothing behind it has to be looked at.
+    """
+    seen: set[int] = set()
+    waiting = list(node.nodes())
+    while waiting:
+        operand = waiting.pop()
+        if id(operand) in seen:
+            continue
+        seen.add(id(operand))
+        if operand.memo is None:
+            if not operand.is_live:
+                waiting += operand.nodes()
+        elif is_written_outside(operand):
+            return True
+    return False
+
+
+def is_written_outside(node: Expr) -> bool:
+    """Whether somebody outside may write the memory of a computed node."""
+    memo = node.memo
+    if memo is None or (evaluation.is_cluster(node.env) and not memo.on_client):
+        return False
+    return any(isinstance(block, np.ndarray) and is_lent(block, to_write=True) for block in memo.present)
+
+
 def observe(nodes: Sequence[Expr]) -> None:
     """Compute these nodes now, and whatever live handle's node they need."""
     if all(n.memo is not None for n in nodes):
         return
     window = _local.window
     nodes = _with_siblings(nodes, window)
+    was_observed, window.observed = window.observed, (*window.observed, *nodes)
+    window.is_building = False
     try:
         evaluation.evaluate(nodes, pending_beside(nodes))
     except Exception:
         versions.restore(_compute, nodes)
         raise
+    finally:
+        window.is_building = True  # until whoever observes has what it wants
+        window.observed = was_observed
     versions.forget_settled()
     waiting = _waiting(window)
     window.nodes = [weakref.ref(n) for n in waiting]
@@ -221,9 +279,16 @@ def observe(nodes: Sequence[Expr]) -> None:
 
 def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:
     """`nodes`, and the other results of the same operations: they come of the same work."""
-    made = {id(n.operands[0]) for n in nodes if n.memo is None and n.op is ITEM}
+    made = {id(n) for n in map(_made_by, nodes) if n is not None}
     if not made:
         return nodes
     there = {id(n) for n in nodes}
-    siblings = [n for n in _waiting(window) if n.op is ITEM and id(n.operands[0]) in made and id(n) not in there]
+    siblings = [n for n in _waiting(window) if id(_made_by(n)) in made and id(n) not in there]
     return (*nodes, *siblings)
+
+
+def _made_by(node: Expr) -> Any:
+    """The pending operation of several results that a node is one of; None if it is none."""
+    # Another thread may be evaluating it: see `rewrite._pending`.
+    operands = node.operands
+    return operands[0] if node.op is ITEM and node.memo is None and operands else None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import number
 from distarray.array.array import DistArray
 from distarray.array.creation import arange, empty, ones
 from distarray.array.views import as_distarray
@@ -18,7 +19,7 @@ __all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]
 
 def _window(M: float, shape: Callable[[DistArray, float], Any], where: dict[str, Any]) -> DistArray:
     """The window whose weights `shape` gives for the odd or even numbers from ``1 - M`` to ``M - 1``, and ``M - 1``."""
-    if M < 1:
+    if number(M, "M", real=True) < 1:
         return empty((0,), **where)
     if M == 1:
         return ones((1,), **where)

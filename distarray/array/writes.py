@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distarray.arguments import naming
 from distarray.array.base import cast, put, read
+from distarray.array.following import meet, settled
 from distarray.array.window import enter
-from distarray.errors import EnvironmentMismatchError
 from distarray.expr.bind import literal
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Lens, compose
+from distarray.expr.rewrite import CONSTANT
 from distarray.ops import elementwise
 from distarray.ops.indexing import Casting, Mode
 from distarray.types import DType, HostArray, Shape
@@ -26,7 +28,7 @@ from distarray.types import DType, HostArray, Shape
 if TYPE_CHECKING:
     from distarray.array.array import DistArray
 
-__all__ = ["At", "assign", "at", "update", "update_at"]
+__all__ = ["At", "assign", "at", "is_scalar", "update", "update_at"]
 
 _SCALARS = frozenset({bool, int, float, complex})
 
@@ -52,15 +54,19 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
         if not parsed.is_view and not parsed.shape and _has_axes(value):
-            raise ValueError("setting an array element with a sequence.")
-        new = put(version, lens, _value(value, parsed.affine.shape, x.dtype, version.env, "setitem"))
+            # numpy's own error, which changed with its versions
+            np.empty(1, x.dtype)[0] = _dummy(value) if hasattr(value, "dtype") else value
+        new = _value(value, parsed.affine.shape, x.dtype, version.env, "setitem")
+        x._advance(lambda version: put(version, lens, new))
     else:
-        new = _scatter(version, x._lens, x._advanced(parsed), value)
-    x._advance(new)
+        assert type(parsed) is Advanced
+        index = x._placed(parsed)
+        x._advance(lambda version: _scatter(version, x._lens, index, value))
 
 
 def _has_axes(value: Any) -> bool:
-    return bool(value.shape if hasattr(value, "shape") else np.ndim(value))
+    with naming(value=value):
+        return bool(value.shape if hasattr(value, "shape") else np.ndim(value))
 
 
 def _check_writable(x: DistArray) -> None:
@@ -96,10 +102,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
             return _host_value(value, shape, dtype, env, name)
         node = enter_node(value)
     if node.env is not env and node.env != env:
-        raise EnvironmentMismatchError(
-            f"{name}: the array lives in {env}, the value in {node.env}; move one with x.to_team(...) or "
-            "x.to_device(...)"
-        )
+        node = settled(value, node, env, name, "the value")
     _check_broadcast(node.shape, shape)
     if node.dtype.kind == "c" and dtype.kind not in "cb":
         _warn_of_lost_imaginary_part()
@@ -119,9 +122,10 @@ def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what n
 
 
 def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
-    host = np.asarray(value)
+    with naming(value=value):
+        host = np.asarray(value)
     _check_broadcast(host.shape, shape)
-    cast = _cast_host(host, dtype)
+    cast = _cast_host(value if isinstance(value, list | tuple) else host, dtype)
     return literal(cast, env, name) if isinstance(cast, np.ndarray) else cast
 
 
@@ -130,11 +134,12 @@ def _cast_host(value: Any, dtype: DType) -> HostArray | Scalar:
     host = np.asarray(value)
     if host.ndim == 0 and dtype.kind in "biufc":
         # Python's complex number is an error where numpy's is a warning.
-        return _scalar(host[()] if isinstance(value, np.ndarray) else value, dtype)
+        return _scalar(value, dtype)
     if host.dtype == dtype:
         return host
     target = np.empty(host.shape, dtype)
-    target[...] = host
+    # Of nested numbers each is cast as it is: numpy refuses a complex one where it casts complex arrays.
+    target[...] = value if isinstance(value, list | tuple) else host
     return target
 
 
@@ -160,7 +165,7 @@ def _warn_of_lost_imaginary_part() -> None:
 
 
 def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc: str) -> DistArray:
-    """``x = function(x, other)`` in place; returns `x` itself.
+    """``x = function(x, other)`` in place; returns `x` itself, or a new array where numpy has a scalar, not an array.
 
     Parameters
     ----------
@@ -172,29 +177,54 @@ def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc:
     node = x.__dx_node__()
     _check_writable(x)
     enter_node = getattr(type(other), "__dx_node__", None)
-    result: Expr = function(node, other if enter_node is None else enter_node(other))
+    operand = other if enter_node is None else enter_node(other)
+    if type(operand) is Expr and operand.env is not node.env:
+        met = meet((x, other), (node, operand), None)
+        if met is not None:  # the array itself may have moved
+            (node, operand), _ = met
+    try:
+        result: Expr = function(node, operand)
+    except ValueError:
+        _refuse(ufunc, node, operand, "same_kind")
+        raise
+    if not node.shape and is_scalar(x, node):
+        return x._on(result)
     if result.shape != node.shape or not np.can_cast(result.dtype, node.dtype, "same_kind"):
-        _refuse(ufunc, node, other, result)
+        _refuse(ufunc, node, operand, "same_kind")
+        raise AssertionError(f"{ufunc} of {node.dtype}{node.shape} in place: numpy takes what is refused here")
     x._write(result)
     return x
 
 
-def _refuse(ufunc: str, node: Expr, other: Any, result: Expr) -> NoReturn:
-    """Raise what numpy raises."""
-    if result.shape == node.shape:
-        operand = other if type(other) in _SCALARS else np.empty((), getattr(other, "dtype", None))
-        shape: Shape = ()
-        if ufunc != "matmul":
-            # numpy's own error
-            function: np.ufunc = getattr(np, ufunc)
-            function(*(np.ones(shape, node.dtype), operand)[: function.nin], out=np.empty(shape, node.dtype))
-        raise TypeError(
-            f"Cannot cast ufunc {ufunc!r} output from {result.dtype!r} to {node.dtype!r} with casting rule 'same_kind'"
-        )
-    raise ValueError(
-        f"non-broadcastable output operand with shape {_text(node.shape)} doesn't match the broadcast shape "
-        f"{_text(result.shape)}"
-    )
+#: Families whose results are scalars in numpy where they have no axes, but for these of their operations.
+_MAKE_SCALARS = frozenset({"get", "reduce", "map", "contract", "item", "take", "block", "fold"})
+_MAKE_ARRAYS = frozenset({"astype", "where"})
+
+
+def is_scalar(x: DistArray, node: Expr) -> bool:
+    """Whether numpy has a scalar in place of `x`, which has no axes: an operation or an index made it.
+
+    A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
+    is no scalar (`distarray.array.base.put`), nor is what `asarray` gives.
+    """
+    is_made = node.op.kind in _MAKE_SCALARS or node.op is CONSTANT
+    return is_made and node.op.name not in _MAKE_ARRAYS and not x._lens
+
+
+def _refuse(ufunc: str, node: Expr, other: Any, casting: Casting) -> None:
+    """Raise what numpy raises of an update in place that does not cast or broadcast back.
+
+    numpy itself is asked, on arrays of the same shapes that take no memory: of a call that is wrong in several ways it
+    says the same as numpy.
+    """
+    function: np.ufunc = getattr(np, ufunc)
+    operands = (_dummy(node), _dummy(other) if hasattr(other, "dtype") else other)[: function.nin]
+    function(*operands, out=_dummy(node), casting=casting)
+
+
+def _dummy(x: Any) -> HostArray:
+    """An array of the shape and dtype of `x` that takes one element of memory."""
+    return np.lib.stride_tricks.as_strided(np.ones((), x.dtype), x.shape, (0,) * len(x.shape))
 
 
 # ------------------------------------------------------------------------------------------------ functional
@@ -279,9 +309,12 @@ def update_at(x: DistArray, ufunc: str, index: Index, *value: Any) -> None:
     """
     enter()
     _check_writable(x)
-    # A function of one operand is written with a value that nobody looks at.
+    # A function of one operand is written with a value that nobody looks at. Numbers have dtypes of their own here.
     operand = value[0] if value else False
-    x._advance(_updated(x, x._base.current, x._lens, index, ufunc, operand, "unsafe"))
+    if not hasattr(operand, "dtype"):
+        with naming(b=operand):
+            operand = np.asarray(operand)
+    x._advance(lambda version: _updated(x, version, x._lens, index, ufunc, operand, "unsafe"))
 
 
 def _updated(
@@ -289,8 +322,9 @@ def _updated(
 ) -> Expr:
     """The version of a base after an update at an index of what `x` sees of it through `lens`."""
     parsed = parse_index(index, x.shape)
-    if type(parsed) is not Basic:
-        return _scatter(version, lens, x._advanced(parsed), value, mode, casting)
+    if type(parsed) is Advanced:
+        return _scatter(version, lens, x._placed(parsed), value, mode, casting)
+    assert type(parsed) is Basic
     through = compose(version.shape, lens, parsed.affine)
     if mode != "set":
         value = _joined(read(version, through), mode, value, casting)
@@ -302,7 +336,12 @@ def _joined(seen: Expr, mode: Mode, value: Any, casting: Casting) -> Expr:
     function: Callable[..., Any] = getattr(elementwise, mode)
     enter_node = getattr(type(value), "__dx_node__", None)
     operands = (seen, value if enter_node is None else enter_node(value))
-    result: Expr = function(*operands[: getattr(np, mode).nin])
+    try:
+        result: Expr = function(*operands[: getattr(np, mode).nin])
+    except ValueError:
+        _refuse(mode, seen, operands[1], casting)
+        raise
     if result.shape != seen.shape or not np.can_cast(result.dtype, seen.dtype, casting):
-        _refuse(mode, seen, value, result)
+        _refuse(mode, seen, operands[1], casting)
+        raise AssertionError(f"{mode} of {seen.dtype}{seen.shape} in place: numpy takes what is refused here")
     return result

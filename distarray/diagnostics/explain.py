@@ -11,22 +11,33 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 from distarray import config
-from distarray.diagnostics.explanation import Explanation, Measured, Result, StageReport
-from distarray.diagnostics.predict import Rehearsal, rehearse
+from distarray.diagnostics.explanation import Explanation, Measured, Result, StageReport, joined
+from distarray.diagnostics.predict import Rehearsal, Traffic, rehearse, traffic_of
 from distarray.diagnostics.resident import watch_peak
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import EnvironmentMismatchError
 from distarray.execution import evaluate, rates
 from distarray.execution.counters import Counters, counting
+from distarray.execution.crossings import Foreseen, foreseen, passage_of, sources_of
+from distarray.execution.fit import ahead, peaks_of
 from distarray.execution.footprint import most_held, reports
+from distarray.execution.inside import is_inside_task
+from distarray.execution.liveness import Liveness
+from distarray.execution.lower import Lowered
 from distarray.execution.memory import memory_limit
+from distarray.execution.metering import Count, metering
+from distarray.execution.moves import transfers
+from distarray.execution.passage import Passage
+from distarray.execution.passes import passes_of
 from distarray.execution.task_times import Span, busy_seconds, measuring
-from distarray.expr.expr import Environment, Expr, postorder
+from distarray.expr.crossing import graph, levels
+from distarray.expr.expr import Environment, Expr, Stored
 from distarray.planner.graph import Graph
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
@@ -56,7 +67,7 @@ def _notation(node: Expr) -> str:
 
 
 def explain(
-    targets: Sequence[Expr], *, analyze: bool = False, others: Callable[[], Iterable[Expr]] = tuple
+    targets: Sequence[Expr], *, analyze: bool = False, others: Callable[[], Iterable[Expr] | None] = tuple
 ) -> Explanation:
     """How pending nodes would be computed; nothing runs without `analyze`.
 
@@ -92,26 +103,149 @@ def explain(
             raise EnvironmentMismatchError(
                 f"explain: target 0 lives in {env} and target {i} in {t.env}; explain those of one team and device"
             )
-    pending = [n for n in postorder(targets) if n.memo is None]
+    beside = _beside(targets, others)
+    parts: list[Explanation] = []
+    known = _foreseen(targets)
+    for step in levels(targets):
+        if analyze and parts:
+            known = _foreseen(targets)  # what has run is known
+        sources = [n for n in sources_of(step) if id(n) not in known.stand_ins]
+        for at in dict.fromkeys([n.env for n in sources]):
+            parts.append(_explained([n for n in sources if n.env == at], known, analyze=analyze, others=beside))
+        parts += [_crossed(node, known, analyze=analyze, others=beside) for node in step]
+    known = _foreseen(targets) if analyze else known
+    parts.append(_explained(targets, known, analyze=analyze, others=others))
+    return joined(parts)
+
+
+def _beside(
+    targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]
+) -> Callable[[], Iterable[Expr] | None]:
+    """What is pending besides what the crossings of targets read: the targets too."""
+
+    def beside() -> list[Expr] | None:
+        found = others()
+        return None if found is None else [*found, *targets]
+
+    return beside
+
+
+def _foreseen(targets: Sequence[Expr]) -> Foreseen:
+    with nullcontext() if is_inside_task() else evaluate.LOCK:
+        return foreseen(targets)
+
+
+def _explained(
+    targets: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Callable[[], Iterable[Expr] | None]
+) -> Explanation:
+    """How pending nodes of one environment would be computed, without what their crossings need."""
+    env = targets[0].env
+    pending = [n for n in graph(targets) if n.memo is None and id(n) not in known.stand_ins]
     operations = [n.op.name for n in pending]
-    rehearsal = rehearse(targets, env, others) if pending else None
+    aimed = [t for t in targets if id(t) not in known.stand_ins]
+    with ahead(known.before[id(targets[0])] if id(targets[0]) in known.lying else known.coming):
+        rehearsal = rehearse(aimed, env, others, known.stand_ins) if pending else None
     # Taken before anything runs: an evaluated node has forgotten what it was made of.
     if rehearsal is None:
-        explanation = _plain(targets, operations, env)
+        explanation = _plain([known.stand_ins.get(id(t), t) for t in targets], operations, env)
     else:
-        explanation = _planned(targets, operations, env, rehearsal)
+        explanation = _planned(aimed, operations, env, rehearsal)
+    explanation = replace(explanation, passes=passes_of(graph(targets)))
     if not analyze:
         return explanation
-    kept = [] if rehearsal is None else [rehearsal.graph.nodes[i] for i in rehearsal.plan.outputs]
+    kept = () if rehearsal is None else rehearsal.kept
     # Its tasks refer to blocks, and what somebody refers to is not overwritten.
-    del rehearsal, pending
-    client = env.team.client if env.team is not None else None
-    with counting() as counters, watch_peak(client) as peak, measuring(client) as spans:
+    del rehearsal, pending, aimed
+    return _analyzed(explanation, targets, kept, others)
+
+
+def _analyzed(
+    explanation: Explanation,
+    targets: Sequence[Expr],
+    kept: Sequence[Expr],
+    others: Callable[[], Iterable[Expr] | None],
+) -> Explanation:
+    """The same with what is measured while targets are computed; `kept`: what is waited for besides."""
+    team = targets[0].env.team
+    client = team.client if team is not None else None
+    with (
+        counting() as counters,
+        watch_peak(client) as peak,
+        measuring(client) as spans,
+        metering(client) as counts,
+    ):
         start = time.perf_counter()
         evaluate.evaluate(targets, others)
         evaluate.wait_for([*targets, *kept])
         seconds = time.perf_counter() - start
-    return _with_measured(explanation, counters, spans, seconds, peak.most)
+    return _with_measured(explanation, counters, counts.values(), spans, seconds, peak.most)
+
+
+def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Callable[[], Iterable[Expr] | None]) -> Explanation:
+    """How what a crossing reads would be moved."""
+    (source,) = node.nodes()
+    env, memo, there = node.env, source.memo or known.lying[id(source)], known.stand_ins[id(node)].memo
+    assert there is not None
+    found = passage_of(node, source, memo, there.sharding)
+    with ahead(known.before[id(node)]):
+        stage, peak, growth = _move(node, source, memo, there.sharding) if found is None else _passage(node, found)
+    comes = memo.on_client or (found is None and source.env.team != env.team)
+    explanation = Explanation(
+        _environment(env),
+        1,
+        (stage,),
+        _results([node], [node], lambda _: there.sharding),
+        rates=_rates(env),
+        limit_bytes=memory_limit(env),
+        peak_bytes=peak,
+        growth_bytes=growth,
+        host_bytes=node.nbytes if comes and evaluate.is_cluster(env) else 0,
+    )
+    return _analyzed(explanation, [node], (), others) if analyze else explanation
+
+
+def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
+    """What is predicted of a move between teams of a cluster, and what a member holds and comes to hold."""
+    lowered = found.lowered("rehearsal")
+    memory = peaks_of(lowered, found.graph, found.env)
+    (traffic,) = traffic_of(lowered, found.graph)
+    expected = rates.rates_for(node.env)
+    received: Counter[int] = Counter()
+    messages: Counter[int] = Counter()
+    for t in lowered.transfers:
+        received[t.destination] += t.nbytes
+        messages[t.destination] += 1
+    busiest = [messages[m] * expected.latency + received[m] / expected.bandwidth for m in received]
+    seconds = max(busiest, default=0.0) + len(lowered.tasks) * expected.task
+    stage = _stage(0, lowered, found.graph, traffic, memory, seconds, is_cluster=True)
+    growth = [memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak]
+    return replace(stage, line=_line(node)), memory.worst[0], max(growth, default=0)
+
+
+def _move(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> tuple[StageReport, int, int]:
+    """The same of blocks that go through this process, or stay where they are."""
+    moved = [] if memo.on_client else transfers(source, node.env, memo.sharding, cut)
+    nbytes = sum([t.nbytes for t in moved])
+    is_there = evaluate.is_cluster(node.env)
+    # Blocks that another member of this process is to have are shared.
+    held = node.nbytes * (1 if memo.on_client else 2) if not is_there else -(-node.nbytes // node.env.size)
+    stage = StageReport(
+        operations=(node.op.name,),
+        kind="move",
+        cut=format_type(node.shape, node.dtype, cut),
+        parts=cut.parts,
+        tiles=cut.n_tiles,
+        tasks=cut.n_tiles if is_there and not memo.on_client and evaluate.is_cluster(source.env) else 0,
+        read_bytes=node.nbytes,
+        moved_bytes=nbytes,
+        messages=len(moved),
+        lower_bound_bytes=nbytes,
+        written_bytes=0 if memo.on_client else node.nbytes,
+        peak_bytes=held,
+        seconds=0.0,
+        line=_line(node),
+    )
+    return stage, held, node.nbytes
 
 
 def _results(
@@ -154,20 +288,19 @@ def _rates(env: Environment) -> str:
 
 
 def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environment, rehearsal: Rehearsal) -> Explanation:
-    graph, lowered, memory = rehearsal.graph, rehearsal.lowered, rehearsal.memory
+    lowered, memory = rehearsal.lowered, rehearsal.memory
 
     def kept_cut(node: Expr) -> Sharding:
         return lowered.outputs[number[id(node)]][0]
 
-    number = {id(n): i for i, n in enumerate(graph.nodes)}
+    number = {id(n): i for n, i in zip(rehearsal.kept, rehearsal.plan.outputs, strict=True)}
     growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}
     one_process = not evaluate.is_cluster(env)
-    kept = [graph.nodes[i] for i in rehearsal.plan.outputs]
     return Explanation(
         _environment(env),
         len(operations),
         _stages(rehearsal, is_cluster=not one_process),
-        _results(kept, targets, kept_cut),
+        _results(rehearsal.kept, targets, kept_cut),
         None,
         rehearsal.plan.planner,
         rehearsal.from_cache,
@@ -184,37 +317,53 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
 
 def _stages(rehearsal: Rehearsal, *, is_cluster: bool) -> tuple[StageReport, ...]:
     """What is predicted of each stage."""
-    graph, lowered = rehearsal.graph, rehearsal.lowered
-    tasks = Counter(key[1] for key in lowered.tasks)
-    found = []
-    for s, draft in enumerate(lowered.drafts):
-        traffic, moves = rehearsal.traffic[s], draft.moves
-        report = StageReport(
-            operations=tuple(graph.nodes[i].op.name for i in draft.stage.nodes),
-            kind=draft.stage.kind,
-            cut=_cut(draft, graph),
-            parts=draft.sharding.parts,
-            tiles=len(draft.tiles) or len(draft.extra or ()),
-            tasks=tasks[s],
-            read_bytes=traffic.read,
-            moved_bytes=traffic.moved,
-            messages=traffic.messages,
-            lower_bound_bytes=traffic.lower_bound,
-            written_bytes=traffic.written,
-            peak_bytes=rehearsal.memory.stage_peak.get(s, 0),
-            seconds=rehearsal.placed.costs[s].seconds.total,
-            line=_line(graph.nodes[draft.stage.nodes[-1]]),
-        )
-        if moves is not None:
-            report = replace(
-                report,
-                collectives=reports(moves, is_cluster=is_cluster),
-                mode=moves.mode,
-                waves=moves.waves,
-                held_bytes=most_held(moves, is_cluster=is_cluster),
-            )
-        found.append(report)
-    return tuple(found)
+    graph, lowered, memory = rehearsal.graph, rehearsal.lowered, rehearsal.memory
+    seconds = [cost.seconds.total for cost in rehearsal.placed.costs]
+    return tuple(
+        [
+            _stage(s, lowered, graph, rehearsal.traffic[s], memory, seconds[s], is_cluster=is_cluster)
+            for s in range(len(lowered.drafts))
+        ]
+    )
+
+
+def _stage(
+    s: int,
+    lowered: Lowered,
+    graph: Graph,
+    traffic: Traffic,
+    memory: Liveness,
+    seconds: float,
+    *,
+    is_cluster: bool,
+) -> StageReport:
+    draft = lowered.drafts[s]
+    moves = draft.moves
+    report = StageReport(
+        operations=tuple(graph.nodes[i].op.name for i in draft.stage.nodes),
+        kind=draft.stage.kind,
+        cut=_cut(draft, graph),
+        parts=draft.sharding.parts,
+        tiles=sum(tile.is_last for tile in draft.tiles) or len(draft.extra or ()),
+        tasks=sum([key[1] == s for key in lowered.tasks]),
+        read_bytes=traffic.read,
+        moved_bytes=traffic.moved,
+        messages=traffic.messages,
+        lower_bound_bytes=traffic.lower_bound,
+        written_bytes=traffic.written,
+        peak_bytes=memory.stage_peak.get(s, 0),
+        seconds=seconds,
+        line=_line(graph.nodes[draft.stage.nodes[-1]]),
+    )
+    if moves is None:
+        return report
+    return replace(
+        report,
+        collectives=reports(moves, is_cluster=is_cluster),
+        mode=moves.mode,
+        waves=moves.waves,
+        held_bytes=most_held(moves, is_cluster=is_cluster),
+    )
 
 
 def _cut(draft: Any, graph: Graph) -> str:  # Any: what lowering keeps between its passes
@@ -228,15 +377,28 @@ def _cut(draft: Any, graph: Graph) -> str:  # Any: what lowering keeps between i
 
 
 def _with_measured(
-    explanation: Explanation, counters: Counters, spans: Iterable[Span], seconds: float, growth: int | None
+    explanation: Explanation,
+    counters: Counters,
+    counts: Collection[Count],
+    spans: Iterable[Span],
+    seconds: float,
+    growth: int | None,
 ) -> Explanation:
-    # Keys and messages carry the number of their stage.
+    # Keys carry the number of their stage.
     tasks = Counter(key[1] for key in counters.members)
     moved: Counter[int] = Counter()
     messages: Counter[int] = Counter()
-    for t in counters.transfers:
-        moved[t.stage] += t.nbytes
-        messages[t.stage] += 1
+    beside = 0  # copies of host data and of lineage, and what other clients move
+    for arrival in [a for count in counts for a in count.arrivals]:
+        readers = [stage for key, stage in arrival.readers if key in counters.members]
+        if readers:
+            moved[min(readers)] += arrival.nbytes
+            messages[min(readers)] += 1
+        else:
+            beside += arrival.nbytes
+    if not counters.members:  # what is moved without tasks is counted by who moves it
+        moved[0] += sum([t.nbytes for t in counters.transfers])
+        messages[0] += len(counters.transfers)
     busy = busy_seconds(spans)
     stages = [
         replace(
@@ -249,5 +411,14 @@ def _with_measured(
         for i, s in enumerate(explanation.stages)
     ]
     total = sum([s.measured_seconds or 0.0 for s in stages])
-    measured = Measured(seconds, total, counters.tasks, counters.bytes_moved, counters.messages, growth)
+    measured = Measured(
+        seconds,
+        total,
+        counters.tasks,
+        moved.total(),
+        messages.total(),
+        growth,
+        max([count.most for count in counts], default=0),
+        beside,
+    )
     return replace(explanation, stages=tuple(stages), measured=measured)

@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import NamedTuple
 
 from distarray.diagnostics.draw import sharding_svg
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table, html_table
 from distarray.execution.footprint import StepReport
+from distarray.execution.passes import Pass
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["TOLERANCE", "Explanation", "Measured", "Result", "StageReport", "is_off"]
+__all__ = ["TOLERANCE", "Explanation", "Measured", "Result", "StageReport", "is_off", "joined"]
 
 #: Different operations that a line names; more are counted.
 MAX_NAMES = 4
@@ -66,7 +67,8 @@ class StageReport:
     line
         The user's line of the last operation, ``file:line``.
     measured_tasks, measured_moved_bytes, measured_messages
-        What was counted when it ran; None if it was not run.
+        What was counted when it ran; None if it was not run. Bytes and messages are those that came to members for its
+        tasks, as the members themselves counted them; what tasks of several stages read counts for the first of them.
     measured_seconds
         Of the busiest member: how long it computed, and how long it waited for data; see
         `distarray.execution.task_times.busy_seconds`. The time of the scheduler is not in it. Of tasks that were fused
@@ -141,10 +143,16 @@ class Measured:
         Wall clock, with planning, until all results were there.
     seconds
         The sum over stages of what their busiest members took.
-    tasks, moved_bytes, messages
-        Counted by the executor.
+    tasks
+        Handed to the executor.
+    moved_bytes, messages
+        That came to members from others for these tasks, as the members counted them.
     growth_bytes
         Most bytes by which the memory in use of a process grew; None where the system does not say.
+    peak_bytes
+        Most bytes of blocks that a member counted at any time, what lay there before included.
+    beside_bytes
+        What came to workers besides: copies of host data and of lineage, and what others do on the cluster.
     """
 
     wall_seconds: float
@@ -153,6 +161,8 @@ class Measured:
     moved_bytes: int
     messages: int
     growth_bytes: int | None
+    peak_bytes: int = 0
+    beside_bytes: int = 0
 
 
 class _Row(NamedTuple):
@@ -216,6 +226,9 @@ class Explanation:
         Predicted seconds of stages that some members compute while others compute another.
     measured
         With ``analyze=True``.
+    passes
+        What ran at the calls that made the results, before there was anything to plan: of a sort its runs and
+        splitters. Their bytes are in none of the totals.
     """
 
     environment: str
@@ -234,6 +247,7 @@ class Explanation:
     products_bound_bytes: int = 0
     saved_seconds: float = 0.0
     measured: Measured | None = None
+    passes: tuple[Pass, ...] = ()
 
     @property
     def tasks(self) -> int:
@@ -279,7 +293,10 @@ class Explanation:
         if self.measured is None or not self.stages:
             return ()
         names = (*_MEASURED, "growth_bytes")
-        return tuple([n for n in names if is_off(getattr(self, n), getattr(self.measured, n))])
+        found = [n for n in names if is_off(getattr(self, n), getattr(self.measured, n))]
+        # A prediction of memory is a bound.
+        is_above = self.measured.peak_bytes > self.peak_bytes * (1 + TOLERANCE)
+        return (*found, *(["peak_bytes"] if is_above else []))
 
     def to_json(self) -> str:
         """Everything as JSON text: sizes in bytes, totals under ``"total"``, and under ``"off"`` what is off."""
@@ -343,6 +360,11 @@ class Explanation:
             facts += self._legend()
         for number, stage in enumerate(self.stages):
             facts += _collectives(number, stage)
+        facts += [
+            f"pass {number} at the call, {_named(p.operations)}: {p.tasks} tasks, {format_nbytes(p.moved_bytes)} "
+            f"moved, {format_nbytes(p.peak_bytes)} per member at most"
+            for number, p in enumerate(self.passes)
+        ]
         if self.host_bytes:
             facts.append(f"host -> team: {format_nbytes(self.host_bytes)}")
         if self.measured is not None:
@@ -371,7 +393,49 @@ class Explanation:
             if self.stages:
                 text += MARK * ("growth_bytes" in self.off)
                 text += f" (predicted: blocks of {format_nbytes(self.growth_bytes)})"
+        if self.stages:
+            text += f"; a member held blocks of {format_nbytes(measured.peak_bytes)} at most"
+            text += MARK * ("peak_bytes" in self.off)
+        if measured.beside_bytes:
+            text += f"; {format_nbytes(measured.beside_bytes)} were copied besides (host data, lineage)"
         return text
+
+
+def joined(parts: Sequence[Explanation]) -> Explanation:
+    """One explanation of what runs one after the other, in one environment each; the results are those of the last."""
+    last = parts[-1]
+    if len(parts) == 1:
+        return last
+    measured = [part.measured for part in parts if part.measured is not None]
+    growths = [m.growth_bytes for m in measured if m.growth_bytes is not None]
+    whole = Measured(
+        sum([m.wall_seconds for m in measured]),
+        sum([m.seconds for m in measured]),
+        sum([m.tasks for m in measured]),
+        sum([m.moved_bytes for m in measured]),
+        sum([m.messages for m in measured]),
+        max(growths, default=None),
+        max([m.peak_bytes for m in measured], default=0),
+        sum([m.beside_bytes for m in measured]),
+    )
+    return replace(
+        last,
+        n_operations=sum([part.n_operations for part in parts]),
+        stages=tuple([stage for part in parts for stage in part.stages]),
+        plain=None,
+        planner=next((part.planner for part in reversed(parts) if part.planner is not None), None),
+        from_cache=all(part.from_cache for part in parts if part.planner is not None),
+        alternatives=tuple([text for part in parts for text in part.alternatives]),
+        rates=next((part.rates for part in reversed(parts) if part.rates), ""),
+        limit_bytes=next((part.limit_bytes for part in reversed(parts) if part.limit_bytes), 0),
+        peak_bytes=max([part.peak_bytes for part in parts]),
+        growth_bytes=max([part.growth_bytes for part in parts]),
+        host_bytes=sum([part.host_bytes for part in parts]),
+        products_bound_bytes=sum([part.products_bound_bytes for part in parts]),
+        saved_seconds=sum([part.saved_seconds for part in parts]),
+        passes=tuple({id(p): p for part in parts for p in part.passes}.values()),
+        measured=whole if measured else None,
+    )
 
 
 # -- words ------------------------------------------------------------------------------------------------------

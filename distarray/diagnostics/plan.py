@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from distarray.diagnostics.files import read_json
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp import EinGraph, parse_graph, plan
 
@@ -40,11 +41,7 @@ def read_graph(path: str) -> EinGraph:
     ShardingError
         If the file is no graph file; names the file.
     """
-    with open(path, encoding="utf-8") as file:
-        try:
-            data = json.load(file)
-        except (ValueError, RecursionError) as error:
-            raise ShardingError(f"{path}: no JSON: {error}") from None
+    data = read_json(path)
     try:
         return parse_graph(data)
     except (ValueError, TypeError, AttributeError) as error:  # values of another kind than a graph has there

@@ -8,27 +8,26 @@ messages are therefore not estimates: they are those of the tasks that would be 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from distarray.execution import evaluate, planned
-from distarray.execution.donation import inplace_results
+from distarray.execution.crossings import foreseen
 from distarray.execution.drafts import Draft
+from distarray.execution.fit import peaks_of
 from distarray.execution.footprint import least_moved
 from distarray.execution.inside import is_inside_task
-from distarray.execution.liveness import Liveness, liveness
-from distarray.execution.lower import Lowered, lower
-from distarray.execution.memory import n_tasks_at_once
+from distarray.execution.liveness import Liveness
+from distarray.execution.lower import Lowered
 from distarray.execution.rates import rates_for
-from distarray.execution.retention import retained
 from distarray.execution.route import Want
-from distarray.expr.expr import Environment, Expr, postorder
-from distarray.planner.cache import plan_cache_info
+from distarray.expr.expr import Environment, Expr
 from distarray.planner.graph import Graph
 from distarray.planner.partition.eingraph import stage_bound
 from distarray.planner.partition.placed import Placed, Planning
@@ -37,7 +36,7 @@ from distarray.planner.propagation import combined_sharding, result_sharding
 from distarray.sharding.boxes import Box, size, union
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Rehearsal", "Traffic", "planned_sharding", "rehearse"]
+__all__ = ["Rehearsal", "Traffic", "planned_sharding", "rehearse", "traffic_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,8 @@ class Rehearsal:
         What the planner's model says of it.
     products_bound
         Bytes that products must move at least, however they are cut.
+    kept
+        The nodes whose results would be kept.
     """
 
     plan: Plan
@@ -96,10 +97,14 @@ class Rehearsal:
     host_bytes: int
     placed: Placed
     products_bound: float
+    kept: tuple[Expr, ...]
 
 
 def rehearse(
-    targets: Sequence[Expr], env: Environment, others: Callable[[], Iterable[Expr]] = tuple
+    targets: Sequence[Expr],
+    env: Environment,
+    others: Callable[[], Iterable[Expr] | None] = tuple,
+    stand_ins: Mapping[int, Expr] = MappingProxyType({}),
 ) -> Rehearsal | None:
     """Plan and lower `targets` without running anything; None if there is nothing to plan because all is small.
 
@@ -111,80 +116,55 @@ def rehearse(
         Their environment.
     others
         As for `evaluate`.
+    stand_ins
+        Of what is to come from other environments: see `crossings.foreseen`.
     """
-    with _lowered(targets, env, others) as found:
-        if found is None:
-            return None
-        plan, graph, lowered, from_cache, host_bytes = found
-        cluster = evaluate.is_cluster(env)
-        if cluster:
-            host_bytes += sum(
-                a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray)
-            )
-        # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
-        planning = Planning(graph, evaluate.mesh_of(env), planned.limits_of(env), rates_for(env), plan.stages)
-        return Rehearsal(
-            plan,
-            graph,
-            lowered,
-            from_cache,
-            _traffic(lowered, graph),
-            liveness(lowered, graph, is_cluster=cluster, n_threads=n_tasks_at_once(env)),
-            host_bytes * cluster,
-            planning.place(plan.stages),
-            sum([stage_bound(facts, env.size) for facts in planning.facts]),
-        )
-
-
-class _Found(NamedTuple):
-    """The tasks of targets, before any is handed out."""
-
-    plan: Plan
-    graph: Graph
-    lowered: Lowered
-    from_cache: bool
-    host_bytes: int
-
-
-@contextmanager
-def _lowered(
-    targets: Sequence[Expr], env: Environment, others: Callable[[], Iterable[Expr]]
-) -> Iterator[_Found | None]:
-    """Plan and lower targets; in the block host arrays lie as they would be cut."""
     # Whoever waits for this task may hold the lock.
     with nullcontext() if is_inside_task() else evaluate.LOCK:
-        order = postorder(targets)
-        if evaluate.is_small(order, env):
-            yield None
-            return
-        aimed = {id(t) for t in targets}
-        kept_too = retained([n for n in order if n.memo is None and id(n) not in aimed], env)
-        kept = [*targets, *(n for n in order if id(n) in kept_too)]
-        hosts = [n for n in order if n.memo is not None and n.memo.on_client]
-        # Host arrays would be cut into tiles first.
-        misses = plan_cache_info().misses
-        cuts = planned.host_cuts(order, {id(n) for n in kept}, env)
-        with planned.lent(hosts, cuts):
-            plan, graph, _ = planned.plan_of(kept)
-            from_cache = plan_cache_info().misses == misses
-            inplace = {} if evaluate.is_cluster(env) else inplace_results(plan, graph, order, others)
-            lowered = lower(plan, graph, env, "rehearsal", inplace)
-            yield _Found(plan, graph, lowered, from_cache, sum(n.nbytes for n in hosts if id(n) in cuts))
+        found = planned.rehearsed(targets, stand_ins, others)
+    if found is None:
+        return None
+    plan, graph, lowered, from_cache, host_bytes, kept = found
+    cluster = evaluate.is_cluster(env)
+    if cluster:
+        host_bytes += sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
+    # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
+    planning = Planning(graph, evaluate.mesh_of(env), planned.limits_of(env), rates_for(env), plan.stages)
+    return Rehearsal(
+        plan,
+        graph,
+        lowered,
+        from_cache,
+        traffic_of(lowered, graph),
+        peaks_of(lowered, graph, env),
+        host_bytes * cluster,
+        planning.place(plan.stages),
+        sum([stage_bound(facts, env.size) for facts in planning.facts]),
+        kept,
+    )
 
 
 def planned_sharding(node: Expr, env: Environment) -> Sharding:
     """How a pending node will lie, by the plan that would compute it now."""
-    with _lowered([node], env, tuple) as found:
-        if found is None:
-            return Sharding.whole(evaluate.mesh_of(env), node.ndim)
-        number = next(i for i, n in enumerate(found.graph.nodes) if n is node)
-        return found.lowered.outputs[number][0]
+    # Whoever waits for this task may hold the lock.
+    with nullcontext() if is_inside_task() else evaluate.LOCK:
+        known = foreseen([node]).stand_ins
+        if id(node) in known:
+            memo = known[id(node)].memo
+            assert memo is not None
+            return memo.sharding
+        found = planned.rehearsed([node], known)
+    if found is None:
+        return Sharding.whole(evaluate.mesh_of(env), node.ndim)
+    # Operands come before users, and nothing but the node itself was asked for.
+    return found.lowered.outputs[len(found.graph.nodes) - 1][0]
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------
 
 
-def _traffic(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
+def traffic_of(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
+    """Bytes of each stage of tasks that would run."""
     moved: Counter[int] = Counter()
     messages: Counter[int] = Counter()
     for t in lowered.transfers:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from distarray.arguments import MAX_COUNT, shown
+from distarray.diagnostics.files import read_json
 from distarray.errors import ShardingError
 from distarray.planner.redistribution import Redistribution, plan
 from distarray.sharding.mesh import Mesh
-from distarray.sharding.spec import from_json, parse_mesh, parse_type
+from distarray.sharding.spec import from_json, mesh_from_json, parse_mesh, parse_type
 
 __all__ = ["batch", "single"]
 
@@ -37,31 +39,28 @@ def batch(path: str, *, mode: str, memory: int | None, itemsize: int | None, as_
     ShardingError
         If the file or a problem is not of the form; names the ``id`` of the problem.
     """
-    with open(path, encoding="utf-8") as file:
-        try:
-            problems = json.load(file)
-        except ValueError as error:
-            raise ShardingError(f"{path}: no JSON: {error}") from None
+    problems = read_json(path)
     if not isinstance(problems, list):
         raise ShardingError(f"{path}: a list of problems is expected, not {type(problems).__name__}")
     plans = []
     for problem in problems:
         if not isinstance(problem, dict) or not {"id", "mesh", "src", "dst"} <= problem.keys():
-            raise ShardingError(f"{path}: {problem!r} is no problem; it needs id, mesh, src and dst")
+            raise ShardingError(f"{path}: {shown(problem)} is no problem; it needs id, mesh, src and dst")
         try:
-            names, sizes = zip(*problem["mesh"], strict=True) if problem["mesh"] else ((), ())
-            mesh = Mesh(tuple(names), tuple(sizes))
+            mesh = mesh_from_json(problem["mesh"])
             plans.append((problem["id"], _plan(mesh, problem["src"], problem["dst"], mode, memory, itemsize)))
-        except (ValueError, TypeError, MemoryError) as error:
-            raise type(error)(f"problem {problem['id']}: {error}") from None
+        except (ValueError, MemoryError) as error:
+            raise type(error)(f"problem {str(problem['id'])[:80]}: {error}") from None
     if as_json:
         return json.dumps([{"id": name, **found.to_json()} for name, found in plans])
     return "\n\n".join(f"{name}: {found.explain()}" for name, found in plans)
 
 
 def _plan(mesh: Mesh, source: Any, target: Any, mode: Any, memory: int | None, itemsize: int | None) -> Redistribution:
-    if itemsize is not None and itemsize < 1:
-        raise ShardingError(f"itemsize {itemsize}: an element has at least one byte")
+    if itemsize is not None and not 1 <= itemsize <= MAX_COUNT:
+        raise ShardingError(f"itemsize {itemsize}: an element has at least one byte, and at most {MAX_COUNT}")
+    if memory is not None and memory < 0:
+        raise ShardingError(f"memory {memory}: bytes are not negative")
     dtype, shape, src = _type(source, mesh)
     other, dst_shape, dst = _type(target, mesh)
     if shape != dst_shape:

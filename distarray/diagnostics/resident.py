@@ -1,7 +1,7 @@
 """The most memory that processes used for a while: their resident set, watched by a thread of their own.
 
 The memory of blocks that died lies idle in a pool, resident but free (`execution.buffers`); it is not in use.
-`watch_peak` watches this process, or every worker of a client. Nothing is imported from Dask: the client is asked to
+`watch_peak` watches this process, or every worker of a client. Nothing is imported from Dask: the workers are asked to
 run `start` and `stop`, which every worker can import from here.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from distarray.execution.buffers import POOL
 from distarray.execution.memory import resident_nbytes
+from distarray.execution.placement import placement_of
 
 __all__ = ["ResidentPeak", "start", "stop", "used_nbytes", "watch_peak"]
 
@@ -74,9 +75,12 @@ class ResidentPeak:
     ----------
     growth
         By process the most bytes above those at the start; filled at the end of the block.
+    by_member
+        The same by the address of the worker, several of which may share a process; by None for this process.
     """
 
     growth: dict[int, int] = field(default_factory=dict)
+    by_member: dict[Any, int] = field(default_factory=dict)
 
     @property
     def most(self) -> int | None:
@@ -89,12 +93,14 @@ def watch_peak(client: Any = None) -> Iterator[ResidentPeak]:
     """Watch the memory in use of this process, or of the workers of a Dask client, during a ``with`` block."""
     peak = ResidentPeak()
     name = f"watch-{os.getpid()}-{id(peak)}"
-    on_all: Callable[..., Any] = (lambda f, n: {None: f(n)}) if client is None else client.run
+    on_all: Callable[..., Any] = (lambda f, n: {None: f(n)}) if client is None else placement_of(client).ask
     on_all(start, name)
     try:
         yield peak
     finally:
-        for process, growth in on_all(stop, name).values():
+        found = on_all(stop, name)
+        for process, growth in found.values():
             peak.growth[process] = max(growth, peak.growth.get(process, 0))
+        peak.by_member = {member: peak.growth[process] for member, (process, _) in found.items()}
         if not any(peak.growth.values()) and not resident_nbytes():
             peak.growth.clear()

@@ -12,6 +12,7 @@ CuPy and array_api_strict are imported when their device is first asked for.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ __all__ = [
     "Layout",
     "axes_by_stride",
     "backend_for",
+    "check_here",
     "no_host_copies",
     "parse_device",
     "transport",
@@ -146,7 +148,7 @@ class Backend(Protocol):
         """The outputs of a program and the partials of its reductions; `partial` makes one from a register in full."""
 
 
-def backend_for(device: str, member: int = 0, local_rank: int | None = None) -> Backend:
+def backend_for(device: str, member: int = 0) -> Backend:
     """The backend of one member.
 
     Parameters
@@ -154,9 +156,8 @@ def backend_for(device: str, member: int = 0, local_rank: int | None = None) -> 
     device
         Device string.
     member
-        Rank in the team. ``"strict"`` has even members on the first fake device and odd ones on the second.
-    local_rank
-        Rank among the members of the same host, by which ``"cuda"`` gives each its own GPU; `member` if None.
+        Rank in the team. ``"strict"`` has even members on the first fake device and odd ones on the second. ``"cuda"``
+        gives the members in this process GPUs in turn; a worker of a cluster has its own (`device_ranks`).
 
     Raises
     ------
@@ -173,7 +174,28 @@ def backend_for(device: str, member: int = 0, local_rank: int | None = None) -> 
     index = parsed.index
     if parsed.kind == "strict":
         return _strict(member % 2 + 1 if index is None else index)
-    return _cupy((member if local_rank is None else local_rank) if index is None else index, index is None)
+    if index is not None:
+        return _cupy(index, False)
+    return _cupy(_turn(member), True)
+
+
+def _turn(member: int) -> int:
+    """Whose turn it is to have a GPU of this process: its members', or the worker's that the process is."""
+    if "distributed.worker" not in sys.modules:
+        return member
+    from distarray.execution.device_ranks import worker_rank
+
+    rank = worker_rank()
+    return member if rank is None else rank
+
+
+def check_here(device: str) -> None:
+    """Whether blocks on a device can be made in this process. Raises as `backend_for` does; starts nothing."""
+    parsed = parse_device(device)
+    if parsed.kind == "cuda":
+        _cupy(parsed.index or 0, parsed.index is None)
+    else:
+        backend_for(device)
 
 
 @lru_cache(maxsize=8)

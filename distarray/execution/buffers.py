@@ -3,7 +3,7 @@
 The pages of a new big array are mapped and cleared one by one when they are first written: about half of the time of
 a memory-bound chain. The pool keeps the memory of arrays that died and lends it again.
 
-Nothing is ever given back by hand. The memory of a lent array belongs to a `_Lease`, which is the ``base`` of the array
+Nothing is ever given back by hand. The memory of a lent array belongs to a `Lease`, which is the ``base`` of the array
 and of every view of it; when the last of them dies, so does the lease, and its memory returns. What a user still
 holds, through whatever view, memoryview or DLPack capsule, is therefore never lent twice.
 """
@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from distarray.execution.memory import resident_nbytes
 
-__all__ = ["POOL", "BufferPool"]
+__all__ = ["POOL", "BufferPool", "Lease"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -85,7 +85,7 @@ class BufferPool:
         strides, step = [0] * len(extents), dtype.itemsize
         for axis in reversed(axes):
             strides[axis], step = step, step * extents[axis]
-        return np.asarray(_Lease(self, self._memory(_size_class(nbytes)), extents, dtype, tuple(strides)))
+        return np.asarray(Lease(self, self._memory(_size_class(nbytes)), nbytes, extents, dtype, tuple(strides)))
 
     def trim(self, nbytes: int = 0) -> None:
         """Free idle memory, the longest unused first, until at most `nbytes` lie idle."""
@@ -161,20 +161,28 @@ class _Memory:
     nbytes: int
 
 
-class _Lease:
+class Lease:
     """Owner of lent memory: the base of every array on it.
 
     ``__array_interface__`` and not a subclass of ndarray, because numpy makes an object of that kind the base of all
     views, while chains of arrays are collapsed.
     """
 
-    __slots__ = ("__array_interface__", "memory", "pool")
+    __slots__ = ("__array_interface__", "__weakref__", "memory", "nbytes", "pool")
 
     def __init__(
-        self, pool: BufferPool, memory: _Memory, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]
+        self,
+        pool: BufferPool,
+        memory: _Memory,
+        nbytes: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...],
     ) -> None:
         self.pool = pool
         self.memory = memory
+        #: What the array that was asked for has of it.
+        self.nbytes = nbytes
         self.__array_interface__ = {
             "version": 3,
             "shape": shape,

@@ -12,22 +12,22 @@ grows with the sum of the parts along the dimensions, not with their product.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from distarray.execution import tasks
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.footprint import Moves, Window, n_elements, waves, window_of
-from distarray.execution.memory import memory_limit
 from distarray.execution.route import Transfer, key_of
 from distarray.execution.tasks import Mosaic, StageSpec
 from distarray.planner.moves import movements, redistributed, redistributes, wishes
 from distarray.planner.plan import Stage
 from distarray.planner.redistribution import PIECE_LIMIT
 from distarray.planner.redistribution.transfers import Assembly, Block, Layer, Movement
+from distarray.sharding.cuts import boundaries
 
 if TYPE_CHECKING:
     from distarray.execution.drafts import Draft, Drafting
@@ -49,12 +49,18 @@ def first_pass(drafting: Drafting, draft: Draft) -> Moves:
     stage = draft.stage
     node = drafting.source(stage.reads[0].node, stage)
     at = drafting.located[node]
-    mode, memory = wishes(stage, drafting.graph.nodes)
+    mode, memory, ranks = wishes(stage, drafting.graph.nodes)
     has_messages = is_cluster(drafting.env)
-    plan = redistributed(at.shape, at.sharding, draft.sharding, at.dtype.itemsize, mode, has_messages=has_messages)
-    moves = Moves(node, at, draft.sharding, plan, movements(at.shape, at.sharding, draft.sharding, plan))
+    plan = redistributed(
+        at.shape, at.sharding, draft.sharding, at.dtype.itemsize, mode, has_messages=has_messages, ranks=ranks
+    )
+    steps = movements(at.shape, at.sharding, draft.sharding, plan)
+    moves = Moves(node, at, draft.sharding, plan, steps, ranks=ranks)
+    if ranks is not None:
+        result = drafting.located[stage.stores[0][1]]
+        result.members = [ranks[member] for member in result.members]
     if has_messages:
-        limit = memory_limit(drafting.env) if memory is None else memory
+        limit = drafting.room if memory is None else memory
         moves.waves = waves(moves, limit, is_strict=memory is not None)
     return moves
 
@@ -92,6 +98,25 @@ class _ReadOf(NamedTuple):
         return high - low
 
 
+class _Unit(NamedTuple):
+    """A tile that is put together, or a part of it where it is filled in turns.
+
+    Parameters
+    ----------
+    assembly
+        With the parts that it is read from.
+    window
+        What of the tile it is, in elements of the whole array.
+    turn, n_turns
+        Which part, of how many.
+    """
+
+    assembly: Assembly
+    window: Window
+    turn: int = 0
+    n_turns: int = 1
+
+
 def second_pass(lowering: Lowering, draft: Draft) -> None:
     """Make the tasks of a redistribution."""
     _Mover(lowering, draft).lower()
@@ -123,11 +148,13 @@ class _Mover:
     def lower(self) -> None:
         moves = self.moves
         for movement in moves.movements:
-            is_last, mesh = moves.is_last(movement), moves.mesh(movement)
-            by_member: defaultdict[int, list[Assembly]] = defaultdict(list)
-            for assembly in movement.assemblies:
-                by_member[mesh.member(assembly.device)].append(assembly)
+            is_last = moves.is_last(movement)
             turns = moves.waves if is_last else 1
+            by_member: defaultdict[int, list[_Unit]] = defaultdict(list)
+            n_tiles = Counter([moves.member(movement, a.device) for a in movement.assemblies])
+            for assembly in movement.assemblies:
+                member = moves.member(movement, assembly.device)
+                by_member[member] += _units(movement, assembly, -(-turns // n_tiles[member]))
             self.rows.clear()
             self.is_fine = movement.is_fine
             made: list[defaultdict[int, list[Any]]] = []
@@ -136,32 +163,40 @@ class _Mover:
                 before = made[turn - 2] if turn >= 2 else {}
                 self.made = defaultdict(list)
                 made.append(self.made)
-                for member, assemblies in by_member.items():
-                    part = assemblies[len(assemblies) * turn // turns : len(assemblies) * (turn + 1) // turns]
+                for member, units in by_member.items():
+                    part = units[len(units) * turn // turns : len(units) * (turn + 1) // turns]
                     self._turn(movement, part, member, is_last, before)
         self.lowering.fill_empty(self.draft.stage.stores[0][1])
 
     def _turn(
         self,
         movement: Movement,
-        assemblies: Sequence[Assembly],
+        units: Sequence[_Unit],
         member: int,
         is_last: bool,
         before: Mapping[int, Sequence[Any]],
     ) -> None:
         """The tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
-        filled = [(a, window_of(movement.made.boundaries, a.tile)) for a in assemblies]
-        filled = [(a, window) for a, window in filled if all(low < high for low, high in window)]
-        region = self._region(movement, [window for _, window in filled])
-        reads = [self._reads(movement, a, region or window, member) for a, window in filled]
+        filled = [u for u in units if all(low < high for low, high in u.window)]
+        region = self._region(movement, [u.window for u in filled])
+        reads = [self._reads(movement, u.assembly, region or u.window, member) for u in filled]
         sent = self._sent(dict.fromkeys([r for found in reads for r in found if r.is_packed]), member, before)
-        for (assembly, window), found in zip(filled, reads, strict=True):
+        for (assembly, window, turn, n_turns), found in zip(filled, reads, strict=True):
             shape = tuple([high - low for low, high in window])
             axes = self._axes(movement.read, assembly, window, region or window)
             args, parts = _arguments(found, sent)
             crops = tuple([_slices(r.crop) if not r.is_packed else None for r in found])
             crops = crops if any(c is not None for c in crops) else ()
-            mosaic = Mosaic(member, shape, axes, crops, parts)
+            # Devices go by the rank in the team that the tile is for.
+            mosaic = Mosaic(self.moves.mesh(movement).member(assembly.device), shape, axes, crops, parts)
+            if n_turns > 1:
+                whole = window_of(movement.made.boundaries, assembly.tile)
+                tile = tuple([high - low for low, high in whole])
+                place = tuple([slice(a - first, b - first) for (a, b), (first, _) in zip(window, whole, strict=True)])
+                mosaic = mosaic._replace(place=place, tile=tile, turn=turn, n_turns=n_turns)
+                window = whole
+                if turn:
+                    args.append(self.stored[Block(movement.step + 1, assembly.device)].ref)
             ref = self._assembled(mosaic, args, found, assembly, member, is_last)
             self.stored[Block(movement.step + 1, assembly.device)] = _Stored(ref, window, member, False)
             if is_last:
@@ -270,16 +305,25 @@ class _Mover:
         """The task that puts a tile together; none where it is a tile of the step before as it is."""
         lowering = self.lowering
         first = reads[0]
-        is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.shape)
-        if is_whole and not first.is_packed and not first.block.is_source:  # it has the layout of the target already
+        is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.whole)
+        # Between two steps tiles have the layout of the target already.
+        if is_whole and not first.is_packed and (not first.block.is_source or self._stays(first.block)):
             return first.block.ref
         number = self.result.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
-        lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize
+        lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize  # of a part its part
         for read in reads:
             if not read.is_packed or (read.crop is None and not self.is_fine):
                 self._note(read.block, key)
         return key
+
+    def _stays(self, block: _Stored) -> bool:
+        """Whether a block of the source may be one of the target too: where teams share a member, what it keeps.
+
+        On a cluster nobody writes to blocks. Other devices than the CPU go by the rank in a team, which is another one.
+        """
+        is_ours = self.moves.ranks is not None and self.has_messages and self.lowering.env.device == "cpu"
+        return is_ours and self.source.sharding.layout == self.draft.sharding.layout
 
 
 def _arguments(
@@ -304,9 +348,35 @@ def _arguments(
     return args, tuple(runs)
 
 
-def _cell(boundaries: Sequence[int], part: int, region: tuple[int, int]) -> tuple[int, int]:
+def _units(movement: Movement, assembly: Assembly, n_turns: int) -> list[_Unit]:
+    """A tile in so many parts at most: along the axis that is read from fewest blocks, so all of them send in turn."""
+    window = window_of(movement.made.boundaries, assembly.tile)
+    if n_turns < 2 or not window or not n_elements(window):
+        return [_Unit(assembly, window)]
+    axis = min(range(len(window)), key=lambda a: (len(assembly.parts[a]), window[a][0] - window[a][1]))
+    low, high = window[axis]
+    n_turns = min(n_turns, high - low)
+    edges = boundaries(high - low, n_turns)
+    found = []
+    for turn, (a, b) in enumerate(pairwise(edges)):
+        part = (*window[:axis], (low + a, low + b), *window[axis + 1 :])
+        found.append(_Unit(_within(movement.read, assembly, part), part, turn, n_turns))
+    return found
+
+
+def _within(read: Layer, assembly: Assembly, window: Window) -> Assembly:
+    """What a part of a tile is read from."""
+    kept = [
+        [p for p in parts if b[p] < high and b[p + 1] > low]
+        for b, parts, (low, high) in zip(read.boundaries, assembly.parts, window, strict=True)
+    ]
+    sources = dict(zip(product(*assembly.parts), assembly.sources, strict=True))
+    return assembly._replace(parts=tuple(map(tuple, kept)), sources=tuple([sources[c] for c in product(*kept)]))
+
+
+def _cell(edges: Sequence[int], part: int, region: tuple[int, int]) -> tuple[int, int]:
     """The elements of a part that lie in a region."""
-    return max(boundaries[part], region[0]), min(boundaries[part + 1], region[1])
+    return max(edges[part], region[0]), min(edges[part + 1], region[1])
 
 
 def _crop(block: Window, cell: Window) -> Window | None:
@@ -320,10 +390,10 @@ def _slices(crop: Window | None) -> tuple[slice, ...] | None:
     return None if crop is None else tuple([slice(low, high) for low, high in crop])
 
 
-def _row(boundaries: Sequence[int], parts: Sequence[int], span: tuple[int, int], region: tuple[int, int]) -> _Row:
+def _row(edges: Sequence[int], parts: Sequence[int], span: tuple[int, int], region: tuple[int, int]) -> _Row:
     row = []
     for p in parts:
-        first, after = _cell(boundaries, p, span)
-        start = _cell(boundaries, p, region)[0]
+        first, after = _cell(edges, p, span)
+        start = _cell(edges, p, region)[0]
         row.append((first - span[0], first - start, after - first))
     return tuple(row)

@@ -10,10 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from distarray.execution import tasks
-from distarray.execution.backends import backend_for
 from distarray.execution.drafts import Tile
 from distarray.execution.regions import n_elements
 from distarray.execution.tasks import Finish
@@ -57,16 +54,15 @@ def combine(low: Lowering, i: int, finish: Finish, partials: Mapping[tuple[int, 
         shape = tuple(map(len, at.box(index)))
         parts = partials.get(index, [])
         if parts:
-            at.refs[number] = _tree(low, at.dtype, finish, parts, member, shape, number)
+            at.refs[number] = _tree(low, finish, parts, member, shape, number)
         elif 0 in shape:
-            at.refs[number] = backend_for(low.env.device, member).empty(shape, at.dtype)
+            at.refs[number] = low.backend_here(member).empty(shape, at.dtype)
         else:
-            at.refs[number] = tasks.of_nothing(finish, shape, backend_for(low.env.device, member))
+            at.refs[number] = tasks.of_nothing(finish, shape, low.backend_here(member))
 
 
 def _tree(
     low: Lowering,
-    dtype: np.dtype[Any],
     finish: Finish,
     partials: Sequence[tuple[Any, int]],
     member: int,
@@ -74,7 +70,7 @@ def _tree(
     number: int,
 ) -> Any:
     """The key of a tile of the result."""
-    nbytes = max(1, n_elements(shape)) * dtype.itemsize
+    nbytes = max(1, n_elements(shape)) * finish.itemsize
     parts = _combined_at_home(low, partials, finish, member, shape, number)
     while True:
         is_last = len(parts) <= FAN_IN

@@ -20,6 +20,7 @@ import numpy as np
 from distarray.execution import kernels
 from distarray.execution.elementwise import plain_call
 from distarray.execution.inside import inside_task
+from distarray.execution.loans import foreign
 from distarray.execution.monoids import MONOIDS, Monoid
 from distarray.execution.program import Instruction, Program, Reduction
 from distarray.execution.slices import slice_extents
@@ -349,7 +350,7 @@ def _called(xp: Any, join: Join, blocks: Sequence[Block], shape: tuple[int, ...]
         if not np.can_cast(made.dtype, join.dtype, "same_kind"):
             raise TypeError(f"join: {join.name} gave {made.dtype} where dtype={join.dtype} was promised")
         made = made.astype(join.dtype)
-    return np.ascontiguousarray(made) if xp is np else made
+    return foreign(np.ascontiguousarray(made)) if xp is np else made
 
 
 # ------------------------------------------------------------------------------------------------- on other devices

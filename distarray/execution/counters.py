@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["Counters", "active", "counting"]
 
 
-@dataclass
+@dataclass(eq=False)  # two that counted the same are two
 class Counters:
     """Counts since the start of a `counting` block.
 
@@ -41,6 +41,8 @@ class Counters:
         Bytes of blocks that tasks made.
     fetched_bytes
         Bytes brought to this process.
+    predicted_peak
+        Most bytes of blocks that a member was predicted to hold, of all evaluations that were planned.
     """
 
     tasks: int = 0
@@ -54,6 +56,7 @@ class Counters:
     packed_bytes: int = 0
     allocated_bytes: int = 0
     fetched_bytes: int = 0
+    predicted_peak: int = 0
     members: dict[Any, int] = field(default_factory=dict)
 
     @property

@@ -1,32 +1,32 @@
 """Donation: which blocks an evaluation may overwrite, since nobody needs them afterwards.
 
 Blocks are changed only in this process, where no task is retried, and only if all of this holds: no live handle and no
-pending node of any thread needs the old version; nobody else refers to the block; no kernel of the evaluation can
-fail midway.
+pending node of any thread needs the old version; nobody else has the block (`loans`); no kernel of the evaluation can
+fail midway. That nobody has it is looked up once more when it is written, since other threads go on meanwhile.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distarray.execution.loans import is_ours, owner
 from distarray.expr.expr import Expr, Stored, postorder
 
 if TYPE_CHECKING:
     from distarray.planner.graph import Graph
     from distarray.planner.plan import Plan
 
-__all__ = ["donated", "inplace_results", "is_unshared"]
+__all__ = ["donated", "inplace_results", "kept", "withheld"]
 
 #: Families whose kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
 _SAFE = frozenset({"map", "reduce", "get", "put", "create", "reshape", "contract", "item"})
 
 
-def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[], Iterable[Expr]]) -> set[int]:
+def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[], Iterable[Expr] | None]) -> set[int]:
     """Memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has them.
 
     Parameters
@@ -37,9 +37,13 @@ def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[],
     """
     if not all(_is_safe(n) for n in order if n.memo is None):
         return set()
-    free = {id(n) for n in order if n.memo is not None and not n.is_live and is_unshared(n.memo)}
+    free = {id(n) for n in order if n.memo is not None and not n.is_live and _has_any(n.memo)}
     if free:
-        needed = list(others())
+        # Asked after `is_live`: what is not live now cannot be read by an operation that begins later.
+        found = others()
+        if found is None:
+            return set()
+        needed = list(found)
         free -= {id(n) for n in needed if n.memo is not None}
         pending = [n for n in needed if id(n) not in wanted and n.memo is None]
         if pending:
@@ -47,18 +51,58 @@ def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[],
     return free
 
 
-def is_unshared(memo: Stored) -> bool:
-    """Whether the memo alone refers to its blocks: no view, no DLPack capsule, no piece of user code has them."""
+def withheld(memo: Stored) -> frozenset[int]:
+    """Numbers of the blocks that somebody else has: they are left as they are, whatever is done to the others."""
     if memo.exported:
-        return False
-    for block in memo.blocks:
-        # References: the sequence, the loop's name, the argument. A view of a block refers to the block, unless the
-        # block is a view itself: then to its base, which is why such blocks count as shared.
-        if type(block) is not np.ndarray or isinstance(block.base, np.ndarray) or sys.getrefcount(block) > 3:
-            return False
-        if not block.flags.writeable:
-            return False
-    return True
+        return frozenset(range(len(memo.blocks)))
+    lent = [k for k, block in enumerate(memo.blocks) if k not in memo.shared and not is_ours(block)]
+    return memo.shared.union(lent) if lent else memo.shared
+
+
+def _has_any(memo: Stored) -> bool:
+    return not memo.exported and any(k not in memo.shared and is_ours(block) for k, block in enumerate(memo.blocks))
+
+
+def kept(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], taken: Collection[int]) -> None:
+    """Set the memos of results, made by our own kernels; note which of their blocks another array has too.
+
+    Parameters
+    ----------
+    order
+        All nodes that were needed.
+    taken
+        ``id`` of the memoised nodes whose blocks could be overwritten: they are the results' now.
+    """
+    made: dict[int, tuple[Stored, int]] = {}
+    for _, stored in results:
+        for k, block in enumerate(stored.blocks):
+            there = made.setdefault(id(block), here := (stored, k))
+            if there is not here:
+                _share(there, here)
+            if isinstance(block, np.ndarray) and isinstance(block.base, np.ndarray):
+                # A view: never written itself, and what it is a view of is not either.
+                there = made.setdefault(id(owner(block)), here)
+                if there is not here:
+                    _share(there, here)
+    for node in order:
+        memo = node.memo
+        if memo is None:
+            continue
+        if taken and id(node) in taken:
+            memo.exported = True
+            continue
+        blocks = memo.blocks if type(memo.blocks) is tuple else memo.present
+        if not made.keys().isdisjoint(map(id, blocks)):
+            for k, block in enumerate(blocks):
+                if id(block) in made:
+                    _share(made[id(block)], (memo, k))
+    for node, stored in results:
+        node.settle(stored)
+
+
+def _share(*places: tuple[Stored, int]) -> None:
+    for memo, k in places:
+        memo.share((k,))
 
 
 def _is_safe(node: Expr) -> bool:
@@ -73,7 +117,7 @@ def _is_safe(node: Expr) -> bool:
 
 
 def inplace_results(
-    plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr]]
+    plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]
 ) -> dict[int, int]:
     """Results that may take over the blocks of a node that nobody reads afterwards: result -> that node.
 

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from distarray import config
-from distarray.execution import collectives
+from distarray.execution import collectives, filling
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.footprint import Moves
 from distarray.execution.memory import STREAMED, memory_limit
@@ -44,13 +45,32 @@ __all__ = ["Draft", "Drafting", "Tile"]
 
 @dataclass(slots=True)
 class Tile:
-    """A tile between the two passes."""
+    """A tile between the two passes, or a part of one that is filled in turns.
+
+    Parameters
+    ----------
+    whole
+        The box of the tile.
+    turn, n_turns
+        Which part of it, of how many.
+    """
 
     index: tuple[int, ...]
     number: int
     box: Box
     member: int
     wants: list[Want]
+    whole: Box = ()
+    turn: int = 0
+    n_turns: int = 1
+
+    def __post_init__(self) -> None:
+        self.whole = self.whole or self.box
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the tile is there after it."""
+        return self.turn == self.n_turns - 1
 
 
 @dataclass(slots=True)
@@ -72,11 +92,20 @@ class Draft:
 class Drafting:
     """State of one lowering, and its first pass. `stage_tasks.Lowering` adds the second."""
 
-    def __init__(self, plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        graph: Graph,
+        env: Environment,
+        inplace: Mapping[int, int],
+        held: Mapping[int, frozenset[int]] = MappingProxyType({}),
+    ) -> None:
         self.plan = plan
         self.graph = graph
         self.env = env
         self.inplace = inplace
+        #: By node the numbers of the blocks that somebody else has.
+        self.held = held
         overlap = config.get("overlap")
         #: Whether tiles may be split in core and border; then only where the model predicts a gain, unless "always".
         self.has_overlap = overlap == "always" or (overlap is True and is_cluster(env))
@@ -89,6 +118,8 @@ class Drafting:
         self.several: dict[int, list[Located]] = {}
         #: Bytes on a member from which on what passes through it comes in turns.
         self.large = max(1, memory_limit(env) // STREAMED)
+        #: Bytes that it may hold of what the plan reads and makes.
+        self.room = max(0, memory_limit(env) - plan.beside)
         self.routes = Routes(self.located, self.emit_piece, env.device, self.large)
         self._step = 0
 
@@ -107,6 +138,7 @@ class Drafting:
             if memo is not None:
                 refs: list[Any] = [Leaf(i, k) for k in range(len(memo.blocks))]
                 self.located[i] = Located(memo.sharding, node.shape, node.dtype, refs, on_client=memo.on_client)
+                self.located[i].shared |= self.held.get(i, frozenset())
             elif node.op.kind == "create":
                 # A created node is made wherever it is read; only as the base of a write, or when kept, it is stored
                 # too, under its own number.
@@ -200,6 +232,9 @@ class Drafting:
 
     def _loop_tiles(self, draft: Draft) -> None:
         bounds = draft.sharding.boundaries(draft.loops.extents)
+        if filling.is_possible(self, draft) and (filled := filling.parts(self, draft)):
+            draft.tiles += filled
+            return
         for turn, number, index, member in _in_turns(draft.sharding, draft.stage.cut.waves):
             box = tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])
             base_number = -1

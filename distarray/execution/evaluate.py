@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
@@ -19,22 +18,29 @@ from typing import Any
 import numpy as np
 
 from distarray import config
+from distarray.errors import BlocksLostError
 from distarray.execution import counters
-from distarray.execution.backends import backend_for
-from distarray.execution.donation import donated
+from distarray.execution.backends import backend_for, check_here, parse_device
+from distarray.execution.donation import donated, kept
 from distarray.execution.inside import is_inside_task
 from distarray.execution.interpret import interpret
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.memory import n_threads
+from distarray.execution.placement import placement_of
+from distarray.execution.promised import make_here
+from distarray.execution.rehome import healed, revive
 from distarray.execution.reporting import warnings_gathered
 from distarray.execution.retention import result_nbytes, retained
+from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
-from distarray.sharding.team import Team
 
 __all__ = [
     "blocks_of",
+    "check",
+    "check_device",
+    "device_labels",
     "evaluate",
     "executor_for",
     "fetch",
@@ -50,8 +56,6 @@ __all__ = [
 
 LOCK = threading.RLock()
 _executors: dict[int, Any] = {}
-#: By client, then by team: two clients of one cluster make equal teams.
-_cluster_executors: weakref.WeakKeyDictionary[Any, dict[Team, Any]] = weakref.WeakKeyDictionary()
 
 #: Called when blocks that are waited for turn out to have failed on a cluster; the array layer assigns it.
 on_failure: Callable[[], None] | None = None
@@ -70,7 +74,8 @@ def executor_for(env: Environment) -> Any:
     if is_cluster(env):
         assert env.team is not None
         client = env.team.client
-        by_team = _cluster_executors.setdefault(client, {})
+        # By client, then by team: two clients of one cluster make equal teams.
+        by_team = placement_of(client).executors
         executor = by_team.get(env.team)
         if executor is None:
             from distarray.execution.cluster import ClusterExecutor
@@ -86,6 +91,34 @@ def executor_for(env: Environment) -> Any:
     return executor
 
 
+def device_labels(env: Environment) -> tuple[str, ...]:
+    """The device string of each member, in rank order; those of workers are asked of them."""
+    if is_cluster(env):
+        labels: tuple[str, ...] = executor_for(env).labels(env.device)
+        return labels
+    return tuple(backend_for(env.device, rank).label for rank in range(env.size))
+
+
+def check_device(env: Environment) -> None:
+    """Whether the members of an environment can make blocks on its device; asked once per team and device.
+
+    Raises
+    ------
+    ValueError
+        If it is no device string, or there is no such device.
+    ImportError, RuntimeError
+        If CuPy, a GPU or array_api_strict is missing: of a cluster, on a worker.
+    """
+    parse_device(env.device)
+    if not is_cluster(env):
+        return check_here(env.device)
+    executor = executor_for(env)
+    if env.device not in executor.checked:
+        executor.check_device(env.device)
+        executor.checked.add(env.device)
+    return None
+
+
 if hasattr(os, "register_at_fork"):  # pools of threads do not survive a fork
     os.register_at_fork(after_in_child=_executors.clear)
 
@@ -93,7 +126,7 @@ if hasattr(os, "register_at_fork"):  # pools of threads do not survive a fork
 # ------------------------------------------------------------------------------------------------- evaluate
 
 
-def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tuple) -> None:
+def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:
     """Compute `targets`, and keep the results of all that they need and a live handle refers to.
 
     Parameters
@@ -101,8 +134,9 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tup
     targets
         Nodes; afterwards each has a memo.
     others
-        Pending nodes that live handles refer to, anywhere: what they need is not overwritten. Called only if a write
-        in place is possible.
+        Pending nodes that live handles refer to, anywhere: what they need is not overwritten. None: that cannot be
+        told, and nothing is overwritten, since another thread is making a node. Called only if a write in place is
+        possible.
 
     Raises
     ------
@@ -112,7 +146,13 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tup
     """
     # Inside a task everything is this task's own, and whoever waits for the task may hold the lock.
     inside = is_inside_task()
+    make_here(targets)
     with nullcontext() if inside else LOCK, nullcontext() if inside else warnings_gathered():
+        if crossing.are_pending():
+            # Rare: who moves no arrays does not load it.
+            from distarray.execution import crossings
+
+            crossings.settle(targets, others)
         by_env: dict[Environment, list[Expr]] = {}
         for t in targets:
             if t.memo is None:
@@ -121,7 +161,29 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr]] = tup
             _evaluate(env, group, others)
 
 
-def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr]]) -> None:
+def check(targets: Sequence[Expr]) -> None:
+    """Check that members can hold what computing `targets`, of one environment, needs; nothing runs.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they cannot.
+    """
+    if crossing.levels(targets):
+        from distarray.execution import crossings
+
+        with nullcontext() if is_inside_task() else LOCK:
+            return crossings.check(targets)
+    env, order = targets[0].env, postorder(targets)
+    if is_small(order, env):
+        return None
+    from distarray.execution import planned
+
+    with nullcontext() if is_inside_task() else LOCK:
+        return planned.check(env, order, {id(t) for t in targets})
+
+
+def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:
     order = postorder(targets)
     aimed = {id(t) for t in targets}
     wanted = aimed | retained([n for n in order if n.memo is None and id(n) not in aimed], env)
@@ -132,15 +194,22 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
         with interrupts_deferred() if free else nullcontext():
             values = interpret(order, wanted, free)
             mesh = mesh_of(env)
+            results = []
             for node in order:
                 value = values.get(id(node))
                 if value is not None and node.memo is None:
                     several = isinstance(value, tuple)
                     whole = _whole(mesh, 0 if several else len(node.shape))
-                    node.settle(Stored(whole, value if several else (value,), on_client=True))
+                    results.append((node, Stored(whole, value if several else (value,), True, False)))
+            kept(results, order, free)
         for c in counters.active:
             c.inline += 1
         return
+    if is_cluster(env):
+        healthy = healed(order, env)
+        if healthy is not env:
+            _evaluate(healthy, targets, others)
+            return
     # Planning and lowering are imported when they are first needed: small arrays never need them.
     from distarray.execution import planned
 
@@ -206,7 +275,7 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     tiles = list(memo.sharding.tiles())
     found = fetch_blocks(node, range(len(tiles)))
     if len(tiles) == 1:
-        if is_cluster(node.env) and node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES:
+        if node.memo is memo and is_cluster(node.env) and node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES:
             # what is small and was brought here stays here, and travels with the plans that use it
             node.memo = Stored(memo.sharding, (found[0],), on_client=True)
         return np.array(found[0], copy=True)
@@ -268,7 +337,7 @@ def state_of(node: Expr) -> str:
     assert memo is not None
     if memo.on_client or not is_cluster(node.env):
         return "finished"
-    states = {b.status for b in memo.blocks if not isinstance(b, np.ndarray)}
+    states = {getattr(b, "status", "pending") for b in memo.handles if not isinstance(b, np.ndarray)}
     return "finished" if states <= {"finished"} else "failed" if states & {"error", "cancelled"} else "pending"
 
 
@@ -276,11 +345,23 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
     """Some blocks of an evaluated node as host arrays; not copied where they are in this process."""
     memo = node.memo
     assert memo is not None
+    numbers = list(numbers)
     blocks = [memo.blocks[i] for i in numbers]
     if is_cluster(node.env) and not memo.on_client:
         remote = [i for i, b in enumerate(blocks) if not isinstance(b, np.ndarray)]
         try:
-            arrived = executor_for(node.env).fetch([blocks[i] for i in remote])
+            executor, futures = executor_for(node.env), [blocks[i] for i in remote]
+            if node.env.device != "cpu":
+                ranks = [memo.sharding.member(tile) for tile in memo.sharding.tiles()]
+                futures = executor.on_host(futures, [ranks[numbers[i]] for i in remote], node.env.device)
+            arrived = executor.fetch(futures)
+        except BlocksLostError:
+            if not revive(node):
+                _tell_of_failure()
+                raise
+            evaluate((node,))
+            whole, tiles = fetch(node), list(memo.sharding.tiles())
+            return [whole[memo.sharding.tile_slices(node.shape, tiles[i])] for i in numbers]
         except Exception:
             _tell_of_failure()
             raise

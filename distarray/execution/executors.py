@@ -14,10 +14,14 @@ from typing import Any, Protocol
 
 from dask._task_spec import Alias, Task, TaskRef
 
+from distarray.execution import metering
 from distarray.execution.route import Key
 from distarray.execution.watching import Watch, watched
 
 __all__ = ["Executor", "ThreadExecutor"]
+
+#: How often a thread that waits for tasks looks whether it was interrupted.
+INTERRUPT_SECONDS = 0.2
 
 
 class Executor(Protocol):
@@ -82,25 +86,40 @@ class ThreadExecutor:
         for task in tasks.values():
             for key in task.dependencies:
                 uses[key] = uses.get(key, 0) + 1
+        meters = tuple(metering.active)
+        for meter in meters:
+            meter.begin(members)
         with watched(tasks) as watch:
             if inline or self._size == 1 or len(tasks) == 1:
-                return self._inline(tasks, kept, uses, watch)
-            return self._threaded(tasks, kept, uses, after or {}, watch)
+                return self._inline(tasks, kept, uses, watch, meters)
+            return self._threaded(tasks, kept, uses, after or {}, watch, meters)
 
     def _inline(
-        self, tasks: Mapping[Key, Task], kept: set[Key], uses: dict[Key, int], watch: Watch | None
+        self,
+        tasks: Mapping[Key, Task],
+        kept: set[Key],
+        uses: dict[Key, int],
+        watch: Watch | None,
+        meters: Sequence[metering.Meter],
     ) -> dict[Key, Any]:
         results: dict[Key, Any] = {}
-        for key, task in tasks.items():
-            if watch is not None:
-                watch.before(key)
-            results[key] = task.func(*[_resolve(a, results) for a in task.args])
-            if watch is not None:
-                watch.after(key, results[key])
-            self._drop(task, results, kept, uses)
-            if key not in kept and not uses.get(key):
-                del results[key]
-        return {key: results[key] for key in kept}
+        try:
+            for key, task in tasks.items():
+                if watch is not None:
+                    watch.before(key)
+                for meter in meters:
+                    meter.reads(key, task, [_resolve(a, results) for a in task.args])
+                results[key] = task.func(*[_resolve(a, results) for a in task.args])
+                for meter in meters:
+                    meter.made(key, results[key])
+                if watch is not None:
+                    watch.after(key, results[key])
+                self._drop(task, results, kept, uses)
+                if key not in kept and not uses.get(key):
+                    del results[key]
+            return {key: results[key] for key in kept}
+        finally:
+            results.clear()  # not to be kept by a traceback
 
     def _drop(self, task: Task, results: dict[Key, Any], kept: set[Key], uses: dict[Key, int]) -> None:
         for key in task.dependencies:
@@ -115,6 +134,7 @@ class ThreadExecutor:
         uses: dict[Key, int],
         after: Mapping[Key, Collection[Key]],
         watch: Watch | None,
+        meters: Sequence[metering.Meter],
     ) -> dict[Key, Any]:
         results: dict[Key, Any] = {}
         waits: dict[Key, int] = {}
@@ -129,11 +149,15 @@ class ThreadExecutor:
         ready = [key for key, n in waits.items() if n == 0]
         ready.reverse()
         running: dict[Future[Any], Key] = {}
+        done: set[Future[Any]] = set()
+        future: Future[Any] | None = None
 
         def start(key: Key) -> None:
             task = tasks[key]
             if watch is not None:
                 watch.before(key)
+            for meter in meters:
+                meter.reads(key, task, [_resolve(a, results) for a in task.args])
             running[pool.submit(task.func, *[_resolve(a, results) for a in task.args])] = key
 
         try:
@@ -141,7 +165,9 @@ class ThreadExecutor:
                 # Newest first, and few at a time: what was just made is still in cache, and memory stays low.
                 while ready and len(running) < self._size + 1:
                     start(ready.pop())
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                # An interrupt that comes just before a thread begins to wait does not wake it.
+                while not (done := wait(running, INTERRUPT_SECONDS, FIRST_COMPLETED).done):
+                    pass
                 for future in done:
                     key = running.pop(future)
                     try:
@@ -149,6 +175,8 @@ class ThreadExecutor:
                     except Exception as error:
                         error.add_note(f"in task {key[0]}")
                         raise
+                    for meter in meters:
+                        meter.made(key, results[key])
                     if watch is not None:
                         watch.after(key, results[key])
                     self._drop(tasks[key], results, kept, uses)
@@ -160,13 +188,27 @@ class ThreadExecutor:
                         if not waits[reader]:
                             freed.append(reader)
                     ready.extend(reversed(freed))
-        except BaseException:
+        except Exception:
             # What runs cannot be stopped; it must be over before the caller may touch the blocks again.
             for future in running:
                 future.cancel()
             wait(running)
             raise
-        return {key: results[key] for key in kept}
+        except BaseException:
+            # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
+            # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
+            with self._lock:
+                self._pool = None
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        else:
+            return {key: results[key] for key in kept}
+        finally:
+            # A Future holds what its task raised, whose traceback holds this frame: such a cycle, and whoever keeps the
+            # traceback, would keep all blocks.
+            results.clear()
+            running.clear()
+            done, future = set(), None
 
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
         """The blocks; they are in this process."""

@@ -6,16 +6,20 @@ that is tried, and only graphs that might hold more than the limit come this far
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distarray.execution.evaluate import is_cluster
-from distarray.execution.liveness import Liveness, liveness
-from distarray.execution.lower import lowered_once
+from distarray.execution.evaluate import executor_for, is_cluster
+from distarray.execution.liveness import Liveness, Standing, liveness
+from distarray.execution.lower import Lowered, lowered_once
 from distarray.execution.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
 from distarray.execution.retention import result_nbytes
 from distarray.expr.expr import Environment
@@ -28,7 +32,7 @@ from distarray.sharding.mesh import Mesh
 if TYPE_CHECKING:
     from distarray.planner.partition.placed import Planning
 
-__all__ = ["fitted"]
+__all__ = ["ahead", "fitted", "held_in", "peaks_of"]
 
 #: Plans that are streamed further.
 MAX_STREAMS = 8
@@ -46,6 +50,38 @@ SECONDS_PER_TASK = 4e-4
 SEARCH_SHARE = 0.1
 #: A limit below the one that is to hold may take one in so many of these tasks.
 LESS_TRIED = 2
+
+
+#: By member (its home, not its rank) bytes that come to lie there before what is planned runs.
+_AHEAD: ContextVar[Mapping[Any, int]] = ContextVar("ahead", default=MappingProxyType({}))
+
+
+@contextmanager
+def ahead(nbytes: Mapping[Any, int]) -> Iterator[None]:
+    """Plan for a time at which members hold so many bytes more than now."""
+    token = _AHEAD.set(nbytes)
+    try:
+        yield
+    finally:
+        _AHEAD.reset(token)
+
+
+def held_in(env: Environment) -> Counter[int]:
+    """Bytes that each member of a team of a cluster holds when what is planned runs."""
+    assert env.team is not None
+    found: Counter[int] = executor_for(env).held()
+    if coming := _AHEAD.get():
+        found.update({rank: coming[home] for rank, home in enumerate(env.team.members) if home in coming})
+    return found
+
+
+def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
+    """What the members of an environment hold for these tasks, beside all that lies there already."""
+    if not is_cluster(env):
+        return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
+    executor = executor_for(env)
+    standing = Standing(held_in(env), executor.spares(), executor.is_to_be_cut(lowered.tasks), executor.serving())
+    return liveness(lowered, graph, is_cluster=True, n_threads=n_tasks_at_once(env), standing=standing)
 
 
 def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Plan | None = None) -> Plan:
@@ -68,6 +104,9 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Pl
     if sum(map(result_nbytes, graph.nodes)) <= tries[0]:  # even all of it at one member
         return eager or plan
     trials = _Trials(plan, graph, env, limits)
+    if len(tries) > 1:  # what no plan can keep to is not tried for
+        floor = trials.floor(plan)
+        tries = tuple([n for n in tries if n >= floor]) or tries[-1:]
     first = trials.within(tries[0])
     if tries[0] < limits.member:
         first.n_left //= LESS_TRIED  # it would be good, and need not be
@@ -154,6 +193,13 @@ class _Trials:
         other.n_left = self.n_tasks
         return other
 
+    def floor(self, plan: Plan) -> int:
+        """Bytes that a member holds by any plan: what lies there, and of all that and what is kept an even share."""
+        self.held(plan)
+        resident = self._known[plan.stages].resident
+        kept = sum([result_nbytes(self.graph.nodes[i]) for i in self.graph.kept])
+        return max(max(resident.values(), default=0), (sum(resident.values()) + kept) // self.env.size)
+
     def planning(self, plan: Plan) -> Planning:
         """The facts of a plan."""
         from distarray.planner.partition.placed import Planning  # not loaded by those whose arrays are small
@@ -166,12 +212,11 @@ class _Trials:
         if plan.stages not in self._known:
             env = self.env
             lowered = lowered_once(plan, self.graph, env)
-            found = liveness(lowered, self.graph, is_cluster=is_cluster(env), n_threads=n_tasks_at_once(env))
+            found = peaks_of(lowered, self.graph, env)
             self._known[plan.stages] = found
             self.n_left -= sum(lowered.counts.values())
         found = self._known[plan.stages]
-        peak = max(found.peak.values(), default=0)
-        stage = max(found.stage_peak, key=found.stage_peak.__getitem__, default=0)
+        peak, stage = found.worst
         return _Held(sum(max(0, n - self.limits.member) for n in (peak, *found.stage_peak.values())), peak, stage)
 
 

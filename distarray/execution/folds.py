@@ -74,13 +74,21 @@ class _UserReduction:
 class _Segments:
     """Reductions by labels; params are (rule, name, number of segments, correction).
 
-    Operands are the block with the reduced axis first, and its labels; labels that are no segment are left out. The
-    state has the segments as its first axis.
+    Operands are the block with the reduced axis first, and its labels; labels that are no segment are left out, or are
+    an error. The state has the segments as its first axis.
     """
+
+    def __init__(self, *, takes_all: bool = False) -> None:
+        self.takes_all = takes_all
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> State:
         x, labels = blocks
         _, name, n, _ = params
+        if self.takes_all and bool(xp.any(outside := (labels < 0) | (labels >= n))):
+            bad = int(labels[outside][0])
+            raise IndexError(
+                f"segment_reduce: label {bad} is none of {n} segments; mode='drop' leaves such elements out"
+            )
         return _STATES[name](xp, x, *_runs(xp, labels, n), n)
 
     def combine(self, backend: Any, partials: Sequence[State], params: Params) -> State:
@@ -313,4 +321,5 @@ _MERGES: dict[str, Callable[..., State]] = {
 FOLD: dict[str, Fold] = {
     "reduction": _UserReduction(),
     "segment_reduce": _Segments(),
+    "segment_reduce_all": _Segments(takes_all=True),
 }

@@ -8,8 +8,9 @@ are made in waves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -30,9 +31,14 @@ __all__ = [
     "least_moved",
     "n_elements",
     "reports",
+    "turns",
     "waves",
     "window_of",
 ]
+
+#: Turns in which members fill their tiles where they make fewer, and bytes below which no turn is worth its messages.
+MOST_TURNS = 32
+LEAST_ARRIVING = 1 << 20
 
 #: A box in elements of the whole array: begin and end along each axis.
 Window: TypeAlias = tuple[tuple[int, int], ...]
@@ -66,6 +72,8 @@ class Moves:
         What each step makes.
     waves
         In how many turns each member makes the tiles of the last step.
+    ranks
+        To another team: see `Wishes`.
     """
 
     node: int
@@ -74,6 +82,7 @@ class Moves:
     plan: Redistribution | None
     movements: list[Movement]
     waves: int = 1
+    ranks: tuple[int, ...] | None = None
 
     @property
     def mode(self) -> str:
@@ -87,6 +96,11 @@ class Moves:
     def mesh(self, movement: Movement) -> Mesh:
         """Whose places the devices are that make the tiles of a step."""
         return self.target.mesh if self.is_last(movement) else self.source.sharding.mesh
+
+    def member(self, movement: Movement, device: int) -> int:
+        """The number of the member that makes the tile of a device in a step."""
+        rank = self.mesh(movement).member(device)
+        return self.ranks[rank] if self.ranks is not None and self.is_last(movement) else rank
 
 
 class Need(NamedTuple):
@@ -138,7 +152,7 @@ def most_held(moves: Moves, *, is_cluster: bool) -> int:
 
 
 def waves(moves: Moves, limit: int, *, is_strict: bool) -> int:
-    """In how many turns the tiles are made, so that what is under way fits beside source and target.
+    """In how many turns the tiles are made, or filled, so that what is under way fits beside source and target.
 
     Parameters
     ----------
@@ -153,21 +167,34 @@ def waves(moves: Moves, limit: int, *, is_strict: bool) -> int:
     MemoryBudgetError
         If no number of waves is enough.
     """
-    needs = footprint(moves).values()
-    most = max([1, *[n.n_tiles for n in needs]])
-    # What one member sends to another is several packs if it is much: then they may as well come one after the other.
-    received = max([n.received for n in needs], default=0)
-    least = min(most, -(-received // (PIECE_LIMIT * max(1, len(needs) - 1))) or 1)
-    for n_waves in range(least, most + 1):
-        if max([n.bytes_in(n_waves) for n in needs], default=0) <= limit:
-            return n_waves
-    if is_strict:
-        smallest = max([n.bytes_in(most) for n in needs])
+    needs = footprint(moves)
+    found, most = turns(needs, limit), _turns(needs)[1]
+    if found is None and is_strict:
+        smallest = max([n.bytes_in(most) for n in needs.values()])
         raise MemoryBudgetError(
             f"reshard of shape {moves.source.shape}: needs at least {smallest} bytes on a member, in {most} waves, but "
             f"memory is {limit}"
         )
-    return most
+    return most if found is None else found
+
+
+def turns(needs: Mapping[int, Need], limit: int) -> int | None:
+    """The fewest turns in which members make, or fill, their tiles within a limit; None where none are enough."""
+    least, most = _turns(needs)
+    for n_turns in range(least, most + 1):
+        if max([n.bytes_in(n_turns) for n in needs.values()], default=0) <= limit:
+            return n_turns
+    return None
+
+
+def _turns(needs: Mapping[int, Need]) -> tuple[int, int]:
+    """The fewest and the most turns that are tried."""
+    n_tiles = max([1, *[n.n_tiles for n in needs.values()]])
+    received = max([n.received for n in needs.values()], default=0)
+    # What one member sends to another is several packs if it is much: then they may as well come one after the other.
+    least = min(n_tiles, -(-received // (PIECE_LIMIT * max(1, len(needs) - 1))) or 1)
+    # Where there are more turns than tiles, a tile is filled in parts.
+    return least, max(n_tiles, min(MOST_TURNS, received // LEAST_ARRIVING))
 
 
 class StepReport(NamedTuple):
@@ -222,7 +249,7 @@ def least_moved(moves: Moves) -> int:
     exchange = moves.movements
     if moves.plan is not None:
         exchange = exchange_of(primary(at.sharding, at.shape), primary(target, at.shape))
-    _, received = traffic(exchange[0], target.mesh.member, at.sharding.mesh.member)
+    _, received = traffic(exchange[0], partial(moves.member, moves.movements[-1]), at.sharding.mesh.member)
     return received.total() * at.dtype.itemsize
 
 
@@ -243,14 +270,14 @@ def _steps(moves: Moves) -> list[_Step]:
     itemsize = at.dtype.itemsize
     found = []
     for movement in moves.movements:
-        mesh = moves.mesh(movement)
+        maker = partial(moves.member, movement)
         made: Counter[int] = Counter()
         n_tiles: Counter[int] = Counter()
         for assembly in movement.assemblies:
-            member = mesh.member(assembly.device)
+            member = maker(assembly.device)
             made[member] += n_elements(window_of(movement.made.boundaries, assembly.tile)) * itemsize
             n_tiles[member] += 1
-        sent, received = traffic(movement, mesh.member, at.sharding.mesh.member)
+        sent, received = traffic(movement, maker, at.sharding.mesh.member)
         tile = tuple([max([b - a for a, b in pairwise(edges)], default=0) for edges in movement.made.boundaries])
         copies = _times(sent, itemsize), _times(received, itemsize)
         found.append(_Step(movement.step, moves.is_last(movement), tile, made, n_tiles, *copies))

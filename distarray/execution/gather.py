@@ -164,8 +164,10 @@ def _want_put(low: Drafting, draft: Draft) -> None:
     below = low.located[draft.base]
     # Tiles of the values: as the value lies along its first index loop and the other axes, else one.
     value = readings[0]
+    source = low.located[low.source(value.node)]
     cuts: list[list[range]] = [[range(n)] for n in extents]
-    if value.sharding is not None and value.sharding.n_tiles > 1:
+    # What is made where it is read, or travels from the client, lies on no member: each tile of the base has all of it.
+    if source.members and value.sharding is not None and value.sharding.n_tiles > 1:
         lying = value.sharding.boundaries(value.shape)
         for b, (axis, start, step) in enumerate(value.lens.terms):
             if axis is not None and step == 1 and len(lying[b]) > 2 and not at < axis < at + n_index:
@@ -186,8 +188,7 @@ def _want_put(low: Drafting, draft: Draft) -> None:
             if not all(box) or not all(frame):
                 continue
             where = member
-            if len(chunks) > 1 and value.sharding is not None:
-                source = low.located[low.source(value.node)]
+            if len(chunks) > 1:
                 where = source.members[source.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])]
             wants = [low.routes.want(low.source(r.node), r.lens, tuple(box), where) for r in readings]
             sources.append((where, tuple(box), wants))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["inside_task", "is_inside_task"]
+__all__ = ["inside_task", "is_inside_task", "is_on_worker"]
 
 _local = threading.local()
 
@@ -31,6 +31,13 @@ def is_inside_task() -> bool:
     """Whether this thread runs a task, of any executor or of a Dask worker."""
     if getattr(_local, "depth", 0):
         return True
-    # distributed marks the threads of its workers while they run a task, whoever wrote it
+    # As `is_on_worker`; every operation asks, and a call costs.
+    utils = sys.modules.get("distributed.utils")
+    return utils is not None and getattr(utils.thread_state, "key", None) is not None
+
+
+def is_on_worker() -> bool:
+    """Whether this thread runs a task of a Dask worker, whoever wrote it."""
+    # distributed marks the threads of its workers
     utils = sys.modules.get("distributed.utils")
     return utils is not None and getattr(utils.thread_state, "key", None) is not None

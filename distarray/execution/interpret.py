@@ -18,6 +18,7 @@ from distarray.execution.buffers import POOL
 from distarray.execution.contractions import contract
 from distarray.execution.elementwise import elementwise
 from distarray.execution.folds import FOLD
+from distarray.execution.loans import is_ours
 from distarray.execution.monoids import MONOIDS, finish_reduction
 from distarray.execution.reporting import report
 from distarray.expr.bind import accumulator_dtype
@@ -220,7 +221,7 @@ def _map(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[in
                 i = id(o)
                 if uses[i] == 1 and i in fresh and i not in root:
                     array = values[i]
-                    if array.flags.c_contiguous and array.flags.writeable and not isinstance(array.base, np.ndarray):
+                    if array.flags.c_contiguous and is_ours(array):
                         return function.call(*args, out=array)  # type: ignore[no-any-return]
     return function.call(*args, out=POOL.take(shape, node.dtype))  # type: ignore[no-any-return]
 
@@ -236,7 +237,7 @@ def _may_overwrite(
     own = sum(1 for o in node.operands if type(o) is Expr and root.get(id(o), id(o)) == r)
     array = values[base]
     # a kernel may have returned a view of something else
-    return uses[r] == own and array.flags.writeable and not isinstance(array.base, np.ndarray)
+    return uses[r] == own and is_ours(array)
 
 
 def _put(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]) -> Array:

@@ -1,33 +1,55 @@
-"""Ctrl-C beside writes in place: it comes before they begin or after they are committed, never between.
+"""Signals beside writes in place: they come before these begin or after they are committed, never between.
 
 A write that takes over the block of an evaluated array destroys what would be needed to try again. Everything else that
-an evaluation does is functional, and may be interrupted anywhere.
+an evaluation does is functional, and may be interrupted anywhere. So Ctrl-C waits, and so do the signals by which other
+programs raise: alarms of time limits, requests to end.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps; that takes ten times as long
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 __all__ = ["interrupts_deferred"]
 
+#: Signals whose handlers may raise in the main thread.
+_SIGNALS = tuple(
+    [
+        int(getattr(signal, name))
+        for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF")
+        if hasattr(signal, name)
+    ]
+)
+
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of a block; a few microseconds."""
-    # Only the main thread is interrupted, and only it may set handlers.
-    handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
-    if not callable(handler):
+    """Let signals that have handlers wait for the end of a block; a few microseconds, in the main thread."""
+    # Only the main thread runs handlers, and only it may set them.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[Any, ...]] = []
-    signal.signal(signal.SIGINT, lambda *args: came.append(args))
+    came: dict[int, Any] = {}
     try:
-        yield
+        with ExitStack() as handlers:  # all are set back, whatever one of them raises meanwhile
+            for number in _SIGNALS:
+                handler = _signal.getsignal(number)
+                if callable(handler):
+                    handlers.callback(_signal.signal, number, handler)
+                    _signal.signal(number, came.__setitem__)
+            yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if came:
-            handler(*came[-1])
+        _deliver(list(came))
+
+
+def _deliver(numbers: list[int]) -> None:
+    """Send all of some signals, whatever their handlers raise; without a variable that would keep what they raise."""
+    if numbers:
+        try:
+            signal.raise_signal(numbers[0])
+        finally:
+            _deliver(numbers[1:])

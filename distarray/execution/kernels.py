@@ -151,6 +151,26 @@ def _tri(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params
     return xp.astype(_index(backend, 0, right - left, np.dtype(np.int64)) <= rows + k, _dtype(xp, dtype))
 
 
+#: Elements that kernels of several steps make at a time on the host: what they need in between stays in cache.
+SLICE = 8_192
+
+
+def _by_slices(kernel: Callable[..., Block]) -> Callable[..., Block]:
+    """A kernel that makes a vector slice by slice: of what it makes on the way there is never more than a slice."""
+
+    def sliced(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
+        ((lo, hi),) = box
+        if backend.xp is not np or hi - lo <= 2 * SLICE:
+            return kernel(backend, box, shape, dtype, params, runtime)
+        out = backend.empty((hi - lo,), dtype)
+        for start in range(lo, hi, SLICE):
+            stop = min(start + SLICE, hi)
+            out[start - lo : stop - lo] = kernel(backend, ((start, stop),), shape, dtype, params, runtime)
+        return out
+
+    return sliced
+
+
 class _Table(dict[str, Callable[..., Any]]):
     """Kernels by name. Those of other files are loaded when one that is not here is asked for: small arrays that are
     added never need what sorts and factorises.
@@ -177,8 +197,9 @@ CREATE = _Table(
     {
         "empty": _empty,
         "full": _full,
-        "arange": _arange,
-        "linspace": _linspace,
+        "constant": _full,
+        "arange": _by_slices(_arange),
+        "linspace": _by_slices(_linspace),
         "eye": _eye,
         "tri": _tri,
     },
@@ -260,14 +281,16 @@ def _broadcast(xp: Namespace, index: Sequence[Block]) -> list[Block]:
     return list(xp.broadcast_arrays(*index)) if len(index) > 1 else list(index)
 
 
-def _checked(xp: Namespace, index: Block, n: int, axis: int) -> Block:
-    """Positions from the front; numpy's IndexError for those outside.
+def _positions(xp: Namespace, index: Block, params: Params) -> Block:
+    """Positions that count from the front; numpy's IndexError for those outside. Params are the extent and the axis.
 
     On other devices than the host nothing is looked at: the answer would have to be waited for.
     """
+    n, axis = params[:2]
     if xp is np and (outside := (index < -n) | (index >= n)).any():
         bad = int(index[outside].flat[0])
         raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {n}")
+    index = xp.astype(index, _dtype(xp, np.dtype(np.int64)), copy=False)
     return xp.where(index < 0, index + n, index)
 
 
@@ -281,14 +304,8 @@ def take(xp: Namespace, x: Block, index: Sequence[Block], params: Params) -> Blo
     params
         ``(axes, position, n_index)``: the axes they index, where their broadcast axes stand in the result, how many
         these are.
-
-    Raises
-    ------
-    IndexError
-        If a position is outside of its axis.
     """
     axes, position, n_index = params[:3]
-    index = [_checked(xp, i, x.shape[a], a) for i, a in zip(index, axes)]
     picked = _pick(xp, x, _broadcast(xp, index), axes, n_index)
     return _move_front(xp, picked, n_index, position)
 
@@ -403,14 +420,9 @@ def put_whole(xp: Namespace, new: Block, value: Block, index: Sequence[Block], p
     params
         ``(axes, position, n_index, mode)``: as for `take`; mode is ``set`` or numpy's name of the function by which a
         value joins what stands there. One of a single operand leaves the values alone.
-
-    Raises
-    ------
-    IndexError
-        If a position is outside of its axis; nothing is written then.
     """
     axes, position, n_index, mode = params[:4]
-    arrays = _broadcast(xp, [_checked(xp, i, new.shape[a], a) for i, a in zip(index, axes)])
+    arrays = _broadcast(xp, index)
     rest = [n for a, n in enumerate(new.shape) if a not in axes]
     shape = (*rest[:position], *arrays[0].shape, *rest[position:])
     values = _move_back(xp, xp.broadcast_to(value, shape), n_index, position)
@@ -510,7 +522,7 @@ def put_apply(xp: Namespace, new: Block, part: tuple[Any, ...], params: Params) 
 
 
 def _take_along_axis(xp: Namespace, x: Block, index: Block, *, params: Params) -> Block:
-    return xp.take_along_axis(x, _checked(xp, index, x.shape[-1], -1), axis=-1)
+    return xp.take_along_axis(x, index, axis=-1)
 
 
 def _mask_counts(xp: Namespace, mask: Block, params: Params) -> Block:
@@ -537,6 +549,7 @@ BLOCK = _Table(
         "mask_counts": _mask_counts,
         "nonzero": _nonzero,
         "take_along_axis": _take_along_axis,
+        "positions": _positions,
     },
     "BLOCK",
     "fourier_kernels",

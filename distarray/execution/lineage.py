@@ -18,7 +18,9 @@ import itertools
 import logging
 import uuid
 import weakref
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
@@ -68,16 +70,19 @@ class BlockRecord:
     Lives as long as the caller's Future, and as the records of blocks computed from it whose lineage is not cut.
     """
 
-    __slots__ = ("__weakref__", "depth", "held", "home", "key", "parents")
+    __slots__ = ("__weakref__", "copied_to", "depth", "held", "home", "key", "nbytes", "parents")
 
-    def __init__(self, key: Key, home: str, depth: int, parents: tuple[BlockRecord, ...]) -> None:
+    def __init__(self, key: Key, home: str, depth: int, parents: tuple[BlockRecord, ...], nbytes: int = 0) -> None:
         self.key = key
         self.home = home
+        self.nbytes = nbytes
         #: Tasks one after the other since the lineage began.
         self.depth = depth
         self.parents = parents
         #: After a cut: the block and its copy (None where there is no second worker).
         self.held: tuple[Future, Future | None] | None = None
+        #: Address of the worker that was given the copy.
+        self.copied_to: str | None = None
 
 
 class Lineage:
@@ -105,8 +110,38 @@ class Lineage:
         """The record of a block that is held or still needed."""
         return self._by_key.get(key)
 
+    def future(self, key: Key) -> Future | None:
+        """The Future that a caller holds of a block."""
+        return self._futures.get(key)
+
+    def nbytes_at(self) -> Counter[str]:
+        """Bytes of blocks that are held, and of their copies, by the address of the worker."""
+        found: Counter[str] = Counter()
+        for key, record in list(self._by_key.items()):
+            if record.held is not None or key in self._futures:
+                found[self._placement.address(record.home)] += record.nbytes
+            if record.held is not None and record.copied_to is not None:
+                found[record.copied_to] += record.nbytes
+        return found
+
+    def is_to_be_cut(self, tasks: Mapping[Key, Task], interval: int) -> bool:
+        """Whether blocks that these tasks make will be given copies at once."""
+        return self._depth(tasks) >= interval
+
+    def _depth(self, tasks: Mapping[Key, Task]) -> int:
+        return _longest_chain(tasks) + max((record.depth for record in self._parents(tasks)), default=0)
+
+    def _parents(self, tasks: Mapping[Key, Task]) -> tuple[BlockRecord, ...]:
+        outside = set().union(*(task.dependencies for task in tasks.values())) - tasks.keys()
+        return tuple(record for key in outside if (record := self._by_key.get(key)) is not None)
+
     def extend(
-        self, tasks: Mapping[Key, Task], futures: Mapping[Key, Future], homes: Mapping[Key, str], interval: int
+        self,
+        tasks: Mapping[Key, Task],
+        futures: Mapping[Key, Future],
+        homes: Mapping[Key, str],
+        interval: int,
+        nbytes: Mapping[Key, int] = MappingProxyType({}),
     ) -> None:
         """Note a submission; cut what became too deep, in the background.
 
@@ -118,17 +153,17 @@ class Lineage:
             Home of each kept block.
         interval
             Depth at which lineage is cut, in tasks one after the other.
+        nbytes
+            Of each kept block, as far as it is known.
         """
-        outside = set().union(*(task.dependencies for task in tasks.values())) - tasks.keys()
-        parents = tuple(record for key in outside if (record := self._by_key.get(key)) is not None)
+        parents = self._parents(tasks)
         depth = _longest_chain(tasks) + max((record.depth for record in parents), default=0)
         for key, future in futures.items():
-            self._add(future, BlockRecord(key, homes[key], depth, parents))
+            self._add(future, BlockRecord(key, homes[key], depth, parents, nbytes.get(key, 0)))
         if depth >= interval:
             # Also what is half as deep: used in every step, it would make every further result too deep at once.
             deep = [record for record in list(self._records.values()) if 2 * record.depth >= interval]
-            client = self._placement.client
-            client.loop.add_callback(self.cut, self.held(deep))
+            self._placement.spawn(self.cut, self.held(deep))
             for record in deep:
                 record.depth = 0
 
@@ -137,11 +172,12 @@ class Lineage:
         self._futures[record.key] = future
         self._by_key[record.key] = record
 
-    def adopt(self, key: Key, home: str, future: Future, copy: Future | None) -> None:
+    def adopt(self, key: Key, home: str, future: Future, copy: Future | None, copied_to: str, nbytes: int) -> None:
         """Note a block that was born with a copy: host data that was scattered."""
-        record = BlockRecord(key, home, 0, ())
+        record = BlockRecord(key, home, 0, (), nbytes)
         if copy is not None:
             record.held = Future(key, future.client), copy
+            record.copied_to = copied_to
         self._add(future, record)
 
     def held(self, records: Iterable[BlockRecord]) -> list[tuple[BlockRecord, Future]]:
@@ -171,7 +207,7 @@ class Lineage:
                 return
             # A block need not be where its home is served now: a worker may have come back since.
             where = await self._placement.client.scheduler.who_has(keys=list(todo))
-            copies = self._copy({key: addresses[0] for key, addresses in where.items() if addresses})
+            copies, places = self._copy({key: addresses[0] for key, addresses in where.items() if addresses})
             for copy in copies.values():
                 await copy._state.wait()
             spares = len(self._placement.workers) > 1
@@ -179,13 +215,14 @@ class Lineage:
             for key in await self._placement.client.scheduler.distarray_cut(pairs=pairs):
                 record, block = todo.pop(key)
                 record.held = block, copies.get(key)
+                record.copied_to = places.get(key)
                 record.parents = ()
                 record.depth = 0
         if todo:
             logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))
 
-    def _copy(self, blocks: Mapping[Key, str]) -> dict[Key, Future]:
-        """Start a copy of each block on another worker than the one given."""
+    def _copy(self, blocks: Mapping[Key, str]) -> tuple[dict[Key, Future], dict[Key, str]]:
+        """Start a copy of each block on another worker than the one given: the copies, and where they will be."""
         places: dict[Key, str] = {}
         tasks: dict[Key, Task] = {}
         names: dict[Key, Key] = {}
@@ -196,11 +233,11 @@ class Lineage:
                 tasks[name] = Task(name, pack, TaskRef(key))
                 places[name] = spare
         if not tasks:
-            return {}
+            return {}, {}
         homes = sorted(set(places.values()))
         members = {name: homes.index(place) for name, place in places.items()}
         futures = send(self._placement.client, Graph(tasks, members, homes), list(tasks))
-        return {key: futures[name] for key, name in names.items()}
+        return {key: futures[name] for key, name in names.items()}, {key: places[name] for key, name in names.items()}
 
     def placement_changed(self) -> None:
         """Called in the event loop when a worker was lost or joined: make missing copies again."""
@@ -208,7 +245,7 @@ class Lineage:
             self._mend_again = True
         elif any(record.held and record.held[1] for record in list(self._by_key.values())):
             self._mending = True
-            self._placement.client.loop.add_callback(self._mend)
+            self._placement.spawn(self._mend)
 
     async def _mend(self) -> None:
         try:

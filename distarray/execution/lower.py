@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from distarray import config
+from distarray.execution.donation import withheld
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.fuse import fuse
 from distarray.execution.rates import rates_of
@@ -45,23 +46,27 @@ def lower(
         are retried.
     """
     limit = config.get("plan-cache-size")
+    nodes = graph.nodes
+    held = {i: withheld(memo) for i in inplace.values() if (memo := nodes[i].memo) is not None}
     with rates_of(env):
-        template = _TEMPLATES.get(_geometry(plan, graph, inplace), lambda: _template(plan, graph, env, inplace), limit)
+        key = _geometry(plan, graph, inplace, held)
+        template = _TEMPLATES.get(key, lambda: _template(plan, graph, env, inplace, held), limit)
     return instantiate(template, plan, graph, run)
 
 
 def lowered_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
     """The tasks of a plan that is only tried: nothing is remembered."""
     with rates_of(env):
-        return instantiate(_template(plan, graph, env, {}), plan, graph, "trial")
+        return instantiate(_template(plan, graph, env, {}, {}), plan, graph, "trial")
 
 
 _TEMPLATES: LRUCache[Template] = LRUCache()
 
 
-def _geometry(plan: Plan, graph: Graph, inplace: Mapping[int, int]) -> tuple[Any, ...]:
+def _geometry(plan: Plan, graph: Graph, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]) -> Any:
     """What decides the tasks of a plan beside its key: extents, boundaries and lenses."""
-    facts: list[Any] = [graph.key, plan.serial, config.get("overlap"), current_rates(), tuple(inplace.items())]
+    facts: list[Any] = [graph.key, plan.serial, config.get("overlap"), current_rates()]
+    facts += [tuple(inplace.items()), tuple(held.items())]
     for node in graph.nodes:
         memo = node.memo
         if memo is not None:
@@ -73,8 +78,10 @@ def _geometry(plan: Plan, graph: Graph, inplace: Mapping[int, int]) -> tuple[Any
     return tuple(facts)
 
 
-def _template(plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int]) -> Template:
-    state = Lowering(plan, graph, env, inplace)
+def _template(
+    plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]
+) -> Template:
+    state = Lowering(plan, graph, env, inplace, held)
     state.out.drafts = state.first_pass()
     state.second_pass(state.out.drafts)
     # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.

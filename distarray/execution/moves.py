@@ -1,17 +1,14 @@
-"""Moves: an evaluated array in another environment, block by block.
+"""Moves: an evaluated array in another environment.
 
-Between teams of one cluster workers send to workers: where a block of the old cut holds more than one block of the new
-one needs, the member that has it cuts the piece out; the member that is to have the new block puts the pieces together.
-In this process blocks are shared, not copied, wherever a block is wanted as it is. Only a move between a cluster and
-this process, or between two clusters, brings bytes here, one block at a time. A change of device takes place on the
-member.
+Between teams of one cluster workers send to workers, as the synthesizer plans it (`passage`). In this process blocks
+are shared, not copied, wherever a block is wanted as it is. Only a move between a cluster and this process, or between
+two clusters, brings bytes here, one block at a time. A change of device takes place on the member.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from itertools import count, pairwise, product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -21,19 +18,17 @@ import numpy as np
 from dask._task_spec import Task, TaskRef
 
 from distarray import config
-from distarray.execution import counters
+from distarray.execution import counters, passage
 from distarray.execution.backends import Backend, backend_for, parse_device
-from distarray.execution.donation import is_unshared
-from distarray.execution.evaluate import LOCK, executor_for, fetch_blocks, is_cluster, mesh_of
-from distarray.execution.inside import is_inside_task
+from distarray.execution.evaluate import executor_for, fetch_blocks, is_cluster, mesh_of
+from distarray.execution.loans import is_lent
 from distarray.execution.route import Transfer
-from distarray.execution.tasks import extract
-from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.expr.expr import Environment, Expr, Stored
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
 
-__all__ = ["moved", "same_cut"]
+__all__ = ["moved", "same_cut", "transfers"]
 
 Block: TypeAlias = Any  # of any backend
 
@@ -68,29 +63,42 @@ class Target(NamedTuple):
     device: str
 
 
-def moved(node: Expr, env: Environment, pin: Sharding | None) -> Expr:
-    """An evaluated node of the elements of an evaluated node, in another environment; the same bits.
+def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
+    """The memo of the elements of an evaluated node in another environment; the same bits. With the lock held.
 
     Parameters
     ----------
     pin
         How it is to lie there; None keeps the cut (`same_cut`).
+
+    Raises
+    ------
+    MemoryBudgetError
+        If workers cannot hold what it takes.
     """
     memo = node.memo
     assert memo is not None
-    there = Expr(SOURCE, (), node.shape, node.dtype, env, pin=pin)
-    # Inside a task everything is this task's own, and whoever waits for the task may hold the lock.
-    with nullcontext() if is_inside_task() else LOCK:
-        if memo.on_client:
-            # Small, or not placed yet: its first use brings it to where it is to be.
-            there.memo = Stored(Sharding.whole(mesh_of(env), node.ndim), _lent(node), on_client=True)
-            return there
-        sharding = same_cut(memo.sharding, node, env) if pin is None else pin
-        tiles = list(_tiles(memo.sharding, sharding, node.shape))
-        target = Target(node.dtype, sharding.layout, node.env.device, env.device)
-        _count(node, env, memo.sharding, tiles)
-        there.memo = Stored(sharding, _blocks(node, env, tiles, target))
-    return there
+    if memo.on_client:
+        # Small, or not placed yet: its first use brings it to where it is to be.
+        return _stored(node, Sharding.whole(mesh_of(env), node.ndim), _lent(node), on_client=True)
+    sharding = same_cut(memo.sharding, node, env) if pin is None else pin
+    if passage.is_planned(node.env, env):
+        blocks = passage.run(passage.passage(node, memo, env, sharding))
+        return _stored(node, sharding, blocks, on_client=False)
+    tiles = list(_tiles(memo.sharding, sharding, node.shape))
+    target = Target(node.dtype, sharding.layout, node.env.device, env.device)
+    _count(node, env, memo.sharding, tiles)
+    return _stored(node, sharding, _blocks(node, env, tiles, target), on_client=False)
+
+
+def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_client: bool) -> Stored:
+    """The memo of what was made of a node: its own blocks may be among them, or what they are views of."""
+    assert node.memo is not None
+    stored = Stored(sharding, blocks, on_client, exported=False)
+    if not is_cluster(node.env) or node.memo.on_client:
+        theirs = {id(block) for block in node.memo.blocks}
+        stored.share(k for k, block in enumerate(blocks) if id(block) in theirs)
+    return stored
 
 
 def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
@@ -154,19 +162,19 @@ def _blocks(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target)
     if not is_cluster(env):
         return list(_made_here(node, tiles, target))
     if is_cluster(node.env) and _client(node.env) is _client(env):
-        return _sent(node, env, tiles, target)
-    # Blocks in this process are NumPy's, whatever their device is to be: who uses them adopts them.
+        assert all(piece.is_whole for tile in tiles for piece in tile.pieces), "a change of device leaves the cut"
+        return _changed(node, env, tiles, target)
+    # Blocks in this process are NumPy's, whatever their device is to be: their member brings them to it.
     run, executor = f"{_process}-{next(_runs)}", executor_for(env)
     futures = []
     for number, (tile, block) in enumerate(zip(tiles, _made_here(node, tiles, target._replace(device="cpu")))):
         key = (f"dx-move-{run}", 0, number)
-        futures.append(executor.put({key: block}, {key: tile.member})[key])
+        futures.append(executor.put({key: block}, {key: tile.member}, env.device)[key])
     return futures
 
 
 def _client(env: Environment) -> Any:
-    assert env.team is not None
-    return env.team.client
+    return None if env.team is None else env.team.client
 
 
 def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Block]:
@@ -191,20 +199,15 @@ def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Bl
 def _lent(node: Expr) -> list[Block]:
     """The blocks of an array in this process for another array to have too: nobody writes to them from now on.
 
-    Read-only memory is what is never donated and never handed out to be written (`array.lifetime`). Where somebody may
-    write to a block already, and where memory cannot be marked, it is copied.
+    Where somebody may write to a block already, and where it cannot be known, it is copied.
     """
     memo = node.memo
     assert memo is not None
-    lent_before = all(type(block) is np.ndarray and not block.flags.writeable for block in memo.blocks)
-    if memo.exported or not (lent_before or is_unshared(memo)):
+    if memo.exported or any(type(b) is not np.ndarray or is_lent(b, to_write=True) for b in memo.blocks):
         backend = backend_for(node.env.device if not memo.on_client else "cpu", 0)
         return [backend.copy(block) for block in memo.blocks]
-    lent = [block.view() for block in memo.blocks]
-    for block in lent:
-        block.flags.writeable = False
-    node.memo = Stored(memo.sharding, lent, memo.on_client, memo.exported)
-    return lent
+    memo.share()
+    return list(memo.blocks)
 
 
 def put_together(
@@ -239,37 +242,23 @@ def _carried(block: Block, target: Target, backend: Backend, member: int) -> Blo
 # ------------------------------------------------------------------------------------------------- on a cluster
 
 
-def _sent(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
-    """Between teams of one cluster: pieces are cut out where they lie and put together where they are to be."""
+def _changed(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
+    """On a team of a cluster: each member brings its blocks to another device."""
     memo = node.memo
     assert memo is not None
-    run, member_of = f"{_process}-{next(_runs)}", [memo.sharding.member(index) for index in memo.sharding.tiles()]
-    cuts: dict[Any, Task] = {}
-    cut_at: dict[Any, int] = {}
+    run = f"{_process}-{next(_runs)}"
     tasks: dict[Any, Task] = {}
     for number, tile in enumerate(tiles):
-        refs: list[Any] = []
-        for piece in tile.pieces:
-            block = memo.blocks[piece.number]
-            if isinstance(block, np.ndarray):  # made in this process, as a sum over nothing is
-                refs.append(block[piece.source])
-                continue
-            name = block.key
-            if not piece.is_whole:
-                name = (f"dx-piece-{run}", 0, len(cuts))
-                cut_at[name] = member_of[piece.number]
-                cuts[name] = Task(name, extract, (piece.source,), target.old_device, cut_at[name], TaskRef(block.key))
-            refs.append(TaskRef(name))
+        refs = [memo.blocks[piece.number] for piece in tile.pieces]
+        args = [block if isinstance(block, np.ndarray) else TaskRef(block.key) for block in refs]
         key = (f"dx-move-{run}", 0, number)
         places = tuple(piece.place for piece in tile.pieces)
-        tasks[key] = Task(key, put_together, target, tile.member, tile.shape, places, *refs)
+        tasks[key] = Task(key, put_together, target, tile.member, tile.shape, places, *args)
     for c in counters.active:
-        c.tasks += len(cuts) + len(tasks)
-        c.by_class.update(piece=len(cuts), tile=len(tasks))
-    # Whoever reads the pieces is sent while they are held.
-    held = executor_for(node.env).submit(cuts, cut_at, list(cuts)) if cuts else {}
-    found = executor_for(env).submit(tasks, dict(zip(tasks, (t.member for t in tiles))), list(tasks))
-    del held
+        c.tasks += len(tasks)
+        c.by_class.update(tile=len(tasks))
+    nbytes = {key: prod(tile.shape) * node.dtype.itemsize for key, tile in zip(tasks, tiles)}
+    found = executor_for(env).submit(tasks, dict(zip(tasks, (t.member for t in tiles))), list(tasks), nbytes)
     return list(found.values())
 
 
@@ -280,16 +269,28 @@ def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -
     if is_cluster(node.env) and not (is_cluster(env) and _client(node.env) is _client(env)):
         for c in counters.active:
             c.fetched_bytes += node.nbytes
-    if is_cluster(node.env) != is_cluster(env):
-        return
+    found = _transfers(node, env, old, tiles)
+    for c in counters.active:
+        c.transfers += found
+
+
+def transfers(node: Expr, env: Environment, old: Sharding, new: Sharding) -> list[Transfer]:
+    """Messages between members if an array that lies so is moved in this process, or on a team to another device."""
+    return _transfers(node, env, old, list(_tiles(old, new, node.shape)))
+
+
+def _transfers(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -> list[Transfer]:
+    if _client(node.env) is not _client(env):
+        return []
     ranks = [old.member(index) for index in old.tiles()]
+    found = []
     for tile in tiles:
         for piece in tile.pieces:
             source = ranks[piece.number]
             if _member(node.env, source) != _member(env, tile.member):
                 rows, nbytes = (piece.shape or (1,))[0], prod(piece.shape) * node.dtype.itemsize
-                for c in counters.active:
-                    c.transfers.append(Transfer(source, tile.member, rows, nbytes))
+                found.append(Transfer(source, tile.member, rows, nbytes))
+    return found
 
 
 def _member(env: Environment, rank: int) -> Any:

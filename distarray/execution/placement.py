@@ -8,19 +8,39 @@ distributed until a client exists.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import operator
 import os
 import sys
 import threading
+import time
+import uuid
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import TimeoutError as WaitedLongEnough
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from distarray.errors import ShardingError
+from distarray import config
+from distarray.errors import ClusterGoneError, ShardingError, WorkerPausedError
 from distarray.execution import reporting
+from distarray.execution.memory import n_threads
 from distarray.sharding import team
 from distarray.sharding.team import Team
 
-__all__ = ["Placement", "PlacementListener", "active_client", "placement_of", "resolve_members", "team_for_client"]
+__all__ = [
+    "Placement",
+    "PlacementListener",
+    "active_client",
+    "is_open",
+    "placement_of",
+    "resolve_members",
+    "team_for_client",
+]
+
+T = TypeVar("T")
 
 #: Topic under which the scheduler announces who serves whom.
 TOPIC = "distarray-placement"
@@ -28,6 +48,17 @@ TOPIC = "distarray-placement"
 TEAM_AXIS = "x"
 #: How long to try to reach a worker directly before going through the scheduler.
 _CONNECT_SECONDS = 1
+#: Between looks at whether what is waited for can still come.
+_LOOK_SECONDS = 0.25
+#: A resource that no worker has. Tasks that need it say how many workers are wanted: adaptive clusters count tasks.
+_NOBODY = "distarray-nobody"
+#: Tasks per worker that is wanted, at first: an unknown task counts half a second, and a worker is worth five.
+_TASKS_PER_WORKER = 10
+_MOST_TASKS = 10_000
+#: Numbers of the teams that follow a cluster; a newer team has a higher one.
+_generations = itertools.count(1)
+#: Between looks at whether more has to be asked for.
+_ASK_SECONDS = 2
 
 
 def active_client() -> Any:
@@ -39,12 +70,56 @@ def active_client() -> Any:
     Returns
     -------
     distributed.Client or None
+
+    Raises
+    ------
+    RuntimeError
+        If it is asynchronous.
+    ClusterGoneError
+        If it has lost its scheduler, and tries to find it again.
     """
     distributed = sys.modules.get("distributed.client")
     if distributed is None or getattr(sys.modules["distributed.utils"].thread_state, "key", None) is not None:
         return None
     client = distributed._get_global_client()
-    return client if client is not None and client.status == "running" and not client.asynchronous else None
+    if client is None or client.status in ("closing", "closed"):
+        return None
+    # Before it is asked whether it runs: nobody may have awaited it yet.
+    _check_synchronous(client)
+    if client.status == "connecting":
+        raise _gone(client)
+    return client if client.status == "running" else None
+
+
+def _check_synchronous(client: Any) -> None:
+    if client.asynchronous:
+        raise RuntimeError(
+            f"{client!r} is asynchronous here (asynchronous=True, or this is the thread of its event loop), but arrays "
+            "submit work and wait for it like numpy; use them in a thread (asyncio.to_thread) that has a synchronous "
+            "distributed.Client(address), or say team=None for arrays that are not distributed"
+        )
+
+
+def is_open(client: Any) -> bool:
+    """Whether a client is connected with its scheduler."""
+    # A scheduler that says goodbye leaves the status as it was.
+    comm = client.scheduler_comm
+    return client.status == "running" and comm is not None and not comm.closed()
+
+
+def _gone(client: Any) -> ClusterGoneError:
+    why = "is closed" if client is None or client.status in ("closing", "closed") else "has lost its scheduler"
+    return ClusterGoneError(
+        f"the Dask client {why}, and the blocks that its workers held are lost; make a new Client: arrays of data that "
+        "are in this process, or can be made again, go there when they are next used"
+    )
+
+
+class _Miss(NamedTuple):
+    """A worker that was lost: until when it is expected back, and its address."""
+
+    until: float
+    address: str
 
 
 class PlacementListener(Protocol):
@@ -59,41 +134,178 @@ class Placement:
     Parameters
     ----------
     client
-        A running, synchronous ``distributed.Client``. The scheduler plugin is registered once per scheduler.
+        A running, synchronous ``distributed.Client``. The scheduler has its plugin until the last such client closes.
     """
 
     def __init__(self, client: Any) -> None:
-        from distarray.execution.scheduler_plugin import PlacementPlugin
-        from distarray.execution.worker_plugin import LineagePlugin
-
+        _check_synchronous(client)
         self._client = weakref.ref(client)
+        #: The connection for which this was made: a scheduler that comes back knows nothing of the former one.
+        self.comm = client.scheduler_comm
+        #: What the executors of this client share, and the executors of the teams that live; theirs to fill.
+        self.lineage: Any = None
+        self.executors: weakref.WeakKeyDictionary[Team, Any] = weakref.WeakKeyDictionary()
+        #: Of two teams that live the one of all their members, for arrays that go from one to the other; `passage`'s to
+        #: fill.
+        self.joint: weakref.WeakKeyDictionary[Team, weakref.WeakKeyDictionary[Team, Team]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._listeners: weakref.WeakSet[PlacementListener] = weakref.WeakSet()
-        self._team: Callable[[], Team | None] = lambda: None  # a weak reference, once there is one
+        self._team: Team | None = None
+        self._is_stale = True
+        self._changed = threading.Condition()
         self._version = -1
         self._names: dict[str, Any] = {}
         self._serves: dict[str, str] = {}
         self._workers: dict[str, Any] = {}
         self._unreachable: set[str] = set()
-        client.register_plugin(LineagePlugin())
-        client.register_plugin(PlacementPlugin())
+        #: The home by which each of the workers goes.
+        self._homes: dict[str, str] = {}
+        #: Homes of workers that were lost, and may come back.
+        self._missed: dict[str, _Miss] = {}
+        self._n_living = self._n_seen = 0
+        self._relieving: asyncio.Task[Any] | None = None
+        #: How often each home occurs in the teams that something runs on, and how often the scheduler was told.
+        self._held: Counter[str] = Counter()
+        self._n_told = 0
         handler = weakref.WeakMethod(self._announced)
         client.subscribe_topic(TOPIC, lambda event: (method := handler()) and method(event))
         client.subscribe_topic(reporting.TOPIC, reporting.received)
         # After subscribing, so that no change falls between the two.
-        client.sync(self.refresh)
+        self.sync(self.refresh)
 
     @property
     def client(self) -> Any:
-        """The client; RuntimeError when it is gone."""
+        """The client; ClusterGoneError when it is closed, or has lost its scheduler."""
         client = self._client()
-        if client is None or client.status in ("closing", "closed"):
-            raise RuntimeError("the Dask client that held these blocks is closed")
+        if client is None or not is_open(client) or client.scheduler_comm is not self.comm:
+            raise _gone(client)
         return client
+
+    def sync(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine in the client's event loop, and wait for it.
+
+        All waits for a cluster are made here: they end when the scheduler is gone, and see to it that a worker that is
+        paused does not stop them for longer than ``worker-timeout``.
+        """
+        client = self.client
+        loop = client.loop.asyncio_loop
+        if asyncio._get_running_loop() is loop:
+            raise RuntimeError("the event loop of a client cannot wait for what is to run in it")
+        waiting = asyncio.run_coroutine_threadsafe(self._outcome(function, args), loop)
+        try:
+            while True:
+                try:
+                    outcome = waiting.result(_LOOK_SECONDS)
+                    break
+                except WaitedLongEnough:
+                    if not loop.is_running():
+                        raise _gone(client) from None
+        except BaseException:
+            waiting.cancel()  # interrupted
+            raise
+        finally:
+            del waiting
+        try:
+            if outcome[0] is not None:
+                raise outcome[0]
+            return outcome[1]
+        finally:
+            # The error would refer to this frame, and the frame to it: it holds Futures until garbage is collected.
+            del outcome
+
+    def ask(self, function: Callable[..., T], *args: Any, of: Collection[str] | None = None) -> dict[str, T]:
+        """What a function gives on each worker, by address; those that are lost meanwhile give nothing.
+
+        Parameters
+        ----------
+        function, args
+            As in ``client.run``, which raises where a worker is lost, or waits for half a minute.
+        of
+            Addresses of the workers; None: of all that serve.
+        """
+        return self.sync(self._answers, function, args, self.workers if of is None else of)
+
+    async def _answers(self, function: Callable[..., T], args: tuple[Any, ...], of: Collection[str]) -> dict[str, T]:
+        ask = self.client._run
+        asked = {
+            address: asyncio.ensure_future(ask(function, *args, workers=[address], on_error="return")) for address in of
+        }
+        answers: dict[str, T] = {}
+        try:
+            while asked:
+                await asyncio.wait(asked.values(), timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                for address, answer in list(asked.items()):
+                    if answer.done():
+                        del asked[address]
+                        found = answer.result()[address]
+                        if isinstance(found, Exception) and not isinstance(found, OSError):
+                            raise found
+                        if not isinstance(found, OSError):
+                            answers[address] = found
+                    elif address not in self._workers:
+                        asked.pop(address).cancel()
+        finally:
+            for answer in asked.values():
+                answer.cancel()
+        return answers
+
+    def spawn(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run a coroutine in the client's event loop, in the background. It ends with the cluster."""
+        self.client.loop.add_callback(self._until_gone, function, args)
+
+    async def _until_gone(self, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        try:
+            await function(*args)
+        except (OSError, asyncio.CancelledError, ClusterGoneError):
+            if (client := self._client()) is not None and is_open(client):
+                raise
+
+    async def _outcome(
+        self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]
+    ) -> tuple[None, T] | tuple[BaseException, None]:
+        """Return the error that a coroutine raised, or None, and its result."""
+        try:
+            return None, await self._watched(function, args)
+        except (Exception, asyncio.CancelledError) as error:
+            return error, None
+
+    async def _watched(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
+        work = asyncio.ensure_future(function(*args))
+        start = time.monotonic()
+        try:
+            while not (await asyncio.wait((work,), timeout=_LOOK_SECONDS))[0]:
+                self._look(self.client, time.monotonic() - start)
+            return work.result()
+        except (OSError, asyncio.CancelledError) as error:
+            # What distributed says of a connection that is no more.
+            if (client := self._client()) is None or not is_open(client):
+                raise _gone(client) from error
+            raise
+        finally:
+            work.cancel()
+            del work  # it refers to its error, and the error to this frame
+
+    def _look(self, client: Any, waited: float) -> None:
+        """Ask the scheduler now and then to relieve workers that are paused."""
+        patience = config.get("worker-timeout")
+        if patience is None:
+            return
+        asked = self._relieving
+        if asked is not None and not asked.done():
+            return
+        stuck = [] if asked is None or asked.cancelled() or asked.exception() else asked.result()
+        self._relieving = asyncio.ensure_future(client.scheduler.distarray_relieve(seconds=patience))
+        # A scheduler that does not answer is found out by the client.
+        self._relieving.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if stuck and waited >= patience:
+            raise WorkerPausedError(
+                f"{_listed(stuck)}, and no other worker can take over; free memory there (delete arrays, set a smaller "
+                f"memory-limit), add workers, or wait for longer than worker-timeout = {patience:g} s"
+            )
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Addresses of the workers that are alive, in a stable order."""
+        """Addresses of the workers that serve, in a stable order: alive, not retired, and not paused for long."""
         return tuple(self._workers)
 
     def address(self, home: str) -> str:
@@ -109,33 +321,87 @@ class Placement:
         # The next one in the ring, so that every worker keeps the copies of one other.
         return others[workers.index(address) % len(others)] if address in workers else others[0]
 
-    def members(self) -> tuple[str, ...]:
+    def members(self, wanted: int = 1) -> tuple[str, ...]:
         """Homes of the ranks that this client can use, in rank order: by host, then by the name of the worker.
 
-        A worker that took the place of a lost one goes by the home of the lost one. While the current team is in use
-        its members stay, lost or not.
+        A worker that took the place of a lost one goes by the home of the lost one. One that was just lost stays a
+        member of the current team for ``worker-timeout``, since it may come back.
+
+        Parameters
+        ----------
+        wanted
+            So many are waited for where a cluster is adaptive, and one in any case.
         """
-        current = self._team()
-        if current is not None:
-            return tuple(map(str, current.members))
-        if not self._workers:
-            self.client.wait_for_workers(1)
-            self.client.sync(self.refresh)
-        homes = {worker: worker for worker in self._workers}
-        homes |= {
-            worker: home for home, worker in self._serves.items() if self._names.get(home) == self._workers.get(worker)
-        }
-        return tuple(homes.values())
+        self._hear()
+        if len(self._workers) < wanted:
+            self._wait_for(wanted if _may_grow(self.client, wanted) else 1)
+        now = time.monotonic()
+        with self._changed:
+            homes = {*self._homes.values(), *(home for home, miss in self._missed.items() if now < miss.until)}
+            return tuple(sorted(homes, key=lambda home: _rank_order(home, self._names.get(home))))
 
     def team(self) -> Team:
-        """The team of all workers: the same object as long as somebody holds it, whatever happens to the workers."""
-        with self._lock:
-            current = self._team()
-            if current is None:
+        """The team of the workers there are now; the same object for as long as they are the same."""
+        if self._is_stale or self._missed or self._is_behind():
+            with self._lock:
+                self._is_stale = False
                 members = self.members()
-                current = Team((len(members),), (TEAM_AXIS,), self.client, members)
-                self._team = weakref.ref(current)
-            return current
+                current = self._team
+                if current is None or current.members != members:
+                    self._team = Team.following(TEAM_AXIS, self.client, members, next(_generations))
+                    # A lost home is remembered by name, to be taken back, whether or not anything ran on the team.
+                    self.hold(members, self._team)
+                now = time.monotonic()
+                with self._changed:
+                    self._missed = {home: miss for home, miss in self._missed.items() if now < miss.until}
+        assert self._team is not None
+        return self._team
+
+    def _n_elsewhere(self) -> int:
+        """Workers that others of this process know of, who may hear of a change before this one."""
+        client = self.client
+        info = client._scheduler_identity if client.cluster is None else getattr(client.cluster, "scheduler_info", {})
+        return len(info.get("workers", ()))
+
+    def _is_behind(self) -> bool:
+        return self._n_elsewhere() not in (self._n_seen, self._n_living)
+
+    def _hear(self) -> None:
+        """Hear what the scheduler has to say, if this is not the first one to know."""
+        if self._is_behind():
+            self._n_seen = self._n_elsewhere()
+            self.sync(self.refresh)
+
+    def _ask_for(self, n: int, asked: list[Any]) -> None:
+        """Say by tasks that nobody can do that so many workers are wanted; they are added to what was asked before."""
+        # Dask's adaptive clusters divide what waits by the threads of the workers there are.
+        more = range(max(_TASKS_PER_WORKER * n, len(asked)) if len(asked) < _MOST_TASKS else 0)
+        key = f"dx-wanted-{uuid.uuid4().hex}"
+        asked += self.client.map(operator.index, more, key=key, resources={_NOBODY: 1}, pure=False)
+
+    async def some_worker(self) -> None:
+        """Ask for a worker, and wait until there is one."""
+        asked: list[Any] = []
+        try:
+            while not self._workers:
+                if not asked:
+                    self._ask_for(1, asked)
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            for future in asked:
+                future.release()
+
+    def _wait_for(self, n: int) -> None:
+        """Ask for workers, and wait until there are so many."""
+        asked: list[Any] = []
+        try:
+            while len(self._workers) < n:
+                self._ask_for(n, asked)
+                with self._changed:
+                    self._changed.wait_for(lambda: len(self._workers) >= n, _ASK_SECONDS)
+        finally:
+            for future in asked:
+                future.release()
 
     def listen(self, listener: PlacementListener) -> None:
         """Call ``listener.placement_changed()``, in the client's event loop, after every change. Held weakly."""
@@ -157,24 +423,104 @@ class Placement:
             return False
         return True
 
+    def hold(self, homes: Sequence[str], owner: object) -> None:
+        """Have the scheduler remember who serves these homes for as long as `owner` lives."""
+        weakref.finalize(owner, _released, weakref.ref(self), homes).atexit = False
+        self._in_loop(homes, 1)
+
+    def _in_loop(self, homes: Sequence[str], times: int) -> None:
+        client = self._client()
+        if client is not None and client.status == "running":
+            client.loop.add_callback(self._hold, homes, times)
+
+    async def _hold(self, homes: Sequence[str], times: int) -> None:
+        for home in homes:
+            self._held[home] += times
+        self._held += Counter()  # drops what is held no more
+        self._n_told += 1
+        # When client or scheduler are on their way out, this is of no use to anybody.
+        with suppress(OSError, RuntimeError):
+            client = self.client
+            await client.scheduler.distarray_hold(client=client.id, homes=list(self._held), number=self._n_told)
+
     async def refresh(self) -> None:
-        """Ask the scheduler, for those who cannot wait for its announcement."""
-        self._update(await self.client.scheduler.distarray_placement())
+        """Ask the scheduler, for those who cannot wait for its announcement, and for the first time."""
+        from distarray.execution.scheduler_plugin import join
+
+        client = self.client
+        state = await client.run_on_scheduler(join, client.id)
+        if state["version"] > self._version:
+            self._workers, self._names, self._serves = {}, {}, {}
+            self._update(**state)
 
     def _announced(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        self._update(event[1])
+        change = event[1]
+        if change["version"] == self._version + 1:
+            for gone in (*change["left"], *change["forgotten"]):
+                for known in (self._workers, self._names, self._serves):
+                    known.pop(gone, None)
+            facts = {fact: change[fact] for fact in ("version", "serves", "living", "crashed")}
+            self._update(workers=change["joined"], **facts)
+        elif change["version"] > self._version:  # one was missed
+            self.spawn(self.refresh)
 
-    def _update(self, state: Mapping[str, Any]) -> None:
-        if state["version"] <= self._version:
-            return
-        self._version = state["version"]
-        self._names = dict(state["names"])
-        self._serves = dict(state["serves"])
-        live = sorted(state["workers"], key=lambda address: _rank_order(address, self._names.get(address)))
-        self._workers = {address: self._names.get(address) for address in live}
+    def _update(
+        self,
+        version: int,
+        workers: Mapping[str, Any],
+        serves: Mapping[str, tuple[Any, str | None]],
+        living: int,
+        crashed: Collection[str],
+    ) -> None:
+        """Note what is new.
+
+        Parameters
+        ----------
+        workers
+            Names of workers that serve now.
+        serves
+            Names of lost homes, and who serves them if anybody does.
+        living
+            How many workers there are, those that serve nothing among them.
+        crashed
+            All homes that were lost and may come back.
+        """
+        self._version = version
+        patience = config.get("worker-timeout")
+        until = time.monotonic() + (float("inf") if patience is None else patience)
+        missed = {home: miss for home, miss in self._missed.items() if miss.address in crashed}
+        missed |= {home: _Miss(until, address) for address, home in self._homes.items() if address in crashed}
+        self._names |= workers
+        for home, (name, worker) in serves.items():
+            self._names[home] = name
+            if worker is None:
+                self._serves.pop(home, None)
+            else:
+                self._serves[home] = worker
+        for back in workers:
+            self._serves.pop(back, None)
+        live = sorted((*self._workers, *workers), key=lambda address: _rank_order(address, self._names.get(address)))
+        with self._changed:
+            self._workers = {address: self._names.get(address) for address in live}
+            self._homes = {address: address for address in live}
+            self._homes |= {
+                address: home
+                for home, address in self._serves.items()
+                if address in self._homes and self._names.get(home) == self._names.get(address)
+            }
+            self._missed = missed
+            self._n_living = living
+            self._is_stale = True
+            self._changed.notify_all()
         self._unreachable &= self._workers.keys()
         for listener in list(self._listeners):
             listener.placement_changed()
+
+
+def _released(placement: weakref.ref[Placement], homes: Sequence[str]) -> None:
+    # Finalizers are kept for as long as the process: they refer to no client.
+    if (found := placement()) is not None:
+        found._in_loop(homes, -1)
 
 
 def _rank_order(address: str, name: Any) -> tuple[str, bool, int, str]:
@@ -184,48 +530,84 @@ def _rank_order(address: str, name: Any) -> tuple[str, bool, int, str]:
     return host, not number, name if number else 0, str(name) + address
 
 
-_placements: weakref.WeakKeyDictionary[Any, Placement] = weakref.WeakKeyDictionary()
+def _listed(stuck: list[tuple[str, Any, float]]) -> str:
+    return " and ".join(
+        f"worker {address} (name {name!r}) has been paused by Dask for {seconds:.0f} s, since its memory is nearly full"
+        for address, name, seconds in stuck
+    )
+
+
+def _may_grow(client: Any, size: int) -> bool:
+    """Whether the cluster of a client adds workers as they are needed, up to so many."""
+    adaptive = getattr(client.cluster, "_adaptive", None)
+    return adaptive is not None and adaptive.state in ("starting", "running") and adaptive.maximum >= size
+
+
+#: What holds what belongs to a client is the client itself: a registry would keep it alive, whose values refer to it.
+_ATTRIBUTE = "_distarray_placement"
+_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 _placements_lock = threading.Lock()
+
+
+def _forget_all() -> None:
+    for client in list(_clients):
+        client.__dict__.pop(_ATTRIBUTE, None)
+
+
 if hasattr(os, "register_at_fork"):  # a forked process has no event loop that could use the parent's placements
-    os.register_at_fork(after_in_child=_placements.clear)
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def placement_of(client: Any) -> Placement:
-    """The placement of a client: one object per client, made when first asked for (a few milliseconds)."""
-    placement = _placements.get(client)
-    if placement is None:
+    """The placement of a client: one object per connection, made when first asked for (a few milliseconds).
+
+    Raises
+    ------
+    ClusterGoneError
+        If the client is closed, or has lost its scheduler.
+    """
+    placement: Placement | None = client.__dict__.get(_ATTRIBUTE)
+    if placement is None or placement.comm is not client.scheduler_comm:
+        if not is_open(client):
+            raise _gone(client)
         with _placements_lock:
-            placement = _placements.get(client)
-            if placement is None:
-                placement = _placements[client] = Placement(client)
+            placement = client.__dict__.get(_ATTRIBUTE)
+            if placement is None or placement.comm is not client.scheduler_comm:
+                placement = client.__dict__[_ATTRIBUTE] = Placement(client)
+                _clients.add(client)
     return placement
 
 
 def team_for_client(client: Any) -> Team:
-    """The team of all workers of a client, one axis ``"x"``.
+    """The team of the workers that a client has now, one axis ``"x"``.
 
-    It is the same object while anything refers to it, so arrays made before and after the loss of a worker have one
-    type. Once nothing does, the next call looks at the workers afresh.
+    It is the same object for as long as the workers are the same; one that was lost is a member for as long as
+    ``worker-timeout``, so that it may come back to what it had.
 
     Parameters
     ----------
     client
-        A running, synchronous ``distributed.Client``. Waits for its first worker.
+        A running, synchronous ``distributed.Client``. Its first worker is asked for, and waited for.
     """
     return placement_of(client).team()
 
 
-def resolve_members(client: Any, size: int) -> tuple[Any, tuple[Any, ...]]:
+def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]]:
     """Members of a new team: homes of the client named, or of the active one; without any, threads of this process.
 
-    The hook of `distarray.sharding.team`.
+    The hook of `distarray.sharding.team`. `size` None: all of them.
     """
     client = active_client() if client is None else client
     if client is None:
-        return None, tuple(range(size))
-    members = placement_of(client).members()
+        return None, tuple(range(n_threads() if size is None else size))
+    members = placement_of(client).members(1 if size is None else size)
+    if size is None:
+        return client, members
     if len(members) < size:
-        raise ShardingError(f"a team of {size} members was asked for; {client!r} has {len(members)} workers")
+        raise ShardingError(
+            f"a team of {size} members was asked for; {client!r} has {len(members)} workers; add some, and wait for "
+            f"them with client.wait_for_workers({size})"
+        )
     return client, members[:size]
 
 

@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from dask._task_spec import Alias, DataNode, Task, TaskRef
 
 from distarray import config
-from distarray.execution import counters
+from distarray.execution import counters, metering, passes
 from distarray.execution.backends import backend_for
-from distarray.execution.budget import check_peak, check_whole_kernels
-from distarray.execution.donation import inplace_results
-from distarray.execution.evaluate import LOCK, executor_for, is_cluster, mesh_of
-from distarray.execution.fit import fitted
+from distarray.execution.budget import check_held, check_peak, check_whole_kernels, excess_of, names_of, refuse
+from distarray.execution.donation import inplace_results, kept
+from distarray.execution.evaluate import LOCK, STAYS_NBYTES, executor_for, is_cluster, is_small, mesh_of
+from distarray.execution.fit import fitted, held_in, peaks_of
 from distarray.execution.inside import is_inside_task
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.lower import Lowered, lower
-from distarray.execution.memory import memory_limit
+from distarray.execution.memory import is_limit_set, limits_to_try, memory_limit
+from distarray.execution.promised import PromisedBlocks, joined, make_here
 from distarray.execution.rates import rates_for, rates_of
-from distarray.execution.retention import result_nbytes
+from distarray.execution.rehome import keep_host
+from distarray.execution.retention import is_beyond_memory, result_nbytes, retained
 from distarray.execution.task_times import timed
+from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Stored, postorder
-from distarray.planner.cache import PLANS, LRUCache
+from distarray.planner.cache import PLANS, LRUCache, plan_cache_info
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
@@ -41,13 +47,22 @@ if TYPE_CHECKING:
     from distarray.planner.partition.plans import Effort
 
 __all__ = [
+    "as_cut",
+    "check",
+    "checked",
+    "context_of",
+    "exceeds",
     "for_each_block",
     "graph_of",
+    "handed_out",
+    "host_cut",
     "host_cuts",
-    "lent",
+    "is_ample",
     "limits_of",
+    "lowered_to_run",
     "place",
     "plan_of",
+    "rehearsed",
     "run",
 ]
 
@@ -56,11 +71,17 @@ _process = uuid.uuid4().hex[:8]
 
 #: Bytes of results per task below which tasks run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
+#: Bytes of results up to which blocks are taken over: Ctrl-C waits for writes in place, so they take a second at most,
+#: or so many times the largest of the results: a few operations are no longer here than in numpy.
+INPLACE_NBYTES = 8 << 30
+INPLACE_STEPS = 4
 #: Runs of a provisional plan before a better one is searched for: the third run has it.
 USES_BEFORE_SEARCH = 2
 _USES: LRUCache[list[int]] = LRUCache()
-#: Plans with the cuts of their host arrays, by the key that the graph would have with the default cuts.
+#: Plans with the cuts of host arrays, by their numbers and the key that the graph would have with the default cuts.
 _INPUTS: LRUCache[tuple[Plan, Mapping[int, Sharding]]] = LRUCache()
+#: Times that a member may have an array at most: as it lies, as it is sent, as it arrives, and copied for its loss.
+COPIES = 4
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
 TILES_PER_LIMIT = 8
 
@@ -71,7 +92,7 @@ def limits_of(env: Environment) -> Limits:
     return Limits(config.get("block-bytes"), max(1 << 20, limit // TILES_PER_LIMIT), limit)
 
 
-def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr]]) -> None:
+def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]) -> None:
     """Evaluate nodes of one environment by tasks, and set the memos of those that are wanted.
 
     Parameters
@@ -83,41 +104,169 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     others
         See `evaluate.evaluate`.
     """
+    check_held([n for n in order if n.memo is None], wanted)
     executor = executor_for(env)
     cuts = host_cuts(order, wanted, env)
     hosts = [n for n in order if id(n) in cuts]
-    with lent(hosts, cuts):  # what is too large is not even sent
-        graph = canonical(order, wanted, _context(env))
-        plan = _found(graph, env)
-        check_peak(plan, graph.nodes, memory_limit(env))
+    graph = canonical(order, wanted, context_of(env), as_cut(hosts, cuts))
+    plan = checked(graph, env)  # what is too large is not even sent
     if hosts:
         for node in hosts:
             _place(node, env, executor, cuts[id(node)])
-        graph = canonical(order, wanted, _context(env))
+        graph = canonical(order, wanted, context_of(env))
     if plan.is_provisional:
         _uses(graph)[0] += 1
     cluster = is_cluster(env)
-    inplace = {} if cluster else inplace_results(plan, graph, order, others)
-    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
-    check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
-    _count(lowered)
-    keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    made = [result_nbytes(n) for n in order if n.memo is None]
+    is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
+    inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
+    lowered = lowered_to_run(plan, graph, env, inplace)
     overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
     # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
     with interrupts_deferred() if overwrites or cluster else nullcontext():
-        if cluster:
-            found = executor.submit(timed(lowered), lowered.members, keep)
-        else:
-            nbytes = sum(result_nbytes(n) for n in order if n.memo is None)
-            is_inline = nbytes < INLINE_NBYTES * len(lowered.tasks)
-            found = executor.submit(timed(lowered), lowered.members, keep, lowered.after, is_inline)
-        for i, (sharding, refs) in lowered.outputs.items():
-            node = graph.nodes[i]
-            if node.memo is None:
-                node.settle(Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs]))
+        results = handed_out(lowered, graph, env, others, sum(made))
+        kept(results, order, {id(graph.nodes[i]) for i in inplace.values()})
 
 
-def _context(env: Environment) -> tuple[Any, ...]:
+def lowered_to_run(
+    plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int] = MappingProxyType({})
+) -> Lowered:
+    """The tasks of a plan that is to run now, counted; for `inplace` see `lower`."""
+    lowered = lower(plan, graph, env, f"{_process}-{next(_runs)}", inplace)
+    check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
+    _count(lowered)
+    if counters.active or passes.recording:
+        peak = max(peaks_of(lowered, graph, env).peak.values(), default=0)
+        passes.note(lowered, peak)
+        for c in counters.active:
+            c.predicted_peak = max(c.predicted_peak, peak)
+    if not is_cluster(env):
+        for meter in metering.active:
+            meter.found(graph)
+    return lowered
+
+
+def handed_out(
+    lowered: Lowered,
+    graph: Graph,
+    env: Environment,
+    others: Callable[[], Iterable[Expr] | None] = tuple,
+    n_made: int = 0,
+) -> list[tuple[Expr, Stored]]:
+    """Give tasks to the executor of a team, with interrupts deferred; what becomes of the results that are kept.
+
+    Parameters
+    ----------
+    others
+        See `evaluate.evaluate`.
+    n_made
+        Bytes of all results.
+    """
+    executor = executor_for(env)
+    keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
+    if is_cluster(env):
+        whole = joined(graph.nodes, timed(lowered), lowered.members, keep, others)
+        found = executor.submit(whole.tasks, whole.members, whole.keep, kept_nbytes(lowered, graph))
+        for blocks in whole.blocks:
+            blocks.settle(found)
+    else:
+        is_inline = n_made < INLINE_NBYTES * len(lowered.tasks)
+        found = executor.submit(timed(lowered), lowered.members, keep, lowered.after, is_inline)
+    results = []
+    for i, (sharding, refs) in lowered.outputs.items():
+        if graph.nodes[i].memo is None:
+            stored = Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False)
+            # Tiles of which nothing was to be computed were made with the template, for all its runs.
+            stored.share(k for k, r in enumerate(refs) if not isinstance(r, tuple) and id(r) not in before)
+            results.append((graph.nodes[i], stored))
+    return results
+
+
+def kept_nbytes(lowered: Lowered, graph: Graph) -> dict[Any, int]:
+    """Bytes of each block that tasks make and that is kept."""
+    found: dict[Any, int] = {}
+    for i, (sharding, refs) in lowered.outputs.items():
+        node = graph.nodes[i]
+        for tile, ref in zip(sharding.tiles(), refs, strict=True):
+            if isinstance(ref, tuple):
+                found[ref] = prod(sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
+    return found
+
+
+def check(
+    env: Environment, order: Sequence[Expr], wanted: set[int], stand_ins: Mapping[int, Expr] = MappingProxyType({})
+) -> None:
+    """Check that members can hold what these nodes need: see `evaluate.check`."""
+    if not is_cluster(env) and not is_limit_set():
+        return
+    cuts = host_cuts(order, wanted, env, stand_ins)
+    hosts = [n for n in order if id(n) in cuts]
+    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    if not is_cluster(env) or not is_ample(graph.nodes, env):
+        checked(graph, env)
+
+
+class Rehearsed(NamedTuple):
+    """The tasks of targets, before any is handed out.
+
+    Parameters
+    ----------
+    plan, graph, lowered
+        In the graph others stand in for host arrays, and for what is to come from other environments.
+    from_cache
+        Whether the plan was there before.
+    host_bytes
+        Of host arrays that would be sent.
+    kept
+        Nodes whose results would be kept, by the numbers of ``plan.outputs``.
+    """
+
+    plan: Plan
+    graph: Graph
+    lowered: Lowered
+    from_cache: bool
+    host_bytes: int
+    kept: tuple[Expr, ...]
+
+
+def rehearsed(
+    targets: Sequence[Expr],
+    stand_ins: Mapping[int, Expr],
+    others: Callable[[], Iterable[Expr] | None] = tuple,
+) -> Rehearsed | None:
+    """Plan and lower pending targets of one environment as `evaluate` would; None if all is small. Nothing runs.
+
+    Parameters
+    ----------
+    stand_ins
+        Of the crossings that they need: see `crossings.foreseen`.
+    others
+        As for `evaluate`.
+    """
+    env = targets[0].env
+    order = crossing.graph(targets)
+    if is_small([stand_ins.get(id(n), n) for n in order], env):
+        return None
+    aimed = {id(t) for t in targets}
+    pending = [n for n in order if n.memo is None and id(n) not in aimed and id(n) not in stand_ins]
+    kept_too = retained(pending, env)
+    wanted = [*targets, *(n for n in order if id(n) in kept_too)]
+    hosts = [n for n in order if n.memo is not None and n.memo.on_client]
+    # Host arrays would be cut into tiles first.
+    misses = plan_cache_info().misses
+    cuts = host_cuts(order, {id(n) for n in wanted}, env, stand_ins)
+    plan, graph, _ = plan_of(wanted, {**stand_ins, **as_cut(hosts, cuts)})
+    from_cache = plan_cache_info().misses == misses
+    inplace = {} if is_cluster(env) else inplace_results(plan, graph, order, others)
+    lowered = lower(plan, graph, env, "rehearsal", inplace)
+    order = crossing.graph(wanted)
+    host_bytes = sum(n.nbytes for n in hosts if id(n) in cuts)
+    return Rehearsed(plan, graph, lowered, from_cache, host_bytes, tuple([order[i] for i in plan.outputs]))
+
+
+def context_of(env: Environment) -> tuple[Any, ...]:
+    """What decides a plan beside its graph."""
     limits = limits_of(env)
     return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
 
@@ -133,9 +282,38 @@ def _found(graph: Graph, env: Environment) -> Plan:
 
 
 def _fitted(plan: Plan, graph: Graph, env: Environment) -> Plan:
+    if any(is_beyond_memory(graph.nodes[i]) for i in graph.kept):
+        return plan  # it is only looked at: see `check_held`
     limits = limits_of(env)
+    if beside := _beside(graph, env):
+        plan = replace(plan, beside=beside)
     with rates_of(env):
-        return fitted(plan, graph, env, limits, _eager(plan, graph, env, limits))
+        found = fitted(plan, graph, env, limits, _eager(plan, graph, env, limits))
+        if found.above is None or not is_cluster(env) or plan.planner == "propagation":
+            return found
+        # A plan that moves least may hold more than the one that follows the cuts that there are.
+        plain = fitted(replace(propagate(graph, env, limits), beside=beside), graph, env, limits)
+        return plain if plain.above is None or plain.above[0] < found.above[0] else found
+
+
+def _beside(graph: Graph, env: Environment) -> int:
+    """Bytes that lie on a member of a cluster beside the blocks of a graph: other arrays, and all copies."""
+    if not is_cluster(env):
+        return 0
+    executor = executor_for(env)
+    found, spares = held_in(env), executor.spares()
+    for node in graph.nodes:
+        memo = node.memo
+        if memo is None or memo.on_client or isinstance(node.dtype, tuple):
+            continue
+        for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
+            member = memo.sharding.member(tile)
+            nbytes = prod(memo.sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
+            if not isinstance(ref, tuple):
+                found[member] -= nbytes
+            elif member in spares:  # host data that are to be sent, and their copies
+                found[spares[member]] += nbytes
+    return max([0, *found.values()])
 
 
 def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan | None:
@@ -151,6 +329,44 @@ def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan |
 
     found = overlapped(plan, graph, mesh_of(env), limits, current_rates())
     return None if found is plan else found
+
+
+def checked(graph: Graph, env: Environment) -> Plan:
+    """The plan of a graph, that its members can hold.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they cannot: then nothing has run.
+    """
+    plan = _found(graph, env)
+    if not is_cluster(env):
+        check_peak(plan, graph.nodes, memory_limit(env))
+        return plan
+    if exceeds(plan, graph, env) is not None:
+        # The plan may be of a time when more was held, or less.
+        plan = _fitted(_plan(graph, env), graph, env)
+        PLANS.put(graph.key, plan, config.get("plan-cache-size"))
+        if (excess := exceeds(plan, graph, env)) is not None:
+            (needed, stage), why = excess
+            refuse(names_of(plan, graph.nodes, stage), needed, why)
+    return plan
+
+
+def exceeds(plan: Plan, graph: Graph, env: Environment) -> tuple[tuple[int, int], str] | None:
+    """What the workers of a cluster cannot hold of a plan: the most bytes of one, and the stage; and why."""
+    if is_ample(graph.nodes, env):
+        return None
+    found = peaks_of(lower(plan, graph, env, "budget"), graph, env)
+    why = excess_of(found, env)
+    return None if why is None else (found.worst, why)
+
+
+def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) -> bool:
+    """Whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
+    held = max(held_in(env).values(), default=0)
+    most = limits_to_try(memory_limit(env), is_worker=True)[0]
+    return bool(held + n_copies * sum(map(result_nbytes, nodes)) <= most)
 
 
 def _uses(graph: Graph) -> list[int]:
@@ -184,64 +400,58 @@ def _plan_with_inputs(
 # ------------------------------------------------------------------------------------------------------ host data
 
 
-def host_cuts(order: Sequence[Expr], wanted: Collection[int], env: Environment) -> dict[int, Sharding]:
+def host_cuts(
+    order: Sequence[Expr],
+    wanted: Collection[int],
+    env: Environment,
+    stand_ins: Mapping[int, Expr] = MappingProxyType({}),
+) -> dict[int, Sharding]:
     """How large host arrays are cut before their first use, by ``id``: as the user asked, else as suits what is run."""
     hosts = [n for n in order if n.memo is not None and n.memo.on_client]
-    cuts = {id(n): cut for n in hosts if (cut := _host_cut(n, env)) is not None}
+    cuts = {id(n): cut for n in hosts if (cut := host_cut(n, env)) is not None}
     free = [n for n in hosts if n.pin is None and id(n) in cuts]
     if not free or env.size == 1 or config.get("planner") == "propagation" or len(cuts) == len(order):
         return cuts
-    with lent(hosts, cuts):
-        graph = canonical(order, wanted, _context(env))
-    number = {id(n): i for i, n in enumerate(graph.nodes)}
+    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    number = {id(n): i for i, n in enumerate(order)}
     inputs = {number[id(n)]: cuts[id(n)] for n in free}
     n_kept = config.get("plan-cache-size")
-    plan, chosen = _INPUTS.get(graph.key, lambda: _with_hosts(graph, env, hosts, cuts, inputs), n_kept)
+    # What lies already in the default cut stays so: graphs of the same key have other arrays that are still to be cut.
+    key = graph.key, tuple(inputs)
+    plan, chosen = _INPUTS.get(key, lambda: _plan_with_inputs(graph, env, inputs), n_kept)
     if plan.is_provisional and _uses(graph)[0] >= USES_BEFORE_SEARCH:
-        plan, chosen = _with_hosts(graph, env, hosts, cuts, inputs, "again")
-        _INPUTS.put(graph.key, (plan, chosen), n_kept)
-    cuts.update({id(graph.nodes[i]): cut for i, cut in chosen.items()})
-    with lent(hosts, cuts):  # the plan is that of the arrays cut so
-        graph = canonical(order, wanted, _context(env))
-        PLANS.get(graph.key, lambda: _fitted(plan, graph, env), n_kept)
+        plan, chosen = _plan_with_inputs(graph, env, inputs, "again")
+        _INPUTS.put(key, (plan, chosen), n_kept)
+    cuts.update({id(order[i]): cut for i, cut in chosen.items()})
+    graph = canonical(
+        order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)}
+    )  # the plan is that of the arrays cut so
+    PLANS.get(graph.key, lambda: _fitted(plan, graph, env), n_kept)
     return cuts
 
 
-def _with_hosts(
-    graph: Graph,
-    env: Environment,
-    hosts: Sequence[Expr],
-    cuts: Mapping[int, Sharding],
-    inputs: Mapping[int, Sharding],
-    effort: Effort = "once",
-) -> tuple[Plan, Mapping[int, Sharding]]:
-    with lent(hosts, cuts):
-        return _plan_with_inputs(graph, env, inputs, effort)
+def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Expr]:
+    """What is planned in the place of host arrays before they are cut: nodes that lie so, with keys for their tiles."""
+    found = {}
+    for number, node in enumerate(hosts):
+        cut = cuts.get(id(node))
+        if cut is not None:
+            found[id(node)] = there = Expr(node.op, (), node.shape, node.dtype, node.env, pin=node.pin)
+            there.memo = Stored(cut, [("dx-host", number, t) for t in range(cut.n_tiles)])
+    return found
 
 
-@contextmanager
-def lent(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> Iterator[None]:
-    """For as long as something is planned, host arrays lie as they would be cut; keys stand for their tiles."""
-    memos = [(n, n.memo) for n in hosts]
-    try:
-        for number, (node, memo) in enumerate(memos):
-            if id(node) in cuts and memo is not None:
-                cut = cuts[id(node)]
-                keys = [("dx-host", number, t) for t in range(cut.n_tiles)]
-                node.memo = Stored(cut, keys, exported=memo.exported)
-        yield
-    finally:
-        for node, memo in memos:
-            node.memo = memo
-
-
-def _host_cut(node: Expr, env: Environment) -> Sharding | None:
+def host_cut(node: Expr, env: Environment) -> Sharding | None:
     """How a host array is cut if nothing but the array is known; None where it stays in one piece."""
     if node.pin is not None:
         return node.pin
-    if node.nbytes <= limits_of(env).block or node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
+    if node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
         return None
-    axis = next((a for a, n in enumerate(node.shape) if n >= env.size), int(np.argmax(node.shape)))
+    if node.nbytes <= limits_of(env).block:
+        # What stays in this process is brought to a device by every plan anew.
+        whole = env.device != "cpu" and node.nbytes > STAYS_NBYTES
+        return Sharding.whole(mesh_of(env), node.ndim) if whole else None
+    axis = next((a for a, n in enumerate(node.shape) if n >= env.size), node.shape.index(max(node.shape)))
     mesh = mesh_of(env)
     return Sharding(mesh, tuple([tuple(reversed(mesh.names)) if a == axis else () for a in range(node.ndim)]))
 
@@ -259,7 +469,7 @@ def _count(lowered: Lowered) -> None:
 
 def place(node: Expr) -> None:
     """Bring host data of an evaluated node to the members that are to hold its parts, as its first use would."""
-    cut = _host_cut(node, node.env) if node.memo is not None and node.memo.on_client else None
+    cut = host_cut(node, node.env) if node.memo is not None and node.memo.on_client else None
     if cut is not None:
         with LOCK:
             _place(node, node.env, executor_for(node.env), cut)
@@ -269,17 +479,21 @@ def _place(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
     """Cut a large host array into tiles: views of it in this process, blocks on the members of a cluster."""
     memo = node.memo
     assert memo is not None
+    assert memo.on_client, "an array that is cut already is not cut again"
     array = memo.blocks[0]
     blocks = [_in_layout(array[cut.tile_slices(node.shape, t)], cut.layout) for t in cut.tiles()]
     members = [cut.member(t) for t in cut.tiles()]
     if is_cluster(env):
         run = f"{_process}-{next(_runs)}"
         keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
-        found = executor.put(dict(zip(keys, blocks, strict=True)), dict(zip(keys, members, strict=True)))
+        found = executor.put(dict(zip(keys, blocks, strict=True)), dict(zip(keys, members, strict=True)), env.device)
         stored: list[Any] = [found[k] for k in keys]
+        keep_host(node, array)
     else:
         stored = [backend_for(env.device, m).adopt(b) for b, m in zip(blocks, members, strict=True)]
-    node.memo = Stored(cut, stored, exported=memo.exported)
+    node.memo = Stored(cut, stored, exported=memo.exported and not is_cluster(env), shared=frozenset())
+    if memo.shared:
+        node.memo.share()
 
 
 def _in_layout(part: np.ndarray[Any, Any], layout: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -290,12 +504,24 @@ def _in_layout(part: np.ndarray[Any, Any], layout: tuple[int, ...]) -> np.ndarra
     return np.ascontiguousarray(ordered).transpose(sorted(range(part.ndim), key=layout.__getitem__))
 
 
-def plan_of(targets: Sequence[Expr]) -> tuple[Plan, Graph, Environment]:
-    """The plan of pending targets, made or from the cache; nothing runs."""
-    order = postorder(targets)
+def plan_of(
+    targets: Sequence[Expr], stand_ins: Mapping[int, Expr] = MappingProxyType({})
+) -> tuple[Plan, Graph, Environment]:
+    """The plan of pending targets, made or from the cache; nothing runs. For `stand_ins` see `canonical`."""
+    order = crossing.graph(targets)
     env = targets[0].env
-    graph = canonical(order, {id(t) for t in targets}, _context(env))
+    graph = canonical(order, {id(t) for t in targets}, context_of(env), stand_ins)
     return _found(graph, env), graph, env
+
+
+def _settle(node: Expr) -> None:
+    """Bring what a node needs of other environments to its own."""
+    if crossing.are_pending():
+        from distarray.execution import crossings
+
+        make_here([node])
+        with nullcontext() if is_inside_task() else LOCK:
+            crossings.settle([node])
 
 
 def _place_hosts(node: Expr) -> None:
@@ -323,12 +549,21 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
     # Not the name of its tasks, whose keys have a step and a number where results have a tile.
     name = f"dx-array-{run}"
     graph: dict[Any, Any] = {}
+    _settle(node)
+    for leaf in postorder([node]):
+        if leaf.memo is not None and isinstance(leaf.memo.blocks, PromisedBlocks):
+            leaf.memo.blocks.make_all()  # dask's graph is to hold what it reads
     if node.memo is not None:
         sharding, refs = node.memo.sharding, list(node.memo.blocks)
+        node.memo.exported = True  # Dask may hand the blocks on
     else:
-        _place_hosts(node)
-        plan, nodes, env = plan_of([node])
-        lowered = lower(plan, nodes, env, run)
+        with nullcontext() if is_inside_task() else LOCK:
+            _place_hosts(node)
+            plan, nodes, env = plan_of([node])
+            lowered = lower(plan, nodes, env, run)
+            for leaf in nodes.nodes:
+                if leaf.memo is not None:
+                    leaf.memo.exported = True  # the tasks have its blocks, for as long as somebody has the graph
         graph.update(lowered.tasks)
         for leaf in nodes.nodes:
             if leaf.memo is not None and is_cluster(env) and not leaf.memo.on_client:
@@ -351,6 +586,16 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
     return name, graph, sharding
 
 
+def _check_calls(lowered: Lowered, plan: Plan, graph: Graph, env: Environment) -> None:
+    """Check that members can hold what tasks need of which nothing is kept."""
+    if not is_limit_set() and not is_cluster(env):
+        return
+    found = peaks_of(lowered, graph, env)
+    if (why := excess_of(found, env)) is not None:
+        needed, stage = found.worst
+        refuse(names_of(plan, graph.nodes, stage), needed, why)
+
+
 def for_each_block(
     node: Expr, function: Callable[..., Any], arguments: Callable[[tuple[tuple[int, int], ...]], tuple[Any, ...]]
 ) -> None:
@@ -363,25 +608,31 @@ def for_each_block(
     function
         Called as ``function(block, *arguments(box), device, member)``, box: (start, stop) per axis; more than once for
         a block if its member is lost. It must not keep or write the block.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If members cannot hold what computing the blocks needs; then nothing has run.
     """
     env = node.env
+    _settle(node)
     memo = node.memo
     if memo is not None and memo.on_client:
         (tile,) = memo.sharding.tiles()
         function(memo.blocks[0], *arguments(memo.sharding.tile_box(node.shape, tile)), env.device, 0)
         return
     executor = executor_for(env)
+    make_here((node,))
     run = f"{_process}-{next(_runs)}"
     with nullcontext() if is_inside_task() else LOCK:
         if memo is not None:
-            lowered, sharding, refs = Lowered(), memo.sharding, list(memo.blocks)
+            lowered, sharding, refs, nodes = Lowered(), memo.sharding, list(memo.blocks), []
         else:
             _place_hosts(node)
             plan, graph, _ = plan_of([node])
-            lowered = lower(plan, graph, env, run)
+            lowered, nodes = lower(plan, graph, env, run), graph.nodes
             ((sharding, refs),) = lowered.outputs.values()
             check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
-            _count(lowered)
         tasks, members, calls = dict(lowered.tasks), dict(lowered.members), []
         for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs, strict=True)):
             key = (f"dx-call-{run}", 0, number)
@@ -390,11 +641,17 @@ def for_each_block(
             tasks[key] = Task(key, function, ref, *arguments(sharding.tile_box(node.shape, tile)), env.device, member)
             members[key] = member
             calls.append(key)
+        if memo is None:
+            _check_calls(replace(lowered, tasks=tasks, members=members, outputs={}), plan, graph, env)
+            _count(lowered)
         for c in counters.active:
             c.tasks += len(calls)
             c.by_class["call"] += len(calls)
         if is_cluster(env):
-            found = executor.submit(tasks, members, calls)
+            whole = joined(nodes, tasks, members, calls)
+            found = executor.submit(whole.tasks, whole.members, whole.keep)
+            for blocks in whole.blocks:
+                blocks.settle(found)
         else:
             executor.submit(tasks, members, calls, lowered.after)
             return

@@ -1,7 +1,7 @@
 """Kernels of random numbers that are made from the global row-major index alone.
 
 An element is a function of its position and the key, nothing else. On the host work goes through slices that stay in
-cache; words that a slice leaves open are decided together at the end.
+cache; words that slices leave open are decided together, many at a time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ SLICE, DEVICE_SLICE = 8_192, 1 << 22
 #: Elements of a slice of samplers, which make many calls for each. Scratch of 128 KiB and more would be mapped from the
 #: system and given back by every call: numbers from 0 to 9 then take five times as long.
 SAMPLED_SLICE = 15_360
+#: Words that are left open before they are decided.
+OPEN = 1 << 14
 
 #: (place in the block, words) of one slice after the other.
 Slices = Iterator[tuple[slice, Words]]
@@ -42,11 +44,17 @@ def _uniform(xp: Any, slices: Slices, out: Block) -> None:
 
 def _normal(xp: Any, slices: Slices, out: Block) -> None:
     tables = ziggurat(xp)
-    left, seeds = [], []
+    left: list[Any] = []
+    seeds: list[Any] = []
+    n_left = 0
     for place, words in slices:
         out[place], open_ = tables.try_once(words)
         left.append(open_ + place.start)
         seeds.append(words[open_])
+        n_left += open_.shape[0]
+        if n_left > OPEN:
+            out[xp.concatenate(left)] = tables.decide(xp.concatenate(seeds))
+            left, seeds, n_left = [], [], 0
     if left:
         out[xp.concatenate(left)] = tables.decide(xp.concatenate(seeds))
 

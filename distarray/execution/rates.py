@@ -177,12 +177,9 @@ def worker_facts(team: Team) -> list[WorkerFacts] | None:
 
     place = placement_of(team.client)
     addresses = [place.address(str(home)) for home in team.members]
-    try:
-        found = team.client.run(_facts, workers=sorted(set(addresses)), on_error="return")
-    except OSError:  # a worker is being lost: rates are not worth an error
-        return None
-    facts = [found.get(address, OSError()) for address in addresses]
-    return None if any(isinstance(fact, BaseException) for fact in facts) else facts
+    found = place.ask(_facts, of=sorted(set(addresses)))
+    # A worker that is being lost gives none: rates are not worth an error.
+    return [found[address] for address in addresses] if found.keys() >= {*addresses} else None
 
 
 def places_of(env: Environment) -> tuple[tuple[str, str], ...] | None:

@@ -98,12 +98,15 @@ def warnings_gathered() -> Iterator[None]:
     Not before all is committed: where warnings are errors, a write in place that warned is done nevertheless.
     """
     global _gathered
-    _gathered, outer = {}, _gathered
+    if _gathered is not None:  # part of an evaluation: given at the end of that
+        yield
+        return
+    found: dict[_Warning, None] = {}
+    _gathered = found
     try:
         yield
-        found = _gathered
     finally:
-        _gathered = outer
+        _gathered = None
     for warning in found:
         _give(warning)
 

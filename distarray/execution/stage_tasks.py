@@ -16,9 +16,10 @@ import numpy as np
 
 from distarray.execution import collectives, combining, gather, tasks
 from distarray.execution import program as programs
-from distarray.execution.backends import backend_for
+from distarray.execution.backends import NUMPY, Backend, backend_for
 from distarray.execution.combining import Partials
 from distarray.execution.drafts import Draft, Drafting, Tile
+from distarray.execution.evaluate import is_cluster
 from distarray.execution.regions import count_regions, frame_of, is_within, n_elements, restrict, shifted
 from distarray.execution.route import Arguments, Key, Located, key_of
 from distarray.execution.tasks import Finish, Folding, Part, Read, Region, StageSpec, TileSpec
@@ -27,13 +28,16 @@ from distarray.expr.lens import Affine
 from distarray.planner.plan import Combine, Instruction, Stage
 from distarray.planner.propagation import Loops, Reading
 from distarray.planner.rates import hides_a_transfer
-from distarray.sharding.boxes import Box
+from distarray.sharding.boxes import Box, size
 
 __all__ = ["Lowering"]
 
 #: Regions of a tile beyond which an operand is put together instead.
 MAX_REGIONS = 64
 
+
+#: Kernels whose block is new, in memory order, and all the memory that they need: a result needs no copy of it.
+_MADE_ANEW = ("arange", "linspace", "random_", "drawn_")
 
 #: What runs in a task for each family of kernels.
 _KERNELS: dict[str, Callable[..., Any]] = {
@@ -142,7 +146,7 @@ class Lowering(Drafting):
         self.out.packed_bytes = self.routes.packed_bytes
         for draft in drafts:
             for tile in draft.tiles:
-                if all(tile.box):
+                if all(tile.box) and tile.is_last:
                     for i in draft.stage.nodes:
                         self.out.kernels[self.graph.nodes[i].op.name, tile.index] += 1
 
@@ -173,9 +177,10 @@ class Lowering(Drafting):
                     self.routes.prepare(want)
         spec = self.share(self._program_spec(draft))
         partials: list[Partials] = [{} for _ in stage.combines]
+        unfinished: dict[int, Key] = {}
         for t, tile in enumerate(draft.tiles):
             if all(tile.box):
-                self._lower_program_tile(draft, spec, t, tile, partials)
+                self._lower_program_tile(draft, spec, t, tile, partials, unfinished)
             else:
                 for _, i in stage.stores:
                     self.located[i].refs[tile.number] = self.empty_tile(tile, nodes[i].dtype)
@@ -208,18 +213,28 @@ class Lowering(Drafting):
         )
 
     def _lower_program_tile(
-        self, draft: Draft, spec: StageSpec, t: int, tile: Tile, partials: Sequence[Partials]
+        self,
+        draft: Draft,
+        spec: StageSpec,
+        t: int,
+        tile: Tile,
+        partials: Sequence[Partials],
+        unfinished: dict[int, Key],
     ) -> None:
-        """The task of a tile, and where its results are; what is still to be combined goes to `partials`."""
+        """The task of a tile, and where its results are; what is still to be combined goes to `partials`.
+
+        Of a tile that is filled in turns it is the task of one of them: `unfinished` has that of the one before.
+        """
         stage, nodes = draft.stage, self.graph.nodes
         args = Arguments()
+        into = args.ref(unfinished[tile.number]) if tile.turn else -1
         write, hazard = self._write(draft, t, tile, args) if stage.write is not None else (None, False)
         reuse = self._reuse(draft, tile, args)
         regions, assembled = self._regions(draft, tile, args)
         alone = [_is_alone(draft, c) for c in stage.combines]
         record = TileSpec(
             tile.member,
-            tuple(map(len, tile.box)),
+            tuple(map(len, tile.whole)),
             regions,
             assembled,
             tuple(args.generated),
@@ -229,20 +244,26 @@ class Lowering(Drafting):
             ),
             write,
             hazard,
-            tuple([r.start for r in tile.box]),
+            tuple([r.start for r in tile.whole]),
             (),
             reuse,
+            into,
+            not tile.is_last,
+            self._is_made(draft, tile, args, reuse),
         )
         key = self._emit_program(draft, spec, self._name(stage), record, args, tile)
         self.routes.made(tile.member, key)
         self.note_readers(key, args, draft, t)
+        if not tile.is_last:
+            unfinished[tile.number] = key
+            return
         n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
         keys = iter(self._results(key, n_results, tile.member, tile.number))
         for (_, i), arg in zip(stage.stores, reuse, strict=True):
             if arg >= 0:
                 self.wait_for_readers(key, self.located[self.inplace[i]].refs[tile.number])
             else:
-                self.allocated(tile.box, nodes[i].dtype)
+                self.allocated(tile.whole, nodes[i].dtype)
             self.located[i].refs[tile.number] = next(keys)
         for c, is_alone, found in zip(stage.combines, alone, partials, strict=True):
             index = combining.combined_index(self, c, tile.index)
@@ -258,6 +279,20 @@ class Lowering(Drafting):
                 self.allocated(below.box(base_tile), below.dtype)
             self.located[stage.write[1]].refs[number] = next(keys)
 
+    def _is_made(self, draft: Draft, tile: Tile, args: Arguments, reuse: tuple[int, ...]) -> bool:
+        """Whether the one result of a tile is what a kernel makes anew for just this box."""
+        stage = draft.stage
+        if stage.instructions or stage.combines or stage.write is not None or len(stage.stores) != 1:
+            return False
+        if args.given or len(args.generated) != 1 or reuse != (-1,):
+            return False
+        made, dtype = args.generated[0], self.graph.nodes[stage.stores[0][1]].dtype
+        is_plain = draft.readings[0].lens.is_identity(made.shape) and draft.sharding.layout in (
+            (),
+            tuple(range(len(made.shape))),
+        )
+        return is_plain and made.dtype == dtype and made.name.startswith(_MADE_ANEW) and tile.n_turns == 1
+
     def _emit_program(
         self, draft: Draft, spec: StageSpec, name: str, record: TileSpec, args: Arguments, tile: Tile
     ) -> Key:
@@ -265,6 +300,7 @@ class Lowering(Drafting):
         local = [r for r in record.regions if not any(p.arg in args.remote for p in r.operands)]
         if (
             not self.has_overlap
+            or tile.n_turns > 1
             or spec.finishes
             or record.assembled
             or not args.remote
@@ -279,7 +315,7 @@ class Lowering(Drafting):
             "tile",
             f"{name}-core",
             tasks.run_program,
-            (spec, replace(record, regions=tuple(local)), *core),
+            (spec, replace(record, regions=tuple(local), is_unfinished=True), *core),
             tile.member,
             tile.number,
         )
@@ -332,7 +368,11 @@ class Lowering(Drafting):
         return nodes[stage.nodes[-1]].op.name if stage.nodes else stage.kind
 
     def empty_tile(self, tile: Tile, dtype: np.dtype[Any]) -> Any:
-        return backend_for(self.env.device, tile.member).empty(tuple(map(len, tile.box)), dtype)
+        return self.backend_here(tile.member).empty(tuple(map(len, tile.box)), dtype)
+
+    def backend_here(self, member: int) -> Backend:
+        """What makes blocks of a member in this process, which are small: on a cluster it need not have the device."""
+        return NUMPY if is_cluster(self.env) else backend_for(self.env.device, member)
 
     def fill_empty(self, i: int) -> None:
         """Tiles without elements have blocks too: made here, no task."""
@@ -341,16 +381,18 @@ class Lowering(Drafting):
             if at.refs[number] is None:
                 shape = tuple(map(len, at.box(tile)))
                 assert 0 in shape, "every tile with elements has a task"
-                at.refs[number] = backend_for(self.env.device, at.members[number]).empty(shape, at.dtype)
+                at.refs[number] = self.backend_here(at.members[number]).empty(shape, at.dtype)
 
     def _regions(self, draft: Draft, tile: Tile, args: Arguments) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
         """Boxes of the tile in which every operand is one slice; operands that need too many are assembled."""
         found = [self.routes.parts(w, args) for w in tile.wants]
         box = tile.box
         start = tuple([r.start for r in box])
+        first = tuple([r.start for r in tile.whole])
         if all(len(f) == 1 for f in found):
             operands = tuple([args.settle(f[0][0]) for f in found])
-            return (Region(None, tuple(map(len, box)), start, operands),), ()
+            place = None if tile.n_turns == 1 else tuple([slice(r.start, r.stop) for r in shifted(box, first)])
+            return (Region(place, tuple(map(len, box)), start, operands),), ()
         cuts: list[set[int]] = [{r.start, r.stop} for r in box]
         split = []
         for f in found:
@@ -393,7 +435,7 @@ class Lowering(Drafting):
                         break
                 else:
                     raise AssertionError(f"no part of operand {p} covers {part_box} through {lens}")
-            place = tuple([slice(a - s, b - s) for (a, b), s in zip(chosen, start, strict=True)])
+            place = tuple([slice(a - s, b - s) for (a, b), s in zip(chosen, first, strict=True)])
             regions.append(
                 Region(place, tuple(map(len, part_box)), tuple([r.start for r in part_box]), tuple(operands_here))
             )
@@ -420,8 +462,9 @@ class Lowering(Drafting):
         frame = below.box(base_tile)
         arg = args.ref(below.refs[number])
         here = lens.restricted(tile.box, frame)
-        image = lens.source_box(tile.box)
-        whole = all(len(i) == len(f) for i, f in zip(image, frame, strict=True))
+        # Elements are counted, since no two of the view are one of the base: a diagonal reaches from end to end of a
+        # tile along every axis, and leaves most of it as it is.
+        whole = size(tile.box) == size(frame)
         hazard = draft.inplace and any(
             r.node == draft.base and not (r.lens.terms == lens.terms and r.lens.shape == lens.shape)
             for r in draft.readings
@@ -485,7 +528,7 @@ class Lowering(Drafting):
             for number, index in enumerate(at.sharding.tiles()):
                 if at.refs[number] is None:
                     shape = tuple(map(len, at.box(index)))
-                    at.refs[number] = backend_for(self.env.device, at.members[number]).zeros(shape, at.dtype)
+                    at.refs[number] = self.backend_here(at.members[number]).zeros(shape, at.dtype)
 
     def _kernel_spec(self, draft: Draft) -> StageSpec:
         node, loops = self.graph.nodes[draft.stage.nodes[0]], draft.loops

@@ -22,6 +22,7 @@ from dask._task_spec import Task
 
 from distarray.execution import tasks
 from distarray.execution.inside import is_inside_task
+from distarray.execution.placement import placement_of
 from distarray.execution.route import Key
 from distarray.execution.template import Lowered
 
@@ -79,15 +80,15 @@ def measuring(client: Any = None) -> Iterator[list[Span]]:
         Filled at the end of the block. Whoever evaluates has to wait for the results in the block.
     """
     name = uuid.uuid4().hex
-    on_all: Callable[..., Any] = (lambda f: {None: f(name)}) if client is None else (lambda f: client.run(f, name))
-    on_all(start)
+    on_all: Callable[..., Any] = (lambda f, n: {None: f(n)}) if client is None else placement_of(client).ask
+    on_all(start, name)
     token = _current.set(name)
     found: list[Span] = []
     try:
         yield found
     finally:
         _current.reset(token)
-        for spans in on_all(stop).values():
+        for spans in on_all(stop, name).values():
             found += spans
 
 

@@ -20,7 +20,8 @@ from distarray.execution import kernels
 from distarray.execution.backends import backend_for
 from distarray.execution.contractions import contract
 from distarray.execution.folds import FOLD
-from distarray.execution.inside import inside_task
+from distarray.execution.inside import inside_task, is_on_worker
+from distarray.execution.loans import is_ours
 from distarray.execution.monoids import MONOIDS, finish_reduction
 from distarray.execution.program import Program
 from distarray.execution.reporting import report
@@ -88,6 +89,28 @@ class Read(NamedTuple):
         for part, place in zip(self.parts, self.places, strict=True):
             out[place] = part.read(args)
         return out
+
+
+class Unfinished:
+    """Blocks that tasks of one member fill one after the other, each where no other does; the last one returns them.
+
+    A task that is run again fills in the same again, so it does not matter what of it is there already: in memory, or
+    in what a worker wrote to disk meanwhile. A worker does not count these blocks, which lie in its store under
+    several keys, until they are finished: only what its process has in memory tells of them.
+    """
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, blocks: Sequence[Array]) -> None:
+        self.blocks = blocks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _resumed, (self.blocks,)
+
+
+def _resumed(blocks: Sequence[Array]) -> Unfinished:
+    """Blocks that come from disk, or from another worker, may be read-only."""
+    return Unfinished([b.copy() if isinstance(b, np.ndarray) and not b.flags.writeable else b for b in blocks])
 
 
 class Region(NamedTuple):
@@ -170,6 +193,11 @@ class Finish:
         result = finish_reduction(self.name, self.monoid, partial, n, self.dtype, self.params)
         return backend.xp.reshape(result, shape)
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a partial result for each element of the result."""
+        return self.accumulator.itemsize * MONOIDS[self.monoid].n_arrays
+
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
         """One partial result of several, in order."""
         adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
@@ -182,6 +210,11 @@ class Folding(Finish):
 
     def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
         return FOLD[self.name].finish(backend.xp, partial, shape, self.dtype, self.params)
+
+    @property
+    def itemsize(self) -> int:
+        """As if it were the result: what a fold carries is known to its row only."""
+        return self.accumulator.itemsize
 
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
         """One partial result of several, in order."""
@@ -224,8 +257,12 @@ class TileSpec:
     reuse
         Per stored result the argument whose block it takes over, or -1.
     into
-        The argument that holds the results of the task that computed the rest of this tile, or -1. The regions of the
-        two are disjoint, so filling in the rest again, after a retry, changes nothing.
+        The argument that holds the `Unfinished` results of the task that computed another part of this tile, or -1. The
+        regions of the two are disjoint.
+    is_unfinished
+        Whether another task goes on with the tile.
+    is_made
+        Whether the result is the one generated operand as it is: a new block, which nobody else has.
     """
 
     member: int
@@ -240,6 +277,8 @@ class TileSpec:
     reads: tuple[Read, ...] = ()
     reuse: tuple[int, ...] = ()
     into: int = -1
+    is_unfinished: bool = False
+    is_made: bool = False
 
 
 Run = TypeVar("Run", bound=Callable[..., Any])
@@ -257,6 +296,11 @@ def _explained(run: Run) -> Run:
             for name, origin in dict.fromkeys(stage.where[-3:]):
                 error.add_note(f"{name}, called at {origin}")
             raise
+        except (SystemExit, KeyboardInterrupt) as error:
+            if not is_on_worker():
+                raise
+            # It would end the worker, and the next one that gets the task.
+            raise RuntimeError(f"a function that runs on a worker raised {error!r}") from error
 
     return explained  # type: ignore[return-value]  # the same signature
 
@@ -266,7 +310,8 @@ def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
     for a in args:
         # Results of several arrays are tuples, pieces of several boxes lists.
         several = type(a) in (tuple, list)
-        values.append(a if a is None else tuple(map(backend.adopt, a)) if several else backend.adopt(a))
+        is_plain = a is not None and type(a) is not Unfinished
+        values.append(tuple(map(backend.adopt, a)) if several else backend.adopt(a) if is_plain else a)
     values += [generate(g, backend) for g in tile.generated]
     values += [r.assemble(values, backend) for r in tile.assembled]
     return values
@@ -287,18 +332,17 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         A tuple where there are several results.
     """
     backend = backend_for(stage.device, tile.member)
+    if tile.is_made:
+        return generate(tile.generated[0], backend)
     values = _arguments(tile, args, backend)
     program = stage.program
     assert program is not None
-    started = None
-    if tile.into >= 0:
-        started = values[tile.into]
-        started = list(started) if isinstance(started, tuple) else [started]
+    started = list(values[tile.into].blocks) if tile.into >= 0 else None
     results: list[Any] = (
         started[: len(stage.stores)]
         if started is not None
         else [
-            values[arg] if arg >= 0 else backend.empty(tile.shape, d, stage.layout)
+            values[arg] if arg >= 0 and is_ours(values[arg]) else backend.empty(tile.shape, d, stage.layout)
             for d, arg in zip(stage.stores, tile.reuse or (-1,) * len(stage.stores), strict=True)
         ]
     )
@@ -311,7 +355,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         base = values[arg]
         if started is not None:
             new_base = started[-1]
-        elif inplace:
+        elif inplace and is_ours(base):
             new_base = base
         elif whole:
             new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))
@@ -354,6 +398,8 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         results.append(partial if shape is None else finish(partial, shape, backend))
     if new_base is not None:
         results.append(new_base)
+    if tile.is_unfinished:
+        return Unfinished(results)
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -417,6 +463,10 @@ class Mosaic(NamedTuple):
     runs
         (argument, number, count): the parts in order, as arrays ``number``, ``number + 1`` .. of a pack, or as the
         argument itself if the number is -1; empty if each part is an argument.
+    place, tile
+        Where the tile of this shape lies in a larger one, of which it is a part; empty where it is all.
+    turn, n_turns
+        Which part it is, of how many: all but the first fill what the one before left unfinished, the last argument.
     """
 
     member: int
@@ -424,6 +474,15 @@ class Mosaic(NamedTuple):
     axes: tuple[tuple[tuple[int, int, int], ...], ...]
     crops: tuple[tuple[slice, ...] | None, ...] = ()
     runs: tuple[tuple[int, int, int], ...] = ()
+    place: tuple[slice, ...] = ()
+    tile: tuple[int, ...] = ()
+    turn: int = 0
+    n_turns: int = 1
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of the tile, of which it fills all or a part."""
+        return self.tile or self.shape
 
     def parts(self, args: Sequence[Any]) -> Iterable[Array]:
         """The arrays that the tile is put together from."""
@@ -437,14 +496,18 @@ class Mosaic(NamedTuple):
 def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
     """A tile from slices of blocks: every element is written once."""
     backend = backend_for(stage.device, mosaic.member)
-    out = backend.empty(mosaic.shape, stage.stores[0], stage.layout)
+    if mosaic.turn:
+        (whole,) = args[-1].blocks
+    else:
+        whole = backend.empty(mosaic.whole, stage.stores[0], stage.layout)
+    out = whole[mosaic.place] if mosaic.place else whole
     axes = [[(slice(t, t + n), slice(b, b + n)) for t, b, n in axis] for axis in mosaic.axes]
     for block, crop, cell in zip(mosaic.parts(args), mosaic.crops or repeat(None), product(*axes)):
         part = backend.adopt(block)
         if crop is not None:
             part = part[crop]
         out[tuple([place for place, _ in cell])] = part[tuple([inside for _, inside in cell])]
-    return out
+    return whole if mosaic.turn == mosaic.n_turns - 1 else Unfinished([whole])
 
 
 class Link(NamedTuple):
@@ -607,7 +670,7 @@ def put_part(stage: StageSpec, tile: TileSpec, boxes: tuple[Box, Box], *args: An
 def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: Any) -> Array:
     """A new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
-    new = base if inplace else backend.copy(base)
+    new = base if inplace and is_ours(base) else backend.copy(base)
     for part in parts:
         here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])
         kernels.put_apply(backend.xp, new, here, stage.params)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask._task_spec import Task, TaskRef
 
+from distarray.execution.promised import Promise
 from distarray.execution.route import ClientBox, Key, Leaf, Transfer
 from distarray.execution.tasks import StageSpec, TileSpec
 from distarray.expr.expr import Expr
@@ -115,7 +116,7 @@ def instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lower
     def block(leaf: Leaf) -> Any:
         memo = nodes[leaf.node].memo
         assert memo is not None
-        return memo.blocks[leaf.number]
+        return memo.handles[leaf.number]
 
     def filled(a: Any) -> Any:
         kind = type(a)
@@ -139,12 +140,14 @@ def instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lower
         new = named(key)
         made[new] = Task(new, function, *[filled(a) for a in (*args, *waits)])
     fixed = template.lowered
-    outputs = {}
-    for i, (sharding, refs) in fixed.outputs.items():
-        outputs[i] = (
-            sharding,
-            [block(r) if type(r) is Leaf else named(r) if type(r) is tuple and is_key(r) else r for r in refs],
-        )
+
+    def result(ref: Any) -> Any:
+        if type(ref) is Leaf:
+            found = block(ref)
+            return found.key if type(found) is Promise else found
+        return named(ref) if type(ref) is tuple and is_key(ref) else ref
+
+    outputs = {i: (sharding, [result(r) for r in refs]) for i, (sharding, refs) in fixed.outputs.items()}
     return replace(
         fixed,
         tasks=made,

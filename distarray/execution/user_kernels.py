@@ -1,7 +1,7 @@
 """Kernels that call functions of the user.
 
 A function sees its blocks read-only: they belong to arrays that others may hold. What it returns is checked against the
-shape that its rule promises, and is memory of its own from then on.
+shape that its rule promises, and is never written in place: it may be kept by the function.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from distarray.execution.inside import inside_task
+from distarray.execution.loans import foreign, lend
 from distarray.sharding.rule import ShardingRule
 
 __all__ = ["BLOCK", "own", "read_only"]
@@ -22,24 +23,18 @@ Params = tuple[Any, ...]
 
 def read_only(blocks: Sequence[Block]) -> list[Block]:
     """Blocks as a function of the user may see them."""
-    seen = []
-    for block in blocks:
-        if isinstance(block, np.ndarray):
-            block = block.view()
-            block.flags.writeable = False
-        seen.append(block)
-    return seen
+    return [lend(block) for block in blocks]
 
 
 def own(xp: Any, result: Block, seen: Sequence[Block]) -> Block:
-    """A result as a block that aliases none of the operands."""
+    """A result as a block that aliases none of the operands; the function may have kept it."""
     block = xp.asarray(result)
     if not isinstance(block, np.ndarray):
         return xp.asarray(block, copy=True) if any(block is s for s in seen) else block
     is_own = block.flags.c_contiguous and block.flags.writeable
     if not is_own or any(np.may_share_memory(block, s) for s in seen if isinstance(s, np.ndarray)):
         return np.array(block, order="C")
-    return block
+    return foreign(block)
 
 
 def _function(xp: Any, *blocks: Block, params: Params) -> Any:

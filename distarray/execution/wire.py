@@ -1,4 +1,4 @@
-"""How a block travels between processes when its axis order must survive.
+"""How a block travels between processes when its axis order must survive, and which keys on a cluster are ours.
 
 distributed sends C- and F-contiguous arrays without a copy and as they are; any other array it copies to C order. So a
 block whose axes are permuted travels as its C-contiguous transpose beside the axis order, and nothing is copied.
@@ -10,10 +10,24 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Packed", "pack", "unpack"]
+__all__ = ["PREFIX", "Packed", "is_ours", "pack", "unpack"]
+
+#: What the names of all our tasks and data begin with.
+PREFIX = "dx-"
+
 
 #: A block as it travels, and the axes that it was transposed by (None: it travels as it is).
 Packed: TypeAlias = tuple[Any, tuple[int, ...] | None]
+
+
+def is_ours(key: Any) -> bool:
+    """Whether a key on a cluster is that of a task or of data of ours.
+
+    >>> is_ours(("dx-add-1", 0, 3)), is_ours(("sum-aggregate", 0)), is_ours("dx-array")
+    (True, False, True)
+    """
+    name = key[0] if isinstance(key, tuple) and key else key
+    return isinstance(name, str) and name.startswith(PREFIX)
 
 
 def pack(block: Any) -> Packed:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from distarray.arguments import normalize_axes, normalize_axis
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
@@ -72,6 +73,11 @@ def identity(node: Expr) -> Any:
 adopt: Callable[[], tuple[Environment, Box]] | None = None
 
 
+#: Operands of several environments in one, where they go by themselves; None if they do not. From the arguments, their
+#: nodes, and the environment if it is settled; to the nodes there, and where that is. The array layer assigns it.
+meet: Callable[[Sequence[Any], Sequence[Any], Environment | None], tuple[list[Any], Environment] | None] | None = None
+
+
 class Operands:
     """The unboxed operands of one operation.
 
@@ -105,10 +111,16 @@ def literal(value: Any, env: Environment, name: str = "array") -> Expr:
     """
     from distarray import config
 
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     if array.dtype.kind == "O":
         raise TypeError(f"{name}: an operand of type {type(value).__name__} cannot be an operand of a DistArray")
-    dtype = as_dtype(array.dtype)
+    try:
+        dtype = as_dtype(array.dtype)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
     limit = config.get("literal-max-bytes")
     if array.nbytes > limit:
         raise ValueError(
@@ -117,7 +129,6 @@ def literal(value: Any, env: Environment, name: str = "array") -> Expr:
         )
     node = source(np.array(array, dtype=dtype, copy=True, order="C"), env)
     assert node.memo is not None
-    node.memo.exported = True  # shared by whoever uses the literal: never written
     return node
 
 
@@ -135,6 +146,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
     box: Box | None = None
     plain = False
     clash = False
+    fixed = env
     for a in args:
         kind = type(a)
         if kind is Expr:
@@ -157,11 +169,14 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
             clash = True
         nodes.append(node)
     if clash:
-        listed = ", ".join(f"operand {i} in {n.env}" for i, n in enumerate(nodes) if type(n) is Expr)
-        raise EnvironmentMismatchError(
-            f"{name}: operands live in different environments ({listed}); move one with x.to_team(...) or "
-            "x.to_device(...)"
-        )
+        met = None if meet is None else meet(args, nodes, fixed)
+        if met is None:
+            listed = ", ".join(f"operand {i} in {n.env}" for i, n in enumerate(nodes) if type(n) is Expr)
+            raise EnvironmentMismatchError(
+                f"{name}: operands live in different environments ({listed}); move one with x.to_team(...) or "
+                "x.to_device(...)"
+            )
+        nodes, env = met
     if env is None:
         if adopt is None or not args:
             raise TypeError(f"{name}: none of the operands is a DistArray")
@@ -201,29 +216,6 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
                         + f": axis {offset + i - rank} has extents {have} and {n}"
                     )
     return tuple(result)
-
-
-def normalize_axis(axis: int, ndim: int, name: str = "axis") -> int:
-    """`axis` counted from the front; numpy's AxisError (a ValueError and an IndexError) where there is none."""
-    try:
-        index = axis.__index__()
-    except AttributeError:
-        raise TypeError(f"{name}: an axis must be an integer, not {type(axis).__name__}") from None
-    if not -ndim <= index < ndim:
-        raise np.exceptions.AxisError(index, ndim, name)
-    return index + ndim if index < 0 else index
-
-
-def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
-    """Axes counted from the front, distinct; None means all of them."""
-    if axis is None:
-        return tuple(range(ndim))
-    if hasattr(axis, "__index__"):
-        return (normalize_axis(axis, ndim, name),)
-    axes = tuple(normalize_axis(a, ndim, name) for a in axis)
-    if len(set(axes)) != len(axes):
-        raise ValueError(f"{name}: duplicate axis in {tuple(axis)} of an array of rank {ndim}")
-    return axes
 
 
 # ---------------------------------------------------------------------------------------------- elementwise
@@ -340,10 +332,11 @@ def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
             kinds.append(n.dtype)
         else:
             kinds.append(n)
+    # As in numpy, operands of no loop are refused before those that do not broadcast.
+    dtype = infer_map(op, params, kinds)
     if not same:
         shape = broadcast_shapes(*(n.shape for n in nodes if type(n) is Expr))
     assert shape is not None
-    dtype = infer_map(op, params, kinds)
     return operands.box(
         simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
     )

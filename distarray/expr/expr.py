@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from distarray.expr.op import Op, declare
@@ -21,7 +22,8 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
 __all__ = [
-    "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "lying", "postorder", "source", "user_frame",
+    "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "lying", "postorder",
+    "source", "user_frame",
 ]  # fmt: skip
 
 Scalar: TypeAlias = bool | int | float | complex
@@ -33,6 +35,7 @@ RESHAPE = declare("reshape", "reshape")
 ITEM = declare("item", "item")
 
 _sequence = itertools.count()
+_slots_lock = threading.RLock()
 _NO_MESH = Mesh()
 
 
@@ -53,9 +56,24 @@ class Environment:
 
 
 class Slot:
-    """Liveness of a node: the handles on it own the slot, the node refers to it weakly."""
+    """Liveness of a node: the handles on it own the slot, the node refers to it weakly.
 
-    __slots__ = ("__weakref__",)
+    Attributes
+    ----------
+    n_bases
+        How many bases have come to have this node as their version.
+    """
+
+    __slots__ = ("__weakref__", "n_bases")
+
+    n_bases: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockName:
+    """A block that an executor holds, as it travels in a pickle: whoever reads it asks a cluster for its key."""
+
+    key: Any  # Any: the executor's
 
 
 @dataclass(slots=True, eq=False)
@@ -72,13 +90,37 @@ class Stored:
         Whether the one block is an array in the client process though the team is elsewhere: small results and
         literals travel with a plan.
     exported
-        Whether the user may hold a reference to a block: such a block is never written again.
+        Whether somebody else may have the blocks for good. False only of what our own kernels made: such a block may be
+        written in place, while nobody sees it (`distarray.execution.loans`).
+    shared
+        Numbers of the blocks that another array has too: they are written by neither, and not handed out.
     """
 
     sharding: Sharding
     blocks: Sequence[Any]  # arrays of any backend, or futures
     on_client: bool = False
-    exported: bool = False
+    exported: bool = True
+    shared: frozenset[int] = frozenset()
+
+    def share(self, numbers: Iterable[int] | None = None) -> None:
+        """Note that another array has blocks too; all of them by default."""
+        self.shared = self.shared.union(range(len(self.blocks)) if numbers is None else numbers)
+
+    @property
+    def handles(self) -> Sequence[Any]:
+        """What tasks refer to: the blocks, or what stands for those that are not here and not made yet."""
+        return self.blocks if type(self.blocks) in (list, tuple) else getattr(self.blocks, "handles", self.blocks)
+
+    @property
+    def present(self) -> Sequence[Any]:
+        """The blocks, with names in the places of those that are not here: to ask for it makes and reads none."""
+        return getattr(self.blocks, "present", self.handles)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        blocks = self.blocks
+        if type(blocks) in (list, tuple):
+            blocks = [BlockName(block.key) if hasattr(block, "key") else block for block in blocks]
+        return Stored, (self.sharding, blocks, self.on_client, self.exported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +162,21 @@ class _SavedOrigin:
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
+#: Those of its files that were met on the way to the user's code.
+_files: set[str] = set()
 
 
 def user_frame() -> Origin | None:
-    """The innermost frame outside this package, about a microsecond."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        back = frame.f_back
-        if back is None:
-            return None
-        frame = back
-    return Origin(frame.f_code, frame.f_lasti)
+    """The innermost frame outside this package, about a microsecond; of a function that a function of it called."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name not in _files:
+            if not name.startswith(_PACKAGE):
+                return Origin(frame.f_code, frame.f_lasti)
+            _files.add(name)
+        frame = frame.f_back
+    return None
 
 
 class Expr:
@@ -212,26 +258,34 @@ class Expr:
     @property
     def nbytes(self) -> int:
         """Bytes of the whole array."""
-        return self.size * int(self.dtype.itemsize)
+        n: int = self.dtype.itemsize
+        for s in self.shape:
+            n *= s
+        return n
 
     @property
     def is_live(self) -> bool:
         """Whether a handle still refers to this node."""
         return self.slot is not None and self.slot() is not None
 
-    def hold(self) -> Slot:
-        """The slot that keeps this node's result; made on first use."""
-        slot = self.slot() if self.slot is not None else None
-        if slot is None:
-            slot = Slot()
-            self.slot = weakref.ref(slot)
+    def hold(self, *, by_base: bool = False) -> Slot:
+        """The slot that keeps this node's result, made on first use; `by_base`: of a base that has this version."""
+        # Two threads that made one each would leave one of them with a node that seems dead.
+        with _slots_lock:
+            slot = self.slot() if self.slot is not None else None
+            if slot is None:
+                slot = Slot()
+                slot.n_bases = 0
+                self.slot = weakref.ref(slot)
+            slot.n_bases += by_base
         return slot
 
     def settle(self, stored: Stored) -> None:
         """Set the memo, once, and drop what was needed to compute it."""
         self.memo = stored
         self.operands = ()
-        self.runtime = None
+        if self.op.kind != "create":  # what is made from nothing can be made again
+            self.runtime = None
 
     def nodes(self) -> list[Expr]:
         """The operands that are nodes."""
@@ -273,8 +327,8 @@ def lying(node: Expr) -> Sharding | None:
     return memo.sharding if memo is not None and memo.on_client and node.pin is None else cut_of(node)
 
 
-def postorder(targets: Iterable[Expr]) -> list[Expr]:
-    """All nodes that `targets` need, operands before users, ending at memoised nodes (which are included)."""
+def postorder(targets: Iterable[Expr], up_to: Op | None = None) -> list[Expr]:
+    """All nodes that `targets` need, operands before users, ending at those with a memo, and of `up_to` (included)."""
     order: list[Expr] = []
     seen: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(t, False) for t in reversed(list(targets))]
@@ -286,7 +340,7 @@ def postorder(targets: Iterable[Expr]) -> list[Expr]:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if node.memo is not None or not node.operands:
+        if node.memo is not None or not node.operands or node.op is up_to:
             order.append(node)
             continue
         stack.append((node, True))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from distarray.arguments import naming, shown
 from distarray.expr.affine import Affine, Term
 
 __all__ = ["Advanced", "Basic", "Index", "broadcast_index_shapes", "check_indices", "nonzero_indices", "parse_index"]
@@ -253,6 +254,7 @@ def _out_of_bounds(index: int, axis: int, size: int) -> IndexError:
 
 def _plain(item: Index) -> tuple[Index, int]:
     """An item as a slice, int, None, Ellipsis or array, and how many axes of the indexed array it takes."""
+    given = item
     if item is None or item is Ellipsis:
         return item, 0
     if isinstance(item, slice):
@@ -266,18 +268,19 @@ def _plain(item: Index) -> tuple[Index, int]:
         try:
             return operator.index(item), 1
         except TypeError:
-            item = np.asarray(item)
+            with naming(index=given):
+                item = np.asarray(item)
         if item.size == 0 and item.ndim:
             # numpy's empty list of floats indexes nothing
             return item.astype(np.intp), 1
         if item.dtype.kind not in "biu":
-            raise IndexError(_INVALID)
+            raise IndexError(f"{_INVALID}, not {shown(given)}")
     kind = getattr(item.dtype, "kind", None)
     if kind == "b":
         return (item, len(item.shape)) if item.shape else (item[None], 0)
     if kind in ("i", "u"):
         return item, 1
-    raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    raise IndexError(f"arrays used as indices must be of integer (or boolean) type, not {item.dtype}")
 
 
 def _fitting_mask(mask: IndexArray, shape: tuple[int, ...], axis: int) -> Sequence[IndexArray]:

@@ -27,6 +27,7 @@ __all__ = [
     "is_unit_axes",
     "lens_shape",
     "put",
+    "reshape_groups",
     "reshape_is_view",
     "shares_memory",
     "strided_dummy",
@@ -217,6 +218,47 @@ def _component(array: Block, link: Component) -> Block:
         xp = namespace(array)
         return xp.real(array) if link.part == "real" else xp.imag(array)
     return array.real if link.part == "real" else array.imag
+
+
+def reshape_groups(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """The finest grouping of axes such that a reshape acts inside each group.
+
+    Each entry is (axes of the old shape, axes of the new shape) with equal products; axes of extent 1 join a neighbour.
+
+    >>> reshape_groups((2, 3, 4), (6, 4))
+    (((0, 1), (0,)), ((2,), (1,)))
+    """
+    if 0 in old:
+        return ((tuple(range(len(old))), tuple(range(len(new)))),)
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a: list[int] = []
+        b: list[int] = []
+        p = q = 1
+        if i < len(old):
+            p *= old[i]
+            a.append(i)
+            i += 1
+        if j < len(new):
+            q *= new[j]
+            b.append(j)
+            j += 1
+        while p != q:
+            if p < q:
+                p *= old[i]
+                a.append(i)
+                i += 1
+            else:
+                q *= new[j]
+                b.append(j)
+                j += 1
+        if (not a or not b) and groups:  # trailing axes of extent 1
+            x, y = groups.pop()
+            groups.append((x + tuple(a), y + tuple(b)))
+        else:
+            groups.append((tuple(a), tuple(b)))
+    return tuple(groups)
 
 
 # What numpy would do, asked of numpy itself on arrays without memory.

@@ -7,7 +7,7 @@ for a family is written once, keyed by `Op.kind`. Kernels are looked up by `Op.n
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib import import_module
 from typing import Literal, get_args
 
@@ -29,6 +29,7 @@ __all__ = ["CATALOGUE", "Kind", "Op", "declare"]
 #: tiles     a kernel on each tile of axis 0, with boundaries known at run time
 #: windows   a kernel on each tile of a grid known at run time, whose tiles may read boxes that overlap
 #: fold      a kernel on whole blocks that gives partial results, combined in a tree over the reducing loops of its rule
+#: crossing  the elements of operand 0, which lives in another environment: between two plans, part of none
 Kind = Literal[
     "source",
     "create",
@@ -45,6 +46,7 @@ Kind = Literal[
     "tiles",
     "windows",
     "fold",
+    "crossing",
 ]
 
 #: Every declared operation by name.
@@ -99,12 +101,15 @@ def _lookup(name: str, home: str) -> Op:
 def declare(
     name: str, kind: Kind, *, rule: str = "", monoid: str = "", may_raise: bool = False, repeatable: bool = False
 ) -> Op:
-    """Add a row to the catalogue and return it; names are unique."""
+    """Add a row to the catalogue and return it; names are unique.
+
+    A module that was interrupted while it was loaded is loaded again: its rows are those that are there.
+    """
     assert kind in get_args(Kind), kind
-    assert name not in CATALOGUE, f"operation {name!r} is declared twice"
     frame = sys._getframe(1)
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back  # a family's function, or a comprehension
     op = Op(name, kind, rule, monoid, may_raise, repeatable, str(frame.f_globals["__name__"]))
-    CATALOGUE[name] = op
-    return op
+    known = CATALOGUE.setdefault(name, op)
+    assert astuple(known) == astuple(op), f"operation {name!r} is declared twice"
+    return known

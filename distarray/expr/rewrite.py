@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,9 +25,10 @@ import numpy as np
 from distarray.expr.affine import Affine
 from distarray.expr.expr import GET, RESHAPE, Expr
 from distarray.expr.lens import is_unit_axes, unit_axes
-from distarray.expr.op import Op
+from distarray.expr.op import Op, declare
+from distarray.expr.pushdown import pushed
 
-__all__ = ["RULES", "Rule", "simplify"]
+__all__ = ["CONSTANT", "RULES", "Rule", "simplify"]
 
 #: What a new node becomes: another new one, an older one, or None where the row does not apply.
 Rewrite: TypeAlias = Callable[[Expr], Expr | None]
@@ -71,9 +73,15 @@ def _reshape(node: Expr, x: Expr) -> Expr:
     return Expr(RESHAPE, (x,), node.shape, node.dtype, node.env, (), None, node.pin, node.origin, node.errstate)
 
 
+#: One element of a ``full``, or what its elements come to: what numpy has a scalar for, and no array.
+CONSTANT = declare("constant", "create", repeatable=True)
+_FILLED = frozenset({"full", CONSTANT.name})
+
+
 def _full(node: Expr, x: Expr, value: Any) -> Expr:  # a numpy scalar
     """`x`, a ``full``, of the shape of `node`."""
-    return Expr(x.op, (), node.shape, node.dtype, node.env, x.params, value, node.pin, node.origin, node.errstate)
+    op = x.op if node.shape else CONSTANT
+    return Expr(op, (), node.shape, node.dtype, node.env, x.params, value, node.pin, node.origin, node.errstate)
 
 
 # ------------------------------------------------------------------------------------------------------- movement
@@ -102,9 +110,13 @@ def _get_of_reshape(node: Expr) -> Expr | None:
 
 def _get_of_full(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
-    if x.op.name != "full" or not _has_whole_axes(node.runtime, x.shape) or (found := _pending(x)) is None:
+    if x.op.name not in _FILLED or not _has_whole_axes(node.runtime, x.shape) or (found := _pending(x)) is None:
         return None
     return _full(node, x, found[1])
+
+
+def _get_beyond_memory(node: Expr) -> Expr | None:
+    return pushed(node, simplify)
 
 
 def _has_whole_axes(lens: Affine, source_shape: tuple[int, ...]) -> bool:
@@ -142,7 +154,7 @@ def _reshape_of_unit_axes(node: Expr) -> Expr | None:
 
 def _reshape_of_full(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
-    if x.op.name != "full" or (found := _pending(x)) is None:
+    if x.op.name not in _FILLED or (found := _pending(x)) is None:
         return None
     return _full(node, x, found[1])
 
@@ -222,6 +234,64 @@ def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
 
 
 # -------------------------------------------------------------------------------- reductions and contractions
+
+
+def _reduce_full(node: Expr) -> Expr | None:
+    x: Any = node.operands[0]
+    if x.op is GET:  # all that a lens shows of it is alike
+        x = found[0] if (found := _pending(x)) is not None else x
+    if x is None or x.op.name not in _FILLED or (found := _pending(x)) is None:
+        return None
+    of: Any = node.operands[0]
+    axes: Any = node.params[0]
+    n = prod([of.shape[a] for a in axes])
+    repeated = _REPEATED.get(node.op.name)
+    value = None if repeated is None or not n else repeated(found[1], n, node.dtype)
+    return None if value is None else _full(node, x, value)
+
+
+def _sum_of_equal(value: Any, n: int, dtype: np.dtype[Any]) -> Any:
+    """The sum of `n` equal numbers, None where it leaves the range of floats: then numpy warns."""
+    if dtype.kind in "iu":
+        return _wrapped(int(value) * n, dtype) if value.dtype.kind in "biu" else None
+    if dtype.kind not in "fc" or not np.can_cast(value.dtype, dtype, "same_kind"):
+        return None
+    if not np.isfinite(value):
+        return dtype.type(value) if dtype.kind == "f" else None
+    with np.errstate(all="ignore"):
+        total = dtype.type((np.complex128 if dtype.kind == "c" else np.float64)(value) * n)
+    return total if np.isfinite(total) else None
+
+
+def _product_of_equal(value: Any, n: int, dtype: np.dtype[Any]) -> Any:
+    """The product of `n` equal integers."""
+    if dtype.kind not in "iu" or value.dtype.kind not in "biu":
+        return None
+    return _wrapped(pow(int(value), n, 1 << 8 * dtype.itemsize), dtype)
+
+
+def _wrapped(value: int, dtype: np.dtype[Any]) -> Any:
+    """An integer as the sums and products of numpy have it: modulo the range of the dtype."""
+    n_bits = 8 * dtype.itemsize
+    value %= 1 << n_bits
+    return dtype.type(value - (1 << n_bits) if dtype.kind == "i" and value >> (n_bits - 1) else value)
+
+
+def _mean_of_equal(value: Any, n: int, dtype: np.dtype[Any]) -> Any:
+    return None if _sum_of_equal(value, n, dtype) is None else dtype.type(value)
+
+
+#: Reductions of equal elements: what (value, number of them, dtype of the result) give; None: they are added up.
+_REPEATED: dict[str, Callable[[Any, int, np.dtype[Any]], Any]] = {
+    "all": lambda value, n, dtype: dtype.type(bool(value)),
+    "any": lambda value, n, dtype: dtype.type(bool(value)),
+    "count_nonzero": lambda value, n, dtype: dtype.type(n if value else 0),
+    "max": lambda value, n, dtype: value if value.dtype == dtype else None,
+    "mean": _mean_of_equal,
+    "min": lambda value, n, dtype: value if value.dtype == dtype else None,
+    "prod": _product_of_equal,
+    "sum": _sum_of_equal,
+}
 
 
 def _permutation(x: Expr, source: Expr, lens: Affine) -> tuple[int, ...] | None:
@@ -316,6 +386,7 @@ RULES: tuple[Rule, ...] = (
     Rule("get", "get(x, identity) -> x", _get_whole),
     Rule("get", "get(reshape(x, s), unit axes) -> reshape(x, s with these axes)", _get_of_reshape),
     Rule("get", "get(full(v), whole axes) -> full(v)", _get_of_full),
+    Rule("get", "get(f(x), q) -> f(get(x, q)) for f(x) that no memory holds; see `pushdown`", _get_beyond_memory),
     Rule("reshape", "reshape(x, shape of x) -> x", _reshape_to_same),
     Rule("reshape", "reshape(reshape(x, s), t) -> reshape(x, t)", _reshape_of_reshape),
     Rule("reshape", "reshape(get(x, unit axes), t) -> reshape(x, t)", _reshape_of_unit_axes),
@@ -327,6 +398,7 @@ RULES: tuple[Rule, ...] = (
     *[Rule(name, f"{name}({name}(x)) -> x", _self_inverse) for name in _SELF_INVERSE],
     *[Rule(name, f"{name}({name}(x)) -> {name}(x)", _idempotent) for name in _IDEMPOTENT],
     Rule("astype", "astype(astype(x, wider), dtype of x) -> x", _cast_and_back),
+    Rule("reduce", "reduce(full(v), axes) -> full(v of as many)", _reduce_full),
     Rule("reduce", "reduce(permute(x, p), axes) -> reduce(x, axes . p), the others in order", _reduce_permuted),
     Rule("contract", "contract(permute(x, p), y; labels) -> contract(x, y; labels . p)", _contract_permuted),
 )

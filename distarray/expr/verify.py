@@ -115,7 +115,7 @@ def _check_edges(node: Expr) -> Iterator[str]:
             if type(o) not in (bool, int, float, complex):
                 yield f"operand {i} is a {type(o).__name__}, neither a node nor a Python scalar"
             continue
-        if o.env != node.env:
+        if o.env != node.env and node.op.kind != "crossing":
             yield f"lives in {node.env}, but operand {i} in {o.env}"
         if o.seq >= node.seq:
             yield f"has number {node.seq}, but operand {i} was defined later and has {o.seq}"
@@ -142,7 +142,8 @@ def _results(node: Expr) -> list[tuple[_Shape, Any]]:
 def _check_memo(node: Expr) -> Iterator[str]:
     memo = node.memo
     assert memo is not None
-    if node.operands or node.runtime is not None:
+    # What is made from nothing can be made again, and keeps what it is made of.
+    if node.operands or (node.runtime is not None and node.op.kind != "create"):
         yield "has a result, but kept what was needed to compute it"
     if type(node.dtype) is tuple:
         if len(memo.blocks) != len(node.dtype):
@@ -428,6 +429,16 @@ def _check_windows(node: Expr) -> Iterator[str]:
         yield f"has a grid of {windows.grid} tiles, but the pin {node.pin}"
 
 
+def _check_crossing(node: Expr) -> Iterator[str]:
+    sources = node.nodes()
+    if len(node.operands) != 1 or not sources:
+        yield f"has the operands {node.operands}, not the one node that is to be elsewhere"
+        return
+    (source,) = sources
+    yield from _expect("shape", node.shape, source.shape)
+    yield from _expect("dtype", node.dtype, source.dtype)
+
+
 #: A family that is missing here cannot be checked, which `verify` reports.
 _FAMILIES: dict[str, Callable[[Expr], Iterator[str]]] = {
     "source": _check_source,
@@ -445,4 +456,5 @@ _FAMILIES: dict[str, Callable[[Expr], Iterator[str]]] = {
     "item": _check_item,
     "take": _check_take,
     "take_put": _check_take_put,
+    "crossing": _check_crossing,
 }

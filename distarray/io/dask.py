@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
 import numpy as np
-from dask._task_spec import Task, TaskRef
+from dask._task_spec import Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler
 
 from distarray.array.array import DistArray
@@ -19,6 +19,7 @@ from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
 from distarray.execution import evaluate as evaluation
 from distarray.execution.backends import backend_for
+from distarray.execution.promised import PromisedBlocks, Sources
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -37,8 +38,9 @@ def from_dask(
 ) -> DistArray:
     """An array of the chunks of a ``dask.array``.
 
-    Dask computes the chunks, at the call. On a cluster the call does not wait for them, and each goes to the member
-    that holds its tile; otherwise dask's own scheduler computes them into this process.
+    Dask's tasks compute the chunks when the array is first used. On a cluster they are part of that evaluation, as far
+    as it reads what they make, and each chunk goes to the member that holds its tile; what no array keeps is freed as
+    soon as it has been read. Otherwise dask's own scheduler computes all chunks into this process.
 
     Parameters
     ----------
@@ -54,7 +56,7 @@ def from_dask(
     TypeError
         If `array` is no ``dask.array``, or its chunks or elements are nothing that a DistArray can have.
     ValueError
-        If the extents of chunks are not known, or a chunk turns out to be of another shape.
+        If the extents of chunks are not known; at the first use, if a chunk turns out to be of another shape.
 
     Examples
     --------
@@ -76,10 +78,12 @@ def from_dask(
     dtype = as_dtype(array.dtype)
     env = environment(team, device)
     cut = sharding_of_chunks(array.chunks, env)
-    found = _on_cluster(array, cut, env) if evaluation.is_cluster(env) else _in_process(array, cut, env)
+    name = f"dx-from-dask-{uuid.uuid4().hex}"
+    make = (_on_cluster if evaluation.is_cluster(env) else _in_process)(array, cut, env, name)
+    blocks = PromisedBlocks(env, [(name, 0, number) for number in range(cut.n_tiles)], make)
     node = Expr(SOURCE, (), shape, dtype, env)
-    # Dask may keep what it gave away, a persisted collection for example: never written in place.
-    node.memo = Stored(cut, found, exported=True)
+    # Dask may keep what it gives away, a persisted collection for example: never written in place.
+    node.memo = Stored(cut, blocks, exported=True)
     x = DistArray._on(node)
     return x if sharding is None else reshard(x, sharding)
 
@@ -90,41 +94,53 @@ def _keys(array: Any, cut: Sharding) -> list[Any]:
     return [(array.name, *tile) if all(i < n for i, n in zip(tile, n_chunks)) else None for tile in cut.tiles()]
 
 
-def _in_process(array: Any, cut: Sharding, env: Environment) -> list[Any]:
-    (array,) = dask.optimize(array)
-    keys = _keys(array, cut)
-    get = get_scheduler(collections=[array])
-    found = deque(get(array.__dask_graph__(), [key for key in keys if key is not None]))
-    blocks = []
-    for key, tile in zip(keys, cut.tiles()):
-        extents = cut.shard_shape(array.shape, tile)
-        member = cut.member(tile)
-        if key is None:
-            blocks.append(backend_for(env.device, member).empty(extents, array.dtype))
-            continue
-        chunk = found.popleft()
-        # One reference is this name's, one the argument's of getrefcount: a third is somebody's who may write to it.
-        is_ours = sys.getrefcount(chunk) <= 2
-        blocks.append(_block(chunk, extents, array.dtype, env.device, member, copy=not is_ours))
-    return blocks
+def _in_process(array: Any, cut: Sharding, env: Environment, name: str) -> Callable[[Sequence[int]], list[Any]]:
+    def make(numbers: Sequence[int]) -> list[Any]:
+        (optimized,) = dask.optimize(array)
+        keys = _keys(optimized, cut)
+        get = get_scheduler(collections=[optimized])
+        found = deque(get(optimized.__dask_graph__(), [key for key in keys if key is not None]))
+        blocks = []
+        for key, tile in zip(keys, cut.tiles()):
+            extents = cut.shard_shape(array.shape, tile)
+            member = cut.member(tile)
+            if key is None:
+                blocks.append(backend_for(env.device, member).empty(extents, array.dtype))
+                continue
+            chunk = found.popleft()
+            # Whether somebody else has the chunk, and may write to it, cannot be known.
+            blocks.append(_block(chunk, extents, array.dtype, env.device, member, copy=True))
+        return blocks
+
+    return make
 
 
-def _on_cluster(array: Any, cut: Sharding, env: Environment) -> list[Any]:
-    assert env.team is not None
-    client = env.team.client
-    chunks = client.persist(array)  # held until the tasks that read it are known to the scheduler
-    name = f"dx-from-dask-{uuid.uuid4().hex}"
-    tasks: dict[Any, Task] = {}
+def _on_cluster(array: Any, cut: Sharding, env: Environment, name: str) -> Callable[[Sequence[int]], Sources]:
+    made: list[Sources] = []
+
+    def make(numbers: Sequence[int]) -> Sources:
+        # Once: the tasks of a block have the same names whenever it is made.
+        if not made:
+            made.append(_sources(array, cut, env, name))
+        return made[0]
+
+    return make
+
+
+def _sources(array: Any, cut: Sharding, env: Environment, name: str) -> Sources:
+    """Dask's tasks, and one for each tile that makes its block of its chunk."""
+    (optimized,) = dask.optimize(array)
+    # Futures of what was persisted are no tasks: the array holds them.
+    tasks: dict[Any, Any] = convert_legacy_graph(dict(optimized.__dask_graph__()))
     members: dict[Any, int] = {}
-    for number, (key, tile) in enumerate(zip(_keys(chunks, cut), cut.tiles())):
+    for number, (key, tile) in enumerate(zip(_keys(optimized, cut), cut.tiles())):
         extents = cut.shard_shape(array.shape, tile)
         member = cut.member(tile)
         own = (name, 0, number)
         ref = None if key is None else TaskRef(key)
         tasks[own] = Task(own, _block, ref, extents, array.dtype, env.device, member)
         members[own] = member
-    found = evaluation.executor_for(env).submit(tasks, members, list(tasks))
-    return [found[key] for key in tasks]
+    return Sources(tasks, members)
 
 
 def _block(chunk: Any, extents: Shape, dtype: DType, device: str, member: int, copy: bool = False) -> Any:

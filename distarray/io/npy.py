@@ -5,9 +5,13 @@ Nothing goes through the client but the header. On a cluster all workers must se
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import stat
 import uuid
 from collections.abc import Callable
+from tokenize import TokenError
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
@@ -66,7 +70,7 @@ def load(
     OSError
         If there is no such file; when elements are computed, if it has changed.
     ValueError
-        If it is no ``.npy`` file, or shorter than its header says.
+        If it is no ``.npy`` file, its header is malformed, or it is shorter than its header says.
     TypeError
         If its elements are objects, structures or text.
     """
@@ -99,14 +103,30 @@ def _header(stream: BinaryIO, path: str) -> _Header:
     if reader is None:
         # Version 3 is there for names of fields that are not latin-1.
         raise TypeError(f"{path} is of version {version} of the format, for structures, which are not supported")
-    return reader(stream)
+    try:
+        header = reader(stream)
+    except (
+        ValueError,
+        TypeError,
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+        TokenError,
+    ) as error:  # no literal
+        raise ValueError(f"{path} is no .npy file: {' '.join(str(error).split())[:200]}") from None
+    shape = header[0]
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"{path} is no .npy file: its header says that the array has the shape {shape}")
+    return header
 
 
 def save(file: PathLike, arr: Any) -> str:
     """Write an array to a ``.npy`` file, each tile from where it lies into its place in the file.
 
     Computes the array. One that does not fit in memory is computed tile by tile while it is written. The file appears
-    under its name when it is complete, and not at all after a failure. Blocks of layout F make a file in Fortran order.
+    under its name when it is complete, and not at all after a failure. A file that was there keeps its mode; if it has
+    other hard links, the array is copied into it when it is complete, and is seen under all of its names. Blocks of
+    layout F make a file in Fortran order.
 
     Parameters
     ----------
@@ -121,6 +141,11 @@ def save(file: PathLike, arr: Any) -> str:
     str
         The path of the file.
 
+    Raises
+    ------
+    OSError
+        If there is no such folder, or what is there under the name cannot be written to. Nothing is computed then.
+
     Examples
     --------
     >>> import distarray as dx, tempfile
@@ -133,6 +158,7 @@ def save(file: PathLike, arr: Any) -> str:
     name = name if name.endswith(".npy") else name + ".npy"
     # A link stays one, as when it is opened for writing.
     path = os.path.realpath(name)
+    old = _to_replace(path)
     x = arr if isinstance(arr, DistArray) else asarray(arr)
     fortran_order = x.layout == "F"
     partial = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.part")
@@ -140,12 +166,47 @@ def save(file: PathLike, arr: Any) -> str:
         offset = _create(partial, x.shape, x.dtype, fortran_order)
         if x.size:
             _write(x, partial, offset, fortran_order)
-        os.replace(partial, path)
+        _put_in_place(partial, path, old)
     except BaseException:
         if os.path.exists(partial):
             os.unlink(partial)
         raise
     return name
+
+
+def _to_replace(path: str) -> os.stat_result | None:
+    """The file that is there under the name of the new one; None if there is none.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written to, or there is no folder for it.
+    """
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        if os.path.isdir(os.path.dirname(path)):
+            return None
+        raise
+    if stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return old
+
+
+def _put_in_place(partial: str, path: str, old: os.stat_result | None) -> None:
+    """Give a complete file its name."""
+    if old is not None and old.st_nlink > 1:
+        # Another file under this name would leave the other names with the old array.
+        with open(partial, "rb") as source, open(path, "r+b") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+            target.truncate()
+        os.unlink(partial)
+        return
+    if old is not None:
+        os.chmod(partial, stat.S_IMODE(old.st_mode))
+    os.replace(partial, path)
 
 
 def _path(file: Any) -> str:

@@ -10,13 +10,13 @@ else.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from distarray.arguments import integer, integers, sequence, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
@@ -195,6 +195,7 @@ def _conjugate(name: str, x1: Array, x2: Array) -> tuple[Array, Array]:
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """The inner product along `axis`, the first operand conjugated; the other axes broadcast."""
     x1, x2 = _conjugate("vecdot", x1, x2)
+    axis = integer(axis, "axis")
     if axis != -1:
         x1, x2 = (bind_or_scalar(x, lambda node: _axis_last(node, axis)) for x in (x1, x2))
     return _batched("vecdot", x1, x2, ("k", "k"), "", "(n),(n)->()")
@@ -219,20 +220,25 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Seque
     a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
     left: Any
     right: Any
-    if hasattr(axes, "__index__"):
-        n = operator.index(axes)  # type: ignore[arg-type]  # a tuple has no __index__
+    if hasattr(axes, "__index__") and not getattr(axes, "ndim", 0):
+        n = integer(axes, "axes")
+        if n > min(a.ndim, b.ndim):
+            raise np.exceptions.AxisError(f"axes={n} are more than operands of {a.ndim} and {b.ndim} axes have")
         left, right = range(-n, 0), range(n)
     else:
-        left, right = axes  # two sequences, or two ints as numpy allows
-    left, right = ((v,) if hasattr(v, "__index__") else tuple(v) for v in (left, right))
+        pair = sequence(axes, "axes", "two sequences of integers")
+        if len(pair) != 2:
+            raise ValueError(f"axes={shown(axes)} must be an integer or two sequences of integers")
+        left, right = pair  # numpy allows two ints
+    left, right = (integers(v, "axes") for v in (left, right))
     if any(len(set(v)) < len(v) for v in (left, right)):
-        raise ValueError("duplicate axes are not allowed in tensordot")
-    # In numpy's order: what it finds first is what it raises.
+        raise ValueError(f"duplicate axes are not allowed in tensordot: axes={shown(axes)}")
+    own_axes = [normalize_axes(v, n.ndim, "axes") for v, n in ((left, a), (right, b))]
     if len(left) != len(right) or any(a.shape[i] != b.shape[j] for i, j in zip(left, right)):
         raise ValueError(
             f"shape-mismatch for sum: axes {left} of shape {a.shape} against axes {right} of shape {b.shape}"
         )
-    left, right = normalize_axes(left, a.ndim, "axes"), normalize_axes(right, b.ndim, "axes")
+    left, right = own_axes
     own = tuple(range(a.ndim))
     other: list[int] = [a.ndim + i for i in range(b.ndim)]
     for i, j in zip(left, right):
@@ -260,7 +266,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
 def inner(a: Array, b: Array, /) -> Array:
     """The sum of products over the last axis of both; a product with a scalar otherwise."""
     x, y, box = _pair("inner", a, b)
-    if type(x) is not Expr or type(y) is not Expr or not x.ndim or not y.ndim:
+    if not x.ndim or not y.ndim:
         return box(multiply(x, y))
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f"shapes {x.shape} and {y.shape} not aligned: {x.shape[-1]} (last) != {y.shape[-1]} (last)")
@@ -270,7 +276,7 @@ def inner(a: Array, b: Array, /) -> Array:
 def dot(a: Array, b: Array) -> Array:
     """The sum of products over the last axis of `a` and the last but one of `b`; a product with a scalar otherwise."""
     x, y, box = _pair("dot", a, b)
-    if type(x) is not Expr or type(y) is not Expr or not x.ndim or not y.ndim:
+    if not x.ndim or not y.ndim:
         return box(multiply(x, y))
     axis = max(y.ndim - 2, 0)
     if x.shape[-1] != y.shape[axis]:
@@ -283,31 +289,31 @@ def dot(a: Array, b: Array) -> Array:
 
 def vdot(a: Array, b: Array, /) -> Array:
     """The inner product of two flattened arrays, the first conjugated."""
-    a, b = _conjugate("vdot", a, b)
     x, y, box = _pair("vdot", a, b)
-    x, y = (n if type(n) is Expr else scalar_node(n, one_array("vdot", a)[0].env) for n in (x, y))
+    x, y = _conjugate("vdot", x, y)
     if x.size != y.size:
         raise ValueError(f"cannot reshape array of size {x.size} into shape ({y.size},)")
     return box(tensordot(bind_reshape(x, (x.size,)), bind_reshape(y, (y.size,)), axes=1))
 
 
-def _pair(name: str, a: Array, b: Array) -> tuple[Any, Any, Any]:
+def _pair(name: str, a: Array, b: Array) -> tuple[Expr, Expr, Any]:
+    """Two operands; of a number numpy makes an array first, of the number's own dtype."""
     operands = unbox(name, (a, b))
-    return operands.nodes[0], operands.nodes[1], operands.box
+    x, y = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
+    return x, y, operands.box
 
 
 def kron(a: Array, b: Array) -> Array:
     """The Kronecker product: `b` scaled by each element of `a`."""
-    operands = unbox("kron", (a, b))
-    x, y = operands.nodes
-    if type(x) is not Expr or type(y) is not Expr:
-        return operands.box(multiply(x, y))
+    x, y, box = _pair("kron", a, b)
+    if not x.ndim or not y.ndim:
+        return box(multiply(x, y))
     ndim = max(x.ndim, y.ndim)
     left, right = ((1,) * (ndim - n.ndim) + n.shape for n in (x, y))
     # kron(a, b)[i * n + j] = a[i] * b[j] along every axis
     wide = bind_reshape(x, tuple(n for pair in zip(left, (1,) * ndim) for n in pair))
     fine = bind_reshape(y, tuple(n for pair in zip((1,) * ndim, right) for n in pair))
-    return operands.box(bind_reshape(multiply(wide, fine), tuple(n * m for n, m in zip(left, right))))
+    return box(bind_reshape(multiply(wide, fine), tuple(n * m for n, m in zip(left, right))))
 
 
 def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Array:

@@ -8,12 +8,12 @@ device are meant, and what a handle is, the array layer knows. Fill values, star
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray.arguments import choice, count, host_array, integer, number, parse_shape
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
@@ -25,7 +25,7 @@ from distarray.types import DTypeLike, Shape
 
 __all__ = [
     "ArangeValues", "LinspaceValues", "arange", "empty", "empty_like", "eye", "fill_value_of", "full", "full_like",
-    "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
+    "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "parse_shape", "tri", "zeros", "zeros_like",
 ]  # fmt: skip
 
 EMPTY = declare("empty", "create", repeatable=True)
@@ -64,15 +64,6 @@ class LinspaceValues(NamedTuple):
     dtype: str
 
 
-def _shape(shape: Any) -> Shape:  # an int or a sequence of them
-    dims = (operator.index(shape),) if hasattr(shape, "__index__") else tuple([operator.index(n) for n in shape])
-    if any(n < 0 for n in dims):
-        raise ValueError(f"negative dimensions are not allowed: {dims}")
-    if math.prod(dims) > 2**63 - 1:
-        raise ValueError(f"Maximum allowed dimension exceeded: shape {dims}")
-    return dims
-
-
 def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy scalar, or an array without axes
     """`value` as a numpy scalar of `dtype`, cast as ``numpy.full`` casts it.
 
@@ -89,14 +80,14 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
 
 def empty(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
     """An array of `shape` with arbitrary elements."""
-    return bind_create(EMPTY, _shape(shape), as_dtype(dtype), env, pin=pin)
+    return bind_create(EMPTY, parse_shape(shape), as_dtype(dtype), env, pin=pin)
 
 
 def full(shape: Any, fill_value: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
     """An array of `shape` with one value; without a dtype the value's own."""
-    made = np.asarray(fill_value).dtype if dtype is None else dtype
+    made = host_array(fill_value, "fill_value").dtype if dtype is None else dtype
     wanted = as_dtype(made)
-    return bind_create(FULL, _shape(shape), wanted, env, (), fill_value_of(fill_value, wanted), pin)
+    return bind_create(FULL, parse_shape(shape), wanted, env, (), fill_value_of(fill_value, wanted), pin)
 
 
 def zeros(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
@@ -122,9 +113,12 @@ def arange(
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
+    is_date = _is_date(start, stop)
+    if not is_date:
+        number(start, "start"), number(stop, "stop"), number(step, "step")
     if dtype is not None:
         wanted = as_dtype(dtype)
-    elif _is_date(start, stop):
+    elif is_date:
         wanted = as_dtype(np.arange(start, start, step).dtype)
     else:
         # numpy's rule: at least its default integer
@@ -165,11 +159,12 @@ def linspace(
 
     `start` and `stop` are scalars.
     """
-    num = operator.index(num)
+    num = count(num, "num")
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     if np.ndim(start) or np.ndim(stop):
         raise TypeError("linspace: start and stop are scalars; for arrays compute start + arange(num) * step")
+    number(start, "start"), number(stop, "stop")
     div = num - 1 if endpoint else num
     with np.errstate(all="ignore"):
         floating = as_dtype(np.linspace(start, stop, 0).dtype)
@@ -200,8 +195,9 @@ def eye(
     pin: Sharding | None = None,
 ) -> Expr:
     """A matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
-    shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), operator.index(k), pin)
+    n = count(n_rows, "n_rows")
+    shape = parse_shape((n, n if n_cols is None else count(n_cols, "n_cols")))
+    return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"), pin)
 
 
 def identity(n: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
@@ -213,8 +209,9 @@ def tri(
     n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
 ) -> Expr:
     """A matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
-    shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), operator.index(k), pin)
+    n = max(integer(n_rows, "n_rows"), 0)
+    shape = parse_shape((n, n if n_cols is None else max(integer(n_cols, "n_cols"), 0)))
+    return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"), pin)
 
 
 # ---------------------------------------------------------------------------------------------- like another array
@@ -243,7 +240,7 @@ def ones_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None)
 def _like(op: Op, x: Array, dtype: DTypeLike | None, shape: Any, value: Any) -> Array:
     node, box = one_array(f"{op.name}_like", x)
     wanted = node.dtype if dtype is None else as_dtype(dtype)
-    size = node.shape if shape is None else _shape(shape)
+    size = node.shape if shape is None else parse_shape(shape)
     pin = cut_of(node) if size == node.shape else None
     runtime = None if op is EMPTY else fill_value_of(value, wanted)
     return box(bind_create(op, size, wanted, node.env, (), runtime, pin))
@@ -254,7 +251,7 @@ def _like(op: Op, x: Array, dtype: DTypeLike | None, shape: Any, value: Any) -> 
 
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None, env: Environment) -> list[Expr]:
     """For each axis of a grid the index along it, at every point: broadcast views of one ``arange`` each."""
-    shape = _shape(dimensions)
+    shape = parse_shape(dimensions, "dimensions")
     wanted = np.int64 if dtype is None else dtype
     grids = []
     for axis, n in enumerate(shape):
@@ -277,8 +274,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> list
     sparse
         Whether every other axis keeps extent 1.
     """
-    if indexing not in ("xy", "ij"):
-        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    choice(indexing, ("xy", "ij"), "indexing")
     if not arrays:
         return []
     operands = unbox("meshgrid", arrays)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import flag, host_array, integer
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind_map, unbox
 from distarray.expr.expr import Expr
@@ -159,6 +160,8 @@ true_divide = divide
 
 ASTYPE = declare("astype", "map")
 CLIP = declare("clip", "map")
+#: A complex array of its real and its imaginary part, without arithmetic: infinities and signs of zero stay.
+COMPLEX = declare("complex", "map")
 FREXP = declare("frexp", "map")
 MODF = declare("modf", "map")
 #: The same elements, cut as the node is pinned; parameters: mode and memory of the redistribution.
@@ -218,7 +221,8 @@ def pow(x1: Array, x2: Array, /) -> Array:
     kinds = [n.dtype.kind if type(n) is Expr else type(n) for n in (base, exponent)]
     if builtins.all(kind in ("i", "u", "b", int, bool) for kind in kinds):
         if type(exponent) is int:
-            if exponent < 0:
+            # numpy finds the first element that it cannot raise to the power; of unsigned ones it says more
+            if exponent < 0 and type(base) is Expr and base.size and kinds[0] != "u":
                 raise ValueError("Integers to negative integer powers are not allowed.")
         elif kinds[1] == "i":
             return bind_map(POW_INTEGER, (x1, x2))
@@ -230,7 +234,8 @@ power = pow
 
 def round(x: Array, /, decimals: int = 0) -> Array:
     """`x` rounded to `decimals` places, halves to even."""
-    return bind_map(ROUND, (x,), (decimals.__index__(),) if decimals else ())
+    places = integer(decimals, "decimals")
+    return bind_map(ROUND, (x,), (places,) if places else ())
 
 
 around = round
@@ -330,11 +335,22 @@ def nan_to_num(
     `copy` is numpy's; the result is a new array in any case.
     """
     node, box = one_array("nan_to_num", x)
+    if copy is not None:
+        flag(copy, "copy")
     if node.dtype.kind not in "fc":
         return box(node)
+    given: tuple[tuple[str, Any], ...] = (("nan", nan), ("posinf", posinf), ("neginf", neginf))
+    for name, value in given:
+        if value is None or isinstance(value, float | int) or node.dtype.kind == "c":
+            continue
+        held = value.dtype if hasattr(value, "dtype") else host_array(value, name).dtype
+        if held.kind == "c":
+            raise TypeError(
+                f"{name}={value}: Cannot cast scalar from dtype('complex128') to {node.dtype!r} according to the rule "
+                "'same_kind'"
+            )
     if node.dtype.kind == "c":
-        parts = [nan_to_num(part(x), True, nan, posinf, neginf) for part in (real, imag)]
-        return add(parts[0], multiply(astype(parts[1], node.dtype), 1j))
+        return bind_map(COMPLEX, [nan_to_num(part(x), True, nan, posinf, neginf) for part in (real, imag)])
     limits = np.finfo(node.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf

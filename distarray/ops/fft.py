@@ -7,11 +7,11 @@ those of the block's namespace; dtypes are asked of numpy.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
-from distarray.expr.bind import normalize_axes, normalize_axis
+from distarray.arguments import choice, integer, integers, sequence, shown
+from distarray.expr.bind import normalize_axis
 from distarray.expr.expr import Expr
 from distarray.ops.families import Array, one_array
 from distarray.ops.fft_lengths import result_dtype, transform
@@ -23,6 +23,10 @@ __all__ = [
     "irfftn", "rfft", "rfft2", "rfftn",
 ]  # fmt: skip
 
+#: Lengths of several transforms, and the axes that they are along; None: all.
+Lengths: TypeAlias = Sequence[int] | None
+Axes: TypeAlias = Sequence[int] | None
+
 _NORMS = ("backward", "ortho", "forward")
 
 
@@ -30,12 +34,11 @@ def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> A
     node, box = one_array(name, x)
     axis = normalize_axis(axis, node.ndim)
     norm = "backward" if norm is None else norm
-    if norm not in _NORMS:
-        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+    choice(norm, _NORMS, "norm")
     extent = node.shape[axis]
     if n is None:
         n = 2 * (extent - 1) if name in ("irfft", "hfft") else extent
-    n = operator.index(n)
+    n = integer(n, "n")
     if n < 1:
         raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
     result_dtype(name, node.dtype)  # numpy's TypeError
@@ -73,37 +76,47 @@ def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     return _along("ihfft", x, n, axis, norm)
 
 
-def _steps(name: str, x: Array, s: Sequence[int] | None, axes: AxesLike) -> list[tuple[int | None, int]]:
-    """(length, axis) of the transforms along several axes, in the order of the axes."""
+def _steps(name: str, x: Array, s: Lengths, axes: Axes) -> list[tuple[int | None, int]]:
+    """(length, axis) of the transforms along several axes, in the order of the axes.
+
+    Lengths are those of the axes of `x`, also of an axis that comes twice; None for what `irfft` makes of the last one.
+    """
     node, _ = one_array(name, x)
+    lengths: list[int | None] | None = (
+        None if s is None else [n if n is None else integer(n, "s") for n in sequence(s, "s", "integers")]
+    )
     if axes is None:
-        count = node.ndim if s is None else len(s)
-        chosen = tuple(range(node.ndim - count, node.ndim))
+        n_axes = node.ndim if lengths is None else len(lengths)
+        chosen = [normalize_axis(a, node.ndim, "axes") for a in range(-n_axes, 0)]
     else:
-        given: Sequence[Any] = axes if isinstance(axes, Sequence) else (axes,)
-        chosen = tuple(normalize_axis(a, node.ndim) for a in given)
-    lengths: Sequence[int | None] = [None] * len(chosen) if s is None else list(s)
+        chosen = [normalize_axis(a, node.ndim, "axes") for a in sequence(axes, "axes", "integers")]
+    if not chosen and name in ("rfftn", "irfftn"):
+        raise IndexError(f"{name}: axes={shown(axes)} are none, and the last of them is one of real numbers")
+    if lengths is None:
+        lengths = [node.shape[a] for a in chosen]
+        if name == "irfftn":
+            lengths[-1:] = [None]
     if len(lengths) != len(chosen):
-        raise ValueError("Shape and axes have different lengths.")
+        raise ValueError(f"Shape and axes have different lengths: s={shown(s)} and axes={chosen}")
     # numpy: -1 is the whole axis
-    return [(None if n == -1 else n, a) for n, a in zip(lengths, chosen)]
+    return [(node.shape[a] if n == -1 else n, a) for n, a in zip(lengths, chosen)]
 
 
-def fftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
+def fftn(x: Array, /, *, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """`fft` along several axes, all by default; `s` are the lengths."""
     for n, axis in reversed(_steps("fftn", x, s, axes)):
         x = fft(x, n=n, axis=axis, norm=norm)
     return x
 
 
-def ifftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
+def ifftn(x: Array, /, *, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """The inverse of `fftn`."""
     for n, axis in reversed(_steps("ifftn", x, s, axes)):
         x = ifft(x, n=n, axis=axis, norm=norm)
     return x
 
 
-def rfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
+def rfftn(x: Array, /, *, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """`rfft` along the last of several axes, then `fft` along the others."""
     *others, (n, axis) = _steps("rfftn", x, s, axes)
     x = rfft(x, n=n, axis=axis, norm=norm)
@@ -112,7 +125,7 @@ def rfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None,
     return x
 
 
-def irfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None, norm: str = "backward") -> Array:
+def irfftn(x: Array, /, *, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
     """The inverse of `rfftn`."""
     *others, (n, axis) = _steps("irfftn", x, s, axes)
     for m, other in others:
@@ -120,30 +133,22 @@ def irfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: AxesLike = None
     return irfft(x, n=n, axis=axis, norm=norm)
 
 
-def fft2(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Array:
+def fft2(x: Array, /, *, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """`fftn` along two axes."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
-def ifft2(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Array:
+def ifft2(x: Array, /, *, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """`ifftn` along two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
-def rfft2(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Array:
+def rfft2(x: Array, /, *, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """`rfftn` along two axes."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
-def irfft2(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Array:
+def irfft2(x: Array, /, *, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
     """`irfftn` along two axes."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 
@@ -160,7 +165,8 @@ def ifftshift(x: Array, /, *, axes: AxesLike = None) -> Array:
 
 def _shifted(name: str, x: Array, axes: AxesLike, sign: int) -> Array:
     node, _ = one_array(name, x)
-    chosen = normalize_axes(axes, node.ndim)
+    # an axis that comes twice is shifted twice
+    chosen = tuple(normalize_axis(a, node.ndim) for a in (range(node.ndim) if axes is None else integers(axes, "axes")))
     # An odd axis has one element more before its middle than behind it.
     shifts = tuple(node.shape[a] // 2 if sign > 0 else -(node.shape[a] // 2) for a in chosen)
     return roll(x, shifts, axis=chosen)

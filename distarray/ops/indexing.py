@@ -1,8 +1,9 @@
 """Reading and writing at integer positions, and through masks where no shape depends on them.
 
 Indices are parsed by `expr.indexing.parse_index`; what is left here is to make nodes. Index arrays of the host are
-checked where they enter; others by the kernel that reads them. What needs the number of true elements of a mask first
-(reading ``x[mask]``, ``nonzero``) is not here: whoever can evaluate does it and calls `Advanced.with_arrays`.
+checked where they enter; others by the kernel that makes positions of them, before anything is read or written. What
+needs the number of true elements of a mask first (reading ``x[mask]``, ``nonzero``) is not here: whoever can evaluate
+does it and calls `Advanced.with_arrays`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
+from distarray.arguments import choice, host_array
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     bind,
@@ -29,11 +31,22 @@ from distarray.expr.indexing import Advanced, Basic, check_indices, parse_index
 from distarray.expr.op import declare
 from distarray.ops import elementwise
 from distarray.ops.creation import FULL, fill_value_of
-from distarray.ops.elementwise import add, astype, less, where
+from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, one_array
 from distarray.types import HostArray, Shape
 
-__all__ = ["Casting", "Mode", "fold_rows", "get_item", "is_position", "put_item", "put_mask", "take", "take_along_axis"]
+__all__ = [
+    "Casting",
+    "Mode",
+    "fold_rows",
+    "get_item",
+    "is_position",
+    "positions_of",
+    "put_item",
+    "put_mask",
+    "take",
+    "take_along_axis",
+]
 
 #: params: (axes, position of the index axes in the result, number of index axes). operands: (x, an index per axis)
 #: How many elements of each part of a mask are true.
@@ -41,6 +54,9 @@ MASK_COUNTS = declare("mask_counts", "tiles")
 #: Where a mask is true, one result per axis; the running sums of the counts are the boundaries.
 NONZERO = declare("nonzero", "tiles")
 TAKE = declare("take", "take", may_raise=True)
+#: Indices as positions that count from the front: the one place where computed indices are checked. params: (extent of
+#: the axis, its number, which the error names)
+POSITIONS = declare("positions", "block", rule="... -> ...", may_raise=True)
 #: params: those of `TAKE`, and the mode. operands: (base, value, an index per axis)
 TAKE_PUT = declare("take_put", "take_put", may_raise=True)
 TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... j | i: whole", may_raise=True)
@@ -60,7 +76,7 @@ def is_position(array: Any) -> TypeGuard[Expr]:
     return isinstance(source, Expr) and source.op is NONZERO
 
 
-def _index_node(array: Any, n: int, axis: int, env: Environment) -> Expr:
+def positions_of(array: Any, n: int, axis: int, env: Environment) -> Expr:
     """An index array as a node of i64 positions that count from the front.
 
     Raises
@@ -68,7 +84,7 @@ def _index_node(array: Any, n: int, axis: int, env: Environment) -> Expr:
     IndexError
         If a position is outside of the axis, where it can be seen without computing.
     """
-    if is_position(array):
+    if is_position(array) or (type(array) is Expr and array.op is POSITIONS):
         return array
     if not isinstance(array, Expr):
         enter = getattr(type(array), "__dx_node__", None)
@@ -79,10 +95,7 @@ def _index_node(array: Any, n: int, axis: int, env: Environment) -> Expr:
     assert type(node) is Expr
     if node.memo is not None and node.memo.on_client and isinstance(node.memo.blocks[0], np.ndarray):
         return literal(check_indices(node.memo.blocks[0], n, axis).astype(np.int64, copy=False), env, "index")
-    if node.dtype.kind == "u":
-        return astype(node, np.int64)  # type: ignore[no-any-return]  # a node gives a node
-    node = astype(node, np.int64, copy=False)
-    return where(less(node, 0), add(node, n), node)  # type: ignore[no-any-return]  # a node gives a node
+    return bind(POSITIONS, (node,), node.shape, np.dtype(np.int64), (n, axis))  # type: ignore[no-any-return]  # a node
 
 
 def _parts(node: Expr, parsed: Advanced) -> tuple[Expr, tuple[int, ...], list[Expr], int]:
@@ -90,7 +103,7 @@ def _parts(node: Expr, parsed: Advanced) -> tuple[Expr, tuple[int, ...], list[Ex
     assert parsed.index_shape is not None, "masks are replaced by their positions first"
     view = bind_get(node, parsed.affine)
     axes = parsed.axes
-    arrays = [_index_node(array, view.shape[axis], axis, node.env) for axis, array in parsed.arrays]
+    arrays = [positions_of(array, view.shape[axis], axis, node.env) for axis, array in parsed.arrays]
     return view, axes, arrays, len(parsed.index_shape)
 
 
@@ -230,6 +243,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     mode
         For indices outside of the axis: ``raise``, ``wrap`` or ``clip``.
     """
+    choice(mode, ("raise", "wrap", "clip"), "mode")
     node, box = one_array("take", x) if not _is_host(x) else _adopt(x, indices)
     if axis is None:
         node = bind_reshape(node, (node.size,))
@@ -244,7 +258,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     shape = tuple(np.shape(index)) if not hasattr(index, "shape") else tuple(index.shape)
     if n == 0 and math.prod(shape) and math.prod(node.shape[:axis] + node.shape[axis + 1 :]):
         raise IndexError("cannot do a non-empty take from an empty axes.")
-    positions = _index_node(index, n, axis, node.env)
+    positions = positions_of(index, n, axis, node.env)
     result = (*node.shape[:axis], *shape, *node.shape[axis + 1 :])
     return box(bind(TAKE, (node, positions), result, node.dtype, ((axis,), axis, len(shape))))
 
@@ -262,11 +276,11 @@ def _adopt(x: Array, indices: Array) -> tuple[Expr, Any]:
 
 def _integers(indices: Array) -> Array:
     """Index arrays as they are, host data as an array of integers."""
-    array = indices if hasattr(indices, "dtype") else np.asarray(indices)
-    if getattr(array, "size", 1) == 0 and not hasattr(indices, "dtype"):
-        array = array.astype(np.int64)
+    array = indices if hasattr(indices, "dtype") else host_array(indices, "indices", kinds="biu")
     if array.dtype.kind not in "iub":
-        raise TypeError(f"Cannot cast array data from {array.dtype!r} to dtype('int64') according to the rule 'safe'")
+        raise TypeError(
+            f"indices: Cannot cast array data from {array.dtype!r} to dtype('int64') according to the rule 'safe'"
+        )
     if array.dtype.kind == "b":
         return array.astype(np.int64) if isinstance(array, np.ndarray) else astype(array, np.int64)
     return array
@@ -275,10 +289,8 @@ def _integers(indices: Array) -> Array:
 def _confined(indices: Array, n: int, mode: str) -> Array:
     from distarray.ops.elementwise import clip, remainder
 
-    if mode not in ("wrap", "clip"):
-        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
     if _is_host(indices):
-        array = np.asarray(indices)
+        array = host_array(indices, "indices", kinds="biu")
         return array % n if mode == "wrap" else np.clip(array, 0, n - 1)
     return remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
 
@@ -303,7 +315,7 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int | None = -1) -> Ar
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
     axis = normalize_axis(axis, node.ndim)
     node = moveaxis(node, axis, -1)
-    index = moveaxis(_index_node(index, node.shape[-1], axis, node.env), axis, -1)
+    index = moveaxis(positions_of(index, node.shape[-1], axis, node.env), axis, -1)
     try:
         lead = broadcast_shapes(node.shape[:-1], index.shape[:-1])
     except ValueError as error:

@@ -8,13 +8,13 @@ raise as numpy does; the array layer makes aliasing handles of the same lenses. 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, SupportsIndex
 
 import numpy as np
 
+from distarray.arguments import CASTINGS, MAX_COUNT, choice, host_array, integer, integers, parse_shape, sequence, shown
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.affine import Affine, Term
@@ -31,6 +31,7 @@ from distarray.expr.bind import (
 )
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Environment, Expr, Scalar
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, FULL, TRI, fill_value_of
 from distarray.ops.elementwise import not_equal, subtract, where
 from distarray.ops.families import Array, one_array, view
@@ -47,7 +48,7 @@ __all__ = [
     # numpy
     "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "column_stack", "concatenate", "delete_slice",
     "diag", "diagflat", "diagonal", "dsplit", "dstack", "ediff1d", "extended", "fliplr", "flipud", "hsplit", "hstack",
-    "pad", "parse_shape", "ravel", "resolve_shape", "rollaxis", "rot90", "split", "swapaxes", "transpose", "vsplit",
+    "pad", "ravel", "resolve_shape", "rollaxis", "rot90", "split", "swapaxes", "transpose", "vsplit",
     "row_stack",
     "vstack",
 ]  # fmt: skip
@@ -61,9 +62,9 @@ def permute_lens(shape: Shape, axes: Sequence[SupportsIndex] | None = None) -> A
     if axes is None:
         order = tuple(range(ndim - 1, -1, -1))
     else:
-        axes = tuple(axes)
+        axes = integers(axes, "axes")
         if len(axes) != ndim:
-            raise ValueError(f"axes don't match array: {len(axes)} axes for an array of rank {ndim}")
+            raise ValueError(f"axes don't match array: axes={axes} for an array of rank {ndim}")
         order = normalize_axes(axes, ndim, "axes")
     return Affine.identity(shape).permuted(order)
 
@@ -75,7 +76,7 @@ def flip_lens(shape: Shape, axis: AxesLike = None) -> Affine:
 
 def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
     """New axes of extent 1 at the positions `axis` of the result."""
-    added = (axis,) if hasattr(axis, "__index__") else tuple(axis)  # type: ignore[arg-type]  # AxesLike without None
+    added = integers(axis, "axis")
     lens = Affine.identity(shape)
     for a in sorted(normalize_axes(added, len(shape) + len(added))):
         lens = lens.expanded(a)
@@ -105,11 +106,11 @@ def broadcast_lens(shape: Shape, to: Shape) -> Affine:
 def diagonal_lens(shape: Shape, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Affine:
     """The diagonal of two axes as the new last axis."""
     if len(shape) < 2:
-        raise ValueError("diag requires an array of at least two dimensions")
+        raise ValueError(f"diag requires an array of at least two dimensions, not one of shape {shape}")
     first, second = normalize_axis(axis1, len(shape), "axis1"), normalize_axis(axis2, len(shape), "axis2")
     if first == second:
-        raise ValueError("axis1 and axis2 cannot be the same")
-    return Affine.identity(shape).diagonal(operator.index(offset), first, second)
+        raise ValueError(f"axis1 and axis2 cannot be the same: axis {first}")
+    return Affine.identity(shape).diagonal(integer(offset, "offset"), first, second)
 
 
 def slice_lens(shape: Shape, axis: int, start: int, length: int, step: int = 1) -> Affine:
@@ -121,19 +122,19 @@ def slice_lens(shape: Shape, axis: int, start: int, length: int, step: int = 1) 
 
 def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine:
     """`k` quarter turns in the plane of `axes`, from the first towards the second."""
-    axes = tuple(axes)
+    axes = integers(axes, "axes")
     ndim = len(shape)
     if len(axes) != 2:
-        raise ValueError("len(axes) must be 2.")
+        raise ValueError(f"len(axes) must be 2, not axes={axes}")
     if axes[0] == axes[1] or abs(axes[0] - axes[1]) == ndim:
-        raise ValueError("Axes must be different.")
+        raise ValueError(f"Axes must be different, not axes={axes}")
     if not all(-ndim <= a < ndim for a in axes):
         raise ValueError(f"Axes={axes} out of range for array of ndim={ndim}.")
     first, second = (a % ndim for a in axes)
     lens = Affine.identity(shape)
     order = list(range(ndim))
     order[first], order[second] = second, first
-    match k % 4:
+    match integer(k, "k") % 4:
         case 0:
             return lens
         case 1:
@@ -147,11 +148,13 @@ def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine
 def moveaxis_order(ndim: int, source: AxesLike, destination: AxesLike) -> tuple[int, ...]:
     """The permutation that moves axes `source` to the places `destination`; the others keep their order."""
     froms, tos = (
-        normalize_axes((a,) if hasattr(a, "__index__") else tuple(a), ndim, name)  # type: ignore[arg-type]  # not None
-        for a, name in ((source, "source"), (destination, "destination"))
+        normalize_axes(integers(a, name), ndim, name) for a, name in ((source, "source"), (destination, "destination"))
     )
     if len(froms) != len(tos):
-        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+        raise ValueError(
+            "`source` and `destination` arguments must have the same number of elements, not "
+            f"{source} and {destination}"
+        )
     order = [a for a in range(ndim) if a not in froms]
     for to, a in sorted(zip(tos, froms)):
         order.insert(to, a)
@@ -202,7 +205,7 @@ def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
     def lens(shape: Shape) -> Affine:
         ndim = len(shape)
         source = normalize_axis(axis, ndim)
-        if not -ndim <= start <= ndim:
+        if not -ndim <= integer(start, "start") <= ndim:
             raise np.exceptions.AxisError(f"'start' arg requires {-ndim} <= start < {ndim + 1}, but {start} was passed")
         to = start + ndim if start < 0 else start
         return permute_lens(shape, moveaxis_order(ndim, source, to - (source < to)))
@@ -296,13 +299,6 @@ def atleast_3d(*arys: Array) -> Any:
 # ----------------------------------------------------------------------------------------------------- reshape
 
 
-def parse_shape(shape: Any) -> Shape:  # whatever the user wrote
-    """A shape as a tuple of ints; an int is one axis."""
-    if hasattr(shape, "__index__"):
-        return (operator.index(shape),)
-    return tuple([operator.index(n) for n in shape])
-
-
 def resolve_shape(old: Shape, new: Any) -> Shape:
     """The shape `new` for the elements of an array of shape `old`, its -1 replaced.
 
@@ -311,17 +307,17 @@ def resolve_shape(old: Shape, new: Any) -> Shape:
     ValueError
         If the sizes differ, or there are several -1; numpy's text.
     """
-    shape = parse_shape(new)
+    shape = given = integers(new, "shape")
     size = math.prod(old)
     unknown = [i for i, n in enumerate(shape) if n < 0]
     if len(unknown) > 1:
-        raise ValueError("can only specify one unknown dimension")
+        raise ValueError(f"can only specify one unknown dimension, not shape={given}")
     if unknown:
         known = math.prod(n for n in shape if n >= 0)
         if shape[unknown[0]] == -1 and known and size % known == 0:
             shape = tuple(size // known if n == -1 else n for n in shape)
     if math.prod(shape) != size or any(n < 0 for n in shape):
-        raise ValueError(f"cannot reshape array of size {size} into shape {str(parse_shape(new)).replace(' ', '')}")
+        raise ValueError(f"cannot reshape array of size {size} into shape {str(given).replace(' ', '')}")
     return shape
 
 
@@ -340,10 +336,8 @@ def reshape(x: Array, /, shape: Any, order: str = "C", *, copy: bool | None = No
 
 
 def _reshaped(node: Expr, shape: Shape, order: str) -> Expr:
-    if order in ("C", "A", "K"):
+    if choice(order, ("C", "F", "A", "K"), "order") != "F":
         return bind_reshape(node, shape)
-    if order != "F":
-        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
     # reshape(x, s, F) = reshape(x.T, s[::-1], C).T
     turned = bind_reshape(bind_get(node, permute_lens(node.shape)), shape[::-1])
     return bind_get(turned, permute_lens(turned.shape))
@@ -379,12 +373,19 @@ def _joined(nodes: Sequence[Expr], axis: int, dtype: DType, env: Environment) ->
     return _put_together(pieces, shape, dtype, env)
 
 
-def _unboxed(name: str, arrays: Iterable[Array]) -> tuple[list[Expr], Environment, Box]:
+def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tuple[list[Expr], Environment, Box]:
+    """The nodes of several arrays. Numbers have a dtype of their own, or with `is_weak` that of the others."""
+    if not hasattr(arrays, "__dx_node__"):
+        arrays = sequence(arrays, "arrays", "arrays")
     arrays = tuple(arrays)
     if not arrays:
         raise ValueError(f"need at least one array to {name}")
     operands = unbox(name, arrays)
-    nodes = [n if type(n) is Expr else _full((), n, np.asarray(n).dtype, operands.env) for n in operands.nodes]
+    given: list[Any] = operands.nodes  # nodes and numbers
+    if is_weak and any(type(n) is not Expr for n in given):
+        dtype = np.result_type(*(n.dtype if type(n) is Expr else type(n)(1) for n in given))
+        given = [n if type(n) is Expr else np.asarray(n).astype(dtype)[()] for n in given]
+    nodes = [n if type(n) is Expr else _full((), n, np.asarray(n).dtype, operands.env) for n in given]
     return nodes, operands.env, operands.box
 
 
@@ -394,6 +395,7 @@ def _full(shape: Shape, value: Any, dtype: DType, env: Environment) -> Expr:
 
 def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None = None, casting: Any = "same_kind") -> DType:
     dtypes = [n.dtype for n in nodes]
+    choice(casting, CASTINGS, "casting")
     if dtype is None:
         return as_dtype(np.result_type(*dtypes))
     wanted = as_dtype(dtype)
@@ -407,11 +409,11 @@ def concat(
     arrays: Sequence[Array], /, axis: int | None = 0, *, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Array:
     """Arrays one after the other along `axis`; flattened first if `axis` is None."""
-    nodes, env, box = _unboxed("concatenate", arrays)
-    common = _common_dtype(nodes, dtype, casting)
+    nodes, env, box = _unboxed("concatenate", arrays, is_weak=axis is None)
     if axis is None:
         nodes = [bind_reshape(n, (n.size,)) for n in nodes]
         axis = 0
+    common = _common_dtype(nodes, dtype, casting)
     ndim = nodes[0].ndim
     if ndim == 0:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
@@ -497,9 +499,12 @@ def _as_arrays(name: str, arrays: Iterable[Array]) -> list[Array]:
     return [box(n) for n in nodes]
 
 
+@side_by_side
 def append(arr: Array, values: Array, axis: int | None = None) -> Array:
     """`values` after `arr` along `axis`; both flattened by default."""
-    return concat((arr, values), axis=axis)
+    if axis is None:
+        arr, values = (ravel(part) for part in _as_arrays("append", (arr, values)))
+    return concat((arr, values), axis=0 if axis is None else axis)
 
 
 def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
@@ -508,12 +513,13 @@ def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int 
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
     if hasattr(indices_or_sections, "__len__"):
-        # np.asarray accepts what the user may give: a list, a tuple, an array
-        points = [0, *np.asarray(indices_or_sections).tolist(), n]
+        points = [0, *integers(indices_or_sections, "indices_or_sections"), n]
     else:
-        sections = operator.index(indices_or_sections)
+        sections = integer(indices_or_sections, "indices_or_sections")
         if sections <= 0:
-            raise ValueError("number sections must be larger than 0.")
+            raise ValueError(f"number sections must be larger than 0, not indices_or_sections={sections}")
+        if sections > MAX_COUNT:
+            raise OverflowError(f"indices_or_sections={sections} is too large")
         each, extra = divmod(n, sections)
         points = [i * each + min(i, extra) for i in range(sections + 1)]
     parts = []
@@ -528,9 +534,12 @@ def split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -
     if not hasattr(indices_or_sections, "__len__"):
         node, _ = one_array("split", ary)
         n = node.shape[normalize_axis(axis, node.ndim)]
-        if n % operator.index(indices_or_sections):
+        sections = integer(indices_or_sections, "indices_or_sections")
+        if not sections:
+            raise ZeroDivisionError("split: indices_or_sections=0")
+        if n % sections:
             raise ValueError(
-                f"array split does not result in an equal division: {n} elements in {indices_or_sections} parts"
+                f"array split does not result in an equal division: {n} elements in {indices_or_sections=}"
             )
     return array_split(ary, indices_or_sections, axis)
 
@@ -580,15 +589,16 @@ def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Arra
     node, box = one_array("roll", x)
     if axis is None:
         flat = bind_reshape(node, (node.size,))
-        shifts = parse_shape(shift)
+        shifts = integers(shift, "shift")
         return box(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape))
-    axes = [normalize_axis(a, node.ndim) for a in parse_shape(axis)]
-    pairs = np.broadcast(np.asarray(shift), np.asarray(axes))
-    if pairs.ndim > 1:
-        raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
+    axes = [normalize_axis(a, node.ndim) for a in integers(axis, "axis")]
+    shifts = integers(shift, "shift")
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        raise ValueError(f"shift={shifts} and axis={tuple(axes)} do not broadcast: they are of different length")
     by: dict[int, int] = {}
-    for s, a in pairs:
-        by[int(a)] = by.get(int(a), 0) + operator.index(s)
+    for i in range(max(len(shifts), len(axes)) if shifts and axes else 0):
+        a = axes[i % len(axes)]
+        by[a] = by.get(a, 0) + shifts[i % len(shifts)]
     return box(_rolled(node, by))
 
 
@@ -620,18 +630,16 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
         axis = normalize_axis(axis, 1)
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
-    many = np.asarray(repeats)
-    many = many.astype(np.intp) if many.size == 0 else many  # an empty list is one of floats
-    if many.dtype.kind not in "biu":
-        raise TypeError(
-            f"Cannot cast array data from {many.dtype!r} to {np.dtype(np.intp)!r} according to the rule 'safe'"
-        )
+    many = host_array(repeats, "repeats", kinds="biu")
     if many.ndim > 1:
-        raise ValueError("object too deep for desired array")
+        raise ValueError(f"repeats={shown(repeats)}: object too deep for desired array")
     if many.shape not in ((), (1,)) and len(many) != n:
-        raise ValueError(f"operands could not be broadcast together with shape ({n},) ({len(many)},)")
+        raise ValueError(
+            f"operands could not be broadcast together with shape ({n},) ({len(many)},) along axis={axis}: "
+            f"repeats={shown(repeats)}"
+        )
     if n and (many < 0).any():
-        raise ValueError("repeats may not contain negative values.")
+        raise ValueError(f"repeats may not contain negative values: repeats={shown(repeats)}")
     if many.size != 1:
         from distarray.ops.indexing import take
 
@@ -646,25 +654,46 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
 def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
     """`x` beside itself: so many times along each axis."""
     node, box = one_array("tile", x)
-    times = parse_shape(repetitions)
+    times = integers(repetitions, "repetitions")
     ndim = max(node.ndim, len(times))
     times = (1,) * (ndim - len(times)) + times
     if any(t < 0 for t in times):
-        raise ValueError("negative dimensions are not allowed")
-    shape = (1,) * (ndim - node.ndim) + node.shape
-    # tile(x, t) = reshape(broadcast(x[None, :, None, :], t0, n0, t1, n1))
-    lens = Affine.identity(node.shape)
-    for _ in range(ndim - node.ndim):
-        lens = lens.expanded(0)
-    for a in range(ndim):
-        lens = lens.expanded(2 * a)
-    lens = lens.broadcast([n for pair in zip(times, shape) for n in pair])
-    return box(bind_reshape(bind_get(node, lens), tuple(t * n for t, n in zip(times, shape))))
+        raise ValueError(f"negative dimensions are not allowed: repetitions={times}")
+    return box(_tiled(bind_reshape(node, (1,) * (ndim - node.ndim) + node.shape), times))
 
 
+#: Axes that an array of numpy may have.
+_MAX_NDIM = 64
+
+
+def _tiled(node: Expr, times: Shape) -> Expr:
+    shape = node.shape
+    result = tuple([t * n for t, n in zip(times, shape)])
+    if node.ndim + sum(t > 1 and n > 1 for t, n in zip(times, shape)) > _MAX_NDIM:
+        # An axis that is not repeated is one with the axis before it, the elements of which come along.
+        blocks: list[tuple[int, int]] = []
+        for t, n in zip(times, shape):
+            if blocks and (t == 1 or blocks[-1][1] == 1 == n):
+                blocks[-1] = (blocks[-1][0] * t, blocks[-1][1] * n)
+            else:
+                blocks.append((t, n))
+        joined = bind_reshape(node, tuple([n for _, n in blocks]))
+        return bind_reshape(_tiled(joined, tuple([t for t, _ in blocks])), result)
+    # tile(x, t) = reshape(broadcast(x[None, :, None, :], t0, n0, t1, n1)), new axes only where both are more than one
+    places: list[int] = []
+    spread: list[int] = []
+    for t, n in zip(times, shape):
+        places.append(len(spread) + (t != 1 != n))
+        spread += [t, n] if t != 1 != n else [t * n]
+    terms = tuple([(place, 0, 1) if n != 1 else (None, 0, 0) for place, n in zip(places, shape)])
+    return bind_reshape(bind_get(node, Affine(tuple(spread), terms)), result)
+
+
+_OTHER_PAD_MODES = ("linear_ramp", "maximum", "mean", "median", "minimum")
 _PAD_MODES = ("constant", "edge", "wrap", "reflect", "symmetric", "empty")
 
 
+@side_by_side
 def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:
     """`array` with more elements before and after it along each axis.
 
@@ -678,21 +707,20 @@ def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values
         As `pad_width`, for ``constant``.
     """
     node, box = one_array("pad", array)
-    if mode not in _PAD_MODES:
+    if callable(mode) or (isinstance(mode, str) and mode in _OTHER_PAD_MODES):
         raise NotSupportedError(
             f"pad: mode={mode!r} is not one of {', '.join(_PAD_MODES)}; concatenate the borders instead"
         )
+    choice(mode, _PAD_MODES, "mode")
     if isinstance(pad_width, dict):
         pairs: list[Any] = [(0, 0)] * node.ndim
         for key, width in pad_width.items():
             for a in normalize_axes(key, node.ndim):
                 pairs[a] = (width, width) if isinstance(width, int) else tuple(width)
         pad_width = pairs
-    widths = _pairs("pad_width", pad_width, node.ndim)
-    if widths.dtype.kind not in "iu" and widths.size:
-        raise TypeError("`pad_width` must be of integral type.")
+    widths = _pairs("pad_width", pad_width, node.ndim, "iu")
     if (widths < 0).any():
-        raise ValueError("index can't contain negative values")
+        raise ValueError(f"index can't contain negative values: pad_width={shown(pad_width)}")
     values = _pairs("constant_values", constant_values, node.ndim)
     for axis, (low, high) in enumerate(widths.tolist()):
         if not low and not high:
@@ -713,8 +741,8 @@ def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values
     return box(node)
 
 
-def _pairs(name: str, value: Any, ndim: int) -> HostArray:
-    array = np.asarray(value)
+def _pairs(name: str, value: Any, ndim: int, kinds: str = "biufcmM") -> HostArray:
+    array = host_array(value, name, kinds=kinds)
     try:
         return np.broadcast_to(array, (ndim, 2))
     except ValueError:
@@ -766,6 +794,7 @@ def diag(v: Array, k: int = 0) -> Array:
         return box(bind_get(node, diagonal_lens(node.shape, k)))
     if node.ndim != 1:
         raise ValueError("Input must be 1- or 2-d.")
+    k = integer(k, "k")
     n = node.shape[0] + abs(k)
     zeros = _full((n, n), 0, node.dtype, node.env)
     return box(bind_put(zeros, diagonal_lens((n, n), k), node) if node.shape[0] else zeros)
@@ -793,7 +822,7 @@ def _triangle(name: str, x: Array, k: int) -> Array:
     if node.ndim == 1:
         # numpy: a vector is every row of a square matrix
         node = bind_get(node, broadcast_lens(node.shape, (node.shape[0], node.shape[0])))
-    k = operator.index(k)
+    k = integer(k, "k")
     mask = bind_create(TRI, node.shape[-2:], np.dtype(bool), node.env, (), k if name == "tril" else k - 1)
     zero: Any = _full((), 0, node.dtype, node.env) if node.dtype.kind in "mM" else node.dtype.type(0).item()
     return box(where(mask, node, zero) if name == "tril" else where(mask, zero, node))
@@ -804,27 +833,33 @@ def _triangle(name: str, x: Array, k: int) -> Array:
 
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, append: Array = None) -> Array:
     """`n`-th differences of neighbours along `axis`, with values before and after if given."""
+    n = integer(n, "n")
     if n == 0:
         return x
     if n < 0:
-        raise ValueError(f"order must be non-negative but got {n}")
+        raise ValueError(f"order must be non-negative but got n={n}")
     node, box = one_array("diff", x)
     if node.ndim == 0:
         raise ValueError("diff requires input that is at least one dimensional")
     axis = normalize_axis(axis, node.ndim)
     parts = [x]
-    for value, at in ((prepend, 0), (append, len(parts))):
+    for name, value, at in (("prepend", prepend, 0), ("append", append, len(parts))):
         if value is not None:
             extra = unbox("diff", (x, value)).nodes[1]
             if type(extra) is not Expr:
                 extra = _full((), extra, np.asarray(extra).dtype, node.env)
             if extra.ndim == 0:
                 extra = broadcast_to(extra, (*node.shape[:axis], 1, *node.shape[axis + 1 :]))
+            if _beside_axis(extra.shape, axis) != _beside_axis(node.shape, axis):
+                raise ValueError(
+                    f"{name}={shown(value)} of shape {extra.shape} must match an array of shape {node.shape} in all "
+                    f"axes but axis={axis}"
+                )
             parts.insert(0 if at == 0 else len(parts), box(extra))
     joined = concat(parts, axis=axis) if len(parts) > 1 else x
     node, box = one_array("diff", joined)
     function = not_equal if node.dtype.kind == "b" else subtract
-    for _ in range(n):
+    for _ in range(min(n, node.shape[axis])):  # further ones are empty too
         m = max(node.shape[axis] - 1, 0)
         left = bind_get(node, slice_lens(node.shape, axis, 0, m))
         right = bind_get(node, slice_lens(node.shape, axis, min(1, node.shape[axis]), m))
@@ -832,13 +867,26 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, appe
     return box(node)
 
 
+def _beside_axis(shape: Shape, axis: int) -> tuple[Shape, Shape] | None:
+    """The extents before and after an axis; None if there is no such axis."""
+    return (shape[:axis], shape[axis + 1 :]) if axis < len(shape) else None
+
+
+@side_by_side
 def ediff1d(ary: Array, to_end: Array = None, to_begin: Array = None) -> Array:
     """Differences of neighbours of the flattened array, with values before and after if given."""
     parts = [diff(ravel(ary))]
-    if to_begin is not None:
-        parts.insert(0, to_begin)
-    if to_end is not None:
-        parts.append(to_end)
+    dtype = one_array("ediff1d", ary)[0].dtype
+    for name, value, at in (("to_begin", to_begin, 0), ("to_end", to_end, 2)):
+        if value is None:
+            continue
+        given = value.dtype if hasattr(value, "dtype") else host_array(value, name).dtype
+        if not np.can_cast(given, dtype, "same_kind"):
+            raise TypeError(
+                f"dtype of `{name}` must be compatible with input `ary` under the `same_kind` rule: {given} is not "
+                f"with {dtype}"
+            )
+        parts.insert(at, value)
     if len(parts) == 1:
         return parts[0]
-    return concat([ravel(p) for p in _as_arrays("ediff1d", parts)])
+    return concat([ravel(p) for p in _as_arrays("ediff1d", parts)], dtype=dtype)

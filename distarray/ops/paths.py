@@ -6,12 +6,13 @@ moves least, where the array layer says what a plan costs (`planned_cost`).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
+
+from distarray.arguments import integers, shown
 
 __all__ = ["Factors", "Layout", "Order", "Step", "chosen_order", "parse_path", "steps_of"]
 
@@ -125,14 +126,14 @@ def parse_path(optimize: Any, n: int) -> Order | Any:
         return parse_path(given[0], n), int(given[1])
     steps = given[1:] if given[:1] == ["einsum_path"] else given
     if not steps or not all(isinstance(step, Sequence) and not isinstance(step, str) for step in steps):
-        raise TypeError(f"Did not understand the path: {optimize}")
-    return _checked([tuple([operator.index(i) for i in step]) for step in steps], n)
+        raise TypeError(f"Did not understand the path: optimize={shown(optimize)}")
+    return _checked([integers(step, "optimize") for step in steps], n)
 
 
 def _checked(order: Sequence[tuple[int, ...]], n: int) -> Order:
     for step in order:
         if not step or len(set(step)) < len(step) or not all(0 <= i < n for i in step):
-            raise IndexError(f"path: the step {step} does not name operands of the {n} that are left")
+            raise IndexError(f"optimize: the step {step} does not name operands of the {n} that are left")
         n += 1 - len(step)
     if n != 1:
         raise RuntimeError(f"Invalid einsum_path is specified: {n - 1} more operands has to be contracted.")

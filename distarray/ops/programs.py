@@ -28,10 +28,14 @@ class Ask(NamedTuple):
     kept
         Nodes to be computed with them, which stay where they lie until the program is over.
         Without values: what fails in computing them is raised, on a cluster too.
+    ahead
+        Nodes that need as much memory as all that will follow, whatever the values: where that cannot be had, the
+        program is refused before anything runs. They are never computed.
     """
 
     values: tuple[Expr, ...]
     kept: tuple[Expr, ...] = ()
+    ahead: tuple[Expr, ...] = ()
 
 
 #: A program yields `Ask`, receives one host array for each of its values, and returns what it made.
@@ -71,7 +75,8 @@ def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...
     while waiting:
         asks = list(waiting.items())
         values = tuple([v for _, ask in asks for v in ask.values])
-        answers = yield Ask(values, tuple([node for _, ask in asks for node in ask.kept]))
+        kept = tuple([node for _, ask in asks for node in ask.kept])
+        answers = yield Ask(values, kept, tuple([node for _, ask in asks for node in ask.ahead]))
         start = 0
         for k, ask in asks:
             stop = start + len(ask.values)

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from distarray.arguments import host_array, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_get, bind_reshape, literal, normalize_axes, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops.elementwise import isnan
 from distarray.ops.families import Array, one_array
 from distarray.ops.manipulation import moveaxis, permute_lens
@@ -220,15 +222,18 @@ def nanmedian(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Arr
 
 def _points(name: str, q: Any) -> HostArray:
     """The quantiles as numbers from 0 to 1."""
-    points = np.asarray(q)
+    points = host_array(q, "q")
     if points.dtype.kind not in "fiub":
-        raise TypeError("q must be an array of real numbers")
+        raise TypeError(f"q={shown(q)} must be an array of real numbers")
     if not name.endswith("percentile"):
         limits = "Quantiles must be in the range [0, 1]"
     else:
-        points, limits = np.asarray(np.true_divide(points, 100)), "Percentiles must be in the range [0, 100]"
+        points, limits = (
+            np.asarray(np.true_divide(points, 100)),
+            f"Percentiles must be in the range [0, 100], not q={shown(q)}",
+        )
     if not ((points >= 0) & (points <= 1)).all():
-        raise ValueError(limits)
+        raise ValueError(f"{limits}, not q={shown(q)}")
     return points
 
 
@@ -239,6 +244,8 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
     skips_nan = name.startswith("nan")
     if skips_nan and not node.size:
         return nanmean(a, axis=axis, keepdims=keepdims)
+    if not isinstance(method, str):
+        raise TypeError(f"method={shown(method)} must be a name, not {type(method).__name__}")
     flat = points.ravel()
     # numpy checks method and dtype, on one element
     sample: Any = np.quantile(np.ones(1, node.dtype), points.item() if is_weak else flat[:1], method=method)  # type: ignore[call-overload]
@@ -259,6 +266,7 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
     return box(bind_reshape(moveaxis(made, -1, 0), (*points.shape, *rest)))
 
 
+@side_by_side
 def quantile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -270,6 +278,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, method, keepdims)
 
 
+@side_by_side
 def percentile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -277,6 +286,7 @@ def percentile(
     return _quantile("percentile", a, q, axis, method, keepdims)
 
 
+@side_by_side
 def nanquantile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -284,6 +294,7 @@ def nanquantile(
     return _quantile("nanquantile", a, q, axis, method, keepdims)
 
 
+@side_by_side
 def nanpercentile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import parse_shape
 from distarray.expr.bind import bind, bind_create, bind_map, unbox
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.op import declare
-from distarray.ops.creation import _shape
 from distarray.ops.families import Array
 from distarray.ops.manipulation import broadcast_to
 from distarray.sharding.sharding import Sharding
@@ -46,22 +46,22 @@ VECTOR_SAMPLERS = {
 
 def random_bits(shape: Any, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
     """64 random bits per element, as unsigned integers."""
-    return bind_create(RANDOM_BITS, _shape(shape), np.dtype(np.uint64), env, (), key, pin)
+    return bind_create(RANDOM_BITS, parse_shape(shape), np.dtype(np.uint64), env, (), key, pin)
 
 
 def random_uniform(shape: Any, dtype: DTypeLike, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
     """Numbers in [0, 1): multiples of ``2**-53``, or of ``2**-24`` in single precision."""
-    return bind_create(RANDOM_UNIFORM, _shape(shape), np.dtype(dtype), env, (), key, pin)
+    return bind_create(RANDOM_UNIFORM, parse_shape(shape), np.dtype(dtype), env, (), key, pin)
 
 
 def random_normal(shape: Any, dtype: DTypeLike, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
     """Normally distributed numbers of mean 0 and deviation 1."""
-    return bind_create(RANDOM_NORMAL, _shape(shape), np.dtype(dtype), env, (), key, pin)
+    return bind_create(RANDOM_NORMAL, parse_shape(shape), np.dtype(dtype), env, (), key, pin)
 
 
 def drawn(name: str, shape: Any, dtype: DTypeLike, key: int, parameters: tuple[Any, ...], env: Environment) -> Expr:
     """Numbers of the distribution `name`; the parameters are Python's numbers."""
-    return bind_create(DRAWN[name], _shape(shape), np.dtype(dtype), env, (), (key, *parameters))
+    return bind_create(DRAWN[name], parse_shape(shape), np.dtype(dtype), env, (), (key, *parameters))
 
 
 def sampled(name: str, dtype: DTypeLike, words: Array, *parameters: Array) -> Array:

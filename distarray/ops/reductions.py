@@ -17,14 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import flag
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind_reduce, bind_reshape, normalize_axes, normalize_axis, unbox
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
+from distarray.expr.side_by_side import side_by_side
 from distarray.ops.elementwise import (
     abs,
     add,
     divide,
+    equal,
     greater,
     imag,
     isnan,
@@ -38,6 +41,7 @@ from distarray.ops.elementwise import (
 )
 from distarray.ops.elementwise import astype as _astype
 from distarray.ops.families import Array, one_array
+from distarray.ops.programs import Ask, Program, run
 from distarray.ops.sliding import SLIDING, over_windows
 from distarray.ops.ufunc_methods import accumulate
 from distarray.types import AxesLike, DType, DTypeLike
@@ -74,12 +78,13 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     """`op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     node, _ = one_array(op.name, x)
     axes = _axes(op, axis, node.ndim)
+    keepdims = flag(keepdims, "keepdims")
     result = _result_dtype(op.name, node.dtype) if dtype is None else as_dtype(dtype)
     if node.op is SLIDING or node.op is GET:
-        made = _over_windows(op, node, axes, bool(keepdims), result, extra)
+        made = _over_windows(op, node, axes, keepdims, result, extra)
         if made is not None:
             return one_array(op.name, x)[1](made)
-    return bind_reduce(op, x, axes, result, keepdims=bool(keepdims), params=extra)
+    return bind_reduce(op, x, axes, result, keepdims=keepdims, params=extra)
 
 
 def _over_windows(
@@ -156,8 +161,8 @@ amin = min
 def _require_elements(name: str, op: Op, x: Array, axis: AxesLike) -> None:
     node, _ = one_array(op.name, x)
     axes = _axes(op, axis, node.ndim)
-    kept = [n for a, n in enumerate(node.shape) if a not in axes]
-    if 0 not in kept and builtins.any(node.shape[a] == 0 for a in axes):
+    # also where the result has no elements: so does numpy
+    if builtins.any(node.shape[a] == 0 for a in axes):
         raise ValueError(
             f"zero-size array to reduction operation {name} which has no identity: shape {node.shape}, axes {axes}"
         )
@@ -180,14 +185,10 @@ def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
         axes = tuple(range(node.ndim))
     else:
         axes = (normalize_axis(axis, node.ndim),)
-    if builtins.any(node.shape[a] == 0 for a in axes) and (axis is None or 0 not in _without(node.shape, axes)):
+    if builtins.any(node.shape[a] == 0 for a in axes):
         raise ValueError(f"attempt to get {op.name} of an empty sequence: shape {node.shape}, axis {axis}")
     _result_dtype(op.name, node.dtype)
     return _reduce(op, x, axes, keepdims, np.intp)
-
-
-def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
 # ----------------------------------------------------------------------------------------------------- moments
@@ -316,33 +317,56 @@ def ptp(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     return subtract(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))
 
 
+@side_by_side
 def average(
     a: Array, axis: AxesLike = None, weights: Array = None, returned: bool = False, *, keepdims: bool = False
 ) -> Array:
-    """The mean, weighted if `weights` are given; with the sum of the weights if `returned`.
+    """The mean, weighted if `weights` are given, whose sum is computed; with that sum if `returned`.
 
     `weights` have the shape of `a`, or are one-dimensional along the one `axis`.
+
+    Raises
+    ------
+    ZeroDivisionError
+        As numpy's: without weights if the result has no elements, with weights if a sum of them is zero.
     """
     from distarray.ops.creation import full_like
     from distarray.ops.manipulation import broadcast_to, reshape
 
     if weights is None:
         result = mean(a, axis=axis, keepdims=keepdims)
+        if 0 in result.shape:
+            raise ZeroDivisionError("division by zero: average of an array without elements gives none")
         return (result, full_like(result, _count(a, axis, "average"))) if returned else result
     operands = unbox("average", (a, weights))
     x, given = operands.nodes
     if type(x) is not Expr or type(given) is not Expr:
-        raise TypeError("average: both the array and the weights must be arrays")
+        if axis is None:
+            raise TypeError("Axis must be specified when shapes of a and weights differ: weights is a number")
+        raise ValueError("Shape of weights must be consistent with shape of a along specified axis: it is a number")
     w: Expr = given
     if w.shape != x.shape:
         if axis is None:
-            raise TypeError("Axis must be specified when shapes of a and weights differ.")
+            raise TypeError(
+                f"Axis must be specified when shapes of a and weights differ: axis=None, {x.shape} and {w.shape}"
+            )
         axes = normalize_axes(axis, x.ndim)
         if w.shape != tuple(x.shape[i] for i in axes):
-            raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+            raise ValueError(
+                "Shape of weights must be consistent with shape of a along specified axis: "
+                f"{w.shape}, {x.shape}, axis={axis}"
+            )
         w = broadcast_to(reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape))), x.shape)
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "biu" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def program() -> Program:
+        (has_none,) = yield Ask((any(equal(scale, 0)),), kept=(scale,))
+        if has_none:
+            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+        return None
+
+    run("average", program())
     total = divide(sum(multiply(x, w), axis=axis, dtype=dtype, keepdims=keepdims), scale)
     return (operands.box(total), operands.box(scale)) if returned else operands.box(total)
 

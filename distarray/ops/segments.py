@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import shown
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, normalize_axis, unbox
 from distarray.expr.expr import Expr
@@ -20,12 +21,14 @@ from distarray.ops import reductions
 from distarray.ops.families import Array
 from distarray.ops.manipulation import moveaxis
 from distarray.ops.programs import Ask, Program, run
-from distarray.types import DType
+from distarray.types import DType, HostArray
 
 __all__ = ["segment_max", "segment_mean", "segment_min", "segment_prod", "segment_reduce", "segment_sum"]
 
 #: params: (rule, name, number of segments, correction); operands: the array with the axis first, and its labels.
 SEGMENT_REDUCE = declare("segment_reduce", "fold")
+#: The same with labels that are known only when it runs: one that is no segment is an error.
+SEGMENT_REDUCE_ALL = declare("segment_reduce_all", "fold", may_raise=True)
 
 #: numpy's function whose dtype the result has; None: that of the operand.
 _DTYPE_OF: dict[str, str | None] = {
@@ -44,7 +47,15 @@ _DTYPE_OF: dict[str, str | None] = {
 
 
 def segment_reduce(
-    x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, func: str = "sum", ddof: float = 0
+    x: Array,
+    /,
+    labels: Any,
+    num_segments: int | None = None,
+    *,
+    axis: int = 0,
+    func: str = "sum",
+    ddof: float = 0,
+    mode: str = "raise",
 ) -> Array:
     """The elements of `x` along `axis`, reduced segment by segment.
 
@@ -53,8 +64,7 @@ def segment_reduce(
     x
         The array.
     labels
-        The segment of each index along `axis`: integers, in any order. Negative ones, and those from `num_segments` on,
-        are in no segment.
+        The segment of each index along `axis`: integers, in any order.
     num_segments
         Extent of the result along `axis`. By default one more than the largest label, which is computed for it at the
         call if `labels` is no host array; see the option ``data-dependent``.
@@ -63,6 +73,9 @@ def segment_reduce(
         ``last`` (of the order along the axis).
     ddof
         Of ``var``: it is divided by the number of elements less this.
+    mode
+        What becomes of elements whose label is negative, or from `num_segments` on: ``"raise"``, an error; ``"drop"``,
+        they are in no segment.
 
     Returns
     -------
@@ -75,7 +88,10 @@ def segment_reduce(
     TypeError
         If labels are no integers, or `x` has no order for max and min.
     ValueError
-        If there is not one label for each index, or no such function.
+        If there is not one label for each index, or no such function or mode.
+    IndexError
+        If a label is no segment, unless they are dropped. Raised at the call: labels that are no host array are
+        computed for it, unless errors are deferred.
 
     Notes
     -----
@@ -92,13 +108,17 @@ def segment_reduce(
     """
     if func not in _DTYPE_OF:
         raise ValueError(f"segment_reduce: func={func!r} is none of {', '.join(_DTYPE_OF)}")
-    operands = unbox("segment_reduce", (x, np.asarray(labels) if isinstance(labels, list | tuple | range) else labels))
+    if mode not in ("raise", "drop"):
+        raise ValueError(f"segment_reduce: mode={mode!r} is none of raise, drop")
+    if isinstance(labels, list | tuple | range):
+        labels = np.asarray(labels) if len(labels) else np.zeros(0, np.intp)
+    operands = unbox("segment_reduce", (x, labels))
     node, codes = operands.nodes
     if type(node) is not Expr or type(codes) is not Expr or not node.ndim:
-        raise ValueError("segment_reduce: the array needs an axis, and labels for it")
+        raise ValueError(f"segment_reduce: the array needs an axis, and labels for it: {shown(labels)} have none")
     axis = normalize_axis(axis, node.ndim)
     if codes.dtype.kind not in "iu":
-        raise TypeError(f"segment_reduce: labels must be integers, not {codes.dtype}")
+        raise TypeError(f"segment_reduce: labels={shown(labels)} must be integers, not {codes.dtype}")
     if codes.shape != (node.shape[axis],):
         raise ValueError(
             f"segment_reduce: labels of shape {codes.shape} for axis {axis} of {node.shape[axis]} elements; one each"
@@ -113,14 +133,28 @@ def segment_reduce(
     rest = [f"a{i}" for i in range(1, node.ndim)]
     rule = " ".join(["i", *rest]) + ", i -> " + " ".join(["s", *rest]) + f" | s: new({n})"
     dtype = _dtype(func, node.dtype)
-    made = bind(SEGMENT_REDUCE, (front, codes), (n, *front.shape[1:]), dtype, (rule, func, n, ddof))
-    return operands.box(moveaxis(made, 0, axis))
+    op = SEGMENT_REDUCE
+    if mode == "raise" and isinstance(labels, np.ndarray):
+        _check_labels(labels, n)
+    elif mode == "raise":
+        op = SEGMENT_REDUCE_ALL
+    made = bind(op, (front, codes), (n, *front.shape[1:]), dtype, (rule, func, n, ddof))
+    # Boxed first, which is when what may fail is computed: the view of it could be computed any time.
+    boxed = operands.box(made)
+    return boxed if axis == 0 else moveaxis(boxed, 0, axis)
+
+
+def _check_labels(labels: HostArray, n: int) -> None:
+    outside = (labels < 0) | (labels >= n)
+    if outside.any():
+        bad = int(labels[outside][0])
+        raise IndexError(f"segment_reduce: label {bad} is none of {n} segments; mode='drop' leaves such elements out")
 
 
 def _largest(labels: Any, codes: Expr) -> int:
     if not codes.size:
         return -1
-    if isinstance(labels, np.ndarray | list | tuple | range):
+    if isinstance(labels, np.ndarray):
         return max(-1, int(np.max(labels)))
     return max(-1, int(run("segment_reduce", _asked(reductions.max(codes)))))
 
@@ -142,31 +176,41 @@ def _dtype(func: str, dtype: DType) -> DType:
     return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
 
 
-def segment_sum(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+def segment_sum(
+    x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
+) -> Array:
     """The sum of each segment; see `segment_reduce`.
 
     >>> import distarray as dx
     >>> dx.segment_sum(dx.arange(6).reshape(2, 3), [0, 2, 0], axis=1).tolist()
     [[2, 0, 1], [8, 0, 4]]
     """
-    return segment_reduce(x, labels, num_segments, axis=axis, func="sum")
+    return segment_reduce(x, labels, num_segments, axis=axis, func="sum", mode=mode)
 
 
-def segment_prod(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+def segment_prod(
+    x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
+) -> Array:
     """The product of each segment; see `segment_reduce`."""
-    return segment_reduce(x, labels, num_segments, axis=axis, func="prod")
+    return segment_reduce(x, labels, num_segments, axis=axis, func="prod", mode=mode)
 
 
-def segment_max(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+def segment_max(
+    x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
+) -> Array:
     """The largest element of each segment; see `segment_reduce`."""
-    return segment_reduce(x, labels, num_segments, axis=axis, func="max")
+    return segment_reduce(x, labels, num_segments, axis=axis, func="max", mode=mode)
 
 
-def segment_min(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+def segment_min(
+    x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
+) -> Array:
     """The smallest element of each segment; see `segment_reduce`."""
-    return segment_reduce(x, labels, num_segments, axis=axis, func="min")
+    return segment_reduce(x, labels, num_segments, axis=axis, func="min", mode=mode)
 
 
-def segment_mean(x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0) -> Array:
+def segment_mean(
+    x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
+) -> Array:
     """The mean of each segment; see `segment_reduce`."""
-    return segment_reduce(x, labels, num_segments, axis=axis, func="mean")
+    return segment_reduce(x, labels, num_segments, axis=axis, func="mean", mode=mode)

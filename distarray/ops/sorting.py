@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import host_array, integer, naming, shown
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_reshape, bind_tiles, normalize_axis, unbox
 from distarray.expr.expr import Expr
@@ -41,7 +42,7 @@ TOP_TILES = declare("top_tiles", "tiles")
 def few_rows(node: Expr, axis: int) -> Sharding | None:
     """How the vectors along `axis` are cut if there are fewer of them than places; else None: each stays whole."""
     rows = prod(node.shape) // max(node.shape[axis], 1)
-    if not node.shape[axis] or (rows > 1 and rows >= node.env.size):
+    if not rows or not node.shape[axis] or (rows > 1 and rows >= node.env.size):
         return None
     return vector_cut(node, axis)
 
@@ -143,18 +144,21 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
 # --------------------------------------------------------------------------------------------------- partitions
 
 
-def _partitioned(name: str, a: Array, kth: Any, axis: int | None) -> Array:
+def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, order: Any) -> Array:
+    if not (isinstance(kind, str) and kind == "introselect") or order is not None:
+        # numpy's errors: there is one kind, and an order is that of fields
+        with naming(kind=kind, order=order):
+            np.zeros(1).partition(0, kind=kind, order=order)
     node, box = one_array(name, a)
     if axis is None:
         node = bind_reshape(node, (node.size,))
         axis = -1
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
-    places = np.asarray(kth)
-    if places.dtype.kind not in "iu":
-        raise TypeError("Partition index must be integer")
+    places = host_array(kth, "kth", kinds="iu")
     if places.ndim > 1:
-        raise ValueError("object too deep for desired array")
+        raise ValueError(f"kth={shown(kth)}: object too deep for desired array")
+    places = places.reshape(-1)
     outside = places[(places < -n) | (places >= n)] if n else places[:0]
     if outside.size:
         raise ValueError(f"kth(={int(outside.flat[0])}) out of bounds ({n})")
@@ -165,21 +169,22 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None) -> Array:
     moved = moveaxis(node, axis, -1)
     if not n:
         return box(node if name == "partition" else astype(node, np.intp))
-    made = bind(op, (moved,), moved.shape, dtype, (tuple(sorted({int(p) % n for p in places.reshape(-1)})),))
+    made = bind(op, (moved,), moved.shape, dtype, (tuple(sorted({int(p) % n for p in places})),))
     return box(moveaxis(made, -1, axis))
 
 
-def partition(a: Array, kth: Any, axis: int | None = -1) -> Array:
+def partition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Array:
     """The elements with those at `kth` where they stand in order, smaller ones before them and larger ones behind.
 
-    In what order the others are is open, as in numpy. A vector across tiles is sorted.
+    In what order the others are is open, as in numpy, whose `kind` and `order` leave no choice. A vector across tiles
+    is sorted.
     """
-    return _partitioned("partition", a, kth, axis)
+    return _partitioned("partition", a, kth, axis, kind, order)
 
 
-def argpartition(a: Array, kth: Any, axis: int | None = -1) -> Array:
+def argpartition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Array:
     """The indices that partition along `axis`; see `partition`."""
-    return _partitioned("argpartition", a, kth, axis)
+    return _partitioned("argpartition", a, kth, axis, kind, order)
 
 
 def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) -> tuple[Array, Array]:
@@ -198,7 +203,7 @@ def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) ->
         node = bind_reshape(node, (node.size,))
         axis = -1
     axis = normalize_axis(axis, node.ndim)
-    k = k.__index__()
+    k = integer(k, "k")
     if not 0 <= k <= node.shape[axis]:
         raise ValueError(f"topk: {k} elements of an axis of {node.shape[axis]}")
     moved = moveaxis(node, axis, -1)

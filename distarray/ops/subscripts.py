@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from distarray.arguments import shown
 from distarray.expr.expr import Expr
 
 __all__ = ["Term", "extents_of", "parse_subscripts", "resolve_ellipses"]
@@ -26,16 +27,23 @@ def parse_subscripts(operands: Sequence[Any]) -> tuple[list[Term], Term | None, 
         arrays = list(operands[1:])
         if len(terms) != len(arrays):
             raise ValueError(
-                "more operands provided to einstein sum function than specified in the subscripts string"
-                if len(terms) < len(arrays)
-                else "fewer operands provided to einstein sum function than specified in the subscripts string"
+                f"{'more' if len(terms) < len(arrays) else 'fewer'} operands provided to einstein sum function than "
+                f"specified in the subscripts string: {len(arrays)} for {operands[0]!r}"
             )
         return terms, _letters(right) if arrow else None, arrays
     items = list(operands)
-    result = tuple(items.pop()) if len(items) % 2 else None
+    goal = items.pop() if len(items) % 2 else ()
+    result = tuple(goal) if len(operands) % 2 and isinstance(goal, (list, tuple)) else None
     arrays, terms = items[::2], items[1::2]
-    if not all(isinstance(t, (list, tuple)) for t in terms):
-        raise TypeError("einsum: give a subscripts string first, or after each operand the list of its labels")
+    for labels in (*terms, goal):
+        if not isinstance(labels, (list, tuple)):
+            raise TypeError(
+                "einsum: give a subscripts string first, or after each operand the list of its labels, not "
+                f"{shown(labels)}"
+            )
+        for label in labels:
+            if label is not ... and not hasattr(label, "__index__"):
+                raise TypeError(f"einsum: each subscript must be either an integer or an ellipsis, not {shown(label)}")
     return [tuple(t) for t in terms], result, arrays
 
 
@@ -96,11 +104,17 @@ def extents_of(terms: Sequence[Term], nodes: Sequence[Expr]) -> dict[Any, int]:
     Raises
     ------
     ValueError
-        If a label stands for axes of unlike extents.
+        If a label stands for axes of unlike extents; those of one operand do not broadcast.
     """
     extents: dict[Any, int] = {}
     for node, term in zip(nodes, terms):
+        own = dict(zip(term, node.shape))
         for label, n in zip(term, node.shape):
+            if own[label] != n:
+                raise ValueError(
+                    f"dimensions in operand for collapsing index {label!r} don't match ({n} != {own[label]}): the axes "
+                    "of a label that stands twice in one operand have one extent"
+                )
             known = extents.get(label, 1)
             if known != n and 1 not in (known, n):
                 raise ValueError(

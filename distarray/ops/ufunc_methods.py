@@ -48,8 +48,8 @@ TILE_SEGMENTS = declare("tile_segments", "tiles")
 
 
 @lru_cache(maxsize=4096)
-def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None) -> DType:
-    """The dtype of what a method of numpy's function gives for an array of `dtype`; its TypeError if it has none.
+def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None, out: DType | None = None) -> DType:
+    """The dtype in which a method of numpy's function computes for an array of `dtype`; its TypeError if it has none.
 
     Parameters
     ----------
@@ -57,7 +57,12 @@ def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None) -
         ``reduce`` or ``accumulate``; ``reduceat`` is as ``accumulate``.
     wanted
         What the caller asks for with ``dtype=``.
+    out
+        The dtype of ``out=``, which has a say where the caller asks for none.
     """
+    if wanted is None and out is not None:
+        function: np.ufunc = getattr(np, name)
+        return as_dtype(function.resolve_dtypes((out, dtype, None), casting="unsafe", reduction=True)[0])
     with np.errstate(all="ignore"):
         made = getattr(getattr(np, name), method)(np.ones(1, dtype), dtype=wanted)
     return as_dtype(made.dtype)
@@ -215,7 +220,7 @@ def _pieces(starts: HostArray, stops: HostArray, bounds: Any) -> tuple[HostArray
     """
     segments, ranges, pieces = [], [], []
     for low, high in pairwise(bounds):
-        here = np.flatnonzero((starts < high) & (stops > low))
+        here = np.flatnonzero(np.maximum(starts, low) < np.minimum(stops, high))
         segments.append(here)
         ranges.append(np.stack([np.maximum(starts[here], low) - low, np.minimum(stops[here], high) - low], axis=1))
         pieces.append(len(here))

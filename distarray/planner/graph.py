@@ -8,12 +8,13 @@ of touched tiles stands in for them), and extents that follow from those. Hence 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from distarray.expr.expr import Expr
-from distarray.expr.lens import Affine, touched
+from distarray.expr.lens import Affine, reshape_groups, touched
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Graph", "canonical", "reshape_groups"]
@@ -55,47 +56,6 @@ class Graph:
         return result
 
 
-def reshape_groups(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """The finest grouping of axes such that a reshape acts inside each group.
-
-    Each entry is (axes of the old shape, axes of the new shape) with equal products; axes of extent 1 join a neighbour.
-
-    >>> reshape_groups((2, 3, 4), (6, 4))
-    (((0, 1), (0,)), ((2,), (1,)))
-    """
-    if 0 in old:
-        return ((tuple(range(len(old))), tuple(range(len(new)))),)
-    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    i = j = 0
-    while i < len(old) or j < len(new):
-        a: list[int] = []
-        b: list[int] = []
-        p = q = 1
-        if i < len(old):
-            p *= old[i]
-            a.append(i)
-            i += 1
-        if j < len(new):
-            q *= new[j]
-            b.append(j)
-            j += 1
-        while p != q:
-            if p < q:
-                p *= old[i]
-                a.append(i)
-                i += 1
-            else:
-                q *= new[j]
-                b.append(j)
-                j += 1
-        if (not a or not b) and groups:  # trailing axes of extent 1
-            x, y = groups.pop()
-            groups.append((x + tuple(a), y + tuple(b)))
-        else:
-            groups.append((tuple(a), tuple(b)))
-    return tuple(groups)
-
-
 def _lens_pattern(lens: Affine, source_shape: tuple[int, ...], lying: Sharding | None) -> Hashable:
     axes = tuple(t[0] for t in lens.terms)
     ones = tuple(n if n <= 1 else 2 for n in lens.shape)
@@ -104,7 +64,12 @@ def _lens_pattern(lens: Affine, source_shape: tuple[int, ...], lying: Sharding |
     return axes, ones, touched(lens, lying.boundaries(source_shape))
 
 
-def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -> Graph:
+def canonical(
+    order: Sequence[Expr],
+    keep: Collection[int],
+    context: Hashable,
+    stand_ins: Mapping[int, Expr] = MappingProxyType({}),
+) -> Graph:
     """Number the nodes and make the key.
 
     Parameters
@@ -115,16 +80,24 @@ def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -
         ``id`` of the nodes whose results are wanted.
     context
         Whatever else decides a plan: budget, configuration.
+    stand_ins
+        By ``id`` of a memoised node the node that is planned in its place: an array as it would lie. The nodes of an
+        expression belong to everybody who reads them, so planning never changes one.
     """
     number: dict[int, int] = {}
+    nodes: list[Expr] = []
     operands: list[tuple[int | None, ...]] = []
     key: list[Hashable] = [context]
     kept: list[int] = []
     lies: list[Sharding | None] = []  # where a node's sharding is known before planning
     first_env = order[0].env
-    key.append((first_env.team, first_env.device))
+    team = first_env.team  # by what it is: plans outlive clients
+    key.append((None if team is None else (team.id, team.mesh), first_env.device))
     for i, node in enumerate(order):
         number[id(node)] = i
+        if id(node) in stand_ins:
+            node = stand_ins[id(node)]
+        nodes.append(node)
         memo = node.memo
         if memo is not None:
             operands.append(())
@@ -194,4 +167,4 @@ def canonical(order: Sequence[Expr], keep: Collection[int], context: Hashable) -
             kept.append(i)
     frozen = frozenset(kept)
     key.append(tuple(sorted(frozen)))
-    return Graph(list(order), operands, frozen, tuple(key))
+    return Graph(nodes, operands, frozen, tuple(key))

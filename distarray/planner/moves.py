@@ -7,14 +7,16 @@ Lowering makes the tasks of these steps (`execution.collectives`), the planner c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from distarray.expr.crossing import CROSSING
 from distarray.expr.expr import Expr
 from distarray.planner import redistribution
 from distarray.planner.plan import Stage
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution import Redistribution
-from distarray.planner.redistribution.steps import DynSlice
+from distarray.planner.redistribution.steps import DynSlice, Exchange
 from distarray.planner.redistribution.transfers import Movement, exchange_of, layers_of, primary, schedule
 from distarray.sharding.sharding import Sharding
 
@@ -25,10 +27,22 @@ _IDENTITIES = frozenset({"reshard", "astype"})
 
 
 class Wishes(NamedTuple):
-    """What the user asked of a redistribution: how its steps are found, and in how many bytes of a member."""
+    """What was asked of a redistribution.
+
+    Parameters
+    ----------
+    mode
+        How its steps are found.
+    memory
+        In how many bytes of a member.
+    ranks
+        To another team: the number, among the members of both, of each rank of it. Those of the team of the source come
+        first, in their order.
+    """
 
     mode: Any = "auto"
     memory: int | None = None
+    ranks: tuple[int, ...] | None = None
 
 
 def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
@@ -43,8 +57,10 @@ def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
 
 
 def wishes(stage: Stage, nodes: Sequence[Expr]) -> Wishes:
-    """What the user asked of the redistribution that a stage is."""
+    """What was asked of the redistribution that a stage is."""
     node = nodes[stage.stores[0][1]]
+    if node.op is CROSSING:
+        return Wishes(*node.params)  # set by execution.crossings
     return Wishes(*node.params) if node.op.name == "reshard" else Wishes()  # set by array.conversion.reshard
 
 
@@ -57,6 +73,7 @@ def redistributed(
     *,
     has_messages: bool,
     rates: Rates | None = None,
+    ranks: Sequence[int] | None = None,
 ) -> Redistribution | None:
     """The plan of the synthesizer; None where it has no say: cuts or meshes that only an exchange leads between.
 
@@ -66,7 +83,11 @@ def redistributed(
         Whether members are processes of their own.
     rates
         That decide between modes; those that hold now if not given.
+    ranks
+        See `Wishes`.
     """
+    if ranks is not None and source.is_regular and target.is_regular and shape:
+        return _across(shape, source, target, itemsize, mode, rates, ranks)
     if source.mesh.size != target.mesh.size or not source.is_regular or not target.is_regular or not shape:
         return None
     if [source.mesh.member(p) for p in range(source.mesh.size)] != [
@@ -77,6 +98,38 @@ def redistributed(
         mode = "direct"  # messages between threads cost nothing
     plan = redistribution.plan(shape, source, target, mode=mode, itemsize=itemsize, rates=rates)
     return plan if plan.steps else None  # everything is where it should be
+
+
+def _across(
+    shape: Sequence[int],
+    source: Sharding,
+    target: Sharding,
+    itemsize: int,
+    mode: Any,
+    rates: Rates | None,
+    ranks: Sequence[int],
+) -> Redistribution | None:
+    """The plan from one team to another.
+
+    Of a replicated target one copy is made. So the gathers behind the exchange, by which the synthesizer lets replicas
+    get their tile from each other, would only add to what is sent: then the exchange makes the tiles itself.
+    """
+    members = [source.mesh.member(p) for p in range(source.mesh.size)]
+    found = partial(
+        redistribution.plan,
+        shape,
+        source,
+        target,
+        itemsize=itemsize,
+        rates=rates,
+        members=members,
+        dst_members=[ranks[target.mesh.member(p)] for p in range(target.mesh.size)],
+    )
+    plan = found(mode=mode)
+    crossed = [isinstance(step, Exchange) and step.crosses for step in plan.steps]
+    if True in crossed and not crossed[-1]:
+        plan = found(mode="direct")
+    return plan if plan.steps else None
 
 
 def movements(shape: Sequence[int], source: Sharding, target: Sharding, plan: Redistribution | None) -> list[Movement]:

@@ -58,7 +58,8 @@ def _needed(node: Expr, box: Box) -> Iterator[tuple[Expr, Box]]:
         if kind == "map":
             yield operand, _broadcast(operand, box)
         elif kind == "get":
-            yield operand, tuple([range(min(r), max(r) + 1) if r else r for r in node.runtime.source_box(box)])
+            # not min and max, which walk a range
+            yield operand, tuple([_hull(r[:1], r[-1:]) if r else r for r in node.runtime.source_box(box)])
         elif kind == "reshape":
             rows: list[range] = list(map(range, operand.shape))
             for old, new in reshape_groups(operand.shape, node.shape):

@@ -172,6 +172,8 @@ class Plan:
     above
         Where no plan that was tried keeps to the memory limit: bytes that a member holds by this one, and the stage
         that makes it do so.
+    beside
+        Bytes that lay on a member when it was made, beside what it reads: what passes through in turns leaves room.
     serial
         Tells it from every other plan of this process; what is remembered of a plan is found by it.
 
@@ -187,6 +189,7 @@ class Plan:
     alternatives: tuple[str, ...] = ()
     is_provisional: bool = False
     above: tuple[int, int] | None = None
+    beside: int = 0
     serial: int = field(default_factory=itertools.count().__next__, init=False, compare=False)
 
     def to_json(self) -> str:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.lens import Affine
 from distarray.expr.tiles import Bounds, Ranges, Tiling, Windows
@@ -20,9 +21,9 @@ from distarray.planner.graph import Graph, reshape_groups
 from distarray.planner.plan import Access, Cut, Plan, Stage
 from distarray.planner.stages import group_stages
 from distarray.sharding.boxes import Box
-from distarray.sharding.cuts import boundaries
+from distarray.sharding.cuts import MAX_TILES, boundaries
 from distarray.sharding.layout import drop_axes
-from distarray.sharding.mesh import Mesh
+from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import coarsened, refined
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
@@ -293,13 +294,21 @@ def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[
     return tuple(min(max((start - b) // -step + 1, 0), extent) for b in reversed(bounds))
 
 
-def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh) -> Sharding:
-    """The cut of the loops under which the operands, the first in `order` first, stay where they lie."""
+def follow(
+    loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh, *, is_merging: bool = True
+) -> Sharding:
+    """The cut of the loops under which the operands, the first in `order` first, stay where they lie.
+
+    Tiles of one member become one where a tile of what they follow is as large; not without `is_merging`: then each
+    tile lies in one tile of it.
+    """
     n = len(loops.extents)
     axes: list[tuple[str, ...]] = [()] * n
     bounds: list[tuple[int, ...] | None] = [None] * n
     used: set[str] = set()
     chosen: Mesh | None = None
+    #: Loops that run over a part of an axis, or over other elements, with the elements of a tile of what they follow.
+    partial: dict[int, int] = {}
     layout = _layout(loops, readings, order)
     meshes = {s.mesh for p in order if (s := readings[p].sharding) is not None and s.n_tiles > 1}
     for position in order:
@@ -322,11 +331,56 @@ def follow(loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh
             axes[loop] = names
             used.update(names)
             chosen = sharding.mesh
+            is_all = not start and step == 1 and lying[b][-1] == loops.extents[loop]
+            if loops.is_recut or not is_all:
+                partial[loop] = prod(sharding.shard_shape(r.shape))
             if loops.is_recut:
                 continue
-            if start or step != 1 or sharding.bounds[b] is not None or lying[b][-1] != loops.extents[loop]:
+            if not is_all or sharding.bounds[b] is not None:
                 bounds[loop] = _pulled(lying[b], start, step, loops.extents[loop])
-    return coarsened(type_of(chosen or mesh, tuple(axes), tuple(bounds), layout), mesh)
+    found = type_of(chosen or mesh, tuple(axes), tuple(bounds), layout)
+    if is_merging:
+        for loop, largest in partial.items():
+            found = _merged(found, loops.extents, loop, largest)
+    return coarsened(found, mesh)
+
+
+def _merged(sharding: Sharding, extents: tuple[int, ...], loop: int, largest: int) -> Sharding:
+    """A type whose waves along a loop are joined, as far as no tile gets more than `largest` elements.
+
+    What shows a few elements of an array of many tiles has these elements in few tiles, and not one for each of those.
+
+    >>> waves = Mesh(("x",), (2,)).with_waves(50)
+    >>> _merged(Sharding(waves, (("%1", "x"),), (), (tuple(range(101)),)), (100,), 0, 20).bounds
+    ((0, 20, 40, 50, 70, 90, 100),)
+    """
+    names = sharding.axes[loop]
+    if not names or not is_wave(names[0]):
+        return sharding
+    mesh = sharding.mesh
+    edges = sharding.boundaries(extents)[loop]
+    n = mesh.axis_size(names[0])
+    others = prod([k for a, k in enumerate(sharding.shard_shape(extents)) if a != loop])
+    longest = largest // max(others, 1)
+    ends_of_places = []
+    for first in range(0, len(edges) - 1, n):
+        start, ends = edges[first], []
+        for a, b in pairwise(edges[first : first + n + 1]):
+            if b - start > longest and a > start:
+                ends.append(a)
+                start = a
+        ends_of_places.append([*ends, edges[first + n]])
+    fewer = max(map(len, ends_of_places))
+    if fewer == n:
+        return sharding
+    sizes = tuple([fewer if name == names[0] else size for name, size in zip(mesh.names, mesh.sizes, strict=True)])
+    axes, bounds = list(sharding.axes), list(sharding.bounds)
+    bounds[loop] = (0, *[end for ends in ends_of_places for end in (*ends, *ends[-1:] * (fewer - len(ends)))])
+    smaller = Mesh(mesh.names, sizes)
+    if fewer == 1:
+        axes[loop] = names[1:]
+        smaller = smaller.without_waves([name for cut in axes for name in cut])
+    return type_of(smaller, tuple(axes), tuple(bounds), sharding.layout)
 
 
 def _layout(loops: Loops, readings: Sequence[Reading], order: Sequence[int]) -> tuple[int, ...]:
@@ -376,8 +430,21 @@ def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ..
 def resolve_cut(
     cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
 ) -> Sharding:
-    """The Sharding of a stage's loops for the nodes at hand."""
+    """The Sharding of a stage's loops for the nodes at hand.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If it has more than `MAX_TILES` tiles.
+    """
     sharding = _resolved(cut, loops, readings, nodes, base, mesh)
+    n_tiles = prod([n for _, n in cut.waves], start=sharding.n_tiles)
+    if n_tiles > MAX_TILES:
+        raise MemoryBudgetError(
+            f"an array of shape {loops.extents} would have to be cut into {n_tiles} tiles, more than the {MAX_TILES} "
+            "that an operation may have; compute a part of it at a time, choose larger chunks, or raise the option "
+            "memory-limit"
+        )
     return with_waves(sharding, loops.extents, cut.waves) if cut.waves else sharding
 
 
@@ -404,7 +471,7 @@ def _resolved(
     n = len(loops.extents)
     if cut.how == "base":
         assert base is not None
-        return _within(loops.extents, base, follow(loops, [base], [0], mesh))
+        return _within(loops.extents, base, follow(loops, [base], [0], mesh, is_merging=False))
     if cut.how == "follow":
         return follow(loops, readings, cut.order, mesh)
     if cut.how == "pin":
@@ -561,7 +628,8 @@ def reading_order(stage: Stage, readings: Sequence[Reading]) -> list[int]:
 def _n_elements(loops: Loops) -> int:
     """Of the largest result or operand: a kernel that takes a row of i elements to one of j has not i * j."""
     terms = [*loops.results, *(tuple([k for k in axes if k is not None]) for axes in loops.operands or ())]
-    return max([prod(loops.extents[k] for k in term) for term in terms], default=prod(loops.extents))
+    # Several axes may run over one loop: those of a group that a reshape joins.
+    return max([prod(loops.extents[k] for k in set(term)) for term in terms], default=prod(loops.extents))
 
 
 def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits, n_elements: int | None = None) -> Cut:
@@ -577,6 +645,7 @@ def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits, n_elements: i
         return Cut("whole")
     # the outermost axis that is long enough, so that tiles are few runs of memory; else the longest
     loop = next((i for i in free if loops.extents[i] >= parts), max(free, key=lambda i: loops.extents[i]))
+    waves = min(waves, -(-loops.extents[loop] // mesh.size))
     return Cut("auto", loop=loop, waves=((loop, waves),) if waves > 1 else ())
 
 

@@ -109,15 +109,16 @@ class _Grouping:
             for position, o in enumerate(graph.operands[i]):
                 if o is None:
                     continue
+                is_base = kind in ("put", "take_put") and position == 0
                 if self._register_edge(i, kind, position, o, loops):
                     same.append(o)
                     level = max(level, self.level[o])
-                elif kind != "get" and self._lens_edge(kind, o, loops):
+                elif kind != "get" and not is_base and self._lens_edge(kind, o, loops):
                     level = max(level, self.level[self._below(o)])
                 elif kind == "get":
                     level = max(level, self._reach(o) if self.kind(o) != "map" else self.level[o])
                 else:
-                    level = max(level, self._barrier(o, base=kind in ("put", "take_put") and position == 0))
+                    level = max(level, self._barrier(o, base=is_base))
             self.level[i] = level
             self.available[i] = level + 1
             self.same[i] = tuple(same)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from math import ceil, prod
 from typing import NamedTuple
 
+from distarray.errors import MemoryBudgetError
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import Planning, Walk
 from distarray.planner.plan import Plan, Stage
@@ -104,7 +105,7 @@ class Streams:
         return all(loop >= 0 and _is_alike(cut, loop, lying, axis) for axis, loop in enumerate(found))
 
     def streamed(self, head: Head, n_waves: int) -> Plan | None:
-        """The plan with a stream; None if the loop is too short."""
+        """The plan with a stream; None if the loop is too short, or a stage would have too many tiles."""
         facts = self._planning.facts[head.stage]
         n_waves = min(n_waves, self._room(facts, head.loop))
         if n_waves < 2:
@@ -117,7 +118,10 @@ class Streams:
             loop = loops.get(f.number, -1)
             if loop >= 0 and walk.resolved(f, stage).parts[loop] * n_waves == n_parts:  # else it follows one that is
                 stage = replace(stage, cut=replace(stage.cut, waves=(*stage.cut.waves, (loop, n_waves))))
-            walk.step(f, stage)
+            try:
+                walk.step(f, stage)
+            except MemoryBudgetError:
+                return None
             stages.append(stage)
         return replace(self._plan, stages=tuple(stages))
 

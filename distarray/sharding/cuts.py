@@ -18,7 +18,12 @@ from operator import index
 
 from distarray.errors import ShardingError
 
-__all__ = ["boundaries", "check_boundaries", "largest_part", "owner", "part_of", "parts_of"]
+__all__ = ["MAX_PARTS", "MAX_TILES", "boundaries", "check_boundaries", "largest_part", "owner", "part_of", "parts_of"]
+
+#: Of an axis, and members of a mesh: tables have a row for each, and a longer one is made by nobody who waits for it.
+MAX_PARTS = 1 << 22
+#: Tiles that one array may be cut in when it is computed: they are planned and handed out one by one, at some 0.1 ms.
+MAX_TILES = 1 << 17
 
 
 @lru_cache(maxsize=8192)
@@ -28,8 +33,8 @@ def boundaries(n: int, k: int) -> tuple[int, ...]:
     >>> boundaries(8, 3), boundaries(3, 4)
     ((0, 2, 5, 8), (0, 0, 1, 2, 3))
     """
-    if n < 0 or k < 1:
-        raise ShardingError(f"cannot cut {n} elements into {k} parts; need n >= 0 and k >= 1")
+    if n < 0 or not 1 <= k <= MAX_PARTS:
+        raise ShardingError(f"cannot cut {n} elements into {k} parts; need n >= 0 and 1 <= k <= {MAX_PARTS}")
     return tuple(i * n // k for i in range(k + 1))
 
 

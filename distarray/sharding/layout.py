@@ -48,11 +48,12 @@ def parse_layout(layout: LayoutLike, ndim: int) -> Layout:
     >>> parse_layout("F", 3), parse_layout("F", 1), parse_layout((2, 0, 1), 3)
     ((2, 1, 0), (0,), (2, 0, 1))
     """
-    if layout == "C":
-        return c_layout(ndim)
-    if layout == "F":
-        return tuple(range(ndim - 1, -1, -1))
-    if not isinstance(layout, str):
+    if isinstance(layout, str):
+        if layout == "C":
+            return c_layout(ndim)
+        if layout == "F":
+            return tuple(range(ndim - 1, -1, -1))
+    else:
         try:
             axes = tuple(index(axis) for axis in layout)
         except TypeError:

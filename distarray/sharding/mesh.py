@@ -13,11 +13,11 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import prod
-from operator import index
 from typing import Any
 
+from distarray.arguments import MAX_COUNT, integer
 from distarray.errors import ShardingError
-from distarray.sharding.cuts import owner
+from distarray.sharding.cuts import MAX_PARTS, owner
 
 __all__ = ["Mesh", "is_wave"]
 
@@ -80,7 +80,7 @@ class Mesh:
 
     def __post_init__(self) -> None:
         names = tuple(self.names)
-        sizes = tuple(index(size) for size in self.sizes)
+        sizes = tuple([integer(size, "size of a mesh axis") for size in self.sizes])
         if len(names) != len(sizes):
             raise ShardingError(f"mesh has {len(names)} axis names {names} but {len(sizes)} sizes {sizes}")
         for name, size in zip(names, sizes, strict=True):
@@ -100,6 +100,11 @@ class Mesh:
         member_sizes = [sizes[i] for i in plain]
         member_strides = _row_major(member_sizes)
         put(self, "n_members", prod(member_sizes))
+        if self.n_members > MAX_PARTS or self.size > MAX_COUNT:
+            raise ShardingError(
+                f"a mesh of sizes {sizes} has {self.n_members} members and {self.size} places; at most {MAX_PARTS} and "
+                f"{MAX_COUNT} can be"
+            )
         put(
             self,
             "_member_digits",

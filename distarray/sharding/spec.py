@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray import dtypes
+from distarray.arguments import shown
 from distarray.errors import ShardingError
 from distarray.sharding.cuts import largest_part
 from distarray.sharding.layout import LayoutLike, layout_name
@@ -345,6 +346,22 @@ def to_json(shape: Sequence[int], sharding: Sharding, dtype: _DType | None = Non
     return data
 
 
+def mesh_from_json(data: Any) -> Mesh:
+    """A mesh from a list of ``[name, size]`` in JSON.
+
+    Raises
+    ------
+    ShardingError
+        If it is not of the form, or no mesh.
+    """
+    # Any: unchecked JSON comes in; what Mesh makes of names and sizes is checked there, but numbers are numbers
+    if not isinstance(data, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and type(pair[1]) is int for pair in data
+    ):
+        raise ShardingError(f"mesh {shown(data)} is no list of [name, size]")
+    return Mesh(tuple([name for name, _ in data]), tuple([size for _, size in data]))
+
+
 def from_json(data: Any, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], Sharding]:
     """The (dtype, shape, sharding) of a type in JSON; the inverse of `to_json`. Unknown keys are ignored.
 
@@ -354,7 +371,7 @@ def from_json(data: Any, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], Sh
         If a key is missing or its value is not of the form, or the type is not well-formed on `mesh`.
     """
     if not isinstance(data, Mapping):
-        raise ShardingError(f"{data!r} is no type in JSON; that is an object with the keys global and parts")
+        raise ShardingError(f"{shown(data)} is no type in JSON; that is an object with the keys global and parts")
     # Any: unchecked JSON comes in
     try:
         shape = tuple(index(n) for n in data["global"])
@@ -367,7 +384,7 @@ def from_json(data: Any, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], Sh
         dtype = dtypes.parse_notation(data["dtype"]) if "dtype" in data else None
     except (TypeError, KeyError, IndexError) as error:
         raise ShardingError(
-            f'{dict(data)!r} is no type; write {{"global": [..], "parts": [[..], ..]}} ({error!r})'
+            f'{shown(dict(data))} is no type; write {{"global": [..], "parts": [[..], ..]}} ({error!r})'
         ) from None
     if any(n < 0 for n in shape):
         raise ShardingError(f"extents {list(shape)} must not be negative")

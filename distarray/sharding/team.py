@@ -11,27 +11,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from operator import index
 from typing import Any, TypeAlias
 
+from distarray.arguments import integers, shown
 from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 
 __all__ = ["Resolver", "Team"]
 
-#: From (the client the user named or None, members wanted) to (the client to use or None, members in rank order).
+#: From (the client the user named or None, members wanted, None for all that there are) to (the client to use or None,
+#: members in rank order).
 #: A client is whatever the execution layer submits to; it is opaque here, hence Any.
-Resolver: TypeAlias = Callable[[Any, int], tuple[Any, tuple[Hashable, ...]]]
+Resolver: TypeAlias = Callable[[Any, int | None], tuple[Any, tuple[Hashable, ...]]]
 
 
-def _process_threads(client: Any, size: int) -> tuple[Any, tuple[Hashable, ...]]:
+def _process_threads(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
     if client is not None:
         raise ShardingError(f"no execution layer is loaded that could use client={client!r}; import distarray first")
-    return None, tuple(range(size))
+    return None, tuple(range(size or 1))
 
 
 #: Says who the members of a new team are. Assign to this name in this module to replace it.
 resolve_members: Resolver = _process_threads
+
+
+def _no_name(client: Any) -> None:
+    return None
+
+
+#: How a client is called in a pickle (None: it has no name and stays behind), and the client of that name where the
+#: pickle arrives. Assigned by the execution layer too.
+name_client: Callable[[Any], Any] = _no_name
+find_client: Callable[[Any], Any] = _no_name
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, init=False, repr=False, eq=False)
@@ -46,7 +57,7 @@ class Team:
         One name per axis; a string is one name.
     client
         Dask client whose workers are meant. None: the active one, else the threads of this process. Takes no part
-        in equality and does not travel in a pickle.
+        in equality. A pickle has the name of its cluster: the team finds a client of it where it arrives.
     members
         The members in rank order (row-major over the axes), distinct. None: the first ones available.
 
@@ -72,6 +83,8 @@ class Team:
     mesh: Mesh
     members: tuple[Hashable, ...]
     client: Any  # Any: opaque in this layer
+    #: Of the teams that follow a cluster the number of this one, from 1 on; 0 for a team that somebody named.
+    generation: int
     _hash: int
 
     def __init__(
@@ -81,7 +94,9 @@ class Team:
         client: Any = None,
         members: Sequence[Hashable] | None = None,
     ) -> None:
-        sizes = tuple(index(n) for n in shape) if isinstance(shape, Sequence) else (index(shape),)
+        sizes = integers(shape, "shape")
+        if not isinstance(axes, Sequence):
+            raise TypeError(f"axes={shown(axes)} must be a name or a sequence of names, not {type(axes).__name__}")
         names = (axes,) if isinstance(axes, str) else tuple(axes)
         if len(sizes) != len(names):
             raise ShardingError(f"team has a shape {sizes} of {len(sizes)} axes, but {len(names)} axis names {names}")
@@ -106,6 +121,13 @@ class Team:
         digest = blake2b(repr(ranked).encode(), digest_size=8).hexdigest()
         self._set(digest, mesh, client, ranked)
 
+    @classmethod
+    def following(cls, axis: str, client: Any, members: Sequence[Hashable], generation: int) -> Team:
+        """The team of all workers that a client has at the time: what arrays are made on unless told otherwise."""
+        team = cls((len(members),), (axis,), client, members)
+        object.__setattr__(team, "generation", generation)
+        return team
+
     def _set(self, id: str, mesh: Mesh, client: Any, members: tuple[Hashable, ...]) -> None:
         put = object.__setattr__
         put(self, "id", id)
@@ -114,6 +136,7 @@ class Team:
         put(self, "mesh", mesh)
         put(self, "client", client)
         put(self, "members", members)
+        put(self, "generation", 0)
         put(self, "_hash", hash((id, mesh)))
 
     @property
@@ -137,6 +160,45 @@ class Team:
             groups[self.mesh.coordinates(rank)[position]].append(member)
         return tuple(Team(sizes, names, self.client, group) for group in groups)
 
+    def refresh(self, shape: int | Sequence[int] | None = None) -> Team:
+        """The team on the workers that its client has now, with the same axes; arrays go there by ``x.to_team(...)``.
+
+        A team never changes, and neither do the arrays on it: the part of a worker that was lost is served by
+        another one. This team is what they can be moved to, to use workers that joined and to give up those that left.
+
+        Parameters
+        ----------
+        shape
+            Members along each axis. None: all workers, where the team has one axis; else the shape that it has.
+
+        Returns
+        -------
+        Team
+            The same one if nothing changed, and of threads of this process.
+
+        Raises
+        ------
+        ShardingError
+            If there are too few workers for the shape.
+
+        Examples
+        --------
+        >>> team = Team((4,), ("x",))
+        >>> team.refresh() is team, team.refresh(2)
+        (True, Team(x=2))
+        """
+        if shape is None and self.client is None:
+            return self
+        if shape is None:
+            shape = len(resolve_members(self.client, None)[1]) if len(self.shape) == 1 else self.shape
+        found = Team(shape, self.axes, self.client)
+        if len(self.shape) > 1 and found.mesh == self.mesh:
+            # Who is there still keeps the rank, and the blocks.
+            there = resolve_members(self.client, None)[1]
+            new = iter([member for member in there if member not in self.members])
+            found = Team(shape, self.axes, self.client, [m if m in there else next(new) for m in self.members])
+        return self if found == self else found
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -150,10 +212,18 @@ class Team:
     def __repr__(self) -> str:
         return f"Team({', '.join(f'{n}={s}' for n, s in zip(self.axes, self.shape, strict=True))})"
 
-    # The client stays behind: the executor of the process that unpickles finds its own. The id travels as it is,
-    # because members with equal reprs here need not have equal reprs there.
+    @property
+    def cluster(self) -> Any:
+        """The name of the cluster of the client in pickles; None for threads of a process."""
+        return None if self.client is None else name_client(self.client)
+
+    def settled(self) -> Team:
+        """The team with the client that it has here."""
+        return self
+
+    # The id travels as it is, because members with equal reprs here need not have equal reprs there.
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.id, self.mesh, self.members)
+        return _unpickle, (self.id, self.mesh, self.members, self.cluster)
 
     # Without these two, copies would go through __reduce__ and lose the client.
     def __copy__(self) -> Team:
@@ -163,7 +233,36 @@ class Team:
         return self
 
 
-def _unpickle(id: str, mesh: Mesh, members: tuple[Hashable, ...]) -> Team:
-    team = object.__new__(Team)
+class _ArrivedTeam(Team):
+    """A team of a cluster that came in a pickle: who its client is is asked when that is needed, and not before.
+
+    Processes that only pass it on need have none.
+    """
+
+    __slots__ = ("_cluster",)
+    _cluster: Any
+
+    @property
+    def client(self) -> Any:
+        return find_client(self._cluster)
+
+    @client.setter
+    def client(self, client: Any) -> None:
+        assert client is None
+
+    @property
+    def cluster(self) -> Any:
+        return self._cluster
+
+    def settled(self) -> Team:
+        team = object.__new__(Team)
+        team._set(self.id, self.mesh, self.client, self.members)
+        return team
+
+
+def _unpickle(id: str, mesh: Mesh, members: tuple[Hashable, ...], cluster: Any = None) -> Team:
+    team = object.__new__(Team if cluster is None else _ArrivedTeam)
     team._set(id, mesh, None, members)
+    if cluster is not None:
+        object.__setattr__(team, "_cluster", cluster)
     return team

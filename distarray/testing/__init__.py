@@ -1,10 +1,12 @@
-"""For tests of distarray and of code that uses it: exact counts, and proof that nothing is copied to the host.
+"""For tests of distarray and of code that uses it: exact counts, peaks of memory, and proof of no copy to the host.
 
 `strategies` (hypothesis) and `assertions` are modules of their own, imported when they are asked for.
 """
 
 from distarray.execution.backends import no_host_copies
 from distarray.execution.counters import Counters, counting
+from distarray.testing.memory_peaks import Peak, peaks
+from distarray.testing.poison import poisoned_buffers
 from distarray.testing.tiles import force_tiles
 
-__all__ = ["Counters", "counting", "force_tiles", "no_host_copies"]
+__all__ = ["Counters", "Peak", "counting", "force_tiles", "no_host_copies", "peaks", "poisoned_buffers"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from distarray.arguments import integer
 from distarray.array.environment import forced_parts
 
 __all__ = ["force_tiles"]
@@ -18,8 +19,9 @@ def force_tiles(n: int) -> Iterator[None]:
     are uneven (sizes about 1 : 2 : 3, empty ones where the axis is short) and have explicit boundaries, of at most
     three axes; small arrays are not computed as one block: what is tested is the planner, the tasks and the routes.
     """
+    n = integer(n, "n")
     if n < 1:
-        raise ValueError(f"force_tiles: {n} tiles per axis are too few")
+        raise ValueError(f"force_tiles: n={n} tiles per axis are too few")
     token = forced_parts.set(n)
     try:
         yield

@@ -184,6 +184,8 @@ PRODUCT = op("ij,jk->ik", "A", "B")
         (nodes(op("ij->ijz", "A")), "only in the result"),
         (nodes({"id": "C", "shape": [0]}), "positive"),
         (nodes({"id": "C", "shape": [10**30]}, {"id": "D", "expr": "i->", "inputs": ["C"]}), "too large"),
+        (nodes({"id": "C", "shape": [10**30]}), "input 'C' of shape"),
+        ({**nodes(op("ij->i", "A")), "p": 10**20}, "at most 4194304"),
         (nodes({"id": "C", "shape": ["8"]}), "positive"),
         (nodes({"id": "C", "shape": 8}), "positive"),
         (nodes({"id": "C", "shape": [8, True]}), "positive"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +83,21 @@ def test_memory_makes_waves(capsys: Any) -> None:
         (["--source", "[12]"], "give --mesh"),
         (["--problems", "there_is_no_such_file.json"], "No such file"),
         (["--nonsense"], "--nonsense"),
+        (["--mesh", f"x={10**20}", "--source", "[10]", "--target", "[10]"], "at most 4194304"),
+        (["--mesh", f"x={10**20}", "--source", f"[10{{x}}{10**21}]", "--target", f"[{10**21}]"], "at most 4194304"),
+        (["--mesh", "x=1000003,y=1000033", "--source", "[10]", "--target", "[10]"], "at most 4194304"),
+        (["--mesh", "x=4", "--source", f"[1{{%1:{10**20}}}10]", "--target", "[10]"], "4194304"),
+        ([*ONE[1:], "--memory", "-1"], "memory -1"),
+        ([*ONE[1:], "--itemsize", str(10**30)], "itemsize"),
     ],
 )
 def test_bad_input_is_one_line_on_stderr_and_status_2(args: list[str], says: str, capsys: Any) -> None:
+    started = time.perf_counter()
     try:
         status: Any = main(["reshard", *args])
     except SystemExit as end:
         status = end.code
+    assert time.perf_counter() - started < 1
     out, err = capsys.readouterr()
     assert status == 2
     assert out == ""
@@ -103,13 +112,25 @@ def test_bad_input_is_one_line_on_stderr_and_status_2(args: list[str], says: str
         ("{}", "a list of problems"),
         ('[{"id": 1}]', "needs id, mesh, src and dst"),
         ('[{"id": "p3", "mesh": [["x", 2]], "src": "[4{x}8]", "dst": "[9]"}]', "problem p3: "),
-        ('[{"id": "p4", "mesh": [["x"]], "src": "[4{x}8]", "dst": "[8]"}]', "problem p4: "),
+        ('[{"id": "p4", "mesh": [["x"]], "src": "[4{x}8]", "dst": "[8]"}]', "problem p4: mesh [['x']] is no list of"),
+        ('[{"id": 5, "mesh": 7, "src": "[8]", "dst": "[8]"}]', "problem 5: mesh 7 is no list of"),
+        ('[{"id": 5, "mesh": {"x": 2}, "src": "[8]", "dst": "[8]"}]', "is no list of [name, size]"),
+        ('[{"id": 5, "mesh": [["x", 2.5]], "src": "[8]", "dst": "[8]"}]', "is no list of [name, size]"),
+        ('[{"id": 5, "mesh": [["x", "a"]], "src": "[8]", "dst": "[8]"}]', "is no list of [name, size]"),
+        ('[{"id": 5, "mesh": [["x", 100000000000000000000]], "src": "[8]", "dst": "[8]"}]', "at most 4194304"),
+        ('[{"id": 5, "mesh": [["x", 2]], "src": 8, "dst": "[8]"}]', "problem 5: 8 is no type"),
+        ('[{"id": 5, "mesh": [["x", 2]], "src": {"global": 8, "parts": 9}, "dst": "[8]"}]', "is no type"),
+        ("[5]", "5 is no problem"),
+        ("[" * 100_000, "no JSON"),
+        ("[" * 900 + "]" * 900, "is no problem"),
     ],
 )
 def test_bad_files_are_one_line_that_names_the_problem(text: str, says: str, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "problems.json"
     path.write_text(text)
+    started = time.perf_counter()
     assert main(["reshard", "--problems", str(path), "--json"]) == 2
+    assert time.perf_counter() - started < 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1

@@ -123,7 +123,7 @@ def test_a_cluster_measures_its_links_and_finds_the_rates_again(process_cluster:
     """The public function, on three worker processes; a client stands for all its workers."""
     found = dx.calibrate(process_cluster)
     assert_measured(found, {"task", "latency", "bandwidth", "bandwidth_own", "node_bandwidth", "compute"})
-    assert "3 workers of 1 threads, 3 processes, 1 hosts, tcp" in found.signature
+    assert "3 workers of 2 threads, 3 processes, 1 hosts, tcp" in found.signature
     team = dx.Team((3,), ("x",), process_cluster)
     assert rates_for(environment(team)) == as_rates(found)
     forget()  # as another process would
@@ -137,14 +137,16 @@ def test_a_cluster_measures_its_links_and_finds_the_rates_again(process_cluster:
 def test_workers_that_do_not_answer_have_the_default_rates(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """And calibration says so."""
     store(calibration())
-    for outcome in ({}, OSError("gone")):
-        team = dx.Team((2,), ("x",), cluster4)
-        run = mock.Mock(side_effect=[outcome] * 3 if isinstance(outcome, dict) else outcome)
-        monkeypatch.setattr(cluster4, "run", run)
-        assert signature(environment(team)) is None
-        assert rates_for(environment(team)) == Rates()
-        with pytest.raises(RuntimeError, match="nothing is calibrated"):
-            dx.calibrate(team)
+
+    async def gone(function: Any, *args: Any, workers: list[str], **options: Any) -> dict[str, Any]:
+        return dict.fromkeys(workers, OSError("gone"))
+
+    team = dx.Team((2,), ("x",), cluster4)
+    monkeypatch.setattr(cluster4, "_run", gone)
+    assert signature(environment(team)) is None
+    assert rates_for(environment(team)) == Rates()
+    with pytest.raises(RuntimeError, match="nothing is calibrated"):
+        dx.calibrate(team)
 
 
 @pytest.mark.cluster

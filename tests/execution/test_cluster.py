@@ -16,12 +16,13 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask._task_spec import Task, TaskRef
+from distributed import Client
 
 from distarray import config
 from distarray.execution.buffers import BufferPool
 from distarray.execution.cluster import EMBED_NBYTES, BlocksLostError, ClusterExecutor, failed_key
 from distarray.execution.placement import active_client, placement_of, resolve_members, team_for_client
-from distarray.execution.worker_plugin import GONE, LOST_SECONDS, LineagePlugin
+from distarray.execution.worker_plugin import CUT, GONE, LOST_SECONDS, LineagePlugin
 from distarray.sharding.team import Team
 
 pytestmark = pytest.mark.cluster
@@ -41,7 +42,7 @@ def constants(run, name, values, members=None):
 
 def ring_steps(run, state, first, last):
     """Steps ``x[i] = x[i] + x[i + 1] % 7`` on one block per member: each block depends on all in a few steps."""
-    n = run.team.size
+    n = len(run.homes)
     for step in range(first, last):
         old = list(state)
         tasks = {
@@ -94,7 +95,7 @@ def test_every_task_runs_on_the_worker_of_its_member(cluster, request):
     tasks = {("dx-where", 0, i): Task(("dx-where", 0, i), where) for i in range(200)}
     members = {key: 1 if key[2] % 10 else 2 for key in tasks}
     futures = run.submit(tasks, members, list(tasks))
-    assert run.fetch(list(futures.values())) == [run.team.members[members[key]] for key in futures]
+    assert run.fetch(list(futures.values())) == [run.homes[members[key]] for key in futures]
 
 
 def test_only_what_is_kept_stays(cluster4):
@@ -131,12 +132,12 @@ def test_release_frees_blocks_now(cluster4):
 def test_executors_of_sub_teams_share_blocks(cluster4):
     """B-48."""
     whole = executor(cluster4)
-    half = ClusterExecutor(cluster4, Team((2,), ("x",), cluster4, whole.team.members[2:]))
+    half = ClusterExecutor(cluster4, Team((2,), ("x",), cluster4, whole.homes[2:]))
     futures = constants(whole, "share", [1, 2, 3, 4])
     key = ("dx-sub", 0, 0)
     more = half.submit({key: Task(key, operator.add, TaskRef(("dx-share", 0, 0)), 5)}, {key: 1}, [key])
     np.testing.assert_array_equal(half.fetch([more[key]])[0], [6, 6, 6, 6])
-    assert cluster4.who_has(list(more.values())) == {key: [whole.team.members[3]]}
+    assert cluster4.who_has(list(more.values())) == {key: [whole.homes[3]]}
     del futures
 
 
@@ -224,8 +225,8 @@ def test_large_host_data_lies_on_two_workers_under_two_keys_until_dropped(cluste
     futures = run.put({key: np.arange(EMBED_NBYTES)}, {key: 2})
     held = cluster4.who_has()
     assert len(held) == 2
-    assert run.team.members[2] in held[key]
-    assert set().union(*held.values()) == set(run.team.members[2:])
+    assert run.homes[2] in held[key]
+    assert set().union(*held.values()) == set(run.homes[2:])
     del futures
     eventually(lambda: not any(cluster4.has_what().values()))
 
@@ -236,7 +237,7 @@ def test_large_host_data_lies_on_two_workers_under_two_keys_until_dropped(cluste
 def test_thousand_steps_leave_a_bounded_number_of_tasks_in_scheduler_and_workers(cluster4):
     """B-17: a long loop keeps the graph bounded."""
     run = ClusterExecutor(cluster4, Team((2,), ("x",), cluster4))
-    interval, n = 50, run.team.size
+    interval, n = 50, len(run.homes)
     most = 0
     with config.set(lineage_interval=interval):
         state = constants(run, "ring", [1, 2])
@@ -290,7 +291,7 @@ def test_cut_lineage_keeps_value_and_key_and_forgets_what_led_to_it(cluster4):
 def test_killed_worker_in_a_chain_of_evaluations_changes_nothing(mortal_cluster, victim):
     """B-13, B-37: same numbers, no hang, the same team."""
     run = executor(mortal_cluster)
-    team = run.team
+    team = team_for_client(mortal_cluster)
     state = constants(run, "ring", [1, 2, 3])
     with config.set(lineage_interval=15):
         state = ring_steps(run, state, 1, 40)
@@ -325,7 +326,7 @@ def test_blocks_with_a_cut_lineage_survive_one_loss_after_another(mortal_cluster
     state = ring_steps(run, state, 5, 10)
     run.wait(state.values())
     placement = placement_of(mortal_cluster)
-    for home in run.team.members:
+    for home in run.homes:
         lost = placement.address(home)
         kill(mortal_cluster, home)
         eventually(lambda lost=lost: lost not in placement.workers)
@@ -369,7 +370,7 @@ def test_loss_of_every_copy_is_an_error_that_says_so(mortal_cluster):
     state = constants(run, "ring", [1, 2, 3])
     run.cut_lineage(state.values())
     for address, pid in mortal_cluster.run(os.getpid).items():
-        assert address in run.team.members
+        assert address in run.homes
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(BlocksLostError, match="dx-ring"):
         run.fetch(list(state.values()))
@@ -410,53 +411,152 @@ def test_asking_for_the_active_client_does_not_import_distributed():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_workers_that_are_lost_while_they_are_asked_give_no_answer_and_no_error(mortal_cluster):
+    victim, *others = mortal_cluster.run(os.getpid)
+
+    def answer(victim, dask_worker):
+        if dask_worker.address == victim:
+            os.kill(os.getpid(), 9)
+        return dask_worker.address
+
+    start = time.monotonic()
+    assert placement_of(mortal_cluster).ask(answer, victim) == {address: address for address in others}
+    assert placement_of(mortal_cluster).ask(answer, "", of=others[:1]) == {others[0]: others[0]}
+    assert time.monotonic() - start < 10
+
+
+def test_what_a_function_raises_on_a_worker_is_raised(cluster4):
+    with pytest.raises(ZeroDivisionError):
+        placement_of(cluster4).ask(operator.truediv, 1, 0)
+
+
 def test_workers_do_not_wait_for_a_lost_peer(cluster4):
-    """distributed would try to reach it for half a minute, and the tasks that need its blocks would wait."""
+    """distributed would try to reach it for half a minute, if the fetch begins just after the worker heard of it."""
     executor(cluster4)  # loads the plugins
     nobody = "tcp://127.0.0.1:9"
 
-    async def seconds_of_waiting(dask_worker):
+    async def breaks_off(key, dask_worker):
         async def fetch():
             with pytest.raises(OSError, match="is lost"):
                 await dask_worker.rpc.connect(nobody, timeout=30)
 
-        attempt = asyncio.ensure_future(fetch())
-        start = time.monotonic()
-        await asyncio.sleep(0.2)
-        assert not attempt.done()
+        dask_worker.state.in_flight_workers[nobody] = {key}
         dask_worker.stream_handlers[GONE](address=nobody)
+        attempt = asyncio.ensure_future(fetch())
+        await asyncio.wait((attempt,), timeout=4 * LOST_SECONDS)
+        del dask_worker.state.in_flight_workers[nobody]
+        found = attempt.done()
+        dask_worker.rpc.remove(nobody, reason="is lost")
         await attempt
-        return time.monotonic() - start
+        return found
 
-    assert max(cluster4.run(seconds_of_waiting).values()) < 10
+    assert set(cluster4.run(breaks_off, ("dx-block", 0, 0)).values()) == {True}
+    # What others fetch is dask's affair.
+    assert set(cluster4.run(breaks_off, "block").values()) == {False}
 
 
 def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch):
     pool = BufferPool()
     monkeypatch.setattr("distarray.execution.worker_plugin.POOL", pool)
     manager = SimpleNamespace(memory_limit=512 << 20)
-    LineagePlugin().setup(
-        SimpleNamespace(rpc=SimpleNamespace(connect=None), stream_handlers={}, memory_manager=manager)
-    )
+    plugin = LineagePlugin("this")
+    worker = SimpleNamespace(stream_handlers={"other": 1}, memory_manager=manager, plugins={CUT: plugin})
+    plugin.setup(worker)
+    plugin.leave("another")  # the message of one that was here before
     assert pool.memory == 512 << 20
+    assert worker.plugins == {CUT: plugin}
+    plugin.leave("this")
+    assert pool.memory is None
+    assert (worker.stream_handlers, worker.plugins) == ({"other": 1}, {})
 
 
-def test_a_lost_worker_is_not_waited_for_whenever_a_fetch_begins():
-    class Pool:
-        def __init__(self):
-            self.asked = []
+def test_worker_that_closes_goes_on_to_understand_messages():
+    """It takes its plugins down first."""
+    assert "teardown" not in vars(LineagePlugin)
 
-        async def connect(self, addr, timeout=None):
-            self.asked.append((addr, timeout))
 
-        def remove(self, addr, *, reason):
-            self.asked.append((addr, reason))
+# -- others on the cluster -----------------------------------------------------------------------------------------
 
-    worker = SimpleNamespace(rpc=Pool(), stream_handlers={}, memory_manager=SimpleNamespace(memory_limit=None))
-    LineagePlugin().setup(worker)
-    asyncio.run(worker.rpc.connect("a"))
-    worker.stream_handlers[GONE]("a")
-    asyncio.run(worker.rpc.connect("a"))
-    asyncio.run(worker.rpc.connect("a"))  # it was there
-    asyncio.run(worker.rpc.connect("b", 3))
-    assert worker.rpc.asked == [("a", None), ("a", "worker a is lost"), ("a", LOST_SECONDS), ("a", None), ("b", 3)]
+
+def _traces(client):
+    """All that we may leave on scheduler and workers."""
+
+    def of_scheduler(dask_scheduler):
+        return {
+            "policies": sorted(type(p).__name__ for p in dask_scheduler.extensions["amm"].policies),
+            "managers": [
+                p.manager is dask_scheduler.extensions["amm"] for p in dask_scheduler.extensions["amm"].policies
+            ],
+            "plugins": sorted(map(str, dask_scheduler.plugins)),
+            "worker plugins": sorted(dask_scheduler.worker_plugins),
+            "handlers": sorted(dask_scheduler.handlers),
+            "stream handlers": sorted(dask_scheduler.stream_handlers),
+            "callbacks": sorted(name for name in dask_scheduler.periodic_callbacks if "distarray" in str(name)),
+            "attributes": sorted(vars(dask_scheduler)),
+        }
+
+    def of_worker(dask_worker):
+        return {
+            "plugins": sorted(dask_worker.plugins),
+            "handlers": sorted(dask_worker.handlers),
+            "stream handlers": sorted(dask_worker.stream_handlers),
+            "attributes": sorted(vars(dask_worker)),
+            "of its pool": sorted(vars(dask_worker.rpc)),
+            "functions": sorted(name for name, value in vars(dask_worker).items() if callable(value)),
+        }
+
+    return client.run_on_scheduler(of_scheduler), list(client.run(of_worker).values())
+
+
+@pytest.mark.parametrize("cluster", ["cluster4", "process_cluster"])
+def test_everything_is_as_before_once_the_last_client_of_ours_left(cluster, request):
+    other = request.getfixturevalue(cluster)
+    address = other.scheduler.address
+    before = _traces(other)
+    assert "PlacementPlugin" not in str(before)
+    assert "distarray" not in str(before)
+    data = other.scatter([1, 2, 3])
+    for _ in range(2):  # what leaves does not take what comes with it
+        with Client(address, set_as_default=False) as first, Client(address, set_as_default=False) as second:
+            for client in (first, second):
+                run = executor(client)
+                state = ring_steps(run, constants(run, f"ring-{client.id}", range(len(run.homes))), 1, 5)
+                run.cut_lineage(state.values())
+                run.fetch(list(state.values()))
+                assert "ReduceVisits" in _traces(other)[0]["policies"]
+                assert "distarray-cut" in _traces(other)[1][0]["plugins"]
+            del state, run
+            second.close()
+            assert "ReduceVisits" in _traces(other)[0]["policies"]  # for the first, which is here still
+        eventually(lambda: _traces(other) == before)
+    assert other.gather(data) == [1, 2, 3]
+    assert other.submit(operator.add, *data[:2]).result() == 3
+
+
+def test_replicas_of_others_are_left_to_dask(cluster4):
+    """A task of ours that reads them drops none of them, and the memory manager's policy is dask's for them."""
+    run = executor(cluster4)
+    cluster4.run_on_scheduler(lambda dask_scheduler: dask_scheduler.extensions["amm"].stop())
+    try:
+        data = cluster4.scatter(np.arange(4), broadcast=True)
+        home = run.homes[1]
+        key = ("dx-reads", 0, 0)
+        kept = run.submit({key: Task(key, np.sum, TaskRef(data.key))}, {key: 1}, [key])
+        assert run.fetch([kept[key]]) == [6]
+        assert len(cluster4.who_has([data])[data.key]) == 4
+        assert home in cluster4.who_has([data])[data.key]
+
+        def suggested(dask_scheduler):
+            (policy,) = [p for p in dask_scheduler.extensions["amm"].policies if type(p).__name__ == "ReduceVisits"]
+            manager = dask_scheduler.extensions["amm"]
+            manager.pending = {}
+            try:
+                return [[(s.op, str(s.ts.key), s.candidates) for s in p.run()] for p in (policy, policy.replaced)]
+            finally:
+                del manager.pending
+
+        ours, dasks = cluster4.run_on_scheduler(suggested)
+        assert ours == dasks
+        assert len(ours) == 3
+    finally:
+        cluster4.run_on_scheduler(lambda dask_scheduler: dask_scheduler.extensions["amm"].start())

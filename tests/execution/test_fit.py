@@ -15,7 +15,7 @@ from hypothesis import given, settings
 import distarray as dx
 from distarray.diagnostics.explain import Explanation
 from distarray.execution import fit
-from distarray.execution.liveness import liveness
+from distarray.execution.liveness import Standing, liveness
 from distarray.execution.lower import lowered_once
 from distarray.execution.planned import plan_of
 from distarray.planner.plan import Plan
@@ -109,8 +109,10 @@ def test_threads_of_a_member_each_hold_a_task() -> None:
     resident = max(of_threads[0].resident.values())
     n_tasks = len(lowered.tasks) // 4
     assert n_tasks > 3
-    assert peaks[1] - peaks[0] == peaks[2] - peaks[1] == (peaks[3] - peaks[0]) // (n_tasks - 1)
-    assert 0 < peaks[1] - peaks[0] <= peaks[0] - resident
+    # What came before lies there already, so each thread more adds what one of the tasks to come needs.
+    most = peaks[0] - resident
+    assert 0 < peaks[1] - peaks[0] <= peaks[2] - peaks[1] <= most
+    assert peaks[2] < peaks[3] <= peaks[0] + (n_tasks - 1) * most
 
 
 def test_few_waves_of_every_loop_are_tried_before_many_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +141,7 @@ def test_few_waves_of_every_loop_are_tried_before_many_of_one(monkeypatch: pytes
 
 
 def test_what_a_task_reads_comes_when_all_of_it_is_made() -> None:
-    """And goes after the last task at the member that reads it; the block itself stays as long as anyone does."""
+    """And goes after the last task at the member that reads it, while the next one runs: the scheduler says so."""
     sizes = {"large": 800, "small": 100, "beside": 50, "reads": 1, "again": 1, "late": 1}
     members = dict(zip(sizes, (0, 1, 1, 1, 1, 2), strict=True))
     reads = {"reads": ("large", "small"), "again": ("large", "small"), "late": ("again", "large")}
@@ -154,9 +156,12 @@ def test_what_a_task_reads_comes_when_all_of_it_is_made() -> None:
     )
     graph: Any = SimpleNamespace(nodes=())
     found = liveness(lowered, graph, is_cluster=True)
-    assert list(found.stage_peak.values()) == [800, 100, 800 + 100 + 50, 800 + 100 + 1, 800 + 100 + 1, 800 + 1 + 1]
-    assert found.peak == {0: 800, 1: 950, 2: 802}
+    assert list(found.stage_peak.values()) == [800, 100, 950, 951, 902, 802]
+    assert found.peak == {0: 800, 1: 951, 2: 802}
     assert liveness(lowered, graph, is_cluster=False).peak == {0: 800, 1: 150, 2: 1}
+    # One worker serves two of the members: it holds what both make, and nothing travels between them.
+    at_one = liveness(lowered, graph, is_cluster=True, standing=Standing(serving={0: 0, 1: 0, 2: 2}))
+    assert at_one.peak == {0: 951, 2: 802}
 
 
 @settings(max_examples=15, deadline=None)
@@ -238,9 +243,9 @@ def test_what_is_too_large_is_not_even_sent(cluster4: object) -> None:
 @pytest.mark.cluster
 @pytest.mark.parametrize("target", [(16, 64), (128, 128)])
 def test_small_blocks_that_travel_whole_in_packs_count(cluster4: object, target: tuple[int, int]) -> None:
-    a = rng.normal(size=(256, 256))
+    a = np.arange(65536.0).reshape(256, 256)
     with dx.config.set(block_bytes=0):
-        x = dx.asarray(a).rechunk((4, 4)).persist()
+        x = dx.arange(65536.0).reshape(256, 256).rechunk((4, 4)).persist()
         with dx.config.set(memory_limit=500_000):  # members hold more in all, so what they hold is counted
             y = x.rechunk(target)
             assert a.nbytes // 4 < dx.explain(y).peak_bytes <= 500_000

@@ -18,7 +18,7 @@ VALUES = np.random.default_rng(0).standard_normal((10, 7))
 
 
 def blocks(x: dx.DistArray) -> list[Any]:
-    memo = x._node().memo
+    memo = x.persist()._node().memo
     assert memo is not None
     return list(memo.blocks)
 
@@ -40,7 +40,7 @@ def test_a_team_of_the_same_shape_shares_the_blocks() -> None:
     """B-38."""
     x = cut(T3, ("R", None))
     with counting() as c:
-        y = x.to_team(dx.Team((3,), ("S",), members=(5, 6, 7)))
+        y = x.to_team(dx.Team((3,), ("S",), members=(5, 6, 7))).persist()
     assert y.sharding.axes == (("S",), ())
     assert all(np.shares_memory(a, b) for a, b in zip(blocks(x), blocks(y), strict=True))
     assert (c.allocated_bytes, c.fetched_bytes, c.bytes_moved) == (0, 0, VALUES.nbytes)
@@ -110,7 +110,7 @@ def test_arrays_with_few_elements_or_none(shape: tuple[int, ...]) -> None:
 def test_a_host_array_is_placed_by_its_first_use() -> None:
     x = dx.asarray(VALUES, team=T4)
     with counting() as c:
-        y = x.to_team(T3, ("R", None))
+        y = x.to_team(T3, ("R", None)).persist()
     assert (c.tasks, c.bytes_moved) == (0, 0)
     assert_same_bits(y + 0.0, VALUES)
     assert y.sharding.n_tiles == 3
@@ -132,7 +132,7 @@ def test_devices_change_block_by_block(dtype: str) -> None:
     x = (dx.asarray(host, team=T4, sharding=("T", None)) != 0).persist() if dtype == "bool" else None
     x = x if x is not None else (dx.asarray(host, team=T4, sharding=("T", None)) + host.dtype.type(0)).persist()
     with counting() as c:
-        there = x.to_device("strict")
+        there = x.to_device("strict").persist()
     assert (c.fetched_bytes, c.messages) == (0, 0)
     assert there.sharding == x.sharding
     assert [str(b.device) for b in blocks(there)] == [f"array_api_strict.Device('device{i % 2 + 1}')" for i in range(4)]
@@ -169,6 +169,8 @@ def test_between_teams_of_a_cluster_nothing_comes_here(cluster4: Any) -> None:
         other = x.to_team(right, (None, "B"))
         wide = x.to_team(whole)
         back = wide.to_team(left)
+        for y in (same, other, wide, back):
+            y.persist()
     assert c.fetched_bytes == 0
     assert are_on(cluster4, same, right.members)
     assert are_on(cluster4, wide, whole.members)
@@ -204,7 +206,7 @@ def test_between_a_cluster_and_this_process(cluster4: Any) -> None:
     x.persist()
     assert_same_bits(y, host)
     with counting() as c:
-        z = (y * 2).to_team(T3)
+        z = (y * 2).to_team(T3).persist()
     assert c.fetched_bytes == host.nbytes
     assert z.sharding.parts == (3, 1)
     assert_same_bits(z, host * 2)
@@ -223,7 +225,7 @@ def test_devices_change_on_the_workers(cluster4: Any) -> None:
     host = np.random.default_rng(1).standard_normal((64, 512))
     x = dx.asarray(host, team=team, sharding=("R", None)) + 0.0
     with counting() as c:
-        back = x.to_device("strict").to_device("cpu")
+        back = x.to_device("strict").to_device("cpu").persist()
     assert (c.fetched_bytes, c.bytes_moved) == (0, 0)
     assert_same_bits(back, host)
 

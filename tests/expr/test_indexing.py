@@ -193,7 +193,8 @@ def test_errors_are_numpys_in_class_and_text(index: Any) -> None:
         array[index]
     with pytest.raises(type(theirs.value)) as ours:
         parsed(index, array.shape)
-    assert str(ours.value).strip() == str(theirs.value).strip()
+    # ours goes on with what was given
+    assert str(ours.value).strip().startswith(str(theirs.value).strip())
 
 
 class Opaque:

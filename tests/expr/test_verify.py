@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import re
 import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from functools import lru_cache
@@ -19,7 +21,8 @@ from distarray.array.tree_reduction import reduction
 from distarray.execution.interpret import interpret
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reduce, bind_reshape, bind_tiles
-from distarray.expr.expr import Environment, Expr, Stored, postorder, source, user_frame
+from distarray.expr.crossing import crossing
+from distarray.expr.expr import Environment, Expr, Stored, postorder, source
 from distarray.expr.indexing import parse_index
 from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import Sliding
@@ -30,6 +33,7 @@ from distarray.ops.files import FileRange, load_npy
 from distarray.ops.sliding import read_windows
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import Team
 
 ENV = Environment(None)
 WHOLE = Sharding.whole(Mesh((), ()), 2)
@@ -204,6 +208,7 @@ def catalogue() -> dict[str, Expr]:
         "empty array": ops.sum(ops.exp(node(np.ones((0, 3))))),
         "empty view": bind_get(node(np.ones(())), Affine((0,), ())),
         "empty": ops.empty((2, 3), "f4", ENV),
+        "sum of a constant": ops.sum(ops.full((2, 3), 4.0, None, ENV)),
         "zeros": ops.zeros((2, 3), None, ENV),
         "arange": ops.arange(1, 9, 2, None, ENV),
         "linspace": ops.linspace(0, 1, 5, None, True, ENV),
@@ -278,6 +283,7 @@ def catalogue() -> dict[str, Expr]:
         "map_windows": map_blocks(lambda block, block_id: block, x, dtype="f8"),
         "reduction": reduction(x, np.sum, np.sum, axis=1, dtype="f8"),
         "segment_reduce": ops.segment_reduce(x, [0, 1, 0], func="var"),
+        "segment_reduce_all": ops.segment_reduce(x, node(np.array([0, 1, 0])), 2, func="var"),
         "sliding_window_view": read_windows(x, Sliding((2,), (1,), (3, 3, 2))),
         "matrix_power": ops.linalg.matrix_power(matrix(), -3),
         **vector_steps(),
@@ -333,8 +339,23 @@ def test_everything_that_the_catalogue_makes_is_accepted():
     made = catalogue()
     verify(*made.values())
     reached = {n.op.name for n in postorder(made.values())}
-    missing = {name for name, op in CATALOGUE.items() if op.kind != "source"} - reached
+    # What leads from one environment to another is in no expression of one.
+    missing = {name for name, op in CATALOGUE.items() if op.kind not in ("source", "crossing")} - reached
     assert not missing, f"no expression of the test has {missing}"
+
+
+def test_a_crossing_alone_may_have_an_operand_of_another_environment():
+    x = crossing(node(X), Environment(Team((2,), ("x",))))
+    verify(ops.exp(x))
+    for defect, fields in (
+        ("has shape (3, 4), but its operands give (2, 4)", {"operands": (node(X[:2]),)}),
+        ("has dtype float64, but its operands give int64", {"operands": (node(X.astype("i8")),)}),
+        ("not the one node that is to be elsewhere", {"operands": (1.0,)}),
+    ):
+        y = changed(crossing(node(X), x.env), **fields)
+        y.seq = x.seq + 10_000
+        with pytest.raises(ExprError, match=re.escape(defect)):
+            verify(y)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of values outside of a function's domain
@@ -491,7 +512,7 @@ def test_defect_is_found_below_what_is_wanted(text):
 
 
 def test_violation_names_the_node_and_the_users_line_and_all_are_listed():
-    line = user_frame().line[1] + 1
+    line = sys._getframe().f_lineno + 1
     x = changed(ops.exp(node(X)), shape=(4, 3), dtype=np.dtype("f4"))
     with pytest.raises(ExprError) as caught:
         verify(x)

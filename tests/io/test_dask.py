@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -60,7 +63,7 @@ def test_small_and_empty_arrays_go_both_ways(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(back, np.ones(shape))
 
 
-def test_memory_of_others_is_copied_and_fresh_chunks_are_not() -> None:
+def test_chunks_are_copied_since_others_may_have_them() -> None:
     mine = A.copy()
     for array in (da.from_array(mine, chunks=37), da.from_array(mine, chunks=(5, 23)), da.from_array(mine).persist()):
         x = dx.from_dask(array, team=TEAMS[1])
@@ -70,17 +73,21 @@ def test_memory_of_others_is_copied_and_fresh_chunks_are_not() -> None:
         assert_equal(x[1:], A[1:])
         np.testing.assert_array_equal(mine, A)
         np.testing.assert_array_equal(array.compute(), A)
-    made: list[Any] = []
+    kept: list[np.ndarray] = []
 
     def fresh() -> np.ndarray:
-        block = np.zeros((300, 300))
-        made.append(block.__array_interface__["data"][0])
-        return block
+        kept.append(np.zeros((300, 300)))
+        return kept[0]
 
     from dask.delayed import delayed
 
     x = dx.from_dask(da.from_delayed(delayed(fresh)(), (300, 300), float), team=None)
-    assert [x.__dx_node__().memo.blocks[0].__array_interface__["data"][0]] == made
+    assert not np.asarray(x).any()
+    kept[0][...] = 1
+    assert not np.asarray(x).any()
+    x += 2
+    np.asarray(x)
+    assert (kept[0] == 1).all()
 
 
 def test_what_is_no_array_of_known_chunks_is_refused() -> None:
@@ -94,7 +101,43 @@ def test_what_is_no_array_of_known_chunks_is_refused() -> None:
     with pytest.raises(TypeError, match="MaskedArray"):
         dx.from_dask(da.ma.masked_greater(da.from_array(A), 0))
     with pytest.raises(ValueError, match="its chunks say"):
-        dx.from_dask(da.from_array(A, chunks=37).map_blocks(lambda b: b[1:], dtype=float, chunks=((37,), (23,))))
+        np.asarray(
+            dx.from_dask(da.from_array(A, chunks=37).map_blocks(lambda b: b[1:], dtype=float, chunks=((37,), (23,))))
+        )
+
+
+def test_chunks_are_made_at_the_first_use(thread_team: Any) -> None:
+    made: list[int] = []
+
+    def count(block: np.ndarray) -> np.ndarray:
+        made.append(block.size)
+        return block + 1
+
+    array = da.from_array(A, chunks=(10, 23)).map_blocks(count, dtype=float)
+    made.clear()  # dask tries functions on nothing
+    x = dx.from_dask(array, team=thread_team)
+    y = (x * 2)[3:]
+    assert (x.shape, x.dtype, y.shape) == (A.shape, A.dtype, (34, 23))
+    assert x.sharding.n_tiles >= 4
+    assert not made
+    assert_equal(y, ((A + 1) * 2)[3:])
+    assert_equal(x[:, 2], (A + 1)[:, 2])
+    assert len(made) == 4  # once
+
+
+@pytest.mark.timeout(60)
+def test_chunks_may_be_made_of_arrays(thread_team: Any) -> None:
+    """What dask runs in its threads may wait for the lock of evaluations."""
+    with dx.use(thread_team), config.set(block_bytes=512):
+        y = dx.asarray(A) + 0.0
+        array = da.from_array(A, chunks=(10, 23)).map_blocks(lambda block: block + float(y.sum()), dtype=float)
+        assert_close(dx.from_dask(array) * 2, (A + A.sum()) * 2, rtol=1e-12, atol=1e-12)
+        assert_close(dx.from_dask(array).to_device("cpu").to_team(None), A + A.sum(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.fixture(params=[None, TEAMS[1]], ids=repr)
+def thread_team(request: Any) -> Any:
+    return request.param
 
 
 # -- to dask -------------------------------------------------------------------------------------------------------
@@ -156,10 +199,82 @@ def test_on_a_cluster_chunks_stay_there(cluster: str, request: Any) -> None:
             back = (x + 1).to_dask_array()
         assert counted.fetched_bytes == 0
         assert_equal(x, A * 2)
-        where = client.who_has(x.__dx_node__().memo.blocks)
-        for block, tile in zip(x.__dx_node__().memo.blocks, x.sharding.tiles()):
+        blocks = list(x.__dx_node__().memo.blocks)
+        where = client.who_has(blocks)
+        for block, tile in zip(blocks, x.sharding.tiles()):
             assert tuple(where[block.key]) == (x.team.members[x.sharding.member(tile)],)
         np.testing.assert_array_equal(back.compute(), A * 2 + 1)
         np.testing.assert_array_equal((back + 1).sum(axis=1).compute(), (A * 2 + 2).sum(axis=1))
         assert_equal(dx.from_dask(array.persist(), sharding=(None, "x")), A * 2)
         np.testing.assert_array_equal(x.to_dask_array().persist().compute(), A * 2)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("cluster", ["cluster4", "process_cluster"])
+def test_on_a_cluster_nothing_is_sent_before_the_first_use(cluster: str, request: Any) -> None:
+    client = request.getfixturevalue(cluster)
+
+    def n_tasks() -> int:
+        return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+    dx.zeros(3)  # the team
+    before = n_tasks()
+    values = np.arange(80_000.0).reshape(400, 200)
+    array = (da.from_array(values, chunks=(50, 200)) + 1).rechunk((100, 100))
+    x = dx.from_dask(array)
+    y = (x * 2).sum(axis=0)
+    x.explain()
+    assert n_tasks() == before
+    np.testing.assert_array_equal(np.asarray(y), ((values + 1) * 2).sum(axis=0))
+    held = [block for block in x.__dx_node__().memo.handles if hasattr(block, "key") and hasattr(block, "status")]
+    assert len(held) == 8  # once evaluated, what a live array needed is kept
+
+
+@pytest.mark.cluster
+def test_on_a_cluster_only_what_is_read_is_made_and_only_what_is_held_is_kept(cluster4: Any) -> None:
+    values = np.arange(80_000.0).reshape(400, 200)
+    x = dx.from_dask(da.from_array(values, chunks=(50, 200)) + 1)
+    assert (x[60:90] * 2).sum().item() == ((values + 1)[60:90] * 2).sum()
+    handles = x.__dx_node__().memo.handles
+    assert [hasattr(block, "status") for block in handles] == [False, True] + [False] * 6
+    kept = x[120] + 1  # reads another one
+    x[55] = -1.0
+    written = values + 1
+    written[55] = -1
+    np.testing.assert_array_equal(np.asarray(x), written)
+    np.testing.assert_array_equal(np.asarray(kept), (values + 1)[120] + 1)
+    assert dx.from_dask(da.from_array(values, chunks=(50, 200)) + 2).sum().item() == (values + 2).sum()
+    del x, kept, handles
+    deadline = time.monotonic() + 20
+    while any(key[0].startswith("dx-from-dask") for key in _keys_in_memory(cluster4)):
+        gc.collect()
+        assert time.monotonic() < deadline
+
+
+def _keys_in_memory(client: Any) -> list[Any]:
+    return client.run_on_scheduler(
+        lambda dask_scheduler: [key for key, task in dask_scheduler.tasks.items() if task.who_has]
+    )
+
+
+@pytest.mark.cluster
+def test_promised_chunks_travel_and_move(cluster4: Any, tmp_path: Any) -> None:
+    values = np.arange(80_000.0).reshape(400, 200)
+
+    def lazy() -> dx.DistArray:
+        return dx.from_dask(da.from_array(values, chunks=(50, 200)) + 1)
+
+    held = lazy()
+    for x in (
+        pickle.loads(pickle.dumps(held)),
+        lazy().to_team(dx.Team((2,), ("x",))),
+        lazy().to_team(None),
+        dx.from_dask(lazy().to_dask_array()),
+        dx.from_dask((lazy() * 1).to_dask_array()),
+        dx.from_dask((da.from_array(values, chunks=(50, 200)) + 1).persist()),
+    ):
+        np.testing.assert_array_equal(np.asarray(x), values + 1)
+    assert lazy().persist().sum().item() == (values + 1).sum()
+    assert float(lazy()[3, 4]) == values[3, 4] + 1
+    dx.save(tmp_path / "x.npy", lazy() * 2)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), (values + 1) * 2)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
+import stat
 import threading
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -319,3 +322,81 @@ def test_a_failure_on_a_worker_leaves_no_file(cluster4: Any, file: Path) -> None
         with pytest.raises(OSError, match="has changed since"):
             dx.save(file.with_name("out"), x)
     assert os.listdir(file.parent) == ["array.npy"]
+
+
+def header(text: bytes, version: int = 1) -> bytes:
+    size = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text
+
+
+MALFORMED = {
+    "nothing": b"",
+    "another magic": b"\x93NUMPX\x01\x00" + bytes(200),
+    "magic alone": b"\x93NUMPY\x01\x00",
+    "half a header": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }")[:40],
+    "negative extent": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (-3,), }"),
+    "negative extents": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (-3, -4), }") + bytes(96),
+    "extent of True": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (True,), }") + bytes(8),
+    "extent of a float": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3.0,), }") + bytes(24),
+    "shape of a number": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': 3, }") + bytes(24),
+    "more than there is": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }") + bytes(23),
+    "more than can be": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (%d,), }" % 10**30) + bytes(80),
+    "order of text": header(b"{'descr': '<f8', 'fortran_order': 'C', 'shape': (3,), }") + bytes(24),
+    "key missing": header(b"{'descr': '<f8', 'shape': (3,), }") + bytes(24),
+    "no dtype": header(b"{'descr': 'x9', 'fortran_order': False, 'shape': (3,), }") + bytes(24),
+    "dtype of a number": header(b"{'descr': 8, 'fortran_order': False, 'shape': (3,), }") + bytes(24),
+    "no dictionary": header(b"[1, 2]") + bytes(24),
+    "an expression": header(b"__import__('os').getcwd()") + bytes(24),
+    "keys that cannot be": header(b"{[]: 1}") + bytes(24),
+    "unfinished": header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,") + bytes(24),
+    "nested deeply": header(b"(" * 5000 + b")" * 5000) + bytes(24),
+    "too long": header(b" " * 60_000 + b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", 2) + bytes(24),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_file_is_an_error_that_names_it(file: Path, name: str) -> None:
+    file.write_bytes(MALFORMED[name])
+    with pytest.raises((ValueError, EOFError, TypeError, OverflowError, TokenError)):
+        np.load(file)
+    with pytest.raises(ValueError, match=re.escape(str(file))):
+        dx.load(file)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
+def test_save_over_a_file_keeps_its_mode(file: Path, mode: int) -> None:
+    dx.save(file, np.arange(3.0))
+    file.chmod(mode)
+    dx.save(file, np.arange(5.0))
+    assert stat.S_IMODE(file.stat().st_mode) == mode
+    np.testing.assert_array_equal(np.load(file), np.arange(5.0))
+
+
+@pytest.mark.parametrize("n", [2, 5000])
+def test_save_over_a_file_with_hard_links_is_seen_under_all_names(file: Path, n: int) -> None:
+    np.save(file, np.arange(100.0))
+    file.chmod(0o640)
+    other = file.with_name("other.npy")
+    os.link(file, other)
+    dx.save(file, dx.arange(n))
+    assert file.samefile(other)
+    assert stat.S_IMODE(other.stat().st_mode) == 0o640
+    np.testing.assert_array_equal(np.load(other), np.arange(n))
+    assert sorted(p.name for p in file.parent.iterdir()) == ["array.npy", "other.npy"]
+
+
+def test_save_where_nothing_can_be_written_computes_nothing(file: Path, monkeypatch: Any) -> None:
+    x = dx.arange(100.0) + 1
+    file.mkdir()
+    with counting() as c:
+        with pytest.raises(IsADirectoryError, match=re.escape(str(file))):
+            dx.save(file, x)
+        with pytest.raises(FileNotFoundError, match=re.escape(str(file.parent / "none"))):
+            dx.save(file.parent / "none" / "x.npy", x)
+        read_only = file.parent / "x.npy"
+        np.save(read_only, np.arange(3))
+        monkeypatch.setattr(os, "access", lambda path, mode: False)  # whose user may write to anything
+        with pytest.raises(PermissionError, match=re.escape(str(read_only))):
+            dx.save(read_only, x)
+    assert c.tasks == c.evaluations == 0
+    np.testing.assert_array_equal(np.load(read_only), np.arange(3))

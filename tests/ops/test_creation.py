@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import distarray as dx
 from distarray import ops
 from distarray.execution.backends import backend_for
 from distarray.execution.kernels import CREATE
@@ -186,3 +187,29 @@ def test_meshgrid_flattens_what_is_no_vector(kit):
 def test_indices_are_broadcast_views(kit, shape):
     made = creation.indices(shape, None, kit.env)
     kit.assert_same(made, list(np.indices(shape)))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [{}, {1: 2}, {3}, frozenset(), True, "ab", None, 2.5, iter((2, 3)), object()],
+    ids=lambda shape: type(shape).__name__,
+)
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty", "full", "zeros_like", "random"])
+def test_a_shape_is_a_number_or_a_sequence_of_them(name, shape):
+    call = {
+        "full": lambda: dx.full(shape, 7),
+        "zeros_like": lambda: dx.zeros_like(dx.ones(3), shape=shape),
+        "random": lambda: dx.random.default_rng(0).random(shape),
+    }.get(name, lambda: getattr(dx, name)(shape))
+    if shape is None and name in ("zeros_like", "random"):
+        assert call().shape == ((3,) if name == "zeros_like" else ())
+        return
+    with pytest.raises(TypeError):
+        call()
+
+
+@pytest.mark.parametrize(
+    "shape", [(), [], 3, (2, 3), [2, 3], np.int64(3), np.array([2, 3]), np.array(3), range(3)], ids=str
+)
+def test_shapes_are_numpys(shape):
+    assert dx.zeros(shape).shape == np.zeros(shape).shape

@@ -57,3 +57,41 @@ def test_inverse_gives_back() -> None:
 def test_bad_arguments_are_refused_at_the_call(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         dx.fft.fft(dx.asarray(X), **options)
+
+
+REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    **{f"{n}, more lengths than axes": lambda f, x, n=n: getattr(f, n)(x[0], s=(1, 2, 3)) for n in NAMES_ND[:4]},
+    **{f"{n}, axes of one number": lambda f, x, n=n: getattr(f, n)(x, axes=1) for n in NAMES_ND},
+    "rfftn, no axes": lambda f, x: f.rfftn(x, axes=()),
+    "irfftn, no axes": lambda f, x: f.irfftn(x, axes=()),
+    "fftfreq, negative": lambda f, x: f.fftfreq(-1),
+    "fftfreq, fraction": lambda f, x: f.fftfreq(2.5),
+    "rfftfreq, fraction": lambda f, x: f.rfftfreq(2.5),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*axes.*:DeprecationWarning")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_numpy_refuses_is_refused_by_the_same_error(name: str) -> None:
+    with pytest.raises(Exception, match=r".") as theirs:
+        REFUSED[name](np.fft, X)
+    with pytest.raises(theirs.type):
+        REFUSED[name](dx.fft, dx.asarray(X))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f, x: f.rfftn(x[0], axes=(0, 0)),
+        lambda f, x: f.fftn(x[0], axes=(1, 1)),
+        lambda f, x: f.irfftn(x, s=(4, -1), axes=(0, 1)),
+        lambda f, x: f.rfft2(x, s=(-1, 3)),
+        lambda f, x: f.fftshift(x, axes=(0, 0)),
+        lambda f, x: f.ifftshift(x, axes=(1, 0, 1)),
+        lambda f, x: f.fftfreq(4, 2),
+        lambda f, x: f.rfftfreq(np.int64(4), 0.5),
+        lambda f, x: f.rfftfreq(-1),
+    ],
+)
+def test_axes_that_come_twice_and_lengths_that_are_whole_are_numpys(call: Callable[[Any, Any], Any]) -> None:
+    assert_close(call(dx.fft, dx.asarray(X)), call(np.fft, X), rtol=1e-10, atol=1e-12)

@@ -59,8 +59,11 @@ def test_every_function_is_a_loop_over_segments(tiles: None, func: str, dtype: s
     x = dx.asarray(a)
     for n in (8, 4):
         expected = by_hand(func, a, LABELS, n)
-        assert_close(dx.segment_reduce(x, dx.asarray(LABELS), n, func=func), expected, rtol=1e-12, check_dtype=False)
-        assert_close(dx.segment_reduce(x.T, LABELS, n, axis=1, func=func), expected.T, rtol=1e-12, check_dtype=False)
+        for labels in (dx.asarray(LABELS), LABELS):
+            found = dx.segment_reduce(x, labels, n, func=func, mode="drop")
+            assert_close(found, expected, rtol=1e-12, check_dtype=False)
+            found = dx.segment_reduce(x.T, labels, n, axis=1, func=func, mode="drop")
+            assert_close(found, expected.T, rtol=1e-12, check_dtype=False)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "f2", "f4"])
@@ -78,11 +81,11 @@ def test_dtypes_are_those_of_numpys_reductions(func: str, dtype: str) -> None:
 def test_the_number_of_segments_is_asked_for_where_it_is_not_said(tiles: None) -> None:
     x, labels = dx.asarray(A), dx.asarray(LABELS)
     n = LABELS.max() + 1
-    assert_equal(dx.segment_sum(x, labels), by_hand("sum", A, LABELS, n))
-    assert_equal(dx.segment_max(x, LABELS.tolist()), by_hand("max", A, LABELS, n))
+    assert_equal(dx.segment_sum(x, labels, mode="drop"), by_hand("sum", A, LABELS, n))
+    assert_equal(dx.segment_max(x, LABELS.tolist(), mode="drop"), by_hand("max", A, LABELS, n))
     with config.set(data_dependent="raise"):
-        assert dx.segment_sum(x, labels, 7).shape == (7, 4)
-        assert dx.segment_sum(x, LABELS).shape == (n, 4)
+        assert dx.segment_sum(x, abs(labels), 7).shape == (7, 4)
+        assert dx.segment_sum(x, abs(LABELS)).shape == (n, 4)
         with pytest.raises(ValueError, match="data-dependent"):
             dx.segment_sum(x, labels)
 
@@ -99,8 +102,49 @@ def test_first_and_last_follow_the_axis_over_tiles() -> None:
 def test_arrays_without_elements_and_without_segments(tiles: None) -> None:
     x = dx.asarray(np.ones((0, 3)))
     assert_equal(dx.segment_sum(x, np.array([], int), 2), np.zeros((2, 3)))
-    assert_equal(dx.segment_sum(dx.asarray(A), LABELS * 0 - 1, 2), np.zeros((2, 4)))
-    assert dx.segment_sum(dx.asarray(A), LABELS, 0).compute().shape == (0, 4)
+    assert_equal(dx.segment_sum(x, dx.zeros(0, int), 0), np.zeros((0, 3)))
+    assert_equal(dx.segment_sum(x, []), np.zeros((0, 3)))
+    assert_equal(dx.segment_sum(dx.asarray(A), LABELS * 0 - 1, 2, mode="drop"), np.zeros((2, 4)))
+    assert dx.segment_sum(dx.asarray(A), LABELS, 0, mode="drop").compute().shape == (0, 4)
+
+
+@pytest.mark.parametrize("func", FUNCTIONS)
+@pytest.mark.parametrize("bad", [-1, 3, 100])
+def test_a_label_that_is_no_segment_is_an_error_at_the_call(tiles: None, func: str, bad: int) -> None:
+    """Of host labels and of labels that are to be computed, along any axis: nothing is dropped unsaid."""
+    x = dx.asarray(A)
+    labels = np.arange(11) % 3
+    labels[-2] = bad
+    for given in (labels, labels.tolist(), dx.asarray(labels), dx.asarray(labels) + 0):
+        for call in (
+            lambda given=given: dx.segment_reduce(x, given, 3, func=func),
+            lambda given=given: dx.segment_reduce(x.T, given, 3, axis=1, func=func),
+        ):
+            with pytest.raises(IndexError, match=f"label {bad} is none of 3 segments"):
+                call()
+    assert_close(
+        dx.segment_reduce(x, dx.asarray(labels), 3, func=func, mode="drop"),
+        by_hand(func, A, labels, 3),
+        rtol=1e-12,
+        check_dtype=False,
+    )
+    if bad < 0:
+        with pytest.raises(IndexError, match=f"label {bad} is none of"):
+            dx.segment_reduce(x, dx.asarray(labels), func=func)
+
+
+def test_the_functions_of_segments_refuse_and_drop_alike() -> None:
+    x, labels = dx.asarray([1.0, 2.0, 4.0]), dx.asarray([0, 5, 0])
+    for name in ("sum", "prod", "max", "min", "mean"):
+        function = getattr(dx, f"segment_{name}")
+        with pytest.raises(IndexError, match="label 5"):
+            function(x, labels, 2)
+        expected = by_hand(name, np.array([1.0, 2.0, 4.0]), np.array([0, 5, 0]), 2)
+        assert_equal(function(x, labels, 2, mode="drop"), expected)
+    with config.set(errors="deferred"):
+        deferred = dx.segment_sum(x, labels, 2)
+        with pytest.raises(IndexError, match="label 5"):
+            deferred.compute()
 
 
 def test_no_element_moves_only_rows_of_segments() -> None:
@@ -121,6 +165,7 @@ def test_no_element_moves_only_rows_of_segments() -> None:
         ([0] * 10, {}, ValueError),
         ([[0] * 11], {}, ValueError),
         ([0] * 11, {"func": "median"}, ValueError),
+        ([0] * 11, {"mode": "clip"}, ValueError),
         ([0] * 11, {"num_segments": -1}, ValueError),
         ([0] * 11, {"axis": 2}, np.exceptions.AxisError),
     ],
@@ -134,4 +179,8 @@ def test_what_does_not_fit_raises_at_the_call(labels: Any, options: dict[str, An
 def test_segments_on_a_cluster(cluster4: Any) -> None:
     x = dx.asarray(A, sharding=("x", None))
     for func in FUNCTIONS:
-        assert_close(dx.segment_reduce(x, LABELS, 6, func=func), by_hand(func, A, LABELS, 6), rtol=1e-12)
+        for labels in (LABELS, dx.asarray(LABELS)):
+            found = dx.segment_reduce(x, labels, 6, func=func, mode="drop")
+            assert_close(found, by_hand(func, A, LABELS, 6), rtol=1e-12)
+    with pytest.raises(IndexError, match="label -1"):
+        dx.segment_sum(x, dx.asarray(LABELS), 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distarray.arguments import choice
 from distarray.expr.bind import bind
 from distarray.expr.op import declare
 from distarray.ops.families import Array
@@ -59,10 +60,7 @@ def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:  # numpy's name
 
 
 def _triangle(name: str) -> str:
-    name = name.upper()
-    if name not in ("L", "U"):
-        raise ValueError("UPLO argument must be 'L' or 'U'")
-    return name
+    return choice(name, ("L", "U", "l", "u"), "UPLO").upper()
 
 
 def eig(x: Array, /) -> EigResult:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from distarray.arguments import number
 from distarray.expr.bind import bind_create, bind_get, bind_put, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
@@ -48,6 +49,8 @@ def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array,
     MemoryBudgetError
         If a matrix is brought to one member and does not fit its memory budget.
     """
+    if rcond is not None:
+        number(rcond, "rcond", real=True)
     operands = unbox("lstsq", (a, b))
     left, right = operands.nodes
     if type(left) is not Expr or left.ndim != 2:

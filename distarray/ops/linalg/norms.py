@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from distarray.arguments import integers, number, shown
 from distarray.expr.bind import Box, bind_create, bind_get, bind_reshape, normalize_axes, normalize_axis
 from distarray.expr.expr import Expr
 from distarray.ops.creation import EYE
@@ -32,7 +33,7 @@ from distarray.ops.elementwise import imag as _imag
 from distarray.ops.elementwise import real as _real
 from distarray.ops.families import Array, one_array
 from distarray.ops.linalg.matrices import boxed, matrices, real_dtype
-from distarray.ops.linalg.singular import per_matrix, svdvals
+from distarray.ops.linalg.singular import svdvals, tolerance
 from distarray.ops.linalg.systems import inv, slogdet
 from distarray.ops.manipulation import expand_dims, permute_lens, slice_lens, squeeze
 from distarray.ops.reductions import any as _any
@@ -48,12 +49,13 @@ __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float | str = 2) -> Array:
     """The `ord`-norm of the elements along `axis`; of all elements by default."""
     node, _ = one_array("vector_norm", x)
+    ord = _order(ord)
     axes = normalize_axes(axis, node.ndim)
     if node.dtype.kind in "biu":
         x = astype(x, np.float64)
     size = abs(x)
     if ord == math.inf:
-        return _max(size, axis=axes, keepdims=keepdims)
+        return _largest(size, axes, keepdims)
     if ord == -math.inf:
         return _min(size, axis=axes, keepdims=keepdims)
     if ord == 0:
@@ -66,6 +68,18 @@ def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, o
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order '{ord}' for vectors")
     return pow(_sum(pow(size, ord), axis=axes, keepdims=keepdims), 1 / ord)
+
+
+def _order(ord: Any) -> Any:
+    """A name, None or a real number; what it is a norm of says which."""
+    return ord if ord is None or isinstance(ord, str) else number(ord, "ord", real=True)
+
+
+def _largest(sizes: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The largest of numbers that are not negative: of none it is 0, as their sum is."""
+    node, _ = one_array("norm", sizes)
+    function = _sum if any(node.shape[a] == 0 for a in axes) else _max
+    return function(sizes, axis=axes, keepdims=keepdims)
 
 
 def _squares(x: Array) -> Array:
@@ -88,6 +102,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None 
         If a matrix is brought to one member and does not fit its memory budget.
     """
     node, box = one_array("matrix_norm", x)
+    ord = _order(ord)
     if node.ndim < 2:
         raise ValueError(f"matrix_norm: the array needs at least two axes, but has {node.ndim}")
     return _boxed_norm("matrix_norm", box, _matrix_norm(node, ord, keepdims), ord)
@@ -107,10 +122,10 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
         return sqrt(_sum(_squares(node), axis=(-2, -1), keepdims=keepdims))  # type: ignore[no-any-return]  # of nodes
     if ord in (1, -1, math.inf, -math.inf):
         sums = _sum(abs(node), axis=-2 if ord in (1, -1) else -1)
-        result = (_max if ord in (1, math.inf) else _min)(sums, axis=-1)
+        result = _largest(sums, (-1,)) if ord in (1, math.inf) else _min(sums, axis=-1)
     elif ord in (2, -2, "nuc"):
         s = svdvals(node)
-        result = _sum(s, axis=-1) if ord == "nuc" else (_max if ord == 2 else _min)(s, axis=-1)
+        result = _sum(s, axis=-1) if ord == "nuc" else _largest(s, (-1,)) if ord == 2 else _min(s, axis=-1)
     else:
         raise ValueError(f"Invalid norm order {ord!r} for matrices.")
     found = bind_reshape(result, kept) if keepdims else result
@@ -121,20 +136,21 @@ def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
 def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdims: bool = False) -> Array:
     """numpy's norm: of vectors along one axis, of matrices along two, of all elements by default."""
     node, box = one_array("norm", x)
+    ord = _order(ord)
     if axis is None:
         if ord is None or (ord in ("f", "fro") and node.ndim == 2) or (ord == 2 and node.ndim == 1):
             return vector_norm(x, keepdims=keepdims)
         axes: tuple[int, ...] = tuple(range(node.ndim))
     else:
-        axes = tuple(normalize_axis(a, node.ndim) for a in ((axis,) if hasattr(axis, "__index__") else tuple(axis)))  # type: ignore[arg-type]  # AxesLike without None
+        axes = tuple([normalize_axis(a, node.ndim) for a in integers(axis, "axis")])
     if len(axes) == 1:
         if isinstance(ord, str):
             raise ValueError(f"Invalid norm order '{ord}' for vectors")
         return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
     if len(axes) != 2:
-        raise ValueError("Improper number of dimensions to norm.")
+        raise ValueError(f"Improper number of dimensions to norm: axis={shown(axis)} of {node.ndim}")
     if axes[0] == axes[1]:
-        raise ValueError("Duplicate axes given.")
+        raise ValueError(f"Duplicate axes given: axis={shown(axis)}")
     rest = [a for a in range(node.ndim) if a not in axes]
     moved = bind_get(node, permute_lens(node.shape, (*rest, *axes)))
     found = _matrix_norm(moved, ord, False)
@@ -157,17 +173,16 @@ def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
     if node.ndim < 2:
         # numpy: a vector has rank 1 unless it is zero
         return box(astype(_any(not_equal(node, 0)), np.intp))
+    tol, rtol = tolerance(node, tol, "tol"), tolerance(node, rtol, "rtol")
     s = svdvals(node)
     if 0 in node.shape[-2:]:
         return box(count_nonzero(s, axis=-1))
     largest = _max(s, axis=-1, keepdims=True)
     if tol is not None:
-        bound = tol if isinstance(tol, float | int) else per_matrix(node, tol)
+        bound = tol
     else:
         if rtol is None:
             rtol = max(node.shape[-2:]) * float(np.finfo(s.dtype).eps)
-        elif not isinstance(rtol, float | int):
-            rtol = per_matrix(node, rtol)
         bound = multiply(rtol, largest)
     return boxed("matrix_rank", box, [count_nonzero(greater(s, bound), axis=-1)])[0]
 
@@ -183,6 +198,7 @@ def cond(x: Array, p: float | str | None = None) -> Array:
         If a matrix is brought to one member and does not fit its memory budget.
     """
     node, box = matrices("cond", x)
+    p = p if p is None or isinstance(p, str) else number(p, "p", real=True)
     if 0 in node.shape[-2:]:
         raise LinAlgError("cond is not defined on empty arrays")
     with np.errstate(all="ignore"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from distarray.arguments import integer, sequence
 from distarray.expr.bind import bind, bind_create, bind_get, broadcast_shapes, normalize_axis, unbox
 from distarray.expr.expr import Expr
 from distarray.ops import contractions
@@ -35,10 +36,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
         raise LinAlgError(f"{node.ndim}-dimensional array given. Array must be at least two-dimensional")
     if node.shape[-1] != node.shape[-2]:
         raise LinAlgError(f"Last 2 dimensions of the array must be square, but they are {node.shape[-2:]}")
-    try:
-        n = operator.index(n)
-    except TypeError as error:
-        raise TypeError("exponent must be an integer") from error
+    n = integer(n, "n")
     if n == 0:
         ones = bind_create(EYE, node.shape[-2:], node.dtype, node.env, (), 0)
         return box(broadcast_to(ones, node.shape))
@@ -59,6 +57,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 def multi_dot(arrays: Sequence[Array]) -> Array:
     """The product of several matrices, in the cheapest order; the first and the last may be vectors."""
+    arrays = sequence(arrays, "arrays", "matrices")
     if len(arrays) < 2:
         raise ValueError("Expecting at least two arrays.")
     operands = unbox("multi_dot", arrays)
@@ -66,6 +65,9 @@ def multi_dot(arrays: Sequence[Array]) -> Array:
     ranks = [n.ndim for n in nodes]
     if len(nodes) < len(arrays) or any(r != 2 for r in ranks[1:-1]) or not {ranks[0], ranks[-1]} <= {1, 2}:
         raise LinAlgError("multi_dot: the arrays must be matrices, of which the first and the last may be vectors")
+    for one, other in pairwise(nodes):
+        if one.shape[-1] != other.shape[0]:
+            raise ValueError(f"shapes {one.shape} and {other.shape} not aligned: {one.shape[-1]} != {other.shape[0]}")
     letters: list[Any] = []
     for i, node in enumerate(nodes):
         both = [i, i + 1]
@@ -111,7 +113,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Ar
     """The sums over the diagonals of the last two axes; of a matrix that is cut only the diagonal moves."""
     node, box = one_array("trace", x)
     if is_cut(node):
-        return box(_sum(_diagonal_taken(node, operator.index(offset)), dtype=dtype))
+        return box(_sum(_diagonal_taken(node, integer(offset, "offset")), dtype=dtype))
     return contractions.trace(x, offset=offset, axis1=-2, axis2=-1, dtype=dtype)
 
 

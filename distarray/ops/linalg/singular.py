@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import host_array, shown
 from distarray.expr.bind import bind, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
@@ -19,7 +20,7 @@ from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, transposed
 from distarray.ops.manipulation import expand_dims
 from distarray.ops.reductions import max as _max
 
-__all__ = ["per_matrix", "pinv", "svd", "svdvals"]
+__all__ = ["pinv", "svd", "svdvals", "tolerance"]
 
 #: params: (full_matrices,)
 SVD = declare(
@@ -113,14 +114,21 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     MemoryBudgetError
         If a matrix is brought to one member and does not fit its memory budget.
     """
+    given, _ = one_array("pinv", x)
+    if given.ndim > 1 and 0 in given.shape[-2:]:
+        # of any dtype: there is nothing to factorise
+        return empty_like(x, shape=(*given.shape[:-2], *given.shape[:-3:-1]))
     node, box = matrices("pinv", x)
-    *lead, m, n = node.shape
-    if 0 in (m, n):
-        return box(empty_like(one_array("pinv", x)[0], shape=(*lead, n, m)))
+    *_, m, n = node.shape
     if rtol is None:
         rtol = max(m, n) * float(np.finfo(node.dtype).eps)
-    elif not isinstance(rtol, float | int):
-        rtol = per_matrix(node, rtol)
+    else:
+        rtol = tolerance(node, rtol, "rtol")
+        lead = rtol.shape[:-1] if isinstance(rtol, Expr) else ()
+        if np.broadcast_shapes(lead, node.shape[:-2]) != node.shape[:-2]:
+            raise ValueError(
+                f"non-broadcastable output operand: rtol is of shape {lead} for matrices of shape {node.shape[:-2]}"
+            )
     u, s, vh = svd(node, full_matrices=False)
     large = greater(s, multiply(rtol, _max(s, axis=-1, keepdims=True)))
     with np.errstate(divide="ignore"):
@@ -130,8 +138,20 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
     return boxed("pinv", box, [found])[0]
 
 
-def per_matrix(node: Expr, tolerance: Array) -> Expr:
-    """Tolerances, one for each matrix, as they broadcast to its singular values."""
-    found = expand_dims(unbox("tolerance", (node, tolerance)).nodes[1], axis=-1)
-    assert type(found) is Expr
-    return found
+def tolerance(node: Expr, given: Array, name: str) -> Any:  # a number, None or a node
+    """A tolerance, or one for each matrix, as they broadcast to its singular values.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a real number nor an array of them.
+    """
+    if given is None or isinstance(given, float | int):
+        return given
+    if not hasattr(given, "dtype"):
+        given = host_array(given, name, kinds="biuf")
+    each = unbox(name, (node, given)).nodes[1]
+    assert type(each) is Expr
+    if each.dtype.kind == "c":
+        raise TypeError(f"{name}={shown(given)} must be real")
+    return expand_dims(each, axis=-1)

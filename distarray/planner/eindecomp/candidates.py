@@ -15,6 +15,7 @@ from distarray.planner.eindecomp.bounds import held_bound
 from distarray.planner.eindecomp.checks import is_integer
 from distarray.planner.eindecomp.costs import Repart
 from distarray.planner.eindecomp.graph import EinOp, Label
+from distarray.sharding.cuts import MAX_PARTS
 
 __all__ = [
     "Kernels",
@@ -67,6 +68,8 @@ class Options:
     def __post_init__(self) -> None:
         if not is_integer(self.p, 1):
             raise ShardingError(f"p = {self.p!r}: the number of kernels must be an integer, and at least one")
+        if self.p > MAX_PARTS:
+            raise ShardingError(f"p = {self.p}: the number of kernels is at most {MAX_PARTS}")
         if self.splits == "pow2" and self.p & (self.p - 1):
             raise ShardingError(f"p = {self.p} is no power of two; use splits any")
 

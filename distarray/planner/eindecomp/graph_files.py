@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import MAX_COUNT, shown
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.checks import is_integer
 from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input, Label, parse_expr
@@ -30,7 +31,7 @@ def parse_graph(data: Any) -> EinGraph:
         If it is not of the form, or its extents do not agree.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list) or not data["nodes"]:
-        raise ShardingError("a graph is an object with a list of nodes")
+        raise ShardingError(f"{shown(data)} is no graph: a graph is an object with a list of nodes")
     inputs: dict[str, Input] = {}
     ops: dict[str, EinOp] = {}
     dtype = data.get("dtype", DTYPE)
@@ -80,7 +81,9 @@ def _input(name: str, node: Mapping[str, Any], itemsize: int) -> Input:
     given = node.get("shape")
     shape = _integers(given, 1) if isinstance(given, Sequence) else None
     if shape is None:
-        raise ShardingError(f"input {name!r}: shape {given!r} is no list of positive integers")
+        raise ShardingError(f"input {name!r}: shape {shown(given)} is no list of positive integers")
+    if prod(shape) * itemsize > MAX_COUNT:
+        raise ShardingError(f"input {name!r} of shape {list(shape)} is too large: more than {MAX_COUNT} bytes")
     layout, workers = node.get("layout"), node.get("workers")
     if layout is None:
         if workers is not None:
@@ -134,5 +137,7 @@ def _op(
             if x not in sizes:
                 raise ShardingError(f"op {name!r}: label {x!r} is only in the result; give its extent in sizes")
             extents[x] = int(sizes[x])
+    if prod(extents.values()) * itemsize > MAX_COUNT:
+        raise ShardingError(f"op {name!r}: labels of the extents {extents} are too large: more than can be counted")
     join, agg = str(node.get("join", "mul")), str(node.get("agg", "sum"))
     return EinOp(terms, result, tuple(given), extents, join, agg, itemsize=itemsize)

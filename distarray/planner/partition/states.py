@@ -28,6 +28,7 @@ from distarray.planner.propagation import (
     type_of,
     type_of_parts,
 )
+from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import coarsened, prime_factors, prime_mesh, realised, smaller_mesh
 from distarray.sharding.sharding import Sharding
@@ -152,7 +153,7 @@ def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, lim
     parts = [prod(mesh.axis_size(name) for name in names) for names in axes]
     tile = max((s * prod(-(-extents[a] // parts[a]) for a in loops) for s, loops in facts.results if loops), default=0)
     waves = -(-tile // limits.tile)
-    if waves > 1:
+    if 1 < waves <= MAX_TILES // mesh.size:
         kept = {a for _, loops in facts.results for a in loops}
         for loop in facts.free:
             if loop in kept and extents[loop] >= parts[loop] * waves:

@@ -1,0 +1,331 @@
+"""The one door for integers, axes, shapes, counts, choices and flags that the user writes.
+
+Each function takes what was given and the name of the argument, and returns what the code behind it works with. What is
+refused is refused with numpy's class of error, in a text with the name and the value. A leaf: every layer that has
+arguments imports it. The cost of an argument that is right is a fraction of a microsecond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from operator import index
+from typing import Any, TypeVar
+
+import numpy as np
+
+from distarray.types import Axes, DTypeLike, HostArray, Shape
+
+__all__ = [
+    "CASTINGS", "MAX_COUNT", "ORDERS", "callback", "choice", "count", "flag", "host_array", "integer", "integers",
+    "mapping", "memory_order", "naming", "normalize_axes", "normalize_axis", "number", "parse_shape", "sequence",
+    "shown",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+#: Neither is a sequence of integers, though iterating says so: of bytes as ints, of keys.
+_NO_SEQUENCES = (str, bytes, bytearray, Mapping, set, frozenset)
+#: What C counts to.
+MAX_COUNT = 2**63 - 1
+
+
+def shown(value: Any) -> str:
+    """`value` as it stands in the text of an error: short, in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def integer(value: Any, name: str) -> int:
+    """An int, from anything that has an index.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+
+    Examples
+    --------
+    >>> integer(1.5, "k")
+    Traceback (most recent call last):
+    TypeError: k=1.5 must be an integer, not float
+    """
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name}={shown(value)} must be an integer, not {type(value).__name__}") from None
+
+
+def count(value: Any, name: str) -> int:
+    """An integer that is not negative, and that C can hold.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    ValueError
+        If it is negative.
+    OverflowError
+        If it is above 2**63 - 1.
+    """
+    n = integer(value, name)
+    if n < 0:
+        raise ValueError(f"{name}={n} is negative")
+    if n > MAX_COUNT:
+        raise OverflowError(f"{name}={n} is too large: it does not fit 64 bits")
+    return n
+
+
+def integers(value: Any, name: str) -> tuple[int, ...]:
+    """Integers, from one of them or a sequence.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    items: Any
+    if type(value) is tuple:
+        items = value
+    elif hasattr(value, "__index__") and not getattr(value, "ndim", 0):
+        return (integer(value, name),)
+    elif isinstance(value, _NO_SEQUENCES) or not (hasattr(value, "__iter__") and hasattr(value, "__len__")):
+        raise TypeError(
+            f"{name}={shown(value)} must be an integer or a sequence of integers, not {type(value).__name__}"
+        )
+    else:
+        items = value
+    try:
+        return tuple([index(n) for n in items])
+    except TypeError:
+        raise TypeError(f"{name}={shown(value)} must be an integer or a sequence of integers") from None
+
+
+def normalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
+    """`axis` counted from the front.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    AxisError
+        numpy's, a ValueError and an IndexError: if there is no such axis.
+    """
+    n = axis if type(axis) is int else integer(axis, name)
+    if not -ndim <= n < ndim:
+        if not -MAX_COUNT <= n <= MAX_COUNT:
+            raise OverflowError(f"{name}={n} is too large for an axis of an array of dimension {ndim}")
+        raise np.exceptions.AxisError(n, ndim, name)
+    return n + ndim if n < 0 else n
+
+
+def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
+    """Axes counted from the front, distinct; None means all of them.
+
+    Raises
+    ------
+    TypeError
+        If it is neither an integer nor a sequence of integers.
+    AxisError
+        numpy's, a ValueError and an IndexError: if there is no such axis.
+    ValueError
+        If one is there twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    if type(axis) is int:
+        return (normalize_axis(axis, ndim, name),)
+    axes = tuple([normalize_axis(a, ndim, name) for a in (axis if type(axis) is tuple else integers(axis, name))])
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{name}: duplicate axis in {shown(axis)} of an array of rank {ndim}")
+    return axes
+
+
+def parse_shape(shape: Any, name: str = "shape") -> Shape:
+    """The extents of an array that is made: an integer is one axis.
+
+    Raises
+    ------
+    TypeError
+        If it is neither an integer nor a sequence of integers.
+    ValueError
+        If one is negative, or no array has so many elements.
+    """
+    if isinstance(shape, bool | np.bool):
+        raise TypeError(f"{name}={shape} must be an integer or a sequence of integers, not {type(shape).__name__}")
+    dims = integers(shape, name)
+    if dims and min(dims) < 0:
+        raise ValueError(f"negative dimensions are not allowed: {name}={shown(shape)}")
+    if math.prod(dims) > MAX_COUNT:
+        raise ValueError(f"Maximum allowed dimension exceeded: {name}={shown(shape)}")
+    return dims
+
+
+def choice(value: Any, allowed: Collection[T], name: str) -> T:
+    """One of the values that are allowed.
+
+    Raises
+    ------
+    TypeError
+        If it is not of the type of any of them.
+    ValueError
+        If it is none of them.
+    """
+    if type(value) is str and value in allowed:
+        return value  # type: ignore[return-value]  # it is one of them
+    for known in allowed:
+        if value is known or (type(value) is type(known) and value == known):
+            return known
+    listed = ", ".join([repr(known) for known in allowed])
+    if not any(isinstance(value, type(known)) for known in allowed):
+        raise TypeError(f"{name}={shown(value)} must be one of {listed}, not {type(value).__name__}")
+    raise ValueError(f"{name}={shown(value)} must be one of {listed}")
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False, as numpy takes them where it checks: integers pass.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a bool nor an integer.
+    """
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool):
+        return bool(value)
+    n = integer(value, name)
+    if not -MAX_COUNT <= n <= MAX_COUNT:
+        raise OverflowError(f"{name}={n} is too large")
+    return n != 0
+
+
+def number(value: Any, name: str, *, real: bool = False) -> Any:
+    """One number, of Python or numpy, or an array without axes; with `real` none that is complex.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if isinstance(value, (int, float)) or (isinstance(value, complex) and not real):
+        return value
+    kinds = "biuf" if real else "biufc"
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None and getattr(dtype, "kind", "") in kinds and not getattr(value, "ndim", 0):
+        return value
+    raise TypeError(f"{name}={shown(value)} must be a {'real ' * real}number, not {type(value).__name__}")
+
+
+def callback(value: T, name: str) -> T:
+    """A function of the user, or anything else that can be called.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if not callable(value):
+        raise TypeError(f"{name}={shown(value)} must be a function, not {type(value).__name__}")
+    return value
+
+
+def mapping(value: Any, name: str, of: str) -> dict[Any, Any]:
+    """A mapping from and to what `of` says; nothing in it if it is None.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name}={shown(value)} must be a mapping from {of}, not {type(value).__name__}")
+    return dict(value)
+
+
+def sequence(value: Any, name: str, of: str) -> tuple[Any, ...]:
+    """The items of a sequence of what `of` says.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if isinstance(value, _NO_SEQUENCES) or not hasattr(value, "__iter__"):
+        raise TypeError(f"{name}={shown(value)} must be a sequence of {of}, not {type(value).__name__}")
+    return tuple(value)
+
+
+#: Of elements in memory, by numpy's names.
+ORDERS = ("C", "F", "A", "K")
+CASTINGS = ("no", "equiv", "safe", "same_kind", "same_value", "unsafe")
+
+
+def memory_order(value: Any, allowed: Collection[str] = ORDERS, name: str = "order") -> str:
+    """One of numpy's names of an order of elements in memory, in capitals; None is the first of those allowed.
+
+    Raises
+    ------
+    TypeError
+        If it is no text.
+    ValueError
+        If it is none of them.
+    """
+    if value is None:
+        return next(iter(allowed))
+    return choice(value.upper() if isinstance(value, str) else value, allowed, name)
+
+
+#: What numpy raises where it looks at values.
+_OF_VALUES = (TypeError, ValueError, OverflowError, IndexError)
+#: Of these one cannot make another with another text: they are made of ufuncs.
+_OF_UFUNCS = np._core._exceptions.UFuncTypeError  # type: ignore[attr-defined]  # numpy's stubs do not have it
+
+
+@contextmanager
+def naming(**given: Any) -> Iterator[None]:
+    """Arguments that numpy looks at in this block: the text of its error goes on with their names and values."""
+    try:
+        yield
+    except _OF_VALUES as error:
+        kind = TypeError if isinstance(error, _OF_UFUNCS) else type(error)
+        if kind.__module__ != "builtins" and kind is not np.exceptions.DTypePromotionError:
+            raise  # an AxisError or LinAlgError, or one of ours: it says what is wrong
+        said = ", ".join([f"{name}={shown(value)}" for name, value in given.items()])
+        raise kind(f"{error} ({said})") from None
+
+
+def host_array(value: Any, name: str, dtype: DTypeLike = None, *, kinds: str = "biufcmM") -> HostArray:
+    """An array of numbers on the host, not copied where it is one; of `dtype` if that is said.
+
+    An array of a dtype that is not taken is not computed.
+
+    Parameters
+    ----------
+    kinds
+        numpy's letters of the kinds that are taken. An empty sequence is one of any kind.
+
+    Raises
+    ------
+    TypeError
+        If it holds text, structures or objects, or numbers of another kind.
+    ValueError
+        If it is nested unevenly, or `dtype` cannot hold it; OverflowError for integers.
+    """
+    held = getattr(value, "dtype", None)
+    if held is None:
+        with naming(**{name: value}):
+            value = np.asarray(value, dtype)
+        held = value.dtype if value.size else np.dtype(np.intp)
+    if held.kind in "OSUV":
+        raise TypeError(f"{name}={shown(value)} must be of numbers, not of {held}")
+    if held.kind not in kinds:
+        most = np.dtype(np.intp if "f" not in kinds else np.float64)
+        raise TypeError(
+            f"{name}={shown(value)}: Cannot cast array data from {held!r} to {most!r} according to the rule 'safe'"
+        )
+    array = np.asarray(value, dtype)
+    return array if array.size or array.dtype.kind in kinds else array.astype(np.intp)

@@ -1,0 +1,82 @@
+"""Crossings: arrays that are to be in another environment, and are not there yet.
+
+An operation has one environment, and so has a plan. A pending crossing is the one node whose operand lives elsewhere:
+an expression that has crossings is several graphs, one beneath the other, each of one environment, in which the
+crossings are leaves. Before a graph is run, what its crossings read is run where it lives, and brought over: from then
+on a crossing is a stored array like any other (`distarray.execution.crossings`).
+
+Walks that ask what is needed go through crossings (`postorder`); those that ask what is planned stop there (`graph`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+from distarray.expr.expr import Environment, Expr, Stored, postorder, user_frame
+from distarray.expr.op import declare
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["CROSSING", "are_pending", "carried_out", "crossing", "expected", "graph", "is_crossing", "levels"]
+
+CROSSING = declare("to_team", "crossing")
+
+#: Those of the whole process that are pending: as a rule none, and then nobody walks to find them.
+_pending: weakref.WeakSet[Expr] = weakref.WeakSet()
+
+
+def crossing(source: Expr, env: Environment, pin: Sharding | None = None) -> Expr:
+    """The elements of a node in another environment; nothing runs.
+
+    Parameters
+    ----------
+    pin
+        How it is to lie there; None keeps the cut as far as the teams have the same shape.
+    """
+    node = Expr(CROSSING, (source,), source.shape, source.dtype, env, pin=pin, origin=user_frame())
+    expected(node)
+    return node
+
+
+def expected(node: Expr) -> None:
+    """Note a node that is made: it may be a pending crossing."""
+    if node.op is CROSSING and node.memo is None:
+        _pending.add(node)
+
+
+def carried_out(node: Expr, stored: Stored) -> None:
+    """Set the memo of a crossing."""
+    node.settle(stored)
+    _pending.discard(node)
+
+
+def are_pending() -> bool:
+    """Whether there is a pending crossing at all."""
+    return bool(_pending)
+
+
+def is_crossing(node: Expr) -> bool:
+    """Whether a node is a crossing that is still to be carried out."""
+    return node.op is CROSSING and node.memo is None
+
+
+def graph(targets: Iterable[Expr]) -> list[Expr]:
+    """What is planned together with `targets`: all that they need, operands before users, up to pending crossings."""
+    return postorder(targets, CROSSING)
+
+
+def levels(targets: Iterable[Expr]) -> list[list[Expr]]:
+    """The pending crossings that nodes need, in steps: each step needs only crossings of those before it."""
+    if not are_pending():
+        return []
+    depth: dict[int, int] = {}
+    found: list[list[Expr]] = []
+    for node in postorder(targets):
+        below = 0 if node.memo is not None else max([depth[id(o)] for o in node.operands if type(o) is Expr], default=0)
+        if is_crossing(node):
+            if below == len(found):
+                found.append([])
+            found[below].append(node)
+            below += 1
+        depth[id(node)] = below
+    return found

@@ -1,0 +1,66 @@
+"""Where a function of several arrays works: where the first array among its arguments lives.
+
+Host data has no environment. An operation gives its host operands that of its arrays (`bind.unbox`); a function that is
+a composition of operations, or that makes an array of one argument before it looks at another one, is marked by
+`side_by_side`: what it makes of host data then lives where the first array among its arguments does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from distarray.expr.expr import Environment
+
+__all__ = ["first_environment", "side_by_side"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Makes arrays in an environment for a ``with`` block; the array layer assigns it.
+within: Callable[[Environment], AbstractContextManager[None]] | None = None
+
+#: What is neither an array nor holds one.
+_NO_ARRAYS = frozenset({bool, int, float, complex, str, bytes, type(None), type, slice})
+
+
+def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
+    """Let what `function` makes of host data live where the first array among its arguments lives."""
+
+    @wraps(function)
+    def placed(*args: P.args, **kwargs: P.kwargs) -> R:
+        values = (*args, *kwargs.values()) if kwargs else args
+        for value in values:
+            kind = type(value)
+            if kind not in _NO_ARRAYS and not hasattr(kind, "__dx_node__"):
+                break  # host data, or a sequence
+        else:
+            return function(*args, **kwargs)
+        env = first_environment(values)
+        if env is None or within is None:
+            return function(*args, **kwargs)
+        with within(env):
+            return function(*args, **kwargs)
+
+    return placed
+
+
+def first_environment(values: Iterable[Any]) -> Environment | None:
+    """Where the first array among `values` lives, or in the sequences among them; None if there is none."""
+    nested = []
+    for value in values:
+        kind = type(value)
+        if kind in _NO_ARRAYS:
+            continue
+        if hasattr(kind, "__dx_node__"):
+            env: Environment = value.__dx_node__().env
+            return env
+        if kind is list or kind is tuple:
+            nested.append(value)
+    for value in nested:
+        found = first_environment(value)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,144 @@
+"""What random programs have found, one test for each class of mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing.assertions import assert_equal
+
+
+@pytest.fixture(params=[None, (2,), (2, 2, 2)], ids=repr)
+def team(request: pytest.FixtureRequest) -> dx.Team | None:
+    return None if request.param is None else dx.Team(request.param, tuple("rcd"[: len(request.param)]))
+
+
+def of(host: np.ndarray, team: dx.Team | None) -> dx.DistArray:
+    pin = None if team is None or not host.ndim else (("r",), *[None] * (host.ndim - 1))
+    return dx.asarray(host, team=team, sharding=pin)
+
+
+def test_windows_of_windows_are_views(team: dx.Team | None) -> None:
+    host = np.arange(81).reshape(9, 9)
+    view, windows = of(host, team), np.lib.stride_tricks.sliding_window_view
+    found = dx.sliding_window_view(dx.sliding_window_view(view, 2, axis=0), 3, axis=1)
+    assert_equal(found, windows(windows(host, 2, axis=0), 3, axis=1))
+    assert_equal(found[1, ::2].sum(axis=-1), windows(windows(host, 2, axis=0), 3, axis=1)[1, ::2].sum(axis=-1))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_segments_of_axes_with_empty_tiles(rows: int) -> None:
+    host = np.arange(rows * 3).reshape(rows, 3)
+    team = dx.Team((8,), ("r",))
+    at = list(range(rows))
+    assert_equal(np.add.reduceat(of(host, team), at, axis=0), np.add.reduceat(host, at, axis=0))
+
+
+def test_choices_have_the_common_dtype_of_all_choices(team: dx.Team | None) -> None:
+    host = np.arange(6, dtype="f2") - 2
+    x = of(host, team)
+    assert_equal(dx.choose((x != 0).astype(int), [x, 0]), np.choose((host != 0).astype(int), [host, 0]))
+    assert_equal(dx.select([x > 1, x < 0], [1, 2], x), np.select([host > 1, host < 0], [1, 2], host))
+
+
+def test_resize_and_contiguous_arrays_share_what_numpy_shares(team: dx.Team | None) -> None:
+    host = np.arange(12.0).reshape(3, 4)
+    x = of(host, team)
+    assert not dx.shares_memory(dx.resize(x, (2, 3)), x)
+    assert not dx.shares_memory(dx.ascontiguousarray(x.T), x)
+    assert dx.shares_memory(dx.ascontiguousarray(x[1:]), x)
+
+
+#: In place, wrong in its shape and its dtype at once: numpy speaks of the dtype.
+WRONG: dict[str, Any] = {
+    "operator": lambda x, y: x.__imul__(y),
+    "out": lambda x, y: np.multiply(x[:3], y, out=x[:3]),
+    "at an empty list": lambda x, y: x[[]].__imul__(y),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=list(WRONG))
+def test_updates_that_are_wrong_twice_raise_what_numpy_raises(call: Any, team: dx.Team | None) -> None:
+    host, other = np.arange(4, dtype="u2"), np.ones((3, 3))
+    with pytest.raises(TypeError) as expected:
+        call(host.copy(), other)
+    x = of(host, team)
+    with pytest.raises(TypeError) as found:
+        call(x, of(other, team))
+    assert type(found.value) is type(expected.value) or isinstance(expected.value, type(found.value))
+    assert_equal(x, host)
+
+
+def test_masks_take_values_of_one_axis(team: dx.Team | None) -> None:
+    host = np.arange(6.0).reshape(2, 3)
+    x = of(host, team)
+    with pytest.raises(TypeError, match="requires a 0 or 1-dimensional input"):
+        x[x > 1] = host
+    assert_equal(x, host)
+
+
+def test_one_element_takes_no_array(team: dx.Team | None) -> None:
+    host = np.arange(6.0)
+    x = of(host, team)
+    try:
+        host[2] = np.ones(3)
+    except (TypeError, ValueError) as expected:
+        with pytest.raises(type(expected)):
+            x[2] = np.ones(3)
+    assert_equal(x, host)
+
+
+def test_nothing_is_written_to_read_only_views(team: dx.Team | None) -> None:
+    x = dx.broadcast_to(of(np.arange(3), team), (2, 3))
+    with pytest.raises(ValueError, match="read-only"):
+        dx.put(x, [], 1)
+    with pytest.raises(ValueError, match="read-only"):
+        np.add(x, np.ones((2, 3)), out=x)
+
+
+def test_operators_in_place_replace_scalars(team: dx.Team | None) -> None:
+    host = np.arange(6)
+    x = of(host, team)
+    total, expected = x.sum(), host.sum()
+    for array in (host, x):
+        array[3] *= 1.5
+        array[1] -= 2.5
+    assert_equal(x, host)
+    total /= 4
+    expected = expected / 4
+    assert_equal(total, expected)
+    whole = x.sum(keepdims=True)
+    with pytest.raises(TypeError, match="Cannot cast ufunc"):
+        whole *= 1.5
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: x.sum() + 1,
+        lambda x: -x[1],
+        lambda x: dx.clip(x[2], 0, 1),
+        lambda x: abs(x.max() // 2),
+        lambda x: dx.dot(x, x),
+        lambda x: dx.full(3, 7)[1],
+        lambda x: dx.ones(5, dtype=int).sum(),
+    ],
+    ids=["sum + 1", "negative", "clip", "abs", "dot", "element of a constant", "sum of a constant"],
+)
+def test_what_operations_make_of_one_element_is_replaced_by_updates_as_scalars_are(made: Callable[[Any], Any]) -> None:
+    s = before = made(dx.arange(5))
+    s *= 1.5
+    assert s.dtype == float and before.dtype.kind == "i" and float(s) == 1.5 * int(before)
+
+
+@pytest.mark.parametrize(
+    "made", [lambda: dx.asarray(3), lambda: dx.asarray(3).astype("i4"), lambda: dx.where(True, 1, 2)]
+)
+def test_arrays_without_axes_keep_their_dtype_in_updates(made: Callable[[], Any]) -> None:
+    s = made()
+    with pytest.raises(TypeError, match="Cannot cast ufunc 'multiply' output"):
+        s *= 1.5

@@ -1,0 +1,325 @@
+"""Wrong answers that a reader found: numpy says what is right."""
+
+import operator
+
+import numpy as np
+import pytest
+
+import distarray as dx
+
+A_TEAM = dx.Team((2,), ("r",))
+NUMBERS = ("b", "h", "i", "B", "H", "I", "Q", "e", "f", "F")
+IN_PLACE = (
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+    operator.ifloordiv,
+    operator.imod,
+    operator.ipow,
+    operator.iand,
+    operator.ior,
+    operator.ixor,
+    operator.ilshift,
+    operator.irshift,
+)
+TWO_SIDED = (operator.add, operator.sub, operator.truediv, operator.mod, operator.and_, operator.lt, operator.ne)
+
+
+def cut(values):
+    return dx.asarray(values, team=A_TEAM, sharding=("r",))
+
+
+def outcome(function, *args):
+    """What comes of a call: the values and their dtype, or the builtin error that numpy's error is."""
+    try:
+        result = np.asarray(function(*args))
+    except (TypeError, ValueError, IndexError) as error:
+        return next(kind for kind in (TypeError, IndexError, ValueError) if isinstance(error, kind))
+    return result.dtype, result.tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scalar", NUMBERS)
+@pytest.mark.parametrize("own", ["b", "i", "l", "Q", "d", "D"])
+def test_update_by_a_numpy_scalar_is_in_place(own, scalar):
+    y = np.array(3).astype(scalar)[()]
+    for function in IN_PLACE:
+        a = np.arange(1, 5).astype(own)
+        x = cut(a)
+        seen = x[1:]
+        expected = outcome(function, a, y)
+        kept = x
+        assert outcome(lambda x, y, f=function: kept if f(x, y) is kept else None, x, y) == expected, function
+        assert np.array_equal(seen, a[1:]), function
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scalar", NUMBERS)
+@pytest.mark.parametrize("own", ["b", "i", "Q", "f", "D"])
+def test_operators_with_numpy_scalars_have_numpys_dtype(own, scalar):
+    y = np.array(3).astype(scalar)[()]
+    a = np.arange(1, 5).astype(own)
+    x = dx.asarray(a)
+    for function in TWO_SIDED:
+        assert outcome(function, x, y) == outcome(function, a, y), function
+        assert outcome(function, y, x) == outcome(function, y, a), function
+        assert outcome(lambda x, y, f=function: type(f(x, y)) in (dx.DistArray, np.ndarray), x, y) == outcome(
+            lambda a, y, f=function: type(f(a, y)) in (dx.DistArray, np.ndarray), a, y
+        )
+
+
+OUTSIDE = [([0, 9, 3, 8], "i8"), ([0, 9, 3, 8], "u1"), ([0, -10, 3, 8], "i8"), ([8, -10], "i1"), ([0, -9, 8], "i8")]
+WRITES = {
+    "set": lambda x, i: operator.setitem(x, i, 5),
+    "set at one": lambda x, i: operator.setitem(x, i[1], 5),
+    "set in a view": lambda x, i: operator.setitem(x[::-1], i, 5),
+    "set in rows": lambda x, i: operator.setitem(x.reshape(9, 1), (i,), 5),
+    "add": lambda x, i: np.add.at(x, i, 1),
+    "negative": lambda x, i: np.negative.at(x, i),
+    "put_along_axis": lambda x, i: np.put_along_axis(x, i, 7.0, 0),
+}
+READS = {
+    "get": lambda x, i: x[i],
+    "take": lambda x, i: np.take(x, i),
+    "take_along_axis": lambda x, i: np.take_along_axis(x, i, 0),
+}
+
+
+@pytest.mark.parametrize(("index", "dtype"), OUTSIDE)
+@pytest.mark.parametrize("made", [cut, dx.asarray])
+@pytest.mark.parametrize("computed", [lambda i: i + np.zeros((), i.dtype), lambda i: i[:]])
+def test_computed_positions_outside_are_an_error_before_anything_changes(made, index, dtype, computed):
+    i = np.array(index, dtype)
+    for name, function in {**WRITES, **READS}.items():
+        a = np.arange(9.0)
+        x = made(a)
+        assert outcome(function, x, computed(made(i))) == outcome(function, a, i), name
+        assert np.array_equal(x, a), name
+    x = made(np.arange(9.0))
+    functional = outcome(lambda: x.at[computed(made(i))].add(1))
+    assert (functional is IndexError) == (outcome(lambda: np.arange(9)[i]) is IndexError)
+    assert np.array_equal(x, np.arange(9.0))
+
+
+@pytest.mark.parametrize("made", [cut, dx.asarray])
+def test_put_at_computed_positions_outside_leaves_the_array_alone(made):
+    x = made(np.arange(9.0))
+    with pytest.raises(IndexError, match="index 9 is out of bounds for axis 0 with size 9"):
+        np.put(x, made(np.array([0, 9])) + 0, 5)
+    assert np.array_equal(x, np.arange(9.0))
+
+
+SCALARS = {
+    "get": lambda x: x[0],
+    "sum": lambda x: x.sum(),
+    "max": lambda x: x.max(),
+    "mean": lambda x: x.mean(),
+    "matmul": lambda x: x @ x,
+    "map": lambda x: x[0] * 2,
+    "median": np.median,
+    "take": lambda x: np.take(x, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["d", "l"])
+@pytest.mark.parametrize("value", [1, 1.5, np.arange(3.0)])
+@pytest.mark.parametrize("name", SCALARS)
+def test_an_update_replaces_what_is_a_scalar_in_numpy(name, value, dtype):
+    a = np.arange(1, 6).astype(dtype)
+    x = cut(a)
+    for computed in (False, True):
+        s, u = SCALARS[name](a), SCALARS[name](x)
+        t, v = s, u
+        if computed:
+            assert float(u) == s
+        s = s / 2
+        u /= 2
+        s = s + value
+        u += value
+        assert outcome(lambda x: x, u) == outcome(lambda x: x, s)
+        assert np.array_equal(v, t)
+        assert np.array_equal(x, a)
+
+
+def test_an_array_without_axes_is_updated_in_place():
+    total = cut(np.arange(4.0)).sum()
+    for z in (
+        dx.zeros((), team=A_TEAM),
+        dx.asarray(5.0, team=A_TEAM),
+        dx.zeros((), "D", team=A_TEAM),
+        dx.asarray(total),
+        dx.asarray(total, copy=True),
+    ):
+        alias = z
+        z += 1
+        z += 1
+        z[...] = total
+        z *= 2
+        if z.dtype.kind == "c":
+            z.real = 12
+        np.add(z, 0, out=z)
+        z += 1
+        assert alias is z
+        assert complex(alias) == 13
+    assert float(total) == 6
+
+
+@pytest.mark.parametrize(
+    "name", ["less", "less_equal", "equal", "not_equal", "greater", "greater_equal", "logical_and"]
+)
+@pytest.mark.parametrize("value", [5, 2.5, -1, np.float32(0.1)])
+@pytest.mark.parametrize("index", [[1, 3], [1, 3, 1], slice(1, 3)])
+def test_at_of_comparisons_compares_with_the_number_itself(name, value, index):
+    for dtype in ("d", "f", "l", "B"):
+        a = np.arange(1, 7).astype(dtype)
+        x = cut(a)
+        ufunc = getattr(np, name)
+        ufunc.at(a, index, value)
+        ufunc.at(x, index, value)
+        assert np.array_equal(x, a), dtype
+
+
+@pytest.mark.parametrize("dtype", ["B", "f", "l"])
+@pytest.mark.parametrize("value", [-1, 300, 0.1])
+def test_at_takes_numbers_with_their_own_dtype(dtype, value):
+    a = np.arange(6).astype(dtype)
+    x = cut(a)
+    for ufunc in (np.add, np.multiply, np.maximum):
+        ufunc.at(a, [1, 3, 1], value)
+        ufunc.at(x, [1, 3, 1], value)
+        assert np.array_equal(x, a), ufunc
+
+
+VIEWS = {
+    "transposed": lambda x: x.T,
+    "steps": lambda x: x[:, ::2],
+    "reversed": lambda x: x[::-1, ::-1],
+    "new axis": lambda x: x.T[None, :, ::2],
+    "broadcast": lambda x: np.broadcast_to(x, (2, 4, 6)),
+}
+FLAT_WRITES = {
+    "one": lambda x: operator.setitem(x.flat, 1, 100),
+    "slice": lambda x: operator.setitem(x.flat, slice(0, 3), [7, 8, 9]),
+    "all": lambda x: operator.setitem(x.flat, ..., 5),
+    "positions": lambda x: operator.setitem(x.flat, np.array([0, 2]), [50, 60]),
+    "mask": lambda x: operator.setitem(x.flat, np.arange(x.size) % 2 == 0, 1),
+    "itself": lambda x: setattr(x, "flat", [1, 2, 3]),
+    "put": lambda x: np.put(x, [0, 2], [4, 5]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("write", FLAT_WRITES)
+def test_writes_through_flat_reach_the_array(view, write):
+    a = np.arange(24.0).reshape(4, 6)
+    x = dx.asarray(a, team=A_TEAM, sharding=("r", None))
+    if view == "broadcast":
+        with pytest.raises(ValueError, match="read-only"):
+            FLAT_WRITES[write](VIEWS[view](x))
+    else:
+        FLAT_WRITES[write](VIEWS[view](x))
+        FLAT_WRITES[write](VIEWS[view](a))
+    assert np.array_equal(x, a)
+    assert np.array_equal(VIEWS[view](x).flat, VIEWS[view](a).flat)
+
+
+MASK = np.array([1, 0, 1, 0, 1, 0], bool)
+FILLED = {
+    "putmask": lambda x, v: np.putmask(x, MASK, v),
+    "place": lambda x, v: np.place(x, MASK, v),
+    "put": lambda x, v: np.put(x, [1, 2], v),
+    "insert": lambda x, v: np.insert(x, 0, v),
+    "setitem": lambda x, v: operator.setitem(x, slice(2, 4), v),
+    "set at positions": lambda x, v: operator.setitem(x, [1, 2], v),
+    "set at a mask": lambda x, v: operator.setitem(x, np.arange(6) < 2, v),
+    "fill_diagonal": lambda x, v: np.fill_diagonal(x.reshape(2, 3), v),
+    "flat": lambda x, v: setattr(x, "flat", v),
+    "real": lambda x, v: setattr(x[:2], "real", v),
+    "imag": lambda x, v: setattr(x[:2], "imag", v),
+}
+VALUES = {
+    "floats": lambda xp: xp(np.array([1.5, 2.5])),
+    "complex": lambda xp: xp(np.array([1j, 2])),
+    "wide": lambda xp: xp(np.array([1, 300])),
+    "a list of floats": lambda xp: [1.5, 2],
+    "a list with 1j": lambda xp: [1j, 2],
+    "1j": lambda xp: 1j,
+    "2.5": lambda xp: 2.5,
+    "-1": lambda xp: -1,
+    "300": lambda xp: 300,
+    "nan": lambda xp: np.nan,
+    "numpy's 1j": lambda xp: np.complex128(1j),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("name", FILLED)
+def test_what_is_written_casts_as_numpy_says(name, value):
+    for dtype in ("l", "d", "B", "?", "D"):
+        a = np.arange(6).astype(dtype)
+        x = cut(a)
+        try:
+            expected: object = FILLED[name](a, VALUES[value](np.asarray))
+        except (TypeError, ValueError, OverflowError) as error:
+            with pytest.raises(type(error)):
+                FILLED[name](x, VALUES[value](cut))
+        else:
+            result = FILLED[name](x, VALUES[value](cut))
+            assert (result is None) if expected is None else np.array_equal(result, expected, equal_nan=True), dtype
+        assert np.array_equal(x, a, equal_nan=True), dtype
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["std", "ptp", "var", "mean", "nanstd", "nanmean", "take", "sum"])
+def test_out_is_cast_to_as_numpy_says(name):
+    def call(x, out):
+        return np.take(x, [1, 2], out=out) if name == "take" else getattr(np, name)(x, out=out)
+
+    for dtype in ("l", "f", "D"):
+        for other in ("i", "l", "d", "f", "D", "B"):
+            a = np.arange(6).astype(dtype)
+            shape = (2,) if name == "take" else ()
+            expected = outcome(call, a, np.zeros(shape, other))
+            result = outcome(call, cut(a), dx.zeros(shape, other, team=A_TEAM))
+            if isinstance(expected, type):
+                assert result is expected, (dtype, other)
+            else:
+                assert result[0] == expected[0], (dtype, other)
+                assert np.allclose(result[1], expected[1]), (dtype, other)
+
+
+def test_insert_takes_computed_positions_and_masks():
+    a = np.arange(6.0)
+    mask = np.array([True, False, True, False, False, True])
+    assert np.array_equal(dx.insert(cut(a), cut(np.array([1, 2])) + 1, 1), np.insert(a, [2, 3], 1))
+    assert np.array_equal(dx.insert(cut(a), cut(np.array([1, 2]))[1], 1), np.insert(a, 2, 1))
+    assert np.array_equal(dx.insert(cut(a), mask, 7), np.insert(a, mask, 7))
+    assert np.array_equal(dx.delete(cut(a), cut(np.array([1, 2])) + 1), np.delete(a, [2, 3]))
+
+
+def test_matmul_in_place_by_a_vector_is_numpys_error():
+    for n in (np.arange(3.0), np.eye(3)):
+        x = dx.asarray(n, team=A_TEAM)
+        with pytest.raises(ValueError, match="inplace matrix multiplication requires"):
+            x @= np.arange(3.0)
+        assert np.array_equal(x, n)
+
+
+@pytest.mark.parametrize("kth", [0, 1, [1, 2]])
+def test_partition_of_nothing_is_nothing(kth):
+    for function in (np.partition, np.argpartition):
+        assert outcome(function, cut(np.zeros(0)), kth) == outcome(function, np.zeros(0), kth)
+
+
+def test_sort_in_place_takes_no_none_for_an_axis():
+    with pytest.raises(TypeError, match="integer"):
+        cut(np.arange(3.0)).sort(axis=None)
+
+
+def test_take_along_the_first_axis_raises_at_the_call():
+    x = dx.asarray(np.arange(12.0).reshape(4, 3), team=A_TEAM, sharding=("r", None))
+    outside = dx.asarray(np.array([[0, 4, 1]]), team=A_TEAM) + 0
+    with pytest.raises(IndexError, match="index 4 is out of bounds for axis 0 with size 4"):
+        np.take_along_axis(x, outside, 0)

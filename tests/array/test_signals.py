@@ -1,0 +1,72 @@
+"""Convolutions and differences are numpy's where elements are inf or nan, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing import force_tiles
+
+INF, NAN = np.inf, np.nan
+VECTORS = [
+    np.array([4, INF, 1, 2, 3]),
+    np.array([NAN, 0.0, 2.0]),
+    np.array([0.0, -INF]),
+    np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+    np.array([2, 0, 1]),
+    np.array([INF]),
+    np.array([0.5, 0.0, INF, 0.0], "f4"),
+]
+
+
+@pytest.mark.parametrize("name", ["convolve", "correlate"])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("tiles", [1, 3])
+def test_convolutions_keep_inf_and_nan_where_they_are(name: str, mode: str, tiles: int) -> None:
+    """No element is multiplied with the nothing beside the vectors, whichever of them is the shorter one."""
+    for a in VECTORS:
+        for v in VECTORS:
+            expected = getattr(np, name)(a, v, mode)
+            for ours, theirs in ((True, False), (False, True), (True, True)):
+                with force_tiles(tiles):
+                    x, y = dx.asarray(a) if ours else a, dx.asarray(v) + 0 if theirs else v
+                    found = np.asarray(getattr(dx, name)(x, y, mode))
+                assert found.dtype == expected.dtype
+                np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_convolution_goes_where_its_array_lives() -> None:
+    x = dx.asarray(np.arange(5.0), team=dx.Team((2,), ("R",)), sharding=("R",))
+    np.testing.assert_array_equal(np.asarray(dx.convolve(x, [1, 2])), np.convolve(np.arange(5.0), [1, 2]))
+    np.testing.assert_array_equal(np.asarray(dx.correlate([1, 2], x)), np.correlate([1, 2], np.arange(5.0)))
+
+
+COORDINATES: dict[str, Any] = {
+    "integers": np.arange(6),
+    "floats": np.arange(6) * 0.5,
+    "list": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
+    "short": np.arange(6, dtype="f4") * 2,
+    "falling": np.arange(6)[::-1],
+    "uneven": np.arange(6) ** 2.0,
+    "even at first": np.array([0, 1, 2, 3.5, 4, 5]),
+    "nan": np.full(6, NAN),
+}
+
+
+@pytest.mark.parametrize("name", COORDINATES)
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize("ours", [False, True], ids=["host", "ours"])
+def test_gradient_notices_evenly_spaced_coordinates(name: str, edge_order: int, ours: bool) -> None:
+    """A nan stays in the differences that it is part of: the formula for even distances has no middle element."""
+    at = COORDINATES[name]
+    f = np.random.default_rng(0).random((6, 3))
+    f[2, 1], f[4, 0] = NAN, INF
+    for given in (f, f.astype("f4"), f[:, 2]):
+        with np.errstate(all="ignore"):
+            expected = np.gradient(given, at, axis=0, edge_order=edge_order)
+            found = dx.gradient(dx.asarray(given), dx.asarray(at) if ours else at, axis=0, edge_order=edge_order)
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)

@@ -1,0 +1,355 @@
+"""Several Python threads on shared arrays: what numpy guarantees for disjoint views holds."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.array.base import Base
+
+N_THREADS = 8
+
+
+@pytest.fixture(autouse=True)
+def _threads_switch_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(work: Callable[[int], object], n: int = N_THREADS) -> None:
+    """Call `work` in `n` threads that begin at once; the first failure is raised."""
+    barrier = threading.Barrier(n)
+    failures: list[BaseException] = []
+
+    def run(k: int) -> None:
+        try:
+            barrier.wait()
+            work(k)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if failures:
+        raise failures[0]
+
+
+TEAMS = {"one block": None, "tiles": ((2, 2), ("r", "c"))}
+
+
+def team_of(name: str) -> dict[str, Any]:
+    shape = TEAMS[name]
+    return {} if shape is None else {"team": dx.Team(*shape)}
+
+
+def cut_of(name: str) -> dict[str, Any]:
+    return {} if TEAMS[name] is None else {**team_of(name), "sharding": ("r", "c")}
+
+
+WRITES: dict[str, Callable[[Any, Any], object]] = {
+    "iadd": lambda xp, v: v.__iadd__(1),
+    "setitem of a view": lambda xp, v: v.__setitem__(slice(None), v + 1),
+    "setitem and iadd": lambda xp, v: v.__setitem__((slice(None), 2), v[:, 2].__iadd__(1)),
+    "integer arrays": lambda xp, v: v.__setitem__(np.array([0, 2, 4]), v[np.array([0, 2, 4])] + 1),
+    "a mask": lambda xp, v: v.__setitem__(v < 1e9, v[v < 1e9] + 1),
+    "out=": lambda xp, v: np.add(v, 1, out=v),
+    "at": lambda xp, v: np.add.at(v, np.array([0, 0, 3]), 1),
+    "copyto": lambda xp, v: xp.copyto(v, v + 1),
+    "fill": lambda xp, v: v.fill(float(v[0, 0]) + 1),
+    "sort": lambda xp, v: (v.sort(axis=0), v.__isub__(1)),
+}
+
+
+@pytest.mark.parametrize("kind", WRITES)
+@pytest.mark.parametrize("team", TEAMS)
+def test_writes_of_threads_to_disjoint_views_are_all_there_once(team: str, kind: str) -> None:
+    write, turns = WRITES[kind], 10
+    start = np.random.default_rng(1).permutation(np.arange(64 * 6.0)).reshape(64, 6)
+    expected = start.copy()
+    for k in range(N_THREADS):
+        for _ in range(turns):
+            write(np, expected[8 * k : 8 * k + 8])
+    x = dx.asarray(start, **cut_of(team))
+    views = [x[8 * k : 8 * k + 8] for k in range(N_THREADS)]
+
+    def work(k: int) -> None:
+        for _ in range(turns):
+            write(dx, views[k])
+
+    together(work)
+    np.testing.assert_array_equal(np.asarray(x), expected)
+
+
+def test_a_write_between_two_steps_of_another_write_is_not_lost() -> None:
+    """The next version of a base is made again where another one came in between; deterministic, without threads."""
+    x = dx.asarray(np.arange(4.0))
+    calls = 0
+
+    def written(version: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            x[3] = 30
+        from distarray.array.base import put
+
+        view = x[:1]
+        return put(version, view._lens, 10.0)
+
+    x._advance(written)
+    assert calls == 2
+    assert x.tolist() == [10, 1, 2, 30]
+
+
+def test_a_version_that_is_not_the_current_one_gets_no_next_one() -> None:
+    first, second, third = (dx.asarray(np.arange(3.0) + k)._node() for k in range(3))
+    base = Base(first)
+    assert base.advance(first, second, second.hold(by_base=True))
+    assert not base.advance(first, third, third.hold(by_base=True))
+    assert base.current is second
+
+
+def test_a_deleted_array_takes_no_write_that_was_under_way() -> None:
+    x = dx.asarray(np.arange(4.0))
+
+    def written(version: Any) -> Any:
+        x.delete()
+        return version
+
+    with pytest.raises(RuntimeError, match="deleted"):
+        x._advance(written)
+
+
+# ------------------------------------------------------------------------------------------------ random programs
+
+
+class Program:
+    """Random statements of one thread on its parts of shared arrays, each on numpy too; what is read is compared."""
+
+    def __init__(self, parts: list[Any], copies: list[np.ndarray], seed: int) -> None:
+        self.parts, self.copies = parts, copies
+        self.rng = np.random.default_rng(seed)
+        self.kept: list[tuple[Any, np.ndarray]] = []
+
+    def step(self) -> None:
+        i = int(self.rng.integers(len(self.parts)))
+        v, h = self.parts[i], self.copies[i]
+        getattr(self, "do_" + str(self.rng.choice(STATEMENTS)))(v, h)
+
+    def box(self, h: np.ndarray) -> tuple[slice, ...]:
+        found = []
+        for n in h.shape:
+            a, b = sorted(self.rng.integers(0, n + 1, 2).tolist())
+            found.append(slice(a, b, int(self.rng.integers(1, 3))))
+        return tuple(found)
+
+    def do_set(self, v: Any, h: np.ndarray) -> None:
+        box, value = self.box(h), float(self.rng.integers(100))
+        v[box] = value
+        h[box] = value
+
+    def do_set_element(self, v: Any, h: np.ndarray) -> None:
+        at = tuple(int(self.rng.integers(n)) for n in h.shape)
+        v[at] = h[at] = float(self.rng.integers(100))
+
+    def do_update(self, v: Any, h: np.ndarray) -> None:
+        box = self.box(h)
+        v[box] += 1
+        h[box] += 1
+
+    def do_update_all(self, v: Any, h: np.ndarray) -> None:
+        v *= 0.5
+        h *= 0.5
+
+    def do_at(self, v: Any, h: np.ndarray) -> None:
+        index = self.rng.integers(0, len(h), 3)
+        np.add.at(v, index, 2)
+        np.add.at(h, index, 2)
+
+    def do_rows(self, v: Any, h: np.ndarray) -> None:
+        index = self.rng.permutation(len(h))[:3]
+        v[index] = h[index] = self.rng.integers(0, 9, (len(index), *h.shape[1:]))
+
+    def do_mask(self, v: Any, h: np.ndarray) -> None:
+        v[v > 50] = 3.0
+        h[h > 50] = 3.0
+
+    def do_out(self, v: Any, h: np.ndarray) -> None:
+        np.minimum(v, 60.0, out=v)
+        np.minimum(h, 60.0, out=h)
+
+    def do_sort(self, v: Any, h: np.ndarray) -> None:
+        v.sort(axis=-1)
+        h.sort(axis=-1)
+
+    def do_transposed(self, v: Any, h: np.ndarray) -> None:
+        v.T[1:] -= 1
+        h.T[1:] -= 1
+
+    def do_read(self, v: Any, h: np.ndarray) -> None:
+        np.testing.assert_array_equal(np.asarray(v), h)
+
+    def do_read_element(self, v: Any, h: np.ndarray) -> None:
+        at = tuple(int(self.rng.integers(n)) for n in h.shape)
+        assert float(v[at]) == h[at]
+
+    def do_keep(self, v: Any, h: np.ndarray) -> None:
+        self.kept.append((v * 2 + v[::-1], h * 2 + h[::-1]))
+
+    def do_copy(self, v: Any, h: np.ndarray) -> None:
+        self.kept.append((v.copy(), h.copy()))
+
+    def do_look(self, v: Any, h: np.ndarray) -> None:
+        for made, expected in self.kept:
+            np.testing.assert_array_equal(np.asarray(made), expected)
+        self.kept.clear()
+
+    def do_write_kept(self, v: Any, h: np.ndarray) -> None:
+        if self.kept:
+            made, expected = self.kept[-1]
+            made[1:] += 1
+            expected[1:] += 1
+
+    def do_delete(self, v: Any, h: np.ndarray) -> None:
+        if self.kept:
+            made, expected = self.kept.pop()
+            np.testing.assert_array_equal(np.asarray(made), expected)
+            made.delete()
+
+    def do_reduce(self, v: Any, h: np.ndarray) -> None:
+        np.testing.assert_allclose(float(v.sum()), h.sum())
+
+    def do_persist(self, v: Any, h: np.ndarray) -> None:
+        v.persist()
+
+    def do_view(self, v: Any, h: np.ndarray) -> None:
+        box = self.box(h)
+        w, g = v[box], h[box]
+        w += 1
+        g += 1
+        np.testing.assert_array_equal(np.asarray(w), g)
+
+    def do_plan(self, v: Any, h: np.ndarray) -> None:
+        assert (v + 1).sharding is not None
+
+
+STATEMENTS = [name.removeprefix("do_") for name in vars(Program) if name.startswith("do_")]
+
+
+def stress(seed: int, steps: int, where: dict[str, Any]) -> None:
+    """All threads on their rows of the same arrays; then the arrays as a whole are compared."""
+    starts = [np.random.default_rng(seed).permutation(np.arange(64 * 6.0)).reshape(64, 6), np.arange(80.0)]
+    cuts = [where, {**where, "sharding": (("c", "r"),)} if "sharding" in where else where]
+    arrays = [dx.asarray(start, **cut) for start, cut in zip(starts, cuts, strict=True)]
+    hosts = [start.copy() for start in starts]
+
+    def rows(array: Any, k: int) -> Any:
+        n = len(array) // N_THREADS
+        return array[n * k : n * k + n]
+
+    programs = [
+        Program([rows(x, k) for x in arrays], [rows(h, k) for h in hosts], 1000 * seed + k) for k in range(N_THREADS)
+    ]
+
+    def work(k: int) -> None:
+        for _ in range(steps):
+            programs[k].step()
+
+    together(work)
+    for x, h in zip(arrays, hosts, strict=True):
+        np.testing.assert_array_equal(np.asarray(x), h)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("team", TEAMS)
+def test_random_programs_of_threads_on_shared_arrays_are_numpys(team: str, seed: int) -> None:
+    stress(seed, 25, cut_of(team))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+@pytest.mark.parametrize("team", TEAMS)
+def test_many_random_programs_of_threads_on_shared_arrays_are_numpys(team: str, seed: int) -> None:
+    stress(seed, 150, cut_of(team))
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_random_programs_of_threads_are_numpys_with_any_window(window: int) -> None:
+    with dx.config.set(window=window):
+        stress(7, 15, cut_of("tiles"))
+
+
+# ------------------------------------------------------------------------------------------------ on a cluster
+
+
+@pytest.mark.cluster
+def test_random_programs_of_threads_on_a_cluster_are_numpys(cluster4: Any) -> None:
+    shape, axes = (2, 1), ("r", "c")
+    stress(3, 8, {"team": dx.Team(shape, axes), "sharding": axes})
+
+
+# ------------------------------------------------------------------------------------------------ what is in between
+
+
+def test_a_version_that_another_thread_reads_is_not_overwritten_before_its_operation_is_listed() -> None:
+    """A thread has read the current version for an operation that nobody knows yet, while this one goes on."""
+    x = dx.asarray(np.arange(20_000.0)) * 1.0
+    x.persist()
+    begun, go_on = threading.Event(), threading.Event()
+    found: list[np.ndarray] = []
+
+    def slow() -> None:
+        node = x.__dx_node__()  # on entry of an operation
+        begun.set()
+        go_on.wait()
+        found.append(np.asarray(x._on((dx.DistArray._on(node) + 1)._node())))
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    begun.wait()
+    x += 1
+    x *= 2
+    np.testing.assert_array_equal(np.asarray(x), (np.arange(20_000.0) + 1) * 2)
+    go_on.set()
+    thread.join()
+    np.testing.assert_array_equal(found[0], np.arange(20_000.0) + 1)
+
+
+def test_a_copy_of_a_view_is_deleted_while_another_thread_reads_the_view() -> None:
+    x = dx.asarray(np.arange(12.0).reshape(4, 3))
+    view = x[1:3]
+
+    def work(k: int) -> None:
+        for _ in range(30):
+            if k % 2:
+                copy = view.copy()
+                np.asarray(copy)
+                copy.delete()
+            else:
+                np.testing.assert_array_equal(np.asarray(view + 1), np.arange(3.0, 9.0).reshape(2, 3) + 1)
+
+    together(work)
+
+
+def test_elements_of_one_array_are_read_by_several_threads() -> None:
+    """Rows around an element are fetched together, and served to whoever asks."""
+    host = np.arange(3000 * 100.0).reshape(3000, 100)
+    x = dx.asarray(host, team=dx.Team((2,), ("x",))) * 1.0
+
+    def work(k: int) -> None:
+        rng = np.random.default_rng(k)
+        for _ in range(40):
+            i, j = int(rng.integers(3000)), int(rng.integers(100))
+            assert float(x[i, j]) == host[i, j]
+
+    together(work)

@@ -1,0 +1,173 @@
+"""Reads of arrays that nothing can hold: right, and of nothing but what they need."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import distarray as dx
+from distarray.errors import MemoryBudgetError
+from distarray.expr import pushdown
+from distarray.testing import counting
+
+HUGE = 10**12
+
+
+@pytest.fixture
+def all_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its size, no pending array is held to be read from."""
+    monkeypatch.setattr(pushdown, "is_beyond_memory", lambda x: True)
+    monkeypatch.setattr(pushdown, "SMALL", -1)
+    monkeypatch.setattr(pushdown, "SHARE", 2)
+
+
+def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for n in shape:
+        if draw(st.booleans()):
+            found.append(draw(st.integers(-n, n - 1)))
+        else:
+            a, b = draw(st.integers(0, n - 1)), draw(st.integers(1, n))
+            step = draw(st.sampled_from([1, 1, 2, 3, -1, -2]))
+            low, high = min(a, b - 1), max(a + 1, b)
+            found.append(slice(low, high, step) if step > 0 else slice(high - 1, low - 1 if low else None, step))
+    return tuple(found)
+
+
+SHAPES = [(12,), (4, 6), (3, 4, 2), (24,), (2, 3, 4), (1, 12), (6, 1, 4)]
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_reads_of_written_reshaped_and_computed_arrays_are_numpys(all_too_large: None, data: st.DataObject) -> None:
+    shape = data.draw(st.sampled_from(SHAPES))
+    values = np.arange(float(np.prod(shape))).reshape(shape)
+    x = dx.arange(float(values.size)).reshape(shape)
+    for _ in range(data.draw(st.integers(1, 6))):
+        how = data.draw(st.sampled_from(["put", "put", "put array", "reshape", "map", "get", "outer", "diagonal"]))
+        if how in ("put", "put array"):
+            index = indices(data.draw, values.shape)
+            new: Any = data.draw(st.integers(100, 999))
+            if how == "put array":
+                new = np.arange(100, 100 + values[index].size).reshape(values[index].shape)
+            values = values.copy()
+            values[index] = new
+            x = x.copy()
+            x[index] = dx.asarray(new) if how == "put array" else new
+        elif how == "reshape":
+            fits = [s for s in SHAPES if np.prod(s) == values.size] or [(-1,)]
+            to = data.draw(st.sampled_from(fits))
+            values, x = values.reshape(to), x.reshape(to)
+        elif how == "map":
+            values, x = values * 2 + values[..., :1], x * 2 + x[..., :1]
+        elif how == "outer" and values.ndim == 1:
+            values, x = values[:, None] + values[None, :3], x[:, None] + x[None, :3]
+        elif how == "diagonal" and values.ndim == 2:
+            values, x = values.copy(), x.copy()
+            np.fill_diagonal(values, 7)
+            dx.fill_diagonal(x, 7)
+        elif how == "get" and values.ndim:
+            index = indices(data.draw, values.shape)
+            if values[index].size > 1:
+                values, x = values[index].copy(), x[index].copy()
+    index = indices(data.draw, values.shape)
+    np.testing.assert_array_equal(np.asarray(x[index]), values[index])
+
+
+def test_an_element_of_a_written_array_larger_than_memory_is_read_alone() -> None:
+    x = dx.zeros(HUGE)
+    x[5] = 1
+    x[3:9] += 2
+    with counting() as counts:
+        assert [float(x[i]) for i in (2, 3, 5, 8, 9, HUGE - 1)] == [0, 2, 3, 2, 0, 0]
+    assert counts.fetched_bytes < 1000
+    np.testing.assert_array_equal(np.asarray(x[1:7]), [0, 0, 2, 2, 3, 2])
+
+
+def test_an_element_of_an_array_written_through_a_reshape_is_read_alone() -> None:
+    """A version that a write follows is stored, whatever it is a slice of."""
+    x = dx.zeros(10**12)
+    x += 1
+    x.reshape(-1, 10)[3, 1] = 5
+    assert [float(x[31]), float(x[32])] == [5, 1]
+    y = dx.arange(10**12) * 2
+    y.reshape(10**6, 10**6)[0, 3] = 9
+    assert [int(y[3]), int(y[4])] == [9, 8]
+
+
+def test_parts_of_arrays_put_together_are_read_alone() -> None:
+    assert np.asarray(dx.concatenate([dx.zeros(HUGE), dx.ones(HUGE)])[HUGE - 1 : HUGE + 1]).tolist() == [0, 1]
+    assert float(dx.tile(dx.arange(3.0), 10**17)[10**17 + 3]) == (10**17 + 3) % 3
+    assert int(dx.repeat(dx.arange(3), 10**15)[10**15]) == 1
+    assert np.asarray(dx.roll(dx.arange(HUGE), 2)[:3]).tolist() == [HUGE - 2, HUGE - 1, 0]
+    assert int(dx.arange(HUGE).reshape(10**6, 10**6)[3, 4]) == 3_000_004
+    assert float((dx.zeros((10**6, 10**6)) + 1)[4, 5]) == 1
+
+
+def test_many_writes_to_an_array_larger_than_memory_are_kept_and_read() -> None:
+    """No walk recurses, and a full window runs none of them."""
+    x = dx.zeros(HUGE)
+    for i in range(700):
+        x[i : i + 3] = i
+    assert np.asarray(x[698:703]).tolist() == [698, 699, 699, 699, 0]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: np.asarray(dx.ones(10**11)),
+        lambda: dx.ones(10**11).persist(),
+        lambda: np.asarray(dx.tile(dx.zeros(3), 10**15)),
+        lambda: written().sum().item(),
+        lambda: np.asarray(written()),
+        lambda: dx.ones(10**15).tolist(),
+    ],
+)
+def test_what_cannot_fit_is_refused_at_once_with_the_numbers(ask: Any) -> None:
+    start = time.perf_counter()
+    with pytest.raises(MemoryBudgetError, match=r"[0-9]+ bytes") as caught:
+        ask()
+    assert isinstance(caught.value, MemoryError)
+    assert time.perf_counter() - start < 5
+
+
+def written() -> dx.DistArray:
+    x = dx.zeros(HUGE)
+    x[5] = 1
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "u8", "u1", "bool", "c16"])
+@pytest.mark.parametrize("value", [0, 1, 3])
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean", "count_nonzero"])
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_reductions_of_equal_elements_are_numpys(name: str, value: int, dtype: str, axis: Any) -> None:
+    values = np.full((3, 4, 5), value, dtype)
+    x = dx.full((3, 4, 5), value, dtype=dtype)
+    wanted = getattr(np, name)(values, axis=axis)
+    got = getattr(dx, name)(x, axis=axis)
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-6)
+
+
+def test_sums_of_ever_so_many_equal_elements_are_closed_forms() -> None:
+    with counting() as counts:
+        assert float(dx.ones(10**18).sum()) == 1e18
+        assert float(dx.full((10**9, 10**9), 2.5)[5:].mean(axis=0)[7]) == 2.5
+        assert int(dx.full(10**18, 3, dtype="i8").sum()) == 3 * 10**18
+        assert int(dx.full(2**33, 2**31, dtype="i8").sum()) == 0  # it wraps, as numpy's
+        assert bool(dx.zeros(10**18).any()) is False
+        assert int(dx.count_nonzero(dx.ones(10**18))) == 10**18
+    assert counts.tasks == 0
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "prod"])
+def test_reductions_of_equal_numbers_at_the_ends_of_the_range_are_numpys(name: str, value: float) -> None:
+    wanted = getattr(np.full(20, value, "f4"), name)()
+    np.testing.assert_array_equal(np.asarray(getattr(dx.full(20, value, dtype="f4"), name)()), wanted)
