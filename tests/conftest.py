@@ -1,5 +1,6 @@
 """What every test has: property tests that repeat, and marks that skip where the thing they need is missing."""
 
+import gc
 import importlib.util
 import pkgutil
 import signal
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if on_gpu and (reason := _missing_for_gpu()):
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    # Tens of thousands of items live as long as the run: no collection of garbage need look at them.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from helpers import module_at
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "api_table.py"
 
 
 def test_table_is_up_to_date() -> None:
     pytest.importorskip("array_api_strict")
-    spec = importlib.util.spec_from_file_location("api_table", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    api_table = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(api_table)
+    api_table = module_at(SCRIPT)
     assert api_table.PAGE.read_text() == api_table.page(), "run: python docs/api_table.py"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import module_at
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 #: The 1797 x 64 images are 0.9 MB: above this they are cut.
@@ -22,11 +22,7 @@ BLOCK_BYTES = 64 * 1024
 
 @pytest.fixture(scope="module")
 def classify() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("classify", EXAMPLES / "classify.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module: ModuleType = module_at(EXAMPLES / "classify.py")
     return module
 
 

@@ -7,7 +7,6 @@ replaced by each value of a pool; numpy says which of these calls are wrong, and
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import operator
 import random
@@ -21,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 import scipy.special
+from helpers import module_at
 
 import distarray as dx
 
@@ -98,23 +98,13 @@ def each(value: Any, function: Callable[[Any], Any], kind: type) -> Any:
     return value
 
 
-def coverage() -> Any:
-    path = HERE / "array" / "test_numpy_coverage.py"
-    spec = importlib.util.spec_from_file_location("numpy_coverage", path)
-    assert spec is not None
-    assert spec.loader is not None
-    table = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(table)
-    return table
-
-
 SPACES = {"": (dx, np), "linalg.": (dx.linalg, np.linalg), "fft.": (dx.fft, np.fft)}
 #: A plain array is enough to show what they refuse, and they write files.
 SKIPPED = {"save", "array2string", "array_repr", "array_str", "shares_memory", "may_share_memory"}
 
 
 def valid_calls() -> Iterator[Call]:
-    table = coverage()
+    table = module_at(HERE / "array" / "test_numpy_coverage.py")
     for row, call in table.ROWS.items():
         full = row.split(",")[0]
         if full in SKIPPED:

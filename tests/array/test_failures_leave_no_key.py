@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import pathlib
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import collected, eventually_equal, no_garbage_collected
 
 import distarray as dx
 from distarray.execution.evaluate import executor_for
@@ -40,24 +39,6 @@ def rows(values: np.ndarray) -> dx.DistArray:
 
 def keys_of_scheduler(client: Any) -> set[Any]:
     return set(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)))
-
-
-def eventually_equal(expected: Any, found: Callable[[], Any], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while (value := found()) != expected and time.monotonic() < end:
-        time.sleep(0.02)
-    assert value == expected
-
-
-@contextlib.contextmanager
-def no_garbage_collected() -> Iterator[None]:
-    """A program may go on for hours before Python looks for cycles."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def raising(error: type[BaseException], *args: Any) -> Callable[..., Any]:
@@ -283,7 +264,8 @@ def test_interrupts_leave_no_key(cluster4: Any, n: int) -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 x = y = None
         # Where in distributed's waiting an interrupt comes is chance; some places leave cycles, and some of them later.
-        eventually_equal(set(), lambda: (gc.collect(), keys_of_scheduler(cluster4))[1])
+        with collected() as collect:
+            eventually_equal(set(), lambda: collect() or keys_of_scheduler(cluster4))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import collected, eventually
 
 import distarray as dx
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError, WorkerPausedError
@@ -49,14 +49,6 @@ def growing() -> Iterator[Any]:
     """Client of a cluster of the test's own, of two workers in this process."""
     with cluster_of(2) as cluster, distributed.Client(cluster) as client:
         yield client
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "did not come true in time"
-        time.sleep(0.02)
-    return value
 
 
 def rows(values: np.ndarray) -> dx.DistArray:
@@ -192,7 +184,8 @@ def test_a_closed_client_is_collected() -> None:
         dead = weakref.ref(client)
         client.close()
         del x, y, client
-        eventually(lambda: gc.collect() is not None and dead() is None)
+        with collected() as collect:
+            eventually(lambda: collect() or dead() is None)
 
 
 def test_the_homes_of_every_team_that_lives_are_held_and_no_others(growing: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import warnings
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import module_at
 
 import distarray as dx
 
@@ -44,17 +44,7 @@ def test_arrays_of_two_named_teams_are_refused_and_not_called_different() -> Non
             compare(here, there)
 
 
-def _wrong_calls() -> Any:
-    path = Path(__file__).parent.parent / "test_wrong_calls.py"
-    spec = importlib.util.spec_from_file_location("wrong_calls", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATED = _wrong_calls()
+GENERATED = module_at(Path(__file__).parent.parent / "test_wrong_calls.py")
 
 
 def _arrays(value: Any) -> list[np.ndarray]:

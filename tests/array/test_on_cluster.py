@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import eventually
 
 import distarray as dx
 from distarray.testing import counting
@@ -38,14 +39,6 @@ def rows(values: np.ndarray) -> dx.DistArray:
     assert team is not None
     assert team.client is not None
     return dx.asarray(values, sharding=(team.axes,) + (None,) * (values.ndim - 1))
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "did not come true in time"
-        time.sleep(0.02)
-    return value
 
 
 def kill_one(client: Any, number: int = 0) -> None:

@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
-import gc
-import importlib.util
+import functools
 import os
 import random
 import re
 import signal
-import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import eventually, module_at, no_garbage_collected
 
 import distarray as dx
 from distarray.execution import evaluate as evaluation
@@ -36,25 +34,12 @@ HANGS_SECONDS = 120.0
 KEYS_GO_SECONDS = 30.0
 
 
-def eventually(condition: Callable[[], Any], seconds: float = HANGS_SECONDS) -> Any:
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "did not come true in time"
-        time.sleep(0.05)
-    return value
-
-
 def random_programs() -> Any:
-    """The module beside this one that writes random programs; tests are no package."""
-    path = Path(__file__).with_name("test_random_programs.py")
-    name = f"{path.stem}_for_the_soak"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-        sys.modules[name].Pairs._raises = _raises(sys.modules[name].Pairs._raises)
-    return sys.modules[name]
+    """Return the module beside this one that writes random programs, changed for the soak."""
+    programs = module_at(Path(__file__).with_name("test_random_programs.py"), "random_programs_of_the_soak")
+    if not hasattr(programs.Pairs._raises, "__wrapped__"):
+        programs.Pairs._raises = _raises(programs.Pairs._raises)
+    return programs
 
 
 def _raises(raises: Callable[[Any, Any, Exception], None]) -> Callable[[Any, Any, Exception], None]:
@@ -63,22 +48,12 @@ def _raises(raises: Callable[[Any, Any, Exception], None]) -> Callable[[Any, Any
     (numpy 2.4: wherever a method of a ufunc has the override of an array raise.)
     """
 
+    @functools.wraps(raises)
     def run(pairs: Any, line: Any, error: Exception) -> None:
         if not re.search(r"\bnp\.\w+\.(reduce|accumulate|reduceat|outer|at)\(", line.text):
             raises(pairs, line, error)
 
     return run
-
-
-@contextmanager
-def no_garbage_collected() -> Iterator[None]:
-    """A program may go on for hours before Python looks for cycles."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class _Beside(threading.Thread):
@@ -258,7 +233,7 @@ def _programs_beside_kills(client: Any, n_kills: int, seed: int, check: Callable
 
         while kills < n_kills:
             # Two losses at a time may lose a block and its copy.
-            eventually(lambda: len(lineage._placement.workers) >= 4 and is_mended())
+            eventually(lambda: len(lineage._placement.workers) >= 4 and is_mended(), HANGS_SECONDS)
             pids = [pid for pid in client.run(os.getpid, on_error="ignore").values() if isinstance(pid, int)]
             start = time.monotonic()
             killer = threading.Thread(target=kill, args=(pids, chance.uniform(0, 0.6)))

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import eventually
 
 pytest.importorskip("distributed")
 
@@ -67,14 +68,6 @@ def ring_oracle(n, steps, dtype=int):
 
 def tasks_of_scheduler(client):
     return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-
-
-def eventually(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "did not come true in time"
-        time.sleep(0.02)
-    return value
 
 
 def kill(client, home):
