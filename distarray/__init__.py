@@ -89,6 +89,7 @@ from distarray.errors import (
     MemoryBudgetError,
     NotSupportedError,
     ShardingError,
+    UnreachableBlocksError,
     WorkerPausedError,
 )
 from distarray.lazy import attach as _attach
@@ -595,7 +596,8 @@ __all__ = [
     "tril_indices", "tril_indices_from", "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide",
     "trunc", "typename", "uint16", "uint32", "uint64", "uint8", "uintp", "union1d", "unique", "unique_all",
     "unique_counts", "unique_inverse", "unique_values", "UniqueAllResult", "UniqueCountsResult",
-    "UniqueInverseResult", "unpackbits", "unravel_index", "unstack", "unwrap", "use", "vander", "var", "vdot",
+    "UniqueInverseResult", "unpackbits", "unravel_index", "UnreachableBlocksError",
+    "unstack", "unwrap", "use", "vander", "var", "vdot",
     "vecdot", "vecmat", "visualize_sharding", "vsplit", "vstack", "wait", "where", "WorkerPausedError", "zeros",
     "zeros_like",
 ]  # fmt: skip

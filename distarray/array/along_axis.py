@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import integers, shown
+from distarray.arguments import callback, integers
 from distarray.array.array import DistArray
 from distarray.array.blockwise import map_blocks
 from distarray.array.views import as_distarray, expand_dims, moveaxis
@@ -35,8 +35,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         Whose place the axes of the results take.
     """
     x = as_distarray(arr)
-    if not callable(func1d):
-        raise TypeError(f"func1d={shown(func1d)} must be a function, not {type(func1d).__name__}")
+    callback(func1d, "func1d")
     axis = normalize_axis(axis, x.ndim)
     if 0 in (*x.shape[:axis], *x.shape[axis + 1 :]):
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
@@ -75,8 +74,7 @@ def _each(block: Any, func1d: Callable[..., Any], args: Any, kwargs: Any, dtype:
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> DistArray:
     """A function of an array and an axis, called for one axis after the other; axes that it takes away stay as 1."""
     value = as_distarray(a)
-    if not callable(func):
-        raise TypeError(f"func={shown(func)} must be a function, not {type(func).__name__}")
+    callback(func, "func")
     ndim = value.ndim
     for axis in integers(axes, "axes"):
         axis = normalize_axis(axis, ndim, "axes")

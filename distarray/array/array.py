@@ -152,22 +152,20 @@ class DistArray(Operators, Methods, Chunked, Collection):
         """Write: let `written` of the current version be the next one of the base.
 
         What may fail is computed first, and a failure changes nothing. Where another thread has written in between, the
-        write is made again from its version: that has changed other elements, so what has worked works again.
+        write is made again, from its version.
         """
         base = self._base
-        since = base.current
-        version = _apart(written(since)) if is_any_outside() else written(since)
-        if version.memo is None and _runs_at_once(version):
-            window.run(version)
         while True:
+            since = base.current
+            version = _apart(written(since)) if is_any_outside() else written(since)
+            if version.memo is None and _runs_at_once(version):
+                window.run(version)
             # Live and listed before anybody can see it: no evaluation in another thread may overwrite what it reads.
             slot = version.hold(by_base=True)
             if version.memo is None and not version.op.repeatable:
                 window.register(version)
             if base.advance(since, version, slot):
                 break
-            since = base.current
-            version = _apart(written(since)) if is_any_outside() else written(since)
         if version.memo is None and config.get("window") == 0:
             window.flush()
 
@@ -183,14 +181,26 @@ class DistArray(Operators, Methods, Chunked, Collection):
             arrays.append((axis, array))
         return resolved.with_arrays(arrays)
 
-    def _write(self, value: Expr) -> None:
-        """Write a node of this view's shape that was made for it."""
-        if not self._lens and value.pin is None and value.memo is None:
-            value.pin = self._base.current.pin
-        if value.memo is None and _runs_at_once(value):
-            window.run(value)
+    def _write(self, value: Expr, since: Expr | None = None, again: Callable[[Expr], Expr] | None = None) -> None:
+        """Write a node of this view's shape that was made for it.
+
+        Parameters
+        ----------
+        since, again
+            For a value that was made of this view: the version that it saw, and what makes it of another version, as
+            this view sees that.
+        """
         lens = self._lens
-        self._advance(lambda version: put(version, lens, value))
+
+        def written(version: Expr) -> Expr:
+            made = value if again is None or version is since else again(read(version, lens))
+            if not lens and made.pin is None and made.memo is None:
+                made.pin = version.pin
+            if made.memo is None and _runs_at_once(made):
+                window.run(made)
+            return put(version, lens, made)
+
+        self._advance(written)
 
     # ------------------------------------------------------------------------------------------- attributes
 

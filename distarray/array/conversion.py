@@ -243,8 +243,7 @@ def fromiter(iterable: Any, dtype: DTypeLike, count: int = -1, **where: Any) -> 
     if not hasattr(iterable, "__iter__"):
         raise TypeError(f"iterable={shown(iterable)} must be an iterable of numbers, not {type(iterable).__name__}")
     wanted, n = as_dtype(dtype), integer(count, "count")
-    with naming(iterable=iterable, count=n):
-        host = np.fromiter(iterable, wanted, n)
+    host = np.fromiter(iterable, wanted, n)  # it runs the user's code, whose errors are the user's
     return asarray(host, copy=False, **where)
 
 
@@ -413,9 +412,11 @@ def iter_blocks(x: DistArray, visit: Sequence[str] | None = None) -> Iterator[Bl
             raise TypeError(f"visit={shown(visit)} must be names of mesh axes, not {type(visit).__name__}")
         rank = [sharding.mesh.axis_position(name) for name in visit]
         tiles.sort(key=lambda item: [sharding.mesh.coordinates(sharding.place(item[1]))[p] for p in rank])
+    held = node.hold()  # what is written to the array meanwhile is written elsewhere
     for number, tile in tiles:
         (block,) = evaluation.fetch_blocks(node, (number,))
         yield Block(sharding.member(tile), sharding.tile_slices(node.shape, tile), lend(block))
+    del held
 
 
 def local(x: DistArray, member: int = 0) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import count, naming, number, parse_shape, shown
+from distarray.arguments import callback, count, naming, number, parse_shape, shown
 from distarray.array.array import DistArray
 from distarray.array.conversion import asarray
 from distarray.array.environment import TeamLike, environment, parse_pin
@@ -255,8 +255,7 @@ def fromfunction(
         ``team=``, ``device=``, ``sharding=``, ``layout=``; anything else is passed to `function`.
     """
     where = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
-    if not callable(function):
-        raise TypeError(f"function={shown(function)} must be a function, not {type(function).__name__}")
+    callback(function, "function")
     sizes = parse_shape(shape)
     env = environment(where.get("team", "current"), where.get("device"))
     made = function(*(DistArray._on(node) for node in creation.indices(sizes, dtype, env)), **kwargs)

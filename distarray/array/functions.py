@@ -19,7 +19,7 @@ from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
 from distarray.expr.bind import normalize_axis
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import elementwise, manipulation, reductions
+from distarray.ops import elementwise, indexing, manipulation, reductions
 from distarray.ops.indexing import Casting
 
 __all__ = [
@@ -206,7 +206,7 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
     at = (ind if isinstance(ind, DistArray) else host_array(ind, "ind", kinds="biu")).ravel()
     given = _given(a, v)
     if mode != "raise" and a.size:
-        at = at % a.size if mode == "wrap" else at.clip(0, a.size - 1)
+        at = indexing.confined(at, a.size, mode)
     if not at.size or not given.size:
         return
     a.flat[at] = _repeated(given, at.size)
@@ -291,7 +291,8 @@ def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> DistArray:
         x = x.clip(0, n - 1)
     elif bool(((x < 0) | (x >= n)).any()):
         raise ValueError(f"invalid entry in choice array: there are {n} choices")
-    return _chosen([x == i for i in range(n - 1)], choices)
+    # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
+    return _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
 
 
 @side_by_side

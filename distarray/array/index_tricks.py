@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import choice, count, integer, parse_shape, sequence, shown
+from distarray.arguments import choice, integer, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.array.functions import ndim, shape
 from distarray.array.indexing import nonzero
@@ -30,12 +30,12 @@ Positions: TypeAlias = tuple[HostArray, ...]
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
     """Positions on and below the `k`-th diagonal of a matrix: host arrays, since they are indices."""
-    return np.tril_indices(count(n, "n"), integer(k, "k"), None if m is None else count(m, "m"))
+    return np.tril_indices(integer(n, "n"), integer(k, "k"), None if m is None else integer(m, "m"))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
     """Positions on and above the `k`-th diagonal of a matrix: host arrays, since they are indices."""
-    return np.triu_indices(count(n, "n"), integer(k, "k"), None if m is None else count(m, "m"))
+    return np.triu_indices(integer(n, "n"), integer(k, "k"), None if m is None else integer(m, "m"))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> Positions:
@@ -59,7 +59,7 @@ def _matrix_shape(arr: Any) -> tuple[int, int]:
 
 def diag_indices(n: int, ndim: int = 2) -> Positions:
     """Positions of the main diagonal of an array of `ndim` axes of extent `n`: host arrays, since they are indices."""
-    return np.diag_indices(count(n, "n"), count(ndim, "ndim"))
+    return np.diag_indices(integer(n, "n"), integer(ndim, "ndim"))
 
 
 def diag_indices_from(arr: Any) -> Positions:

@@ -35,7 +35,7 @@ def delete(base: Base) -> None:
 
 
 def _is_read(version: Expr) -> bool:
-    """Whether what another thread has pending may read a version: through a view that both have."""
+    """Whether what is pending in any thread may read a version: what was defined before it is written reads it then."""
     needed = window.pending_beside(())()
     return needed is None or any(node is version for node in postorder(needed))
 
@@ -59,7 +59,7 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
         assert memo is not None
         if evaluation.is_cluster(version.env) and not memo.on_client:
             return version
-        if not _is_shared(base) and not _are_borrowed(memo):
+        if not _is_shared(base) and not _are_borrowed(memo) and not _is_read(version):
             return version
         fresh = copied(version)
         if base.advance(version, fresh, fresh.hold(by_base=True)):

@@ -76,8 +76,8 @@ def nanmean(
     if x.dtype.kind not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
     counted = not_nan(x, None if where is True else where)
-    made = masked_mean(_without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted)
     _check_inexact(x, out)
+    made = masked_mean(_without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted)
     return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
 
 
@@ -87,6 +87,7 @@ def nanvar(
     keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """The variance over `axis` of what is not nan; nan where too little is left."""
+    x = as_distarray(x)
     _check_inexact(x, out)
     return into(out, _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
 
@@ -97,17 +98,20 @@ def nanstd(
     keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
     """The standard deviation over `axis` of what is not nan; nan where too little is left."""
+    x = as_distarray(x)
+    _check_inexact(x, out)
     spread = _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)
     return into(out, elementwise.sqrt(spread))  # type: ignore[no-any-return]
 
 
-def _check_inexact(x: Any, out: Any) -> None:
-    if out is not None and out.dtype.kind not in "fc" and as_distarray(x).dtype.kind in "fc":
+def _check_inexact(x: DistArray, out: Any) -> None:
+    if hasattr(out, "dtype") and out.dtype.kind not in "fc" and x.dtype.kind in "fc":
         raise TypeError(f"If a is inexact, then out must be inexact: a has {x.dtype!r} and out {out.dtype!r}")
 
 
-def _nanvar(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any, correction: Any) -> Any:
-    x = as_distarray(x)
+def _nanvar(
+    x: DistArray, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any, correction: Any
+) -> Any:
     less = corrected(ddof, correction)
     if x.dtype.kind not in "fc":
         return var(x, axis, dtype, None, less, keepdims, where=where, mean=mean)

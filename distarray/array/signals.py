@@ -135,13 +135,12 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         n = knots.size
     values = values.astype(np.result_type(values.dtype, np.float64), copy=False)
     if n == 1:
-        inner: Any = x * 0 + values[0]
+        inner: Any = manipulation.broadcast_to(values, x.shape)  # whatever the position, nan too
     else:
         at = (placed(x, knots, "right") - 1).clip(0, n - 2)
         if values.dtype.kind == "c":
-            inner = bind_map(
-                elementwise.COMPLEX, [_on_lines(x, knots, part, at) for part in (values.real, values.imag)]
-            )
+            real, imag = [_on_lines(x, knots, part, at) for part in (values.real, values.imag)]
+            inner = bind_map(elementwise.COMPLEX, [real, elementwise.where(elementwise.isnan(x), 0.0, imag)])
         else:
             inner = _on_lines(x, knots, values, at)
         inner = elementwise.where(x == knots[-1], values[-1], inner)

@@ -11,6 +11,7 @@ phase.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections import deque
@@ -27,7 +28,7 @@ from distarray.execution import evaluate as evaluation
 from distarray.execution.inside import is_inside_task
 from distarray.execution.loans import is_lent
 from distarray.execution.retention import streams
-from distarray.expr.expr import ITEM, Expr, postorder
+from distarray.expr.expr import ITEM, PACKAGE, Expr, postorder
 
 __all__ = ["enter", "flush", "leave", "observe", "pending", "period_of", "register", "run"]
 
@@ -38,10 +39,14 @@ IN_FLIGHT = 2
 class _Window:
     """Pending nodes of one thread."""
 
-    __slots__ = ("__weakref__", "failed", "in_flight", "is_building", "limit", "nodes", "observed", "places", "size")
+    __slots__ = (
+        "__weakref__", "failed", "in_flight", "is_building", "limit", "nodes", "observed", "places", "size", "thread",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.thread = threading.get_ident()
         #: From the entry of an operation until its node is listed: what it has read of versions nobody else can tell.
+        #: Where an operation lists none, or fails, it stays true: `_is_inside` tells.
         self.is_building = False
         #: What the thread is waiting for.
         self.observed: Sequence[Expr] = ()
@@ -204,6 +209,16 @@ def pending_beside(nodes: Iterable[Expr]) -> _Others:
     return _Others(nodes)
 
 
+def _is_inside(thread: int) -> bool:
+    """Return whether a thread runs code of this package now, or code that this package called."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _Others:
     __slots__ = ("_nodes",)
 
@@ -214,7 +229,9 @@ class _Others:
         own = _local.outer
         for window in _all_windows():
             if window.is_building and window is not own:
-                return None
+                if _is_inside(window.thread):
+                    return None
+                window.is_building = False
         here = {id(n) for n in self._nodes}
         return [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
 
@@ -279,7 +296,7 @@ def observe(nodes: Sequence[Expr]) -> None:
 
 def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:
     """`nodes`, and the other results of the same operations: they come of the same work."""
-    made = {id(n) for n in map(_made_by, nodes) if n is not None}
+    made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
     if not made:
         return nodes
     there = {id(n) for n in nodes}

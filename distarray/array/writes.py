@@ -65,6 +65,8 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
 
 
 def _has_axes(value: Any) -> bool:
+    if type(value) in _SCALARS:
+        return False
     with naming(value=value):
         return bool(value.shape if hasattr(value, "shape") else np.ndim(value))
 
@@ -174,6 +176,7 @@ def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc:
     ufunc
         Name of numpy's function, whose error is raised where the result does not cast or broadcast back.
     """
+    since = x._base.expr  # before the node is: what another thread writes in between is read again
     node = x.__dx_node__()
     _check_writable(x)
     enter_node = getattr(type(other), "__dx_node__", None)
@@ -184,15 +187,16 @@ def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc:
             (node, operand), _ = met
     try:
         result: Expr = function(node, operand)
-    except ValueError:
-        _refuse(ufunc, node, operand, "same_kind")
+    except ValueError as error:
+        if type(error) is ValueError:
+            _refuse(ufunc, node, operand, "same_kind")
         raise
     if not node.shape and is_scalar(x, node):
         return x._on(result)
     if result.shape != node.shape or not np.can_cast(result.dtype, node.dtype, "same_kind"):
         _refuse(ufunc, node, operand, "same_kind")
         raise AssertionError(f"{ufunc} of {node.dtype}{node.shape} in place: numpy takes what is refused here")
-    x._write(result)
+    x._write(result, since, lambda seen: function(seen, operand))
     return x
 
 
@@ -338,8 +342,9 @@ def _joined(seen: Expr, mode: Mode, value: Any, casting: Casting) -> Expr:
     operands = (seen, value if enter_node is None else enter_node(value))
     try:
         result: Expr = function(*operands[: getattr(np, mode).nin])
-    except ValueError:
-        _refuse(mode, seen, operands[1], casting)
+    except ValueError as error:
+        if type(error) is ValueError:
+            _refuse(mode, seen, operands[1], casting)
         raise
     if result.shape != seen.shape or not np.can_cast(result.dtype, seen.dtype, casting):
         _refuse(mode, seen, operands[1], casting)

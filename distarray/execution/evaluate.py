@@ -23,7 +23,7 @@ from distarray.execution import counters
 from distarray.execution.backends import backend_for, check_here, parse_device
 from distarray.execution.donation import donated, kept
 from distarray.execution.inside import is_inside_task
-from distarray.execution.interpret import interpret
+from distarray.execution.interpret import NEW, interpret
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.memory import n_threads
 from distarray.execution.placement import placement_of
@@ -201,7 +201,10 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
                     several = isinstance(value, tuple)
                     whole = _whole(mesh, 0 if several else len(node.shape))
                     results.append((node, Stored(whole, value if several else (value,), True, False)))
-            kept(results, order, free)
+            if len(results) == 1 and results[0][0].op.kind in NEW and not free:
+                results[0][0].settle(results[0][1])  # no other array can have its block
+            else:
+                kept(results, order, free)
         for c in counters.active:
             c.inline += 1
         return

@@ -24,10 +24,13 @@ from distarray.execution.reporting import report
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr
 
-__all__ = ["interpret"]
+__all__ = ["NEW", "interpret"]
 
 #: Families whose result is a view of operand 0.
 _ALIASES = frozenset({"get", "reshape"})
+
+#: Families whose result is a new array, never an operand or a part of one.
+NEW = frozenset({"map", "reduce"})
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16

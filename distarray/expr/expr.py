@@ -7,6 +7,7 @@ drops its operands, so that long loops do not pile up. No walk over nodes recurs
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
 import weakref
@@ -22,7 +23,7 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
 __all__ = [
-    "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "lying", "postorder",
+    "PACKAGE", "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "lying", "postorder",
     "source", "user_frame",
 ]  # fmt: skip
 
@@ -161,7 +162,8 @@ class _SavedOrigin:
         return f"{self.file}:{self.number}"
 
 
-_PACKAGE = str(Path(__file__).parent.parent)
+#: Where the files of this package are.
+PACKAGE = str(Path(__file__).parent.parent) + os.sep
 #: Those of its files that were met on the way to the user's code.
 _files: set[str] = set()
 
@@ -172,7 +174,7 @@ def user_frame() -> Origin | None:
     while frame is not None:
         name = frame.f_code.co_filename
         if name not in _files:
-            if not name.startswith(_PACKAGE):
+            if not name.startswith(PACKAGE):
                 return Origin(frame.f_code, frame.f_lasti)
             _files.add(name)
         frame = frame.f_back
@@ -270,15 +272,20 @@ class Expr:
 
     def hold(self, *, by_base: bool = False) -> Slot:
         """The slot that keeps this node's result, made on first use; `by_base`: of a base that has this version."""
+        if self.slot is None:  # held for the first time, by the thread that made it: nobody else can see it
+            slot = Slot()
+            slot.n_bases = int(by_base)
+            self.slot = weakref.ref(slot)
+            return slot
         # Two threads that made one each would leave one of them with a node that seems dead.
         with _slots_lock:
-            slot = self.slot() if self.slot is not None else None
-            if slot is None:
-                slot = Slot()
-                slot.n_bases = 0
-                self.slot = weakref.ref(slot)
-            slot.n_bases += by_base
-        return slot
+            found = self.slot()
+            if found is None:
+                found = Slot()
+                found.n_bases = 0
+                self.slot = weakref.ref(found)
+            found.n_bases += by_base
+        return found
 
     def settle(self, stored: Stored) -> None:
         """Set the memo, once, and drop what was needed to compute it."""

@@ -116,7 +116,8 @@ def _get_of_full(node: Expr) -> Expr | None:
 
 
 def _get_beyond_memory(node: Expr) -> Expr | None:
-    return pushed(node, simplify)
+    x: Any = node.operands[0]
+    return None if x.memo is not None else pushed(node, simplify)
 
 
 def _has_whole_axes(lens: Affine, source_shape: tuple[int, ...]) -> bool:

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from distarray.expr.expr import Environment
 
 __all__ = ["first_environment", "side_by_side"]
@@ -22,8 +24,12 @@ R = TypeVar("R")
 #: Makes arrays in an environment for a ``with`` block; the array layer assigns it.
 within: Callable[[Environment], AbstractContextManager[None]] | None = None
 
-#: What is neither an array nor holds one.
-_NO_ARRAYS = frozenset({bool, int, float, complex, str, bytes, type(None), type, slice})
+#: Classes of what is neither an array nor holds one.
+_NO_ARRAYS: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), type(np._NoValue), type, slice}
+)
+#: These, and classes of arrays that were met: none of them is host data.
+_NOT_HOST: set[type] = set(_NO_ARRAYS)
 
 
 def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
@@ -31,14 +37,12 @@ def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def placed(*args: P.args, **kwargs: P.kwargs) -> R:
-        values = (*args, *kwargs.values()) if kwargs else args
-        for value in values:
-            kind = type(value)
-            if kind not in _NO_ARRAYS and not hasattr(kind, "__dx_node__"):
-                break  # host data, or a sequence
-        else:
+        kinds = {*map(type, args), *map(type, kwargs.values())}
+        if not kinds <= _NOT_HOST:
+            _NOT_HOST.update([kind for kind in kinds if hasattr(kind, "__dx_node__")])
+        if kinds <= _NOT_HOST:
             return function(*args, **kwargs)
-        env = first_environment(values)
+        env = first_environment((*args, *kwargs.values()))
         if env is None or within is None:
             return function(*args, **kwargs)
         with within(env):

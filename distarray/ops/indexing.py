@@ -253,7 +253,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     if type(indices) in (bool, int):
         indices = np.asarray(indices)
     if mode != "raise":
-        indices = _confined(indices, n, mode)
+        indices = confined(indices, n, mode)
     index = _integers(indices)
     shape = tuple(np.shape(index)) if not hasattr(index, "shape") else tuple(index.shape)
     if n == 0 and math.prod(shape) and math.prod(node.shape[:axis] + node.shape[axis + 1 :]):
@@ -286,12 +286,15 @@ def _integers(indices: Array) -> Array:
     return array
 
 
-def _confined(indices: Array, n: int, mode: str) -> Array:
-    from distarray.ops.elementwise import clip, remainder
+def confined(indices: Array, n: int, mode: str) -> Array:
+    """Return positions within ``0 .. n - 1``: modulo `n` with the mode ``wrap``, else the nearest ones."""
+    from distarray.ops.elementwise import astype, clip, remainder
 
+    # As positions: `n` may be more than the dtype of the indices holds.
     if _is_host(indices):
-        array = host_array(indices, "indices", kinds="biu")
+        array = host_array(indices, "indices", kinds="biu").astype(np.intp, copy=False)
         return array % n if mode == "wrap" else np.clip(array, 0, n - 1)
+    indices = astype(indices, np.intp, copy=False)
     return remainder(indices, n) if mode == "wrap" else clip(indices, 0, n - 1)
 
 
