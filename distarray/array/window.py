@@ -59,12 +59,19 @@ class _Window:
         self.failed: weakref.WeakSet[Expr] = weakref.WeakSet()
 
 
+class _Life:
+    """Lives as long as a thread does."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Local(threading.local):
     def __init__(self) -> None:
         self.outer = _Window()
         self.inner = _Window()
+        self._life = _Life()
         with _lock:
-            _windows.append(weakref.ref(self.outer))
+            _windows.append((weakref.ref(self._life), self.outer))
 
     @property
     def window(self) -> _Window:
@@ -72,8 +79,9 @@ class _Local(threading.local):
         return self.inner if is_inside_task() else self.outer
 
 
-_lock = threading.Lock()
-_windows: list[weakref.ref[_Window]] = []
+_lock = threading.RLock()  # a finalizer may ask, too
+#: Of all threads; those of threads that have ended as long as somebody has an array that waits in them.
+_windows: list[tuple[weakref.ref[_Life], _Window]] = []
 _local = _Local()
 
 
@@ -135,12 +143,15 @@ def pending() -> Iterator[Expr]:
         yield from _waiting(window)
 
 
+def _lives(entry: tuple[weakref.ref[_Life], _Window]) -> bool:
+    return entry[0]() is not None
+
+
 def _all_windows() -> list[_Window]:
     with _lock:
-        windows = [w for ref in _windows if (w := ref()) is not None]
-        if len(windows) < len(_windows):
-            _windows[:] = [weakref.ref(w) for w in windows]
-    return windows
+        if not all(map(_lives, _windows)):
+            _windows[:] = [entry for entry in _windows if _lives(entry) or _waiting(entry[1])]
+        return [window for _, window in _windows]
 
 
 def _waiting(window: _Window) -> list[Expr]:

@@ -323,3 +323,65 @@ def test_take_along_the_first_axis_raises_at_the_call():
     outside = dx.asarray(np.array([[0, 4, 1]]), team=A_TEAM) + 0
     with pytest.raises(IndexError, match="index 4 is out of bounds for axis 0 with size 4"):
         np.take_along_axis(x, outside, 0)
+
+
+@pytest.mark.parametrize(
+    ("a", "choices"), [([0, 0, 0], [5]), (np.zeros((2, 3), int), [np.arange(3.0)]), ([[0], [0]], [np.arange(2)])]
+)
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+def test_one_choice_has_the_shape_of_what_is_chosen_and_memory_of_its_own(a, choices, mode):
+    expected = np.choose(a, choices, mode=mode)
+    ours = [dx.asarray(c) for c in choices]
+    found = dx.choose(a, ours, mode=mode)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+    assert found.dtype == expected.dtype
+    found[...] = 9
+    np.testing.assert_array_equal(np.asarray(ours[0]), choices[0])
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "i8"])
+@pytest.mark.parametrize("mode", ["wrap", "clip"])
+@pytest.mark.parametrize("computed", [False, True])
+def test_positions_of_small_integers_are_taken_and_put_in_long_arrays(mode, dtype, computed):
+    at = np.array([1, 100, 127, 3], dtype) - np.array(4, dtype) * (dtype != "u1")
+    a = np.arange(300.0)
+    x = cut(a)
+    index = dx.asarray(at, team=x.team) if computed else at
+    np.testing.assert_array_equal(np.asarray(dx.take(x, index, mode=mode)), np.take(a, at, mode=mode))
+    np.put(a, at, 5, mode=mode)
+    dx.put(x, index, 5, mode=mode)
+    np.testing.assert_array_equal(np.asarray(x), a)
+
+
+@pytest.mark.parametrize("fp", [[5.0, 6.0], [0, 1j]])
+def test_interp_of_no_position_is_numpys(fp):
+    x = [np.nan, 0.25, 3.0]
+    np.testing.assert_array_equal(np.asarray(dx.interp(x, [0.0, 1.0], fp)), np.interp(x, [0.0, 1.0], fp))
+    np.testing.assert_array_equal(np.asarray(dx.interp(x, [1.0], fp[1:])), np.interp(x, [1.0], fp[1:]))
+
+
+def test_negative_sizes_have_no_indices():
+    for name in ("tril_indices", "triu_indices", "diag_indices"):
+        for ours, numpys in zip(getattr(dx, name)(-2), getattr(np, name)(-2), strict=True):
+            np.testing.assert_array_equal(ours, numpys)
+
+
+def test_errors_of_an_iterable_are_raised_as_they_are():
+    class Mine(ValueError):
+        def __init__(self, a, b):
+            super().__init__(f"{a} and {b}")
+
+    def numbers():
+        yield 1.0
+        raise Mine("this", "that")
+
+    with pytest.raises(Mine, match="this and that"):
+        dx.fromiter(numbers(), float)
+
+
+def test_updates_of_arrays_of_two_teams_are_refused_without_computing():
+    x = dx.zeros((10**5, 10**5), team=dx.Team((2,), ("a",)))
+    y = dx.zeros((10**5, 10**5), team=dx.Team((3,), ("b",)))
+    for update in (lambda: x.__imatmul__(y), lambda: x.__iadd__(y), lambda: np.add.at(x, ..., y)):
+        with pytest.raises(dx.EnvironmentMismatchError):
+            update()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray.array import window
 from distarray.array.base import Base
 
 N_THREADS = 8
@@ -308,11 +309,16 @@ def test_a_version_that_another_thread_reads_is_not_overwritten_before_its_opera
     begun, go_on = threading.Event(), threading.Event()
     found: list[np.ndarray] = []
 
+    class Slow:
+        """The second operand, which is asked for its elements when those of the first are known."""
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            begun.set()
+            go_on.wait()
+            return np.ones(1)
+
     def slow() -> None:
-        node = x.__dx_node__()  # on entry of an operation
-        begun.set()
-        go_on.wait()
-        found.append(np.asarray(x._on((dx.DistArray._on(node) + 1)._node())))
+        found.append(np.asarray(dx.add(x, Slow())))
 
     thread = threading.Thread(target=slow)
     thread.start()
@@ -323,6 +329,100 @@ def test_a_version_that_another_thread_reads_is_not_overwritten_before_its_opera
     go_on.set()
     thread.join()
     np.testing.assert_array_equal(found[0], np.arange(20_000.0) + 1)
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_what_is_pending_in_a_thread_that_has_ended_keeps_its_values(team: str) -> None:
+    x = dx.asarray(np.arange(64.0 * 6).reshape(64, 6), **cut_of(team)) * 1.0
+    x.persist()
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend([x + 1, x[:8] * 2, x.T.sum(axis=0)]))
+    thread.start()
+    thread.join()
+    a = np.arange(64.0 * 6).reshape(64, 6)
+    x[0] = 77
+    x += 1000
+    np.testing.assert_array_equal(np.asarray(x)[1:], a[1:] + 1000)
+    for y, expected in zip(found, (a + 1, a[:8] * 2, a.sum(axis=1)), strict=True):
+        np.testing.assert_array_equal(np.asarray(y), expected)
+
+
+def test_windows_of_threads_that_have_ended_are_forgotten() -> None:
+    x = dx.asarray(np.arange(6.0))
+    found: list[Any] = []
+    before = len(window._all_windows())
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: found.append(x + 1))
+        thread.start()
+        thread.join()
+    assert len(window._all_windows()) == before + 3
+    for y in found:
+        np.asarray(y)
+    assert len(window._all_windows()) == before
+
+
+def test_an_operation_that_failed_in_one_thread_stops_no_other_from_writing_in_place() -> None:
+    x = dx.asarray(np.arange(20_000.0)) * 1.0
+    with pytest.raises(ValueError, match="broadcast"):
+        x + np.ones(3)
+    dx.wait(x)
+    places = set()
+
+    def work() -> None:
+        y = dx.asarray(np.arange(20_000.0)) * 2.0
+        for _ in range(4):
+            y += 1
+            y.persist()
+            places.add(y.__dx_node__().memo.blocks[0].ctypes.data)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(places) == 1
+
+
+@pytest.mark.parametrize("lend", [lambda x: x.local(), np.from_dlpack], ids=["local", "dlpack"])
+def test_memory_that_is_lent_for_writing_is_not_what_another_thread_has_still_to_read(lend: Any) -> None:
+    x = dx.asarray(np.arange(6.0)) * 1.0
+    found: list[Any] = []
+    begun, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        found.append(x + 1)
+        begun.set()
+        end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    lend(x)[:] = 0
+    np.testing.assert_array_equal(np.asarray(found[0]), np.arange(6.0) + 1)
+    np.testing.assert_array_equal(np.asarray(x), np.zeros(6))
+    end.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_updates_of_one_whole_array_by_several_threads_all_count(team: str) -> None:
+    x = dx.asarray(np.zeros((64, 6)), **cut_of(team))
+    views = [x, x[:], x[...], x.T]
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            views[k] += 1
+
+    together(work, 4)
+    np.testing.assert_array_equal(np.asarray(x), np.full((64, 6), 80.0))
+
+
+def test_blocks_that_are_iterated_over_are_those_of_the_beginning() -> None:
+    x = dx.asarray(np.arange(8.0), team=dx.Team((4,), ("r",)), sharding=("r",))
+    found = []
+    for _, _, values in x.iter_blocks():
+        found += values.tolist()
+        x += 100
+    assert found == list(range(8))
+    np.testing.assert_array_equal(np.asarray(x), np.arange(8.0) + 400)
 
 
 def test_a_copy_of_a_view_is_deleted_while_another_thread_reads_the_view() -> None:
