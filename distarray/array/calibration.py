@@ -7,7 +7,7 @@ from typing import Any
 
 from distarray.array.environment import TeamLike, environment
 from distarray.execution.calibrate import measured
-from distarray.execution.placement import team_for_client
+from distarray.execution.clients import team_for_client
 from distarray.execution.rates import Calibration, store_path
 from distarray.execution.rates import store as store_calibration
 

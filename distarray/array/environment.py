@@ -14,9 +14,9 @@ from distarray.arguments import shown
 from distarray.execution import evaluate as evaluation
 from distarray.execution import rehome
 from distarray.execution.arrivals import client_of_team, name_of
+from distarray.execution.clients import active_client, resolve_members, team_for_client
 from distarray.execution.inside import is_inside_task
 from distarray.execution.memory import n_threads
-from distarray.execution.placement import active_client, resolve_members, team_for_client
 from distarray.expr import side_by_side
 from distarray.expr.expr import Environment
 from distarray.sharding import team as _team

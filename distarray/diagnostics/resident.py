@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distarray.execution.buffers import POOL
+from distarray.execution.clients import placement_of
 from distarray.execution.memory import resident_nbytes
-from distarray.execution.placement import placement_of
 
 __all__ = ["ResidentPeak", "start", "stop", "used_nbytes", "watch_peak"]
 

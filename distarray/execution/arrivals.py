@@ -5,12 +5,11 @@ scheduler reads them: the one that they were pickled with if it is here, else an
 of a worker, the worker's own. Where there is none, reading says so. As with distributed's Futures the keys keep nothing
 alive while they travel: somebody has to hold the array until what reads it has begun.
 
-Nothing here imports distributed: where it was not imported there is no client.
+Nothing here imports distributed, or asyncio, when it is loaded: where they were not imported there is no client.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import weakref
@@ -233,6 +232,8 @@ async def not_lost(client: Any, futures: Sequence[Any]) -> None:
     BlocksLostError
         If it does not: nobody held them between pickling and reading.
     """
+    import asyncio  # takes a tenth of the time of `import distarray`, and is there where there are Futures
+
     waiting = [f for f in futures if f.status == "pending" and f in _attached] if _attached else []
     while waiting:
         states = await client.scheduler.get_task_status(keys=[f.key for f in waiting])

@@ -25,9 +25,9 @@ from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.execution import arrivals
 from distarray.execution.backends import backend_for, check_here
+from distarray.execution.clients import placement_of
 from distarray.execution.device_ranks import DeviceRanks
 from distarray.execution.lineage import Lineage, send
-from distarray.execution.placement import placement_of
 from distarray.execution.scheduler_plugin import Graph
 from distarray.execution.wire import Packed, pack, unpack
 from distarray.sharding.team import Team

@@ -21,12 +21,12 @@ from distarray import config
 from distarray.errors import BlocksLostError
 from distarray.execution import counters
 from distarray.execution.backends import backend_for, check_here, parse_device
+from distarray.execution.clients import placement_of
 from distarray.execution.donation import donated, kept
 from distarray.execution.inside import is_inside_task
 from distarray.execution.interpret import NEW, interpret
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.memory import n_threads
-from distarray.execution.placement import placement_of
 from distarray.execution.promised import make_here
 from distarray.execution.rehome import healed, revive
 from distarray.execution.reporting import warnings_gathered

@@ -171,7 +171,7 @@ def _worker_facts(env: Environment) -> _Workers:
     assert team is not None
     known = _facts.get(team)
     if known is None:
-        from distarray.execution.placement import is_open, placement_of
+        from distarray.execution.clients import is_open, placement_of
 
         if not is_open(team.client):
             return _Workers(None, 1, PROCESS_NBYTES)  # nothing will run there

@@ -20,7 +20,7 @@ import numpy as np
 from dask._task_spec import Task
 
 from distarray.execution import tasks
-from distarray.execution.placement import placement_of
+from distarray.execution.clients import placement_of
 from distarray.execution.route import Key
 from distarray.planner.graph import Graph
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from distarray import config
 from distarray.execution import planned
 from distarray.execution.budget import refuse
+from distarray.execution.clients import placement_of
 from distarray.execution.evaluate import is_cluster
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.lower import Lowered, lower
-from distarray.execution.placement import placement_of
 from distarray.expr.crossing import CROSSING
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.planner.cache import PLANS

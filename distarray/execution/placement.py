@@ -2,8 +2,8 @@
 
 A team lists its members by *home*: the address of the worker that served the rank when the team was made. Homes are
 names and never change, so a type never changes. `Placement` knows, for one client, which worker serves each home now;
-the decision itself is made in the scheduler (`scheduler_plugin`), which announces every change. Nothing here imports
-distributed until a client exists.
+the decision itself is made in the scheduler (`scheduler_plugin`), which announces every change. This module is loaded
+when the first client is met (`clients`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import operator
-import os
-import sys
 import threading
 import time
 import uuid
@@ -24,21 +22,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from distarray import config
-from distarray.errors import ClusterGoneError, ShardingError, WorkerPausedError
+from distarray.errors import ClusterGoneError, WorkerPausedError
 from distarray.execution import reporting
-from distarray.execution.memory import n_threads
-from distarray.sharding import team
+from distarray.execution.clients import check_synchronous, gone, is_open
 from distarray.sharding.team import Team
 
-__all__ = [
-    "Placement",
-    "PlacementListener",
-    "active_client",
-    "is_open",
-    "placement_of",
-    "resolve_members",
-    "team_for_client",
-]
+__all__ = ["TOPIC", "Placement", "PlacementListener"]
 
 T = TypeVar("T")
 
@@ -61,60 +50,6 @@ _generations = itertools.count(1)
 _ASK_SECONDS = 2
 
 
-def active_client() -> Any:
-    """The active Dask client of this thread, or None where there is none.
-
-    Inside a task there is none: what a task computes stays on its worker. Costs a dictionary look-up when distributed
-    was never imported (it is not imported here).
-
-    Returns
-    -------
-    distributed.Client or None
-
-    Raises
-    ------
-    RuntimeError
-        If it is asynchronous.
-    ClusterGoneError
-        If it has lost its scheduler, and tries to find it again.
-    """
-    distributed = sys.modules.get("distributed.client")
-    if distributed is None or getattr(sys.modules["distributed.utils"].thread_state, "key", None) is not None:
-        return None
-    client = distributed._get_global_client()
-    if client is None or client.status in ("closing", "closed"):
-        return None
-    # Before it is asked whether it runs: nobody may have awaited it yet.
-    _check_synchronous(client)
-    if client.status == "connecting":
-        raise _gone(client)
-    return client if client.status == "running" else None
-
-
-def _check_synchronous(client: Any) -> None:
-    if client.asynchronous:
-        raise RuntimeError(
-            f"{client!r} is asynchronous here (asynchronous=True, or this is the thread of its event loop), but arrays "
-            "submit work and wait for it like numpy; use them in a thread (asyncio.to_thread) that has a synchronous "
-            "distributed.Client(address), or say team=None for arrays that are not distributed"
-        )
-
-
-def is_open(client: Any) -> bool:
-    """Whether a client is connected with its scheduler."""
-    # A scheduler that says goodbye leaves the status as it was.
-    comm = client.scheduler_comm
-    return client.status == "running" and comm is not None and not comm.closed()
-
-
-def _gone(client: Any) -> ClusterGoneError:
-    why = "is closed" if client is None or client.status in ("closing", "closed") else "has lost its scheduler"
-    return ClusterGoneError(
-        f"the Dask client {why}, and the blocks that its workers held are lost; make a new Client: arrays of data that "
-        "are in this process, or can be made again, go there when they are next used"
-    )
-
-
 class _Miss(NamedTuple):
     """A worker that was lost: until when it is expected back, and its address."""
 
@@ -129,7 +64,7 @@ class PlacementListener(Protocol):
 
 
 class Placement:
-    """Who serves each home, as one client knows it; made by `placement_of`.
+    """Who serves each home, as one client knows it; made by `clients.placement_of`.
 
     Parameters
     ----------
@@ -138,7 +73,7 @@ class Placement:
     """
 
     def __init__(self, client: Any) -> None:
-        _check_synchronous(client)
+        check_synchronous(client)
         self._client = weakref.ref(client)
         #: The connection for which this was made: a scheduler that comes back knows nothing of the former one.
         self.comm = client.scheduler_comm
@@ -178,7 +113,7 @@ class Placement:
         """The client; ClusterGoneError when it is closed, or has lost its scheduler."""
         client = self._client()
         if client is None or not is_open(client) or client.scheduler_comm is not self.comm:
-            raise _gone(client)
+            raise gone(client)
         return client
 
     def sync(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -199,7 +134,7 @@ class Placement:
                     break
                 except WaitedLongEnough:
                     if not loop.is_running():
-                        raise _gone(client) from None
+                        raise gone(client) from None
         except BaseException:
             waiting.cancel()  # interrupted
             raise
@@ -279,7 +214,7 @@ class Placement:
         except (OSError, asyncio.CancelledError) as error:
             # What distributed says of a connection that is no more.
             if (client := self._client()) is None or not is_open(client):
-                raise _gone(client) from error
+                raise gone(client) from error
             raise
         finally:
             work.cancel()
@@ -541,74 +476,3 @@ def _may_grow(client: Any, size: int) -> bool:
     """Whether the cluster of a client adds workers as they are needed, up to so many."""
     adaptive = getattr(client.cluster, "_adaptive", None)
     return adaptive is not None and adaptive.state in ("starting", "running") and adaptive.maximum >= size
-
-
-#: What holds what belongs to a client is the client itself: a registry would keep it alive, whose values refer to it.
-_ATTRIBUTE = "_distarray_placement"
-_clients: weakref.WeakSet[Any] = weakref.WeakSet()
-_placements_lock = threading.Lock()
-
-
-def _forget_all() -> None:
-    for client in list(_clients):
-        client.__dict__.pop(_ATTRIBUTE, None)
-
-
-if hasattr(os, "register_at_fork"):  # a forked process has no event loop that could use the parent's placements
-    os.register_at_fork(after_in_child=_forget_all)
-
-
-def placement_of(client: Any) -> Placement:
-    """The placement of a client: one object per connection, made when first asked for (a few milliseconds).
-
-    Raises
-    ------
-    ClusterGoneError
-        If the client is closed, or has lost its scheduler.
-    """
-    placement: Placement | None = client.__dict__.get(_ATTRIBUTE)
-    if placement is None or placement.comm is not client.scheduler_comm:
-        if not is_open(client):
-            raise _gone(client)
-        with _placements_lock:
-            placement = client.__dict__.get(_ATTRIBUTE)
-            if placement is None or placement.comm is not client.scheduler_comm:
-                placement = client.__dict__[_ATTRIBUTE] = Placement(client)
-                _clients.add(client)
-    return placement
-
-
-def team_for_client(client: Any) -> Team:
-    """The team of the workers that a client has now, one axis ``"x"``.
-
-    It is the same object for as long as the workers are the same; one that was lost is a member for as long as
-    ``worker-timeout``, so that it may come back to what it had.
-
-    Parameters
-    ----------
-    client
-        A running, synchronous ``distributed.Client``. Its first worker is asked for, and waited for.
-    """
-    return placement_of(client).team()
-
-
-def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]]:
-    """Members of a new team: homes of the client named, or of the active one; without any, threads of this process.
-
-    The hook of `distarray.sharding.team`. `size` None: all of them.
-    """
-    client = active_client() if client is None else client
-    if client is None:
-        return None, tuple(range(n_threads() if size is None else size))
-    members = placement_of(client).members(1 if size is None else size)
-    if size is None:
-        return client, members
-    if len(members) < size:
-        raise ShardingError(
-            f"a team of {size} members was asked for; {client!r} has {len(members)} workers; add some, and wait for "
-            f"them with client.wait_for_workers({size})"
-        )
-    return client, members[:size]
-
-
-team.resolve_members = resolve_members

@@ -173,7 +173,7 @@ class WorkerFacts(NamedTuple):
 
 def worker_facts(team: Team) -> list[WorkerFacts] | None:
     """What the member of each rank runs on; None if one does not answer."""
-    from distarray.execution.placement import placement_of
+    from distarray.execution.clients import placement_of
 
     place = placement_of(team.client)
     addresses = [place.address(str(home)) for home in team.members]

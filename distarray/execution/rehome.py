@@ -14,7 +14,7 @@ from typing import Any
 
 from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError
-from distarray.execution.placement import is_open
+from distarray.execution.clients import is_open
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from dask._task_spec import Task
 
 from distarray.execution import tasks
+from distarray.execution.clients import placement_of
 from distarray.execution.inside import is_inside_task
-from distarray.execution.placement import placement_of
 from distarray.execution.route import Key
 from distarray.execution.template import Lowered
 

@@ -113,10 +113,10 @@ def instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lower
             name = names[key[0]] = f"{key[0]}-{run}"
         return (name, *key[1:])
 
+    blocks = [None if node.memo is None else node.memo.handles for node in nodes]
+
     def block(leaf: Leaf) -> Any:
-        memo = nodes[leaf.node].memo
-        assert memo is not None
-        return memo.handles[leaf.number]
+        return blocks[leaf.node][leaf.number]  # type: ignore[index]  # leaves are of memoised nodes
 
     def filled(a: Any) -> Any:
         kind = type(a)

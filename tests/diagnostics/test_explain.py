@@ -423,7 +423,7 @@ def test_analyze_shows_measured_below_predicted_in_the_same_columns():
 
 @pytest.mark.cluster
 def test_on_a_cluster_too_predictions_are_what_is_counted(cluster4):
-    from distarray.execution.placement import team_for_client
+    from distarray.execution.clients import team_for_client
 
     env = Environment(team_for_client(cluster4))
     array = data((512, 512))

@@ -21,8 +21,8 @@ from distributed import Client
 
 from distarray import config
 from distarray.execution.buffers import BufferPool
+from distarray.execution.clients import active_client, placement_of, resolve_members, team_for_client
 from distarray.execution.cluster import EMBED_NBYTES, BlocksLostError, ClusterExecutor, failed_key
-from distarray.execution.placement import active_client, placement_of, resolve_members, team_for_client
 from distarray.execution.worker_plugin import CUT, GONE, LOST_SECONDS, LineagePlugin
 from distarray.sharding.team import Team
 
@@ -397,7 +397,7 @@ def test_no_client_is_active_inside_a_task(cluster4):
 
 def test_asking_for_the_active_client_does_not_import_distributed():
     code = (
-        "import sys; from distarray.execution.placement import active_client, resolve_members\n"
+        "import sys; from distarray.execution.clients import active_client, resolve_members\n"
         "assert active_client() is None and resolve_members(None, 2) == (None, (0, 1))\n"
         "assert 'distributed' not in sys.modules"
     )

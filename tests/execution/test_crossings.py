@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
-from distarray.execution.placement import placement_of
+from distarray.execution.clients import placement_of
 from distarray.expr import crossing
 from distarray.sharding.sharding import Sharding
 from distarray.testing import counting
