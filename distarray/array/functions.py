@@ -292,7 +292,8 @@ def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> DistArray:
     elif bool(((x < 0) | (x >= n)).any()):
         raise ValueError(f"invalid entry in choice array: there are {n} choices")
     # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
-    return _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
+    found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
+    return elementwise.as_scalar(found)  # type: ignore[no-any-return]
 
 
 @side_by_side

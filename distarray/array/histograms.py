@@ -22,7 +22,7 @@ from distarray.array.index_tricks import ravel_multi_index
 from distarray.array.views import as_distarray, beside
 from distarray.errors import NotSupportedError
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import manipulation, quantiles, reductions, searching
+from distarray.ops import elementwise, manipulation, quantiles, reductions, searching
 from distarray.ops.counting import counted
 from distarray.types import DType
 
@@ -93,7 +93,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
         raise ValueError(f"object too deep for desired array: bins={shown(bins)} must have one axis")
     side = "left" if right else "right"
     if _never(edges[1:] < edges[:-1]):
-        return placed(x, edges, side)
+        return elementwise.as_scalar(placed(x, edges, side))  # type: ignore[no-any-return]  # boxed as x is
     if not _never(edges[1:] > edges[:-1]):
         raise ValueError(f"bins={shown(bins)} must be monotonically increasing or decreasing")
     return len(edges) - placed(x, edges[::-1], side)

@@ -195,7 +195,12 @@ class Methods:
             raise TypeError(
                 f"Cannot cast array data from {self.dtype!r} to {wanted!r} according to the rule {casting!r}"
             )
-        return elementwise.astype(self, wanted, copy=copy)
+        made = elementwise.astype(self, wanted, copy=copy)
+        if self.shape or made is self:
+            return made
+        from distarray.array.writes import is_scalar
+
+        return elementwise.as_scalar(made) if is_scalar(self, self._node()) else made
 
     def copy(self: Any, order: str = "C") -> Any:
         """An array of the same elements that aliases nothing; nothing is copied until one of the two is written."""

@@ -145,7 +145,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
             inner = _on_lines(x, knots, values, at)
         inner = elementwise.where(x == knots[-1], values[-1], inner)
     inner = elementwise.where(x > knots[-1], values[-1] if right is None else right, inner)
-    return elementwise.where(x < knots[0], values[0] if left is None else left, inner)  # type: ignore[no-any-return]
+    found = elementwise.where(x < knots[0], values[0] if left is None else left, inner)
+    return elementwise.as_scalar(found)  # type: ignore[no-any-return]
 
 
 def _on_lines(x: DistArray, knots: DistArray, values: DistArray, at: DistArray) -> Any:

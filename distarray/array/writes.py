@@ -211,7 +211,7 @@ def is_scalar(x: DistArray, node: Expr) -> bool:
     A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
     is no scalar (`distarray.array.base.put`), nor is what `asarray` gives.
     """
-    is_made = node.op.kind in _MAKE_SCALARS or node.op is CONSTANT
+    is_made = node.op.kind in _MAKE_SCALARS or node.op is CONSTANT or node.op.name.startswith(("random_", "drawn_"))
     return is_made and node.op.name not in _MAKE_ARRAYS and not x._lens
 
 

@@ -50,7 +50,7 @@ _EXACT_ON_COMPLEX = frozenset(
 #: Results that depend on the place in a contiguous array: see the module's docstring.
 _NEED_WHOLE_VECTORS = frozenset("maximum minimum fmax fmin clip power float_power astype".split())
 
-_ALIASES = {"reshard": "copy"}
+_ALIASES = {"reshard": "copy", "scalar": "copy"}
 
 #: Elements of the longest vector register times the unrolling of numpy's kernels, for every dtype.
 LANES = 64

@@ -166,6 +166,8 @@ FREXP = declare("frexp", "map")
 MODF = declare("modf", "map")
 #: The same elements, cut as the node is pinned; parameters: mode and memory of the redistribution.
 RESHARD = declare("reshard", "map")
+#: The element of an array without axes, as the result of a function: what numpy has a scalar for (`as_scalar`).
+SCALAR = declare("scalar", "map")
 POW = declare("pow", "map")
 #: `pow` of integers by integers that are known only when it runs: a negative one is an error.
 POW_INTEGER = declare("power", "map", may_raise=True)
@@ -192,6 +194,16 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
         if wanted == node.dtype.type(0).real.dtype:
             return x
     return bind_map(ASTYPE, (x,), (wanted.str,))
+
+
+def as_scalar(x: Array) -> Array:
+    """Return the result of a function of which numpy would make a scalar: operators in place replace it.
+
+    An array that has axes is returned itself. Other operations without axes are scalars anyway, but for those that
+    also make arrays without axes: casts, ``where`` and views.
+    """
+    node, _ = one_array("scalar", x)
+    return x if node.shape else bind_map(SCALAR, (x,))
 
 
 def _check_cast(old: np.dtype[Any], new: np.dtype[Any]) -> None:

@@ -1,11 +1,17 @@
 """Wrong answers that a reader found: numpy says what is right."""
 
 import operator
+import warnings
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import module_at
 
 import distarray as dx
+from distarray.array.writes import is_scalar
+from distarray.testing import force_tiles
 
 A_TEAM = dx.Team((2,), ("r",))
 NUMBERS = ("b", "h", "i", "B", "H", "I", "Q", "e", "f", "F")
@@ -385,3 +391,49 @@ def test_updates_of_arrays_of_two_teams_are_refused_without_computing():
     for update in (lambda: x.__imatmul__(y), lambda: x.__iadd__(y), lambda: np.add.at(x, ..., y)):
         with pytest.raises(dx.EnvironmentMismatchError):
             update()
+
+
+#: Functions, beside those of `test_numpy_coverage`, of which numpy makes a scalar, or an array without axes.
+WITHOUT_AXES = {
+    "astype of a sum": lambda x: x.sum().astype("f4"),
+    "astype of an element": lambda x: x[0, 0, 0].astype("i8"),
+    "astype of an array": lambda x: np.zeros_like(x[0, 0, 0]).astype("f4"),
+    "copy of a sum": lambda x: x.sum().copy(),
+    "quantile": lambda x: np.quantile(x, 0.5),
+    "percentile of a vector": lambda x: np.percentile(x[0, 0], 30),
+    "median of a vector": lambda x: np.median(x[0, 0]),
+    "interp": lambda x: np.interp(0.5, np.arange(16.0), x[0, 0]),
+    "where": lambda x: np.where(x[0, 0, 0] > 0, 1, 2.0),
+    "reshape": lambda x: x.sum().reshape(()),
+    "squeeze": lambda x: x[:1, :1, :1].squeeze(),
+    "choose": lambda x: np.choose((x[0, 0, 0] > 0).astype("i8"), [x[0, 0, 0], x[0, 0, 1]]),
+    "digitize": lambda x: np.digitize(x[0, 0, 0], np.arange(5.0)),
+    "cond": lambda x: np.linalg.cond(x[0, :, :6] + 500 * np.eye(6)),
+}
+
+
+@pytest.mark.parametrize("tiles", [None, 3])
+def test_every_function_of_numpy_that_gives_a_scalar_is_replaced_by_updates(tiles):
+    coverage = module_at(Path(__file__).with_name("test_numpy_coverage.py"))
+    n_scalars, wrong = 0, []
+    for row, call in {**coverage.ROWS, **WITHOUT_AXES}.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = call(coverage.X.copy())
+            if getattr(expected, "shape", None) != ():
+                continue
+            with force_tiles(tiles) if tiles else nullcontext():
+                made = call(dx.asarray(coverage.X.copy()))
+        if isinstance(made, dx.DistArray):
+            n_scalars += 1
+            is_replaced = is_scalar(made, made.__dx_node__())
+            if is_replaced != isinstance(expected, np.generic):
+                wrong.append((row, type(expected), made.__dx_node__()))
+    assert n_scalars > 40
+    assert not wrong
+
+
+def test_a_random_number_is_replaced_by_updates():
+    s = t = dx.random.default_rng(1).random()
+    s += 1
+    assert float(t) < 1 <= float(s)

@@ -67,6 +67,7 @@ MAPS = {
     "positive": ("m8[s]",),  # of numbers it is no operation
     "real": ("c8",),
     "reshard": ("f8", "auto", None),
+    "scalar": ("f8",),
     "round": ("f8", 2),
     "where": ("? f4 f8",),
     **dict.fromkeys(["gcd", "lcm", "power", "bitwise_left_shift", "bitwise_right_shift"], ("i4 i4",)),

@@ -15,6 +15,7 @@ from distarray.ops.creation import EYE
 from distarray.ops.elementwise import (
     abs,
     add,
+    as_scalar,
     astype,
     divide,
     equal,
@@ -214,7 +215,7 @@ def cond(x: Array, p: float | str | None = None) -> Array:
         # numpy: infinite, unless the matrix has a nan
         has_nan = _any(isnan(node), axis=(-2, -1))
         found = where(logical_and(isnan(result), logical_not(has_nan)), math.inf, result)
-    return boxed("cond", box, [found])[0]
+    return as_scalar(boxed("cond", box, [found])[0])
 
 
 def _identity(node: Expr) -> Expr:
