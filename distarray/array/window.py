@@ -239,10 +239,8 @@ class _Others:
     def __call__(self) -> list[Expr] | None:
         own = _local.outer
         for window in _all_windows():
-            if window.is_building and window is not own:
-                if _is_inside(window.thread):
-                    return None
-                window.is_building = False
+            if window.is_building and window is not own and _is_inside(window.thread):
+                return None
         here = {id(n) for n in self._nodes}
         return [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
 

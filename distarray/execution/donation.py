@@ -89,6 +89,10 @@ def kept(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], taken: C
         if memo is None:
             continue
         if taken and id(node) in taken:
+            # Those that an earlier version has as well were left as they are, and go on to the result.
+            for k in memo.shared:
+                if (place := made.get(id(memo.blocks[k]))) is not None:
+                    _share(place)
             memo.exported = True
             continue
         blocks = memo.blocks if type(memo.blocks) is tuple else memo.present

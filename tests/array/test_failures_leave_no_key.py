@@ -251,20 +251,20 @@ def test_interrupts_leave_no_key(cluster4: Any, n: int) -> None:
     interrupted = 0
     former = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        with no_garbage_collected():
-            for k in range(80):
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, 3e-4 * (k + 1))
-                    x = dx.asarray(a, sharding=(team.axes, None))
-                    y = (x + k).persist()
-                    np.asarray(y.T @ x)
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                except KeyboardInterrupt:
-                    interrupted += 1
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                x = y = None
-        # Where in distributed's waiting an interrupt comes is chance; some places leave cycles, and some of them later.
         with collected() as collect:
+            with no_garbage_collected():
+                for k in range(80):
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, 3e-4 * (k + 1))
+                        x = dx.asarray(a, sharding=(team.axes, None))
+                        y = (x + k).persist()
+                        np.asarray(y.T @ x)
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                    except KeyboardInterrupt:
+                        interrupted += 1
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    x = y = None
+            # Where in distributed's waiting an interrupt comes is chance; some places leave cycles, some of them later.
             eventually_equal(set(), lambda: collect() or keys_of_scheduler(cluster4))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -176,7 +176,7 @@ def test_data_on_retired_workers_is_kept_and_new_arrays_leave_them_out(growing: 
 
 
 def test_a_closed_client_is_collected() -> None:
-    with cluster_of(2) as cluster:
+    with collected() as collect, cluster_of(2) as cluster:
         client = distributed.Client(cluster)
         x = rows(A)
         y = (x @ x + (x * 2).persist()).persist()
@@ -184,8 +184,7 @@ def test_a_closed_client_is_collected() -> None:
         dead = weakref.ref(client)
         client.close()
         del x, y, client
-        with collected() as collect:
-            eventually(lambda: collect() or dead() is None)
+        eventually(lambda: collect() or dead() is None)
 
 
 def test_the_homes_of_every_team_that_lives_are_held_and_no_others(growing: Any) -> None:

@@ -307,3 +307,27 @@ def test_random_programs_of_writes(part: int) -> None:
 def test_many_random_programs_of_writes(part: int) -> None:
     for seed in range(1000 + 100 * part, 1000 + 100 * (part + 1)):
         _run_program(seed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_views_that_wait_keep_their_values_through_many_writes_to_single_tiles(seed: int) -> None:
+    """Versions share the tiles that no write touched: none of them is written in place as long as a reader waits."""
+    rng = np.random.default_rng(seed)
+    a = np.arange(80.0).reshape(20, 4)
+    x = dx.asarray(a, team=dx.Team((2, 2), ("r", "c")), sharding=("r", "c")) * 1.0
+    x.persist()
+    waiting: list[tuple[dx.DistArray, np.ndarray]] = []
+    for _ in range(60):
+        turn = rng.integers(4)
+        i, j = int(rng.integers(20)), int(rng.integers(4))
+        if turn == 0:
+            waiting.append((x[i : i + 3, j] * 2, a[i : i + 3, j] * 2))
+        elif turn == 1 and len(waiting) > 2:
+            made, expected = waiting.pop(int(rng.integers(len(waiting))))
+            np.testing.assert_array_equal(np.asarray(made), expected)
+        else:
+            x[i, j] = a[i, j] = -1.0 - turn
+            x.persist()
+    for made, expected in waiting:
+        np.testing.assert_array_equal(np.asarray(made), expected)
+    np.testing.assert_array_equal(np.asarray(x), a)
