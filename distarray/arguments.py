@@ -150,14 +150,14 @@ def parse_shape(shape: Any, name: str = "shape") -> Shape:
     TypeError
         If it is neither an integer nor a sequence of integers.
     ValueError
-        If one is negative, or no array has so many elements.
+        If one is negative, or no array has so many elements; as in numpy, extents of zero do not count in this.
     """
     if isinstance(shape, bool | np.bool):
         raise TypeError(f"{name}={shape} must be an integer or a sequence of integers, not {type(shape).__name__}")
     dims = integers(shape, name)
     if dims and min(dims) < 0:
         raise ValueError(f"negative dimensions are not allowed: {name}={shown(shape)}")
-    if math.prod(dims) > MAX_COUNT:
+    if math.prod([n for n in dims if n] if 0 in dims else dims) > MAX_COUNT:
         raise ValueError(f"Maximum allowed dimension exceeded: {name}={shown(shape)}")
     return dims
 

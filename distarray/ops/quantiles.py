@@ -230,7 +230,7 @@ def _points(name: str, q: Any) -> HostArray:
     else:
         points, limits = (
             np.asarray(np.true_divide(points, 100)),
-            f"Percentiles must be in the range [0, 100], not q={shown(q)}",
+            "Percentiles must be in the range [0, 100]",
         )
     if not ((points >= 0) & (points <= 1)).all():
         raise ValueError(f"{limits}, not q={shown(q)}")
