@@ -16,7 +16,7 @@ from distarray.execution import rehome
 from distarray.execution.arrivals import client_of_team, name_of
 from distarray.execution.inside import is_inside_task
 from distarray.execution.memory import n_threads
-from distarray.execution.placement import active_client, resolve_members, team_for_client
+from distarray.execution.placement import active_client, team_for_client
 from distarray.expr import side_by_side
 from distarray.expr.expr import Environment
 from distarray.sharding import team as _team
@@ -46,8 +46,8 @@ TeamLike: TypeAlias = Team | Literal["current"] | None
 _CPU = "cpu"
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|strict(:[12])?")
 
-# The execution layer knows who the members of a new team are, and how clients are called.
-_team.resolve_members, _team.name_client, _team.find_client = resolve_members, name_of, client_of_team
+# Teams travel with the name of their cluster, which the execution layer knows.
+_team.name_client, _team.find_client = name_of, client_of_team
 
 #: What ``use`` says in this context: team and device, ``"current"`` and None where it says nothing.
 _used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environment", default=("current", None))

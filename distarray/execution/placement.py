@@ -35,6 +35,7 @@ __all__ = [
     "PlacementListener",
     "active_client",
     "is_open",
+    "known_following",
     "placement_of",
     "resolve_members",
     "team_for_client",
@@ -55,8 +56,8 @@ _NOBODY = "distarray-nobody"
 #: Tasks per worker that is wanted, at first: an unknown task counts half a second, and a worker is worth five.
 _TASKS_PER_WORKER = 10
 _MOST_TASKS = 10_000
-#: Numbers of the teams that follow a cluster; a newer team has a higher one.
-_generations = itertools.count(1)
+#: Numbers of the teams that follow a cluster; a newer team has a higher one. 1 is left for those of other processes.
+_generations = itertools.count(2)
 #: Between looks at whether more has to be asked for.
 _ASK_SECONDS = 2
 
@@ -611,4 +612,14 @@ def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]
     return client, members[:size]
 
 
-team.resolve_members = resolve_members
+def known_following(arrived: Team) -> Team:
+    """The team that follows the cluster here, if it is the one that arrived; else the one that arrived.
+
+    Nobody is asked: a team is settled wherever an array is first used.
+    """
+    placement: Placement | None = arrived.client.__dict__.get(_ATTRIBUTE) if arrived.client is not None else None
+    known = None if placement is None else placement._team
+    return known if known is not None and known == arrived else arrived
+
+
+team.resolve_members, team.known_following = resolve_members, known_following
