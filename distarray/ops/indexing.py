@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
-from distarray.arguments import choice, host_array
+from distarray.arguments import choice, host_array, normalize_axis
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     bind,
@@ -23,7 +23,6 @@ from distarray.expr.bind import (
     bind_reshape,
     broadcast_shapes,
     literal,
-    normalize_axis,
     unbox,
 )
 from distarray.expr.expr import ITEM, Environment, Expr

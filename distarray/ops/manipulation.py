@@ -14,7 +14,19 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import CASTINGS, MAX_COUNT, choice, host_array, integer, integers, parse_shape, sequence, shown
+from distarray.arguments import (
+    CASTINGS,
+    MAX_COUNT,
+    choice,
+    host_array,
+    integer,
+    integers,
+    normalize_axes,
+    normalize_axis,
+    parse_shape,
+    sequence,
+    shown,
+)
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.affine import Affine, Term
@@ -25,8 +37,6 @@ from distarray.expr.bind import (
     bind_get,
     bind_put,
     bind_reshape,
-    normalize_axes,
-    normalize_axis,
     unbox,
 )
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes

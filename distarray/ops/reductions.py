@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag
+from distarray.arguments import flag, normalize_axes, normalize_axis
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind_reduce, bind_reshape, normalize_axes, normalize_axis, unbox
+from distarray.expr.bind import bind_reduce, bind_reshape, unbox
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
