@@ -25,9 +25,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Neither is a sequence of integers, though iterating says so: of bytes as ints, of keys.
+#: Types that are refused as sequences, though they can be iterated over: bytes give integers, mappings and sets keys.
 _NO_SEQUENCES = (str, bytes, bytearray, Mapping, set, frozenset)
-#: What C counts to.
+#: The largest signed integer of 64 bits: numpy counts elements and bytes in them.
 MAX_COUNT = 2**63 - 1
 
 
@@ -111,6 +111,8 @@ def normalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
         If it is no integer.
     AxisError
         numpy's, a ValueError and an IndexError: if there is no such axis.
+    OverflowError
+        If it does not fit 64 bits.
     """
     n = axis if type(axis) is int else integer(axis, name)
     if not -ndim <= n < ndim:
@@ -129,6 +131,8 @@ def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
         If it is neither an integer nor a sequence of integers.
     AxisError
         numpy's, a ValueError and an IndexError: if there is no such axis.
+    OverflowError
+        If one does not fit 64 bits.
     ValueError
         If one is there twice.
     """
@@ -150,14 +154,14 @@ def parse_shape(shape: Any, name: str = "shape") -> Shape:
     TypeError
         If it is neither an integer nor a sequence of integers.
     ValueError
-        If one is negative, or no array has so many elements.
+        If one is negative, or no array has so many elements; as in numpy, extents of zero do not count in this.
     """
     if isinstance(shape, bool | np.bool):
         raise TypeError(f"{name}={shape} must be an integer or a sequence of integers, not {type(shape).__name__}")
     dims = integers(shape, name)
     if dims and min(dims) < 0:
         raise ValueError(f"negative dimensions are not allowed: {name}={shown(shape)}")
-    if math.prod(dims) > MAX_COUNT:
+    if math.prod([n for n in dims if n] if 0 in dims else dims) > MAX_COUNT:
         raise ValueError(f"Maximum allowed dimension exceeded: {name}={shown(shape)}")
     return dims
 
@@ -190,6 +194,8 @@ def flag(value: Any, name: str) -> bool:
     ------
     TypeError
         If it is neither a bool nor an integer.
+    OverflowError
+        If it is an integer that does not fit 64 bits.
     """
     if value is True or value is False:
         return value
@@ -207,7 +213,7 @@ def number(value: Any, name: str, *, real: bool = False) -> Any:
     Raises
     ------
     TypeError
-        If it is none.
+        If the value is no such number.
     """
     if isinstance(value, (int, float)) or (isinstance(value, complex) and not real):
         return value
@@ -224,7 +230,7 @@ def callback(value: T, name: str) -> T:
     Raises
     ------
     TypeError
-        If it is none.
+        If the value cannot be called.
     """
     if not callable(value):
         raise TypeError(f"{name}={shown(value)} must be a function, not {type(value).__name__}")
@@ -232,12 +238,17 @@ def callback(value: T, name: str) -> T:
 
 
 def mapping(value: Any, name: str, of: str) -> dict[Any, Any]:
-    """A mapping from and to what `of` says; nothing in it if it is None.
+    """The mapping that was given, as a dict; an empty one if None was given.
+
+    Parameters
+    ----------
+    of
+        What it maps from and to, for the text of the error.
 
     Raises
     ------
     TypeError
-        If it is none.
+        If the value is no mapping.
     """
     if value is None:
         return {}
@@ -247,20 +258,26 @@ def mapping(value: Any, name: str, of: str) -> dict[Any, Any]:
 
 
 def sequence(value: Any, name: str, of: str) -> tuple[Any, ...]:
-    """The items of a sequence of what `of` says.
+    """The items of the sequence, or the other iterable, that was given.
+
+    Parameters
+    ----------
+    of
+        What the items are, for the text of the error.
 
     Raises
     ------
     TypeError
-        If it is none.
+        If the value cannot be iterated over, or is text, bytes, a mapping or a set.
     """
     if isinstance(value, _NO_SEQUENCES) or not hasattr(value, "__iter__"):
         raise TypeError(f"{name}={shown(value)} must be a sequence of {of}, not {type(value).__name__}")
     return tuple(value)
 
 
-#: Of elements in memory, by numpy's names.
+#: numpy's names of the orders in which the elements of an array may lie in memory.
 ORDERS = ("C", "F", "A", "K")
+#: numpy's names of the rules that say which dtype may be cast to which.
 CASTINGS = ("no", "equiv", "safe", "same_kind", "same_value", "unsafe")
 
 
@@ -279,9 +296,9 @@ def memory_order(value: Any, allowed: Collection[str] = ORDERS, name: str = "ord
     return choice(value.upper() if isinstance(value, str) else value, allowed, name)
 
 
-#: What numpy raises where it looks at values.
+#: Classes of the errors that numpy raises when the value of an argument is wrong.
 _OF_VALUES = (TypeError, ValueError, OverflowError, IndexError)
-#: Of these one cannot make another with another text: they are made of ufuncs.
+#: Errors that are made from a ufunc and its dtypes, not from a text: with a longer text they are raised as TypeErrors.
 _OF_UFUNCS = np._core._exceptions.UFuncTypeError  # type: ignore[attr-defined]  # numpy's stubs do not have it
 
 

@@ -107,6 +107,10 @@ _RATES: Mapping[str, float] = {
 }
 
 
+class _PartError(ValueError):
+    """Says which part of a value is wrong; the errors of other parsers speak of themselves."""
+
+
 def _rates() -> _Option:
     def parse(value: object) -> dict[str, float] | None:
         if value is None:
@@ -117,9 +121,9 @@ def _rates() -> _Option:
         for key, rate in value.items():
             name = str(key).replace("-", "_")
             if name not in _RATES:
-                raise ValueError(f"there is no rate {key!r}; known are {', '.join(sorted(_RATES))}")
+                raise _PartError(f"there is no rate {key!r}; known are {', '.join(sorted(_RATES))}")
             if isinstance(rate, bool) or not 0 <= float(rate) <= _RATES[name]:
-                raise ValueError(f"the rate {key!r} is {rate!r}; one is from 0 to {_RATES[name]:.2g}")
+                raise _PartError(f"the rate {key!r} is {rate!r}; one is from 0 to {_RATES[name]:.2g}")
             rates[name] = float(rate)
         return rates
 
@@ -263,8 +267,7 @@ def parse_option(key: str, value: object) -> Any:
     try:
         return parse(value)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        # What a parser of ours says of a part of the value; those of others speak of themselves.
-        part = f" ({error})" if str(error).startswith("the") else ""
+        part = f" ({error})" if isinstance(error, _PartError) else ""
         raise ValueError(f"distarray option {name!r} is {shown(value)}; allowed: {allowed}{part}") from None
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import callback, integers
+from distarray.arguments import callback, integers, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.blockwise import map_blocks
 from distarray.array.views import as_distarray, expand_dims, moveaxis
-from distarray.expr.bind import normalize_axis
 from distarray.expr.side_by_side import side_by_side
 from distarray.types import HostArray, Shape
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import MAX_COUNT, choice, integer
+from distarray.arguments import MAX_COUNT, choice, integer, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, moveaxis
-from distarray.expr.bind import normalize_axis
 from distarray.ops import elementwise, manipulation, reductions
 
 __all__ = ["packbits", "unpackbits"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import integers, mapping, sequence, shown
+from distarray.arguments import integers, mapping, normalize_axes, sequence, shown
 from distarray.array.grid import Grid, grid_over, ranges_of
 from distarray.array.user_function import (
     MAP_BLOCKS,
@@ -27,7 +27,7 @@ from distarray.array.user_function import (
     is_array,
 )
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import Operands, bind, bind_windows, broadcast_shapes, normalize_axes
+from distarray.expr.bind import Operands, bind, bind_windows, broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Windows
 from distarray.types import DType, DTypeLike

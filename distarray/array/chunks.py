@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distarray.arguments import integer, integers, shown
+from distarray.arguments import integer, integers, normalize_axis, shown
 from distarray.errors import MemoryBudgetError
-from distarray.expr.bind import normalize_axis
 from distarray.expr.expr import Environment, cut_of
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.mesh import Mesh, is_wave

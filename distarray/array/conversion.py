@@ -13,7 +13,7 @@ from distarray.arguments import count, flag, host_array, integer, memory_order, 
 from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.base import cast
-from distarray.array.environment import TeamLike, check_device, environment, forced_parts, parse_pin, within
+from distarray.array.environment import TeamLike, check_device, environment, forced_parts, is_named, parse_pin, within
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import ShardingError
@@ -112,7 +112,7 @@ def _again(
 
     if device is not None and check_device(device, x.team) != x.device:
         raise EnvironmentMismatchError(f"asarray: the array is on {x.device!r}, not {device!r}; use x.to_device(...)")
-    if not (isinstance(team, str) and team == "current") and team != x.team:
+    if is_named(team) and team != x.team:
         raise EnvironmentMismatchError(f"asarray: the array is on {x.team!r}, not {team!r}; use x.to_team(...)")
     result = x
     if dtype is not None and as_dtype(dtype) != x.dtype:

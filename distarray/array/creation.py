@@ -16,7 +16,7 @@ import numpy as np
 from distarray.arguments import callback, count, naming, number, parse_shape, shown
 from distarray.array.array import DistArray
 from distarray.array.conversion import asarray
-from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.array.environment import TeamLike, environment, is_named, parse_pin
 from distarray.array.views import as_distarray
 from distarray.expr.expr import Environment, Expr
 from distarray.expr.side_by_side import side_by_side
@@ -274,11 +274,12 @@ def _like(
     function: Callable[..., Any], x: Any, args: tuple[Any, ...], dtype: DTypeLike, shape: Any, where: dict[str, Any]
 ) -> DistArray:
     x = as_distarray(x)
-    if all(value is None or (isinstance(value, str) and value == "current") for value in where.values()):
+    named = is_named(where["team"])
+    if not named and all(where[name] is None for name in ("device", "sharding", "layout")):
         made: DistArray = function(x, *args, dtype=dtype, shape=shape)
         return made
     # Said otherwise: whatever is not said is that of `x`.
-    team = x.team if isinstance(where["team"], str) and where["team"] == "current" else where["team"]
+    team = where["team"] if named else x.team
     device = x.device if where["device"] is None else where["device"]
     maker = {"empty_like": empty, "full_like": full, "ones_like": ones, "zeros_like": zeros}[function.__name__]
     size = x.shape if shape is None else shape

@@ -61,7 +61,10 @@ def from_dlpack(
     supported = as_dtype(host.dtype)
     env = environment(team, device)
     if copy is True or supported != host.dtype:
-        return from_host(host.astype(supported), env, None, is_ours=True)
+        # With copy=True numpy has copied already; some of its versions mark what they made so as read-only.
+        return from_host(
+            host.astype(supported, copy=copy is not True or not host.flags.writeable), env, None, is_ours=True
+        )
     made = from_host(host, env, None)
     foreign_memory(host)  # from now on: what is made of it has memory of its own
     return made

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 from distarray import config
 from distarray.arguments import shown
 from distarray.execution import evaluate as evaluation
 from distarray.execution import rehome
 from distarray.execution.arrivals import client_of_team, name_of
-from distarray.execution.clients import active_client, resolve_members, team_for_client
+from distarray.execution.clients import active_client, known_following, resolve_members, team_for_client
 from distarray.execution.inside import is_inside_task
 from distarray.execution.memory import n_threads
 from distarray.expr import side_by_side
@@ -34,6 +34,7 @@ __all__ = [
     "current_team",
     "environment",
     "forced_parts",
+    "is_named",
     "parse_pin",
     "use",
     "within",
@@ -46,8 +47,9 @@ TeamLike: TypeAlias = Team | Literal["current"] | None
 _CPU = "cpu"
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|strict(:[12])?")
 
-# The execution layer knows who the members of a new team are, and how clients are called.
-_team.resolve_members, _team.name_client, _team.find_client = resolve_members, name_of, client_of_team
+# What teams stand for, and how they travel with the name of their cluster, the execution layer knows.
+_team.resolve_members, _team.known_following = resolve_members, known_following
+_team.name_client, _team.find_client = name_of, client_of_team
 
 #: What ``use`` says in this context: team and device, ``"current"`` and None where it says nothing.
 _used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environment", default=("current", None))
@@ -75,6 +77,11 @@ def _process_environment(device: str) -> Environment:
     return env
 
 
+def is_named(team: TeamLike) -> TypeGuard[Team | None]:
+    """Whether ``team=`` says itself where: a team, or None. ``"current"`` leaves it to `use` and the active client."""
+    return not (isinstance(team, str) and team == "current")
+
+
 def current_team() -> Team | None:
     """The team of arrays that are made without saying where.
 
@@ -93,7 +100,7 @@ def current_team() -> Team | None:
         If the active client has lost its scheduler.
     """
     used = _used.get()[0]
-    if used != "current":
+    if is_named(used):
         return used
     if config.get("team") is None or is_inside_task():
         return None
@@ -118,12 +125,11 @@ def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]
         None: as outside the block.
     """
     outer = _used.get()
-    is_current = isinstance(team, str) and team == "current"
-    if not is_current:
+    if is_named(team):
         _check_team(team)
     if device is not None:
-        check_device(device, current_team() if is_current else team)  # type: ignore[arg-type]  # a team, or None
-    token = _used.set((outer[0] if is_current else team, device or outer[1]))
+        check_device(device, team if is_named(team) else current_team())
+    token = _used.set((team if is_named(team) else outer[0], device or outer[1]))
     try:
         yield
     finally:
@@ -132,7 +138,7 @@ def use(team: TeamLike = "current", device: str | None = None) -> Iterator[None]
 
 def within(env: Environment) -> AbstractContextManager[None]:
     """`use` of an environment; arrays that follow the cluster have their company made where new arrays are."""
-    follows = env.team is not None and env.team.generation > 0 and _used.get()[0] == "current"
+    follows = env.team is not None and env.team.generation > 0 and not is_named(_used.get()[0])
     return use("current" if follows else env.team, env.device)
 
 
@@ -171,10 +177,10 @@ def environment(team: TeamLike = "current", device: str | None = None) -> Enviro
     ValueError
         If `device` is no device string.
     """
-    if isinstance(team, str) and team == "current":
-        team = current_team()
-    else:
+    if is_named(team):
         _check_team(team)
+    else:
+        team = current_team()
     if device is None:
         device = current_device()
     elif device is not _CPU:

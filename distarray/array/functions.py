@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import choice, host_array, integers, naming, normalize_axes, sequence
+from distarray.arguments import choice, host_array, integers, naming, normalize_axes, normalize_axis, sequence
 from distarray.array.array import DistArray
 from distarray.array.creation import empty_like, zeros
 from distarray.array.indexing import flatnonzero
 from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
-from distarray.expr.bind import normalize_axis
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, manipulation, reductions
 from distarray.ops.indexing import Casting

@@ -13,12 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray import config
-from distarray.arguments import callback, count, mapping, sequence
+from distarray.arguments import callback, count, mapping, normalize_axis, sequence
 from distarray.array import window
 from distarray.array.grid import lying
 from distarray.array.user_function import MAP_BLOCKS, UserFunction, is_array
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import Operands, bind, bind_get, bind_reshape, broadcast_shapes, normalize_axis, unbox
+from distarray.expr.bind import (
+    Operands,
+    bind,
+    bind_get,
+    bind_reshape,
+    broadcast_shapes,
+    unbox,
+)
 from distarray.expr.expr import ITEM, Expr
 from distarray.ops.manipulation import permute_lens
 from distarray.types import DType, Shape

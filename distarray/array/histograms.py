@@ -161,11 +161,38 @@ def _beside_all(x: DistArray, weights: Any) -> DistArray:
     return made
 
 
+def _number_or_edges(bins: Any, name: str) -> Any:  # an int, or an array here or there
+    """The number of bins or their rising edges, as ``bins=`` says it; `name` is the place in it that is meant.
+
+    Raises
+    ------
+    TypeError
+        If it is neither an integer nor an array of numbers.
+    ValueError
+        If the number is not positive, or the edges have several axes or do not rise.
+    """
+    with naming(bins=bins):
+        depth = np.ndim(bins)
+    if depth > 1:
+        raise ValueError(f"`{name}` must be 1d, when an array, not {shown(bins)}")
+    if depth == 1:
+        edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")
+        if not _never(edges[:-1] > edges[1:]):
+            raise ValueError(f"`{name}` must increase monotonically, when an array, not {shown(bins)}")
+        return edges
+    try:
+        n = operator.index(bins)
+    except TypeError:
+        raise TypeError(f"`{name}` must be an integer, a string, or an array, not {shown(bins)}") from None
+    if n < 1:
+        raise ValueError(f"`{name}` must be positive, when an integer, not {n}")
+    parse_shape(n, "bins")
+    return n
+
+
 def _edges(x: DistArray, bins: Any, range: Any, weights: Any) -> Any:  # an array here or there
     if x.dtype.kind == "b":
         x = x.astype(np.uint8)
-    with naming(bins=bins):
-        depth = np.ndim(bins)
     if isinstance(bins, str):
         if weights is not None:
             raise TypeError("Automated estimation of the number of bins is not supported for weighted data: weights=")
@@ -173,22 +200,11 @@ def _edges(x: DistArray, bins: Any, range: Any, weights: Any) -> Any:  # an arra
             raise ValueError(f"{bins!r} is not a valid estimator for `bins`")
         first, last = _outer_edges(x, range)
         n = _estimated_bins(x, bins, range, first, last)
-    elif depth == 0:
-        try:
-            n = operator.index(bins)
-        except TypeError:
-            raise TypeError(f"`bins` must be an integer, a string, or an array, not {shown(bins)}") from None
-        if n < 1:
-            raise ValueError(f"`bins` must be positive, when an integer, not {n}")
-        parse_shape(n, "bins")
-        first, last = _outer_edges(x, range)
-    elif depth == 1:
-        edges = bins if isinstance(bins, DistArray) else host_array(bins, "bins")
-        if not _never(edges[:-1] > edges[1:]):
-            raise ValueError(f"`bins` must increase monotonically, when an array, not {shown(bins)}")
-        return edges
     else:
-        raise ValueError(f"`bins` must be 1d, when an array, not {shown(bins)}")
+        n = _number_or_edges(bins, "bins")
+        if not isinstance(n, int):
+            return n
+        first, last = _outer_edges(x, range)
     dtype: DType = np.result_type(first, last, x.dtype)
     dtype = np.result_type(dtype, float) if dtype.kind in "iu" else dtype
     even = np.linspace(first, last, n + 1, endpoint=True, dtype=dtype)
@@ -373,25 +389,12 @@ def _columns(sample: Any) -> Sequence[DistArray]:
 
 
 def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:
-    with naming(bins=bins):
-        depth = np.ndim(bins)
-    if depth == 0:
-        try:
-            n = operator.index(bins)
-        except TypeError:
-            raise TypeError(f"`bins[{axis}]` must be an integer, when a scalar") from None
-        if n < 1:
-            raise ValueError(f"`bins[{axis}]` must be positive, when an integer")
-        parse_shape(n, "bins")
-        return beside(x, np.linspace(*_outer_edges(x, range), n + 1))
-    edges = bins if isinstance(bins, DistArray) else np.asarray(bins)
-    if edges.ndim != 1:
-        raise ValueError(f"`bins[{axis}]` must be a scalar or 1d array")
-    if not edges.size:
+    given = _number_or_edges(bins, f"bins[{axis}]")
+    if isinstance(given, int):
+        return beside(x, np.linspace(*_outer_edges(x, range), given + 1))
+    if not given.size:
         raise IndexError(f"`bins[{axis}]` must have one edge at least, when an array")
-    if not _never(edges[:-1] > edges[1:]):
-        raise ValueError(f"`bins[{axis}]` must be monotonically increasing, when an array")
-    return beside(x, edges)
+    return beside(x, given)
 
 
 @side_by_side

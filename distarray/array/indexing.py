@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distarray import config
+from distarray.arguments import normalize_axis
 from distarray.array import elements, window
 from distarray.array.base import cast
 from distarray.array.following import settled
 from distarray.array.views import as_distarray
 from distarray.execution import evaluate as evaluation
-from distarray.expr.bind import bind_get, bind_put, bind_tiles, normalize_axis
+from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import Expr, source
 from distarray.expr.indexing import Advanced, nonzero_indices
 from distarray.expr.side_by_side import side_by_side

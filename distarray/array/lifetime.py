@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 
 from distarray.array import window
 from distarray.array.base import Base, copied
 from distarray.execution import evaluate as evaluation
-from distarray.execution.inside import is_inside_task
 from distarray.expr.expr import Expr, Stored, postorder
 
 __all__ = ["delete", "own_storage"]
@@ -27,7 +24,7 @@ def delete(base: Base) -> None:
     window.flush()
     shared = _is_shared(base)
     base.drop()
-    with nullcontext() if is_inside_task() else evaluation.LOCK:
+    with evaluation.locked():
         memo = version.memo
         if memo is not None and not shared and not memo.exported and not _is_read(version):
             # Futures and arrays are freed when nothing refers to them; views of the base still refer to the node.

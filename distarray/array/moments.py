@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import normalize_axes
 from distarray.array.array import DistArray
 from distarray.array.ufunc_reductions import mask_of, mask_over, reduce
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import normalize_axes
 from distarray.ops import elementwise, reductions
 from distarray.types import DType, DTypeLike
 

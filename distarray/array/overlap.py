@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.arguments import integer, integers, number, shown
+from distarray.arguments import integer, integers, normalize_axes, number, shown
 from distarray.array.blockwise import ResultAxes, block_bounds, map_blocks
 from distarray.array.grid import grid_over, ranges_of
 from distarray.array.user_function import (
@@ -26,7 +26,7 @@ from distarray.array.user_function import (
     is_array,
 )
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import bind_windows, broadcast_shapes, normalize_axes
+from distarray.expr.bind import bind_windows, broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges, Windows
 from distarray.sharding.sharding import Sharding

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distarray.array.base import Base
 from distarray.execution.arrivals import environment_here, settle_here, undistributed
 from distarray.execution.loans import lend
-from distarray.expr.crossing import expected
+from distarray.expr.crossing import note_pending
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 
 if TYPE_CHECKING:
@@ -122,6 +122,6 @@ def restore(records: list[_Record]) -> Expr:
         if memo is not None:
             settle_here(memo, arrived, env)
         node.memo = memo
-        expected(node)
+        note_pending(node)
         nodes.append(node)
     return nodes[-1]

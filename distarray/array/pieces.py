@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import naming, sequence
+from distarray.arguments import naming, normalize_axes, sequence
 from distarray.array.array import DistArray
 from distarray.array.creation import zeros_like
 from distarray.array.views import as_distarray, beside
-from distarray.expr.bind import normalize_axes
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import manipulation
 from distarray.types import AxesLike

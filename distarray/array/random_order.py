@@ -11,14 +11,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from distarray.arguments import host_array, integer, shown
+from distarray.arguments import host_array, integer, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.array.random_parameters import drawn_shape
 from distarray.array.random_streams import Streams, Where
 from distarray.array.views import as_distarray, beside
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import normalize_axis
 from distarray.ops import elementwise, sorting
 from distarray.ops.indexing import take, take_along_axis
 from distarray.ops.random import random_bits, sampled

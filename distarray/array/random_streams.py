@@ -13,7 +13,7 @@ from typing import Any, Self, TypedDict
 import numpy as np
 
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.array.environment import TeamLike, environment, is_named, parse_pin
 from distarray.array.out import into
 from distarray.array.random_parameters import Parameter, drawn_shape
 from distarray.dtypes import as_dtype
@@ -79,7 +79,7 @@ class Streams:
         team, device = where.get("team", "current"), where.get("device")
         beside = next((p for p in parameters if isinstance(p, DistArray)), None)
         if beside is not None:
-            team = beside.team if team == "current" else team
+            team = team if is_named(team) else beside.team
             device = beside.device if device is None else device
         env = environment(team, device)
         node = make(shape, self._key(), env) if dtype is None else make(shape, dtype, self._key(), env)

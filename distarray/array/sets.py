@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray.arguments import normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside
-from distarray.expr.bind import normalize_axis
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, manipulation, sets, sorting
 

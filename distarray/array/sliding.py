@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import callback, integer, integers, mapping
+from distarray.arguments import callback, integer, integers, mapping, normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.numpy_protocol import implements
 from distarray.array.views import as_distarray
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import normalize_axis
 from distarray.expr.lens import Sliding, strided_dummy
 from distarray.types import AxesLike, ShapeLike
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import integer, integers, naming, shown
+from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside, moveaxis
-from distarray.expr.bind import normalize_axis
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import linalg, manipulation
 from distarray.ops.einsums import einsum_order

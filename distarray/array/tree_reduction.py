@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import callback, integer
+from distarray.arguments import callback, integer, normalize_axes
 from distarray.array.out import into
 from distarray.array.user_function import dtype_of, has_keyword, is_array
 from distarray.array.views import as_distarray
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
-from distarray.expr.bind import bind, bind_reshape, normalize_axes, unbox
+from distarray.expr.bind import bind, bind_reshape, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.types import AxesLike, DType, DTypeLike

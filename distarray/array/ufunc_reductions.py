@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, host_array, shown
+from distarray.arguments import flag, host_array, normalize_axes, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.array.views import as_distarray, beside
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import broadcast_shapes, normalize_axes
+from distarray.expr.bind import broadcast_shapes
 from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.types import DType, HostArray

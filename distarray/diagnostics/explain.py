@@ -12,7 +12,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,6 @@ from distarray.execution.counters import Counters, counting
 from distarray.execution.crossings import Foreseen, foreseen, passage_of, sources_of
 from distarray.execution.fit import ahead, peaks_of
 from distarray.execution.footprint import most_held, reports
-from distarray.execution.inside import is_inside_task
 from distarray.execution.liveness import Liveness
 from distarray.execution.lower import Lowered
 from distarray.execution.memory import memory_limit
@@ -131,7 +129,7 @@ def _beside(
 
 
 def _foreseen(targets: Sequence[Expr]) -> Foreseen:
-    with nullcontext() if is_inside_task() else evaluate.LOCK:
+    with evaluate.locked():
         return foreseen(targets)
 
 
@@ -165,7 +163,13 @@ def _analyzed(
     kept: Sequence[Expr],
     others: Callable[[], Iterable[Expr] | None],
 ) -> Explanation:
-    """The same with what is measured while targets are computed; `kept`: what is waited for besides."""
+    """Compute the targets, and add what was measured meanwhile to the explanation of how they are computed.
+
+    Parameters
+    ----------
+    kept
+        Nodes that the same run stores besides the targets: the time is that until they too are there.
+    """
     team = targets[0].env.team
     client = team.client if team is not None else None
     with (
@@ -205,7 +209,13 @@ def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Callable[[],
 
 
 def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
-    """What is predicted of a move between teams of a cluster, and what a member holds and comes to hold."""
+    """What is predicted of a move between teams of a cluster.
+
+    Returns
+    -------
+    tuple
+        The report of the move; the most bytes that a member holds meanwhile; the bytes that it comes to hold.
+    """
     lowered = found.lowered("rehearsal")
     memory = peaks_of(lowered, found.graph, found.env)
     (traffic,) = traffic_of(lowered, found.graph)
@@ -223,7 +233,13 @@ def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
 
 
 def _move(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> tuple[StageReport, int, int]:
-    """The same of blocks that go through this process, or stay where they are."""
+    """What is predicted of a move of blocks that go through this process, or stay where they are.
+
+    Returns
+    -------
+    tuple
+        The report of the move; the most bytes that a member holds meanwhile; the bytes that it comes to hold.
+    """
     moved = [] if memo.on_client else transfers(source, node.env, memo.sharding, cut)
     nbytes = sum([t.nbytes for t in moved])
     is_there = evaluate.is_cluster(node.env)

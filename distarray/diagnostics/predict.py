@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -22,7 +21,6 @@ from distarray.execution.crossings import foreseen
 from distarray.execution.drafts import Draft
 from distarray.execution.fit import peaks_of
 from distarray.execution.footprint import least_moved
-from distarray.execution.inside import is_inside_task
 from distarray.execution.liveness import Liveness
 from distarray.execution.lower import Lowered
 from distarray.execution.rates import rates_for
@@ -119,8 +117,7 @@ def rehearse(
     stand_ins
         Of what is to come from other environments: see `crossings.foreseen`.
     """
-    # Whoever waits for this task may hold the lock.
-    with nullcontext() if is_inside_task() else evaluate.LOCK:
+    with evaluate.locked():
         found = planned.rehearsed(targets, stand_ins, others)
     if found is None:
         return None
@@ -146,8 +143,7 @@ def rehearse(
 
 def planned_sharding(node: Expr, env: Environment) -> Sharding:
     """How a pending node will lie, by the plan that would compute it now."""
-    # Whoever waits for this task may hold the lock.
-    with nullcontext() if is_inside_task() else evaluate.LOCK:
+    with evaluate.locked():
         known = foreseen([node]).stand_ins
         if id(node) in known:
             memo = known[id(node)].memo

@@ -74,9 +74,11 @@ class ResidentPeak:
     Parameters
     ----------
     growth
-        By process the most bytes above those at the start; filled at the end of the block.
+        For each process, by its id, by how many bytes the memory in use exceeded that at the start, at most. It is
+        filled when the block ends.
     by_member
-        The same by the address of the worker, several of which may share a process; by None for this process.
+        For each worker, by its address, the growth of its process, which several workers may share. Without a client
+        the one key is None, for this process.
     """
 
     growth: dict[int, int] = field(default_factory=dict)

@@ -23,7 +23,6 @@ import numpy as np
 from distarray.errors import BlocksLostError, UnreachableBlocksError
 from distarray.execution.inside import is_inside_task
 from distarray.expr.expr import BlockName, Environment, Stored
-from distarray.sharding import team as _team
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -102,10 +101,6 @@ def _thread_state() -> Any:
 def client_of_team(name: ClusterName) -> Any:
     """The client of a team that arrived; None inside a task, where nothing is distributed."""
     return None if is_inside_task() else client_named(name)
-
-
-# Teams travel with the name of their cluster.
-_team.name_client, _team.find_client = name_of, client_of_team
 
 
 # ------------------------------------------------------------------------------------------- what arrays stand on

@@ -24,6 +24,7 @@ __all__ = [
     "check_synchronous",
     "gone",
     "is_open",
+    "known_following",
     "placement_of",
     "resolve_members",
     "team_for_client",
@@ -156,3 +157,13 @@ def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]
             f"them with client.wait_for_workers({size})"
         )
     return client, members[:size]
+
+
+def known_following(arrived: Team) -> Team:
+    """Return the team that follows the cluster here, if it is the one that arrived; else the one that arrived.
+
+    Nobody is asked: a team is settled wherever an array is first used. It is a hook of `distarray.sharding.team`.
+    """
+    placement: Placement | None = arrived.client.__dict__.get(_ATTRIBUTE) if arrived.client is not None else None
+    known = None if placement is None else placement._team
+    return known if known is not None and known == arrived else arrived

@@ -67,7 +67,7 @@ def settle(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] 
         evaluate.evaluate(sources_of(step), beside)
         for node in step:
             (source,) = node.nodes()
-            crossing.carried_out(node, moved(source, node.env, node.pin))
+            crossing.carry_out(node, moved(source, node.env, node.pin))
 
 
 def sources_of(step: Iterable[Expr]) -> list[Expr]:

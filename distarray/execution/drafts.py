@@ -22,8 +22,8 @@ from distarray.execution.regions import runs
 from distarray.execution.route import Key, Leaf, Located, Routes, Want
 from distarray.execution.template import Template
 from distarray.expr.expr import Environment
-from distarray.expr.lens import Affine
-from distarray.planner.graph import Graph, reshape_groups
+from distarray.expr.lens import Affine, reshape_groups
+from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import (
     Loops,

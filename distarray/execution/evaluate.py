@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -48,6 +48,7 @@ __all__ = [
     "futures_of",
     "is_cluster",
     "is_small",
+    "locked",
     "mesh_of",
     "state_of",
     "wait_for",
@@ -55,6 +56,16 @@ __all__ = [
 ]
 
 LOCK = threading.RLock()
+
+
+def locked() -> AbstractContextManager[object]:
+    """Hold `LOCK` for a ``with`` block, so that one thread at a time plans and evaluates; nothing inside a task.
+
+    What a task computes is its own and no other thread's, and whoever waits for the task may hold the lock.
+    """
+    return nullcontext() if is_inside_task() else LOCK
+
+
 _executors: dict[int, Any] = {}
 
 #: Called when blocks that are waited for turn out to have failed on a cluster; the array layer assigns it.
@@ -144,10 +155,8 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None
         What a kernel raised, of its own class, with the operation and the user's line in its notes. Nothing is
         changed then.
     """
-    # Inside a task everything is this task's own, and whoever waits for the task may hold the lock.
-    inside = is_inside_task()
     make_here(targets)
-    with nullcontext() if inside else LOCK, nullcontext() if inside else warnings_gathered():
+    with locked(), nullcontext() if is_inside_task() else warnings_gathered():
         if crossing.are_pending():
             # Rare: who moves no arrays does not load it.
             from distarray.execution import crossings
@@ -172,14 +181,14 @@ def check(targets: Sequence[Expr]) -> None:
     if crossing.levels(targets):
         from distarray.execution import crossings
 
-        with nullcontext() if is_inside_task() else LOCK:
+        with locked():
             return crossings.check(targets)
     env, order = targets[0].env, postorder(targets)
     if is_small(order, env):
         return None
     from distarray.execution import planned
 
-    with nullcontext() if is_inside_task() else LOCK:
+    with locked():
         return planned.check(env, order, {id(t) for t in targets})
 
 

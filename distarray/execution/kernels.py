@@ -281,17 +281,18 @@ def _broadcast(xp: Namespace, index: Sequence[Block]) -> list[Block]:
     return list(xp.broadcast_arrays(*index)) if len(index) > 1 else list(index)
 
 
-def _positions(xp: Namespace, index: Block, params: Params) -> Block:
-    """Positions that count from the front; numpy's IndexError for those outside. Params are the extent and the axis.
+def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Block:
+    """Positions that count from the front; numpy's IndexError for those outside. The first of the params is the axis.
 
     On other devices than the host nothing is looked at: the answer would have to be waited for.
     """
-    n, axis = params[:2]
-    if xp is np and (outside := (index < -n) | (index >= n)).any():
-        bad = int(index[outside].flat[0])
-        raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {n}")
+    if xp is np:
+        n = int(extent)  # beside an array of u64, an i64 would be compared as a float
+        if (outside := (index < -n) | (index >= n)).any():
+            bad = int(index[outside].flat[0])
+            raise IndexError(f"index {bad} is out of bounds for axis {params[0]} with size {n}")
     index = xp.astype(index, _dtype(xp, np.dtype(np.int64)), copy=False)
-    return xp.where(index < 0, index + n, index)
+    return xp.where(index < 0, index + extent, index)
 
 
 def take(xp: Namespace, x: Block, index: Sequence[Block], params: Params) -> Block:

@@ -44,8 +44,8 @@ _NOBODY = "distarray-nobody"
 #: Tasks per worker that is wanted, at first: an unknown task counts half a second, and a worker is worth five.
 _TASKS_PER_WORKER = 10
 _MOST_TASKS = 10_000
-#: Numbers of the teams that follow a cluster; a newer team has a higher one.
-_generations = itertools.count(1)
+#: Numbers of the teams that follow a cluster; a newer team has a higher one. 1 is left for those of other processes.
+_generations = itertools.count(2)
 #: Between looks at whether more has to be asked for.
 _ASK_SECONDS = 2
 

@@ -23,9 +23,8 @@ from distarray.execution import counters, metering, passes
 from distarray.execution.backends import backend_for
 from distarray.execution.budget import check_held, check_peak, check_whole_kernels, excess_of, names_of, refuse
 from distarray.execution.donation import inplace_results, kept
-from distarray.execution.evaluate import LOCK, STAYS_NBYTES, executor_for, is_cluster, is_small, mesh_of
+from distarray.execution.evaluate import LOCK, STAYS_NBYTES, executor_for, is_cluster, is_small, locked, mesh_of
 from distarray.execution.fit import fitted, held_in, peaks_of
-from distarray.execution.inside import is_inside_task
 from distarray.execution.interrupts import interrupts_deferred
 from distarray.execution.lower import Lowered, lower
 from distarray.execution.memory import is_limit_set, limits_to_try, memory_limit
@@ -520,7 +519,7 @@ def _settle(node: Expr) -> None:
         from distarray.execution import crossings
 
         make_here([node])
-        with nullcontext() if is_inside_task() else LOCK:
+        with locked():
             crossings.settle([node])
 
 
@@ -557,7 +556,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         sharding, refs = node.memo.sharding, list(node.memo.blocks)
         node.memo.exported = True  # Dask may hand the blocks on
     else:
-        with nullcontext() if is_inside_task() else LOCK:
+        with locked():
             _place_hosts(node)
             plan, nodes, env = plan_of([node])
             lowered = lower(plan, nodes, env, run)
@@ -624,7 +623,7 @@ def for_each_block(
     executor = executor_for(env)
     make_here((node,))
     run = f"{_process}-{next(_runs)}"
-    with nullcontext() if is_inside_task() else LOCK:
+    with locked():
         if memo is not None:
             lowered, sharding, refs, nodes = Lowered(), memo.sharding, list(memo.blocks), []
         else:

@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from distarray.arguments import normalize_axes, normalize_axis
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
@@ -42,8 +41,6 @@ __all__ = [
     "identity",
     "infer_map",
     "literal",
-    "normalize_axes",
-    "normalize_axis",
     "unbox",
 ]
 

@@ -17,7 +17,7 @@ from distarray.expr.expr import Environment, Expr, Stored, postorder, user_frame
 from distarray.expr.op import declare
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["CROSSING", "are_pending", "carried_out", "crossing", "expected", "graph", "is_crossing", "levels"]
+__all__ = ["CROSSING", "are_pending", "carry_out", "crossing", "graph", "is_crossing", "levels", "note_pending"]
 
 CROSSING = declare("to_team", "crossing")
 
@@ -34,17 +34,17 @@ def crossing(source: Expr, env: Environment, pin: Sharding | None = None) -> Exp
         How it is to lie there; None keeps the cut as far as the teams have the same shape.
     """
     node = Expr(CROSSING, (source,), source.shape, source.dtype, env, pin=pin, origin=user_frame())
-    expected(node)
+    note_pending(node)
     return node
 
 
-def expected(node: Expr) -> None:
+def note_pending(node: Expr) -> None:
     """Note a node that is made: it may be a pending crossing."""
     if node.op is CROSSING and node.memo is None:
         _pending.add(node)
 
 
-def carried_out(node: Expr, stored: Stored) -> None:
+def carry_out(node: Expr, stored: Stored) -> None:
     """Set the memo of a crossing."""
     node.settle(stored)
     _pending.discard(node)

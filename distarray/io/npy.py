@@ -125,7 +125,8 @@ def save(file: PathLike, arr: Any) -> str:
 
     Computes the array. One that does not fit in memory is computed tile by tile while it is written. The file appears
     under its name when it is complete, and not at all after a failure. A file that was there keeps its mode; if it has
-    other hard links, the array is copied into it when it is complete, and is seen under all of its names. Blocks of
+    other hard links, the array is copied into it when it is complete, and is seen under all of its names. If this copy
+    fails, the file is overwritten in part, and the array is in the file beside it that the error names. Blocks of
     layout F make a file in Fortran order.
 
     Parameters
@@ -167,11 +168,20 @@ def save(file: PathLike, arr: Any) -> str:
         if x.size:
             _write(x, partial, offset, fortran_order)
         _put_in_place(partial, path, old)
+    except _HalfCopied as half:
+        raise half.error from None
     except BaseException:
         if os.path.exists(partial):
             os.unlink(partial)
         raise
     return name
+
+
+class _HalfCopied(BaseException):
+    """Copying over the old file has begun and failed: the complete file beside it is the only whole one."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 def _to_replace(path: str) -> os.stat_result | None:
@@ -196,12 +206,26 @@ def _to_replace(path: str) -> os.stat_result | None:
 
 
 def _put_in_place(partial: str, path: str, old: os.stat_result | None) -> None:
-    """Give a complete file its name."""
+    """Give a complete file its name.
+
+    Raises
+    ------
+    _HalfCopied
+        If the complete file is still there and must stay.
+    """
     if old is not None and old.st_nlink > 1:
         # Another file under this name would leave the other names with the old array.
         with open(partial, "rb") as source, open(path, "r+b") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-            target.truncate()
+            try:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.truncate()
+                target.flush()
+            except OSError as error:
+                said = f"{error.strerror or error}: {path} is overwritten in part; the whole array is in {partial}"
+                raise _HalfCopied(OSError(error.errno, said) if error.errno else OSError(said)) from None
+            except BaseException as error:
+                error.add_note(f"{path} is overwritten in part; the whole array is in {partial}")
+                raise _HalfCopied(error) from None
         os.unlink(partial)
         return
     if old is not None:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.arguments import integer, integers, sequence, shown
+from distarray.arguments import integer, integers, normalize_axes, normalize_axis, sequence, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
@@ -25,8 +25,6 @@ from distarray.expr.bind import (
     bind_get,
     bind_reshape,
     broadcast_shapes,
-    normalize_axes,
-    normalize_axis,
     unbox,
 )
 from distarray.expr.expr import Expr

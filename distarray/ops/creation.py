@@ -25,7 +25,7 @@ from distarray.types import DTypeLike, Shape
 
 __all__ = [
     "ArangeValues", "LinspaceValues", "arange", "empty", "empty_like", "eye", "fill_value_of", "full", "full_like",
-    "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "parse_shape", "tri", "zeros", "zeros_like",
+    "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
 ]  # fmt: skip
 
 EMPTY = declare("empty", "create", repeatable=True)

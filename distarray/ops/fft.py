@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from distarray.arguments import choice, integer, integers, sequence, shown
-from distarray.expr.bind import normalize_axis
+from distarray.arguments import choice, integer, integers, normalize_axis, sequence, shown
 from distarray.expr.expr import Expr
 from distarray.ops.families import Array, one_array
 from distarray.ops.fft_lengths import result_dtype, transform

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
-from distarray.arguments import choice, host_array
+from distarray.arguments import choice, host_array, normalize_axis
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     bind,
@@ -23,7 +23,6 @@ from distarray.expr.bind import (
     bind_reshape,
     broadcast_shapes,
     literal,
-    normalize_axis,
     unbox,
 )
 from distarray.expr.expr import ITEM, Environment, Expr
@@ -54,9 +53,10 @@ MASK_COUNTS = declare("mask_counts", "tiles")
 #: Where a mask is true, one result per axis; the running sums of the counts are the boundaries.
 NONZERO = declare("nonzero", "tiles")
 TAKE = declare("take", "take", may_raise=True)
-#: Indices as positions that count from the front: the one place where computed indices are checked. params: (extent of
-#: the axis, its number, which the error names)
-POSITIONS = declare("positions", "block", rule="... -> ...", may_raise=True)
+#: Indices as positions that count from the front: the one place where computed indices are checked. operands: the
+#: indices, the extent of the axis, which is no param because these are in the keys of plans. params: (the axis, which
+#: the error names,)
+POSITIONS = declare("positions", "block", rule="..., () -> ...", may_raise=True)
 #: params: those of `TAKE`, and the mode. operands: (base, value, an index per axis)
 TAKE_PUT = declare("take_put", "take_put", may_raise=True)
 TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... j | i: whole", may_raise=True)
@@ -95,7 +95,10 @@ def positions_of(array: Any, n: int, axis: int, env: Environment) -> Expr:
     assert type(node) is Expr
     if node.memo is not None and node.memo.on_client and isinstance(node.memo.blocks[0], np.ndarray):
         return literal(check_indices(node.memo.blocks[0], n, axis).astype(np.int64, copy=False), env, "index")
-    return bind(POSITIONS, (node,), node.shape, np.dtype(np.int64), (n, axis))  # type: ignore[no-any-return]  # a node
+    extent = bind_create(FULL, (), np.dtype(np.int64), node.env, (), np.int64(n))
+    positions = bind(POSITIONS, (node, extent), node.shape, np.dtype(np.int64), (axis,))
+    assert type(positions) is Expr
+    return positions
 
 
 def _parts(node: Expr, parsed: Advanced) -> tuple[Expr, tuple[int, ...], list[Expr], int]:

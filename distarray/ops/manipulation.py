@@ -14,7 +14,19 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import CASTINGS, MAX_COUNT, choice, host_array, integer, integers, parse_shape, sequence, shown
+from distarray.arguments import (
+    CASTINGS,
+    MAX_COUNT,
+    choice,
+    host_array,
+    integer,
+    integers,
+    normalize_axes,
+    normalize_axis,
+    parse_shape,
+    sequence,
+    shown,
+)
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.affine import Affine, Term
@@ -25,15 +37,13 @@ from distarray.expr.bind import (
     bind_get,
     bind_put,
     bind_reshape,
-    normalize_axes,
-    normalize_axis,
     unbox,
 )
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, FULL, TRI, fill_value_of
-from distarray.ops.elementwise import not_equal, subtract, where
+from distarray.ops.elementwise import astype, not_equal, subtract, where
 from distarray.ops.families import Array, one_array, view
 from distarray.types import AxesLike, DTypeLike, HostArray, Shape
 
@@ -507,12 +517,17 @@ def append(arr: Array, values: Array, axis: int | None = None) -> Array:
     return concat((arr, values), axis=0 if axis is None else axis)
 
 
+def _has_items(value: Any) -> bool:
+    """Whether a value has a length; an array without axes has the method, but no length."""
+    return hasattr(value, "__len__") and getattr(value, "ndim", 1) != 0
+
+
 def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Parts of `ary` along `axis`, as views: so many, or between the given indices."""
     node, box = one_array("array_split", ary)
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
-    if hasattr(indices_or_sections, "__len__"):
+    if _has_items(indices_or_sections):
         points = [0, *integers(indices_or_sections, "indices_or_sections"), n]
     else:
         sections = integer(indices_or_sections, "indices_or_sections")
@@ -531,7 +546,7 @@ def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int 
 
 def split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Equal parts of `ary` along `axis`, as views."""
-    if not hasattr(indices_or_sections, "__len__"):
+    if not _has_items(indices_or_sections):
         node, _ = one_array("split", ary)
         n = node.shape[normalize_axis(axis, node.ndim)]
         sections = integer(indices_or_sections, "indices_or_sections")
@@ -668,9 +683,12 @@ _MAX_NDIM = 64
 
 def _tiled(node: Expr, times: Shape) -> Expr:
     shape = node.shape
-    result = tuple([t * n for t, n in zip(times, shape)])
+    result = parse_shape(tuple([t * n for t, n in zip(times, shape)]), "the shape of the tiled array")
+    if 0 in result:
+        return bind_create(EMPTY, result, node.dtype, node.env)
     if node.ndim + sum(t > 1 and n > 1 for t, n in zip(times, shape)) > _MAX_NDIM:
-        # An axis that is not repeated is one with the axis before it, the elements of which come along.
+        # An axis that is not repeated is one with the axis before it, the elements of which come along. Where no two
+        # axes are one, each is repeated: so many axes of more than one element have more elements than an array may.
         blocks: list[tuple[int, int]] = []
         for t, n in zip(times, shape):
             if blocks and (t == 1 or blocks[-1][1] == 1 == n):
@@ -864,7 +882,8 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, appe
         left = bind_get(node, slice_lens(node.shape, axis, 0, m))
         right = bind_get(node, slice_lens(node.shape, axis, min(1, node.shape[axis]), m))
         node = function(right, left)
-    return box(node)
+    # An empty axis has no differences; a difference of moments is still a duration.
+    return box(astype(node, function(node, node).dtype) if node.dtype.kind == "M" else node)
 
 
 def _beside_axis(shape: Shape, axis: int) -> tuple[Shape, Shape] | None:
@@ -875,8 +894,10 @@ def _beside_axis(shape: Shape, axis: int) -> tuple[Shape, Shape] | None:
 @side_by_side
 def ediff1d(ary: Array, to_end: Array = None, to_begin: Array = None) -> Array:
     """Differences of neighbours of the flattened array, with values before and after if given."""
-    parts = [diff(ravel(ary))]
     dtype = one_array("ediff1d", ary)[0].dtype
+    if dtype.kind == "b":
+        subtract(ary, ary)  # numpy's error: only `diff` takes its `not_equal` for booleans
+    parts = [diff(ravel(ary))]
     for name, value, at in (("to_begin", to_begin, 0), ("to_end", to_end, 2)):
         if value is None:
             continue

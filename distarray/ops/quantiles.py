@@ -15,9 +15,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from distarray.arguments import host_array, shown
+from distarray.arguments import host_array, normalize_axes, shown
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind, bind_get, bind_reshape, literal, normalize_axes, unbox
+from distarray.expr.bind import (
+    bind,
+    bind_get,
+    bind_reshape,
+    literal,
+    unbox,
+)
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import side_by_side
@@ -230,7 +236,7 @@ def _points(name: str, q: Any) -> HostArray:
     else:
         points, limits = (
             np.asarray(np.true_divide(points, 100)),
-            f"Percentiles must be in the range [0, 100], not q={shown(q)}",
+            "Percentiles must be in the range [0, 100]",
         )
     if not ((points >= 0) & (points <= 1)).all():
         raise ValueError(f"{limits}, not q={shown(q)}")

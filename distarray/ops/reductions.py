@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag
+from distarray.arguments import flag, normalize_axes, normalize_axis
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind_reduce, bind_reshape, normalize_axes, normalize_axis, unbox
+from distarray.expr.bind import bind_reduce, bind_reshape, unbox
 from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
@@ -323,7 +323,13 @@ def average(
 ) -> Array:
     """The mean, weighted if `weights` are given, whose sum is computed; with that sum if `returned`.
 
-    `weights` have the shape of `a`, or are one-dimensional along the one `axis`.
+    Products and sums are made in the dtype of the result, which is at least f64 where `a` has integers.
+
+    Parameters
+    ----------
+    weights
+        Of the shape of `a`; or, with `axis`, of the extents of `a` along these axes, in the order in which they are
+        given.
 
     Raises
     ------
@@ -331,7 +337,7 @@ def average(
         As numpy's: without weights if the result has no elements, with weights if a sum of them is zero.
     """
     from distarray.ops.creation import full_like
-    from distarray.ops.manipulation import broadcast_to, reshape
+    from distarray.ops.manipulation import broadcast_to, permute_dims, reshape
 
     if weights is None:
         result = mean(a, axis=axis, keepdims=keepdims)
@@ -356,8 +362,9 @@ def average(
                 "Shape of weights must be consistent with shape of a along specified axis: "
                 f"{w.shape}, {x.shape}, axis={axis}"
             )
+        w = permute_dims(w, sorted(range(w.ndim), key=lambda i: axes[i]))
         w = broadcast_to(reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape))), x.shape)
-    dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "biu" else np.result_type(x.dtype, w.dtype)
+    dtype = np.result_type(x.dtype, w.dtype, np.float64) if x.dtype.kind in "bium" else np.result_type(x.dtype, w.dtype)
     scale = sum(w, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def program() -> Program:
@@ -367,7 +374,8 @@ def average(
         return None
 
     run("average", program())
-    total = divide(sum(multiply(x, w), axis=axis, dtype=dtype, keepdims=keepdims), scale)
+    products = multiply(_astype(x, dtype, copy=False), _astype(w, dtype, copy=False))  # a product of i8 would wrap
+    total = divide(sum(products, axis=axis, dtype=dtype, keepdims=keepdims), scale)
     return (operands.box(total), operands.box(scale)) if returned else operands.box(total)
 
 

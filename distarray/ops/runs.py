@@ -115,9 +115,8 @@ def sorted_vector(
         bounds = cuts.boundaries(x.size, cut.n_tiles)
         # Tiles of the result have the same sizes whatever the keys are; what comes from where is taken to be even.
         ranks, lengths = np.array(bounds[1:-1], np.int64), _lengths(runs.bounds)
-        even = lengths[:, None] * ranks // max(x.size, 1)
-        yield Ask((), ahead=merged(runs, even, bounds, wanted))
-        positions = yield from split(runs, np.array(bounds[1:-1], np.int64))
+        yield Ask((), ahead=merged(runs, _even(lengths, ranks), bounds, wanted))
+        positions = yield from split(runs, ranks)
         nodes = merged(runs, positions, bounds, wanted)
     return nodes[-1:] if wanted == "order" else nodes
 
@@ -150,6 +149,25 @@ def split(runs: Runs, ranks: Positions) -> Splitting:
         (values,) = yield Ask((picked(runs, positions),), kept=runs.nodes)
         low, high = _narrowed(values, positions, low, high, ranks, lengths[:, 0], runs.descending)
     return np.asarray(low, np.int64)
+
+
+def _even(lengths: Positions, ranks: Positions) -> Positions:
+    """How many elements of each tile come before each rank if all tiles have the same distribution; rounded down.
+
+    Parameters
+    ----------
+    lengths
+        Of the tiles; they sum to the size of the vector, which no rank exceeds.
+
+    Returns
+    -------
+    Positions
+        One row for each tile, one column for each rank.
+    """
+    size = max(sum(lengths.tolist()), 1)
+    # Of Python's integers: the product of a length and a rank overflows 64 bits from about 3e9 elements on.
+    rows = [[length * rank // size for rank in ranks.tolist()] for length in lengths.tolist()]
+    return np.array(rows, np.int64).reshape(len(lengths), len(ranks))
 
 
 def _lengths(bounds: Bounds) -> Positions:

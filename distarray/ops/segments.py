@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import shown
+from distarray.arguments import normalize_axis, shown
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind, normalize_axis, unbox
+from distarray.expr.bind import bind, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops import reductions
@@ -27,7 +27,7 @@ __all__ = ["segment_max", "segment_mean", "segment_min", "segment_prod", "segmen
 
 #: params: (rule, name, number of segments, correction); operands: the array with the axis first, and its labels.
 SEGMENT_REDUCE = declare("segment_reduce", "fold")
-#: The same with labels that are known only when it runs: one that is no segment is an error.
+#: A `SEGMENT_REDUCE` whose labels are known only when it runs: its kernel raises where a label is no segment's number.
 SEGMENT_REDUCE_ALL = declare("segment_reduce_all", "fold", may_raise=True)
 
 #: numpy's function whose dtype the result has; None: that of the operand.

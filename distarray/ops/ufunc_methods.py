@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from distarray import config
+from distarray.arguments import normalize_axis
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind, bind_reduce, bind_tiles, literal, normalize_axis
+from distarray.expr.bind import bind, bind_reduce, bind_tiles, literal
 from distarray.expr.expr import Expr
 from distarray.expr.op import Op, declare
 from distarray.ops.families import Array, one_array

@@ -81,8 +81,8 @@ def canonical(
     context
         Whatever else decides a plan: budget, configuration.
     stand_ins
-        By ``id`` of a memoised node the node that is planned in its place: an array as it would lie. The nodes of an
-        expression belong to everybody who reads them, so planning never changes one.
+        By ``id`` of a memoised node, or of a pending crossing, the node that is planned in its place: an array as it
+        would lie. The nodes of an expression belong to everybody who reads them, so planning never changes one.
     """
     number: dict[int, int] = {}
     nodes: list[Expr] = []

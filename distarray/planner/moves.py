@@ -32,12 +32,13 @@ class Wishes(NamedTuple):
     Parameters
     ----------
     mode
-        How its steps are found.
+        How the synthesizer finds its steps: the ``mode=`` of `redistribution.plan`.
     memory
-        In how many bytes of a member.
+        How many bytes a member may hold while it runs, at most; it runs in as many waves as that takes. None: what the
+        members have free.
     ranks
-        To another team: the number, among the members of both, of each rank of it. Those of the team of the source come
-        first, in their order.
+        For a move to another team, the place of each of its ranks in a list of the members of both teams, in which
+        those of the team of the source come first, in their order. None where the team stays.
     """
 
     mode: Any = "auto"
@@ -60,7 +61,7 @@ def wishes(stage: Stage, nodes: Sequence[Expr]) -> Wishes:
     """What was asked of the redistribution that a stage is."""
     node = nodes[stage.stores[0][1]]
     if node.op is CROSSING:
-        return Wishes(*node.params)  # set by execution.crossings
+        return Wishes(*node.params)  # set by execution.passage
     return Wishes(*node.params) if node.op.name == "reshard" else Wishes()  # set by array.conversion.reshard
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment, Expr
-from distarray.expr.lens import Affine
+from distarray.expr.lens import Affine, reshape_groups
 from distarray.expr.tiles import Bounds, Ranges, Tiling, Windows
-from distarray.planner.graph import Graph, reshape_groups
+from distarray.planner.graph import Graph
 from distarray.planner.plan import Access, Cut, Plan, Stage
 from distarray.planner.stages import group_stages
 from distarray.sharding.boxes import Box

@@ -34,6 +34,7 @@ __all__ = [
     "ShardingLike",
     "format_type",
     "from_json",
+    "mesh_from_json",
     "parse_mesh",
     "parse_sharding",
     "parse_type",

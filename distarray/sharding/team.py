@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 from distarray.arguments import integers, shown
@@ -43,6 +44,15 @@ def _no_name(client: Any) -> None:
 #: pickle arrives. Assigned by the execution layer too.
 name_client: Callable[[Any], Any] = _no_name
 find_client: Callable[[Any], Any] = _no_name
+
+
+def _itself(team: Team) -> Team:
+    return team
+
+
+#: Of a team that follows a cluster and came in a pickle, the one that its client here has if that is the same, else the
+#: team itself. Assigned by the execution layer too.
+known_following: Callable[[Team], Team] = _itself
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, init=False, repr=False, eq=False)
@@ -83,7 +93,8 @@ class Team:
     mesh: Mesh
     members: tuple[Hashable, ...]
     client: Any  # Any: opaque in this layer
-    #: Of the teams that follow a cluster the number of this one, from 1 on; 0 for a team that somebody named.
+    #: Of the teams that follow a cluster the number of this one: a newer team has a higher one, from 2 on, and one that
+    #: came in a pickle and that nobody knows here has 1. A team that somebody named has 0.
     generation: int
     _hash: int
 
@@ -165,6 +176,7 @@ class Team:
 
         A team never changes, and neither do the arrays on it: the part of a worker that was lost is served by
         another one. This team is what they can be moved to, to use workers that joined and to give up those that left.
+        Who is there still keeps the rank as far as there is such a rank, and with it the blocks.
 
         Parameters
         ----------
@@ -189,14 +201,17 @@ class Team:
         """
         if shape is None and self.client is None:
             return self
+        # Asked once: another answer would be of other workers.
+        client, there = resolve_members(self.client, None)
         if shape is None:
-            shape = len(resolve_members(self.client, None)[1]) if len(self.shape) == 1 else self.shape
-        found = Team(shape, self.axes, self.client)
-        if len(self.shape) > 1 and found.mesh == self.mesh:
-            # Who is there still keeps the rank, and the blocks.
-            there = resolve_members(self.client, None)[1]
-            new = iter([member for member in there if member not in self.members])
-            found = Team(shape, self.axes, self.client, [m if m in there else next(new) for m in self.members])
+            shape = len(there) if len(self.shape) == 1 else self.shape
+        size = prod(integers(shape, "shape"))
+        if len(there) < size:
+            client, there = resolve_members(self.client, size)  # waits where the cluster grows, else it is the error
+        kept = [member if member in there else None for member in self.members[:size]]
+        free = iter([member for member in there if member not in kept])
+        ranked = [next(free) if member is None else member for member in kept] + list(free)
+        found = Team(shape, self.axes, client, ranked[: max(size, 0)])
         return self if found == self else found
 
     def __eq__(self, other: object) -> bool:
@@ -223,7 +238,7 @@ class Team:
 
     # The id travels as it is, because members with equal reprs here need not have equal reprs there.
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.id, self.mesh, self.members, self.cluster)
+        return _unpickle, (self.id, self.mesh, self.members, self.cluster, self.generation > 0)
 
     # Without these two, copies would go through __reduce__ and lose the client.
     def __copy__(self) -> Team:
@@ -257,12 +272,17 @@ class _ArrivedTeam(Team):
     def settled(self) -> Team:
         team = object.__new__(Team)
         team._set(self.id, self.mesh, self.client, self.members)
-        return team
+        object.__setattr__(team, "generation", self.generation)
+        return known_following(team) if self.generation else team
 
 
-def _unpickle(id: str, mesh: Mesh, members: tuple[Hashable, ...], cluster: Any = None) -> Team:
+def _unpickle(
+    id: str, mesh: Mesh, members: tuple[Hashable, ...], cluster: Any = None, is_following: bool = False
+) -> Team:
     team = object.__new__(Team if cluster is None else _ArrivedTeam)
     team._set(id, mesh, None, members)
     if cluster is not None:
         object.__setattr__(team, "_cluster", cluster)
+    # Numbers are those of a process; of teams that are older than what this one makes any order will do.
+    object.__setattr__(team, "generation", int(is_following))
     return team

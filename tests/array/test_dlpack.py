@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,22 @@ def test_small_results_of_a_cluster_come_to_stay(cluster4: Any) -> None:
     x = dx.asarray(np.arange(3.0)) + 1
     exported(x, False)[0] = 5
     assert_equal(x, [5.0, 2.0, 3.0])
+
+
+@writes
+@pytest.mark.parametrize("dtype", ["f8", "i2"])
+def test_a_copy_is_made_once_and_is_ours(dtype: str) -> None:
+    host = np.arange(1 << 20).astype(dtype)
+    dx.from_dlpack(host[:4], copy=True).persist()  # what is loaded at the first call
+    tracemalloc.start()
+    try:
+        x = dx.from_dlpack(host, copy=True)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * host.nbytes
+    finally:
+        tracemalloc.stop()
+    expected = host.copy()
+    host[3] = 9
+    x[5] = 8
+    expected[5] = 8
+    assert_equal(x, expected)
+    assert host[5] == 5

@@ -557,6 +557,8 @@ def test_like_creators_keep_the_environment_and_the_cut() -> None:
         assert (made.team, made.device, made.layout) == (T4, "strict", "F")
         assert made.sharding == x.sharding
     assert dx.zeros_like(x, device="cpu").device == "cpu"
+    assert dx.zeros_like(x, team=None).team is None
+    assert dx.zeros_like(x, team=None, sharding=None).device == "strict"
 
 
 # ----------------------------------------------------------------------------------------------- sub-teams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -103,6 +104,21 @@ def test_arrays_made_before_and_after_a_join_combine(growing: Any) -> None:
     np.testing.assert_array_equal(np.asarray(x), a)
     np.testing.assert_array_equal(np.asarray(new * z), (A + 1) * host)
     np.testing.assert_array_equal(np.asarray(dx.where(z > 0.5, new, 0)), np.where(host > 0.5, A + 1, 0))
+
+
+def test_what_arrives_in_a_pickle_follows_as_what_was_pickled_does(growing: Any) -> None:
+    x, named = rows(A).persist(), dx.ones(N, team=dx.Team((2,), ("x",)))
+    data = pickle.dumps((x, rows(A) * 2))
+    arrived, pending = pickle.loads(data)
+    assert arrived.team is x.team, "the team there is"
+    join(growing, 3)
+    late = pickle.loads(data)[0]  # of a team that is the current one no more
+    np.testing.assert_array_equal(np.asarray(dx.ones(N) + arrived), A + 1)
+    np.testing.assert_array_equal(np.asarray(pending + rows(A)), A * 3)
+    np.testing.assert_array_equal(np.asarray(late + arrived), A * 2)
+    assert late.team == arrived.team == pending.team == dx.current_team()
+    with pytest.raises(EnvironmentMismatchError):
+        pickle.loads(pickle.dumps(named)) + rows(A)
 
 
 @pytest.mark.parametrize("old_first", [True, False])

@@ -33,7 +33,7 @@ TWO_SIDED = (operator.add, operator.sub, operator.truediv, operator.mod, operato
 
 
 def cut(values):
-    return dx.asarray(values, team=A_TEAM, sharding=("r",))
+    return dx.asarray(values, team=A_TEAM, sharding=("r",) + (None,) * (np.ndim(values) - 1))
 
 
 def outcome(function, *args):
@@ -437,3 +437,78 @@ def test_a_random_number_is_replaced_by_updates():
     s = t = dx.random.default_rng(1).random()
     s += 1
     assert float(t) < 1 <= float(s)
+
+
+@pytest.mark.parametrize("weights", ["?", "b", "B", "i", "e", "f", "d", "D"])
+@pytest.mark.parametrize("own", ["?", "b", "H", "i", "e", "f", "D"])
+def test_average_multiplies_in_the_dtype_of_the_result(own, weights):
+    a, w = np.array([100, 101, 90, 0]).astype(own), np.array([2, 3, 1, 7]).astype(weights)
+    for returned in (False, True):
+        found, expected = (f(x, weights=w, returned=returned) for f, x in ((dx.average, cut(a)), (np.average, a)))
+        pairs = zip(found, expected, strict=True) if returned else ((found, expected),)
+        for mine, theirs in pairs:
+            assert mine.dtype == theirs.dtype
+            np.testing.assert_allclose(np.asarray(mine), theirs, rtol=1e-3 if theirs.dtype == "e" else 1e-6)
+
+
+def test_average_of_durations_is_numpys_error():
+    a = np.arange(4).astype("m8[s]")
+    with pytest.raises(TypeError, match="could not be promoted"):
+        np.average(a, weights=np.arange(1, 5))
+    with pytest.raises(TypeError, match="could not be promoted"):
+        dx.average(cut(a), weights=np.arange(1, 5))
+
+
+@pytest.mark.parametrize("axis", [(1, 0), (0, 1), (2, 0), (2, 1, 0), (1, 2, 0), (-1, 0), (1,), 2])
+def test_average_takes_weights_along_axes_in_any_order(axis):
+    x = np.arange(24.0).reshape(2, 3, 4)
+    extents = [x.shape[a] for a in (axis if isinstance(axis, tuple) else (axis,))]
+    w = np.random.default_rng(1).random(extents)
+    np.testing.assert_allclose(dx.average(cut(x), axis=axis, weights=w), np.average(x, axis=axis, weights=w))
+
+
+@pytest.mark.parametrize("sections", [3, np.int64(3), np.array(3), "array", [3, 5], np.array([3, 5]), (3,), []])
+@pytest.mark.parametrize("name", ["split", "array_split", "hsplit"])
+def test_split_takes_a_number_of_every_kind(name, sections):
+    on_host = sections if not isinstance(sections, str) else 3
+    given = dx.asarray(3) if isinstance(sections, str) else sections
+    found = getattr(dx, name)(cut(np.arange(9)), given)
+    for mine, theirs in zip(found, getattr(np, name)(np.arange(9), on_host), strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), theirs)
+
+
+@pytest.mark.parametrize("dtype", ["?", "b", "B", "Q", "e", "d", "F", "M8[s]", "M8[ns]", "m8[ms]"])
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_differences_of_few_or_no_elements_have_numpys_dtype(dtype, n):
+    a = np.arange(n).astype("i8").astype(dtype)
+    for order in (1, 2, 4):
+        assert outcome(lambda x, f: f.diff(x, n=order), cut(a), dx) == outcome(lambda x, f: f.diff(x, n=order), a, np)
+    wide = np.zeros((n, 2), dtype)
+    for axis in (0, 1):
+        assert dx.diff(cut(wide), axis=axis).dtype == np.diff(wide, axis=axis).dtype
+    assert outcome(dx.ediff1d, cut(a)) == outcome(np.ediff1d, a)
+
+
+def test_tile_of_nothing_has_as_many_axes_as_it_will():
+    """Arrays of so many axes that a tile cannot be a broadcast of twice as many."""
+    shape = (0,) * 15 + (2,) * 25
+    assert dx.tile(dx.zeros(shape), (2,) * 40).shape == np.tile(np.zeros(shape), (2,) * 40).shape
+    times = (0,) + (2,) * 43
+    for module in (np, dx):
+        with pytest.raises(ValueError, match=r"too big|dimension exceeded"):
+            module.tile(module.zeros((1, 2) * 22), times)
+
+
+@pytest.mark.parametrize("shape", [(0, 2**40, 2**40), (2**40, 2**40), (0, 2**63), (2**63, 0)])
+def test_extents_of_zero_let_no_shape_be_too_large(shape):
+    for module in (np, dx):
+        with pytest.raises(ValueError, match=r"too big|dimension exceeded"):
+            module.zeros(shape, np.int8)
+    assert dx.zeros((0, 2**60), np.int8).shape == np.zeros((0, 2**60), np.int8).shape
+
+
+def test_what_is_wrong_with_a_percentile_is_said_once():
+    with pytest.raises(ValueError, match=r"^Percentiles must be in the range \[0, 100\], not q=150$"):
+        dx.percentile(cut(np.arange(4.0)), 150)
+    with pytest.raises(ValueError, match=r"^Quantiles must be in the range \[0, 1\], not q=1.5$"):
+        dx.quantile(cut(np.arange(4.0)), 1.5)

@@ -179,6 +179,23 @@ def _written(a: Any, k: int) -> Any:
     return b
 
 
+@pytest.mark.parametrize(
+    "read", [lambda x, i: x[i], lambda x, i: np.take(x, i, axis=0), lambda x, i: np.take_along_axis(x, i[:, None], 0)]
+)
+def test_the_extent_that_positions_count_from_is_not_in_the_key(read: Callable[[Any, Any], Any]) -> None:
+    x = make((64, 3))
+    host, at = np.asarray(x), np.array([0, -1, 7, -20, 3, 19, -11, 5])
+    index = make((8,), "i8", sharding=("R",)) * 0 + dx.asarray(at, team=T4, sharding=("R",))
+    index.persist()
+    for k in range(13):  # the first tile is read from another row each time, and the others whole
+        np.testing.assert_array_equal(read(x[k:], index), read(host[k:], at))
+        if k == 1:
+            plans = dx.plan_cache_info().currsize
+    assert plans and dx.plan_cache_info().currsize == plans
+    with pytest.raises(IndexError, match="index -20 is out of bounds for axis 0 with size 19"):
+        read(x[45:], index).persist()
+
+
 def test_offsets_that_touch_other_tiles_are_right() -> None:
     """B-29: the pattern of touched tiles is in the key."""
     x = make((40, 6))

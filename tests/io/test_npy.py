@@ -17,6 +17,7 @@ import pytest
 import distarray as dx
 from distarray import config
 from distarray.execution import file_kernels, kernels
+from distarray.io import npy
 from distarray.testing import counting
 from distarray.testing.assertions import assert_equal
 
@@ -383,6 +384,42 @@ def test_save_over_a_file_with_hard_links_is_seen_under_all_names(file: Path, n:
     assert stat.S_IMODE(other.stat().st_mode) == 0o640
     np.testing.assert_array_equal(np.load(other), np.arange(n))
     assert sorted(p.name for p in file.parent.iterdir()) == ["array.npy", "other.npy"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("gone"), KeyboardInterrupt()])
+def test_a_failed_copy_over_a_file_with_hard_links_keeps_the_array(
+    file: Path, monkeypatch: Any, error: BaseException
+) -> None:
+    np.save(file, np.arange(100.0))
+    os.link(file, file.with_name("other.npy"))
+
+    def failing(source: Any, target: Any, length: int) -> None:
+        target.write(source.read(10))
+        raise error
+
+    monkeypatch.setattr("shutil.copyfileobj", failing)
+    with pytest.raises(type(error)) as raised:
+        dx.save(file, dx.arange(7.0))
+    (kept,) = file.parent.glob(".*.part")
+    assert str(kept) in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    assert getattr(raised.value, "errno", None) == getattr(error, "errno", None)
+    np.testing.assert_array_equal(np.load(kept), np.arange(7.0))
+
+
+def test_a_file_with_hard_links_that_cannot_be_opened_is_as_before(file: Path, monkeypatch: Any) -> None:
+    np.save(file, np.arange(100.0))
+    os.link(file, file.with_name("other.npy"))
+
+    def refusing(path: Any, mode: str = "r") -> Any:
+        if mode == "r+b":
+            raise PermissionError(13, "Permission denied", path)
+        return open(path, mode)
+
+    monkeypatch.setattr(npy, "open", refusing, raising=False)
+    with pytest.raises(PermissionError):
+        dx.save(file, dx.arange(7.0))
+    assert sorted(os.listdir(file.parent)) == ["array.npy", "other.npy"]
+    np.testing.assert_array_equal(np.load(file), np.arange(100.0))
 
 
 def test_save_where_nothing_can_be_written_computes_nothing(file: Path, monkeypatch: Any) -> None:

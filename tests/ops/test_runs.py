@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distarray.expr.expr import Environment, source
-from distarray.ops.runs import SAMPLES, Runs, elements_at, split
+from distarray.ops.runs import SAMPLES, Runs, _even, elements_at, split
 
 ENV = Environment(None, "cpu")
 
@@ -100,3 +100,17 @@ def test_elements_of_ranks_in_either_order():
     turned = [t[::-1] for t in tiles]
     found, _ = driven(elements_at(runs_of(turned, descending=True), ranks), turned)
     np.testing.assert_array_equal(found, everything[::-1][ranks])
+
+
+def test_even_shares_of_huge_tiles_do_not_overflow():
+    n = 10**10
+    bounds = np.array([0, n // 3, n // 2, n])
+    lengths, ranks = np.diff(bounds), np.array([0, n // 4, n // 2, n - 1, n])
+    found = _even(lengths, ranks)
+    assert found.tolist() == [[int(a) * int(r) // n for r in ranks] for a in lengths]
+    assert (np.diff(found, axis=1) >= 0).all() and found[:, -1].tolist() == lengths.tolist()
+
+
+def test_even_shares_of_nothing_are_none():
+    assert _even(np.zeros(3, np.int64), np.zeros(2, np.int64)).tolist() == [[0, 0]] * 3
+    assert _even(np.array([5]), np.empty(0, np.int64)).shape == (1, 0)

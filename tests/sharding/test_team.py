@@ -135,6 +135,72 @@ def test_members_come_from_the_hook(workers):
     assert Team((2,), ("x",), client="mine").client == "mine"
 
 
+def answers(monkeypatch, *sets):
+    """Let the hook give these members, one set a call; how often it was asked."""
+    asked = []
+
+    def resolve(client, size):
+        there = tuple(sets[min(len(asked), len(sets) - 1)])
+        asked.append(size)
+        if size is not None and len(there) < size:
+            raise ShardingError(f"{size} were asked for, there are {len(there)}")
+        return client, there[:size]
+
+    monkeypatch.setattr(team_module, "resolve_members", resolve)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("shape", "there", "wanted", "members"),
+    [
+        ((4,), "abcd", None, "abcd"),
+        ((4,), "abxcd", None, "abcdx"),
+        ((4,), "axcd", None, "axcd"),
+        ((4,), "acd", None, "adc"),  # there is no rank 3 any more
+        ((4,), "xyz", None, "xyz"),
+        ((2, 2), "abcdx", None, "abcd"),
+        ((2, 2), "xacd", None, "axcd"),
+        ((2, 2), "xacdyz", (3, 2), "axcdyz"),
+        ((4,), "xacd", 2, "ax"),
+    ],
+)
+def test_a_refreshed_team_keeps_the_ranks_of_who_is_there(monkeypatch, shape, there, wanted, members):
+    team = Team(shape, ("r", "c")[: len(shape)], "client", "abcd")
+    asked = answers(monkeypatch, there, "")
+    fresh = team.refresh(wanted)
+    assert fresh.members == tuple(members)
+    assert (fresh is team) == (members == "abcd" and wanted is None)
+    assert asked == [None], "asked once"
+
+
+def test_a_worker_that_leaves_while_a_team_is_refreshed_is_an_error_of_the_team(monkeypatch):
+    team = Team((2, 2), ("r", "c"), "client", "abcd")
+    answers(monkeypatch, "abc")
+    with pytest.raises(ShardingError, match="4 were asked for, there are 3"):
+        team.refresh()
+    answers(monkeypatch, "axc", "axcy")
+    assert team.refresh().members == tuple("axcy")
+    with pytest.raises(ShardingError):
+        team.refresh((2, -1))
+    with pytest.raises(ShardingError):
+        team.refresh(4)
+
+
+def test_a_team_that_follows_a_cluster_still_follows_when_it_arrives(monkeypatch):
+    monkeypatch.setattr(team_module, "name_client", lambda client: "cluster")
+    monkeypatch.setattr(team_module, "find_client", lambda name: "client here")
+    monkeypatch.setattr(team_module, "known_following", lambda arrived: arrived)
+    team = Team.following("x", "client", "ab", 7)
+    for arrived in (pickle.loads(pickle.dumps(team)), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(team))))):
+        assert arrived == team
+        assert arrived.generation == arrived.settled().generation == 1
+        assert arrived.settled().client == "client here"
+    monkeypatch.setattr(team_module, "known_following", lambda arrived: team)
+    assert arrived.settled() is team
+    named = Team((2,), "x", "client", "ab")
+    assert pickle.loads(pickle.dumps(named)).settled().generation == 0
+
+
 def test_more_ranks_than_workers_is_an_error(workers):
     """B-13."""
     with pytest.raises(ValueError, match="has 4 members; 3 are too few"):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray.arguments import integers, number, shown
-from distarray.expr.bind import Box, bind_create, bind_get, bind_reshape, normalize_axes, normalize_axis
+from distarray.arguments import integers, normalize_axes, normalize_axis, number, shown
+from distarray.expr.bind import Box, bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.ops.creation import EYE
 from distarray.ops.elementwise import (

@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray.arguments import integer, sequence
-from distarray.expr.bind import bind, bind_create, bind_get, broadcast_shapes, normalize_axis, unbox
+from distarray.arguments import integer, normalize_axis, sequence
+from distarray.expr.bind import (
+    bind,
+    bind_create,
+    bind_get,
+    broadcast_shapes,
+    unbox,
+)
 from distarray.expr.expr import Expr
 from distarray.ops import contractions
 from distarray.ops.contractions import matmul

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.planner.graph import reshape_groups
+from distarray.expr.lens import reshape_groups
 from distarray.planner.propagation import Loops, Reading
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
