@@ -14,7 +14,8 @@ from distarray.errors import DeletedArrayError
 from distarray.expr.bind import bind, bind_create, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Expr, Scalar, Slot, Stored
 from distarray.expr.lens import Affine, Lens, Reshape, Sliding
-from distarray.ops.creation import FULL, fill_value_of
+from distarray.expr.rewrite import FULL
+from distarray.ops.creation import fill_value_of
 from distarray.ops.elementwise import ASTYPE, COMPLEX, imag, real
 from distarray.ops.manipulation import broadcast_lens
 from distarray.ops.sliding import read_windows

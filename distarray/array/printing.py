@@ -13,7 +13,7 @@ from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray
 from distarray.execution import evaluate as evaluation
-from distarray.planner.narrow import narrowed
+from distarray.expr.pushdown import narrowed
 from distarray.types import HostArray
 
 __all__ = ["array2string", "array_repr", "array_str"]

@@ -5,7 +5,8 @@ inferred, and errors raised as numpy raises them, before any node exists. The fu
 unboxed (a `DistArray`, an `Expr`) and box their result as their first boxed operand is boxed; so `ops` never imports
 the array layer, and works on bare expressions in tests and inside tasks.
 
-Cost: about two microseconds per operation beside the making of the handle; no walk over the expression.
+Cost: about two microseconds per operation beside the making of the handle; no walk over the expression, but where an
+array that no memory holds is read (`pushdown`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from distarray.errors import EnvironmentMismatchError
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
+from distarray.expr.pushdown import pushed
 from distarray.expr.rewrite import simplify
 from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.sharding import Sharding
@@ -467,7 +469,7 @@ def bind_windows(
 
 def bind_get(x: Expr, lens: Affine) -> Expr:
     """`x` read through an affine lens. Reads of reads compose: a chain of views is one node."""
-    return simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame()))
+    return pushed(simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())))
 
 
 def bind_reshape(x: Expr, shape: tuple[int, ...]) -> Expr:

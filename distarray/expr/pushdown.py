@@ -1,182 +1,236 @@
-"""Reads of arrays that nothing can hold, pushed down to what they are made of.
+"""Parts of pending arrays, computed from parts of what those are made of.
 
-A part of a written, reshaped or computed array is read from the stored array: it is made whole, once. An array larger
-than the memory of all its members cannot be, yet a few elements of it may depend on little. So a read of one passes
-through what makes it, when it is defined: ``x = zeros(10**12); x[5] = 1; x[5]`` reads a 1, ``x[6]`` an element of the
-zeros. `rewrite` calls `pushed` for its row of ``get``; smaller arrays never come here, so that loops over their
-elements have one plan.
+A part of a written, reshaped or computed array is read from the stored array as a rule: the array is made whole, once,
+and a loop over its parts has one plan. Two readers want a part alone. `bind_get` hands `pushed` every read it binds: an
+array larger than the memory of all its members cannot be made, yet a few elements of it may depend on little
+(``x = zeros(10**12); x[5] = 1; x[5]`` reads a 1, ``x[6]`` an element of the zeros). Printing hands `narrowed` the
+corners of an array, which are looked at once.
+
+Both are one walk from users to operands, in the order of their numbers, so that it meets a node when all that is asked
+of it is known: a node is divided once, however many read it, and the walk is linear in the nodes that it meets. What is
+asked are strided boxes, exact as long as they are few; boxes that nearly touch are joined. A second walk, back from
+operands to users, makes nodes of the boxes. Elements keep their bits: the same operations make them of the same
+operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from math import gcd
 from typing import Any, TypeAlias
 
 from distarray.expr.affine import Affine, Term
-from distarray.expr.expr import GET, PUT, RESHAPE, Expr
+from distarray.expr.expr import GET, RESHAPE, Expr
 from distarray.expr.lens import reshape_groups
-from distarray.sharding.boxes import Box, full, intersect_boxes
+from distarray.expr.rewrite import simplify
+from distarray.sharding.boxes import Box, contains, full, size
 
-__all__ = ["is_beyond_memory", "pushed"]
+__all__ = ["is_beyond_memory", "narrowed", "pushed"]
 
-#: Bytes of arrays that any member can hold: nobody is asked about them.
-SMALL = 1 << 28
 #: A read is pushed down if the elements that it needs are so small a share of those that there are.
 SHARE = 4
+#: So many boxes of a node are computed each by itself: the corners of a stencil that wraps around in three dimensions.
+MANY = 8
 
 #: Whether an array is larger than the memory of its members; the execution layer, which knows them, assigns it.
 is_beyond_memory: Callable[[Expr], bool] | None = None
 
-_Simplify: TypeAlias = Callable[[Expr], Expr]
-#: Operands and run-time parameter of a pending node.
-_Found: TypeAlias = tuple[tuple[Any, ...], Any]
+#: What a box of a node needs of each operand (None: nothing), and what makes the box when these are there.
+_Division: TypeAlias = tuple[list[Box | None], Callable[[list[Any]], Expr]]
 
 
-def pushed(node: Expr, simplify: _Simplify) -> Expr | None:
-    """A read of an array beyond memory, as reads of what that is made of; None where it stays as it is.
+def pushed(node: Expr) -> Expr:
+    """A read of an array beyond memory, as reads of what that is made of; the node itself where it stays as it is.
 
     Parameters
     ----------
     node
-        A ``get``.
-    simplify
-        Makes nodes simple.
+        Simple, and new.
     """
-    x: Any = node.operands[0]
-    if (found := _beyond(x)) is None or not all(node.shape) or _has_diagonal(node.runtime):
-        return None
-    if x.op is PUT:
-        return _get_of_puts(node, simplify)
-    if x.op is RESHAPE:
-        return _get_of_reshape(node, found, simplify)
-    if x.op.kind == "map" and node.size * SHARE <= x.size:
-        return _get_of_map(node, x, found, simplify)
-    return None
+    if node.op is not GET or not (operands := node.operands) or is_beyond_memory is None:
+        return node
+    x: Any = operands[0]
+    # Smaller arrays leave here, so that loops over their elements have one plan.
+    if x.memo is not None or not is_beyond_memory(x):
+        return node
+    return _from_parts(node, _is_never_held, SHARE)
 
 
-def _beyond(x: Expr) -> _Found | None:
-    """Operands and parameter of a pending array that nothing can hold."""
-    if is_beyond_memory is None or type(x.dtype) is tuple or x.nbytes <= SMALL:
-        return None
-    # Read before the memo is: see `rewrite`.
-    operands, runtime = x.operands, x.runtime
-    return (operands, runtime) if x.memo is None and operands and is_beyond_memory(x) else None
+def _is_never_held(node: Expr) -> bool:
+    return node.op is GET or (is_beyond_memory is not None and is_beyond_memory(node))
 
 
-def _has_diagonal(lens: Affine) -> bool:
-    used = [axis for axis, _, _ in lens.terms if axis is not None]
-    return len(set(used)) < len(used)
+def narrowed(node: Expr) -> Expr:
+    """A node of the same value that needs fewer elements of what is pending; the node itself if there is none.
+
+    Pending nodes that others read too are not touched. They are made again in part, so this is for small parts of large
+    arrays that are looked at once.
+    """
+    return _from_parts(node, lambda n: True, 1)
 
 
-def _read(like: Expr, x: Expr, lens: Affine, simplify: _Simplify) -> Expr:
+def _from_parts(root: Expr, is_divisible: Callable[[Expr], bool], share: int) -> Expr:
+    """`root`, from boxes of the divisible nodes that it needs; none is divided of which over 1 / `share` is needed."""
+    if not root.size:
+        return root
+    asked: dict[int, list[Box]] = {id(root): [full(root.shape)]}
+    queue: list[tuple[int, Expr]] = [(-root.seq, root)]  # operands have lower numbers than their users: see `verify`
+    divided: list[tuple[Expr, tuple[Any, ...], list[Box], list[_Division]]] = []
+    while queue:
+        _, n = heappop(queue)
+        # Read before the memo is: a thread that evaluates `n` right now sets the memo first, and drops these two then.
+        operands: tuple[Any, ...] = n.operands
+        runtime = n.runtime
+        divide = _DIVIDE.get(n.op.kind)
+        if n.memo is not None or divide is None or not is_divisible(n):
+            continue
+        boxes = _few(asked[id(n)])
+        divisions = [divide(n, operands, runtime, box) for box in boxes]
+        needed = [max([size(b) for b in (box, *needs) if b is not None]) for box, (needs, _) in zip(boxes, divisions)]
+        if n.op is not GET and share * sum(needed) > n.size:  # a lens is free; whether to read so much, its source says
+            continue
+        divided.append((n, operands, boxes, divisions))
+        for needs, _ in divisions:
+            for o, need in zip(operands, needs, strict=True):
+                if need is not None:
+                    if id(o) not in asked:
+                        heappush(queue, (-o.seq, o))
+                    asked.setdefault(id(o), []).append(need)
+
+    made: dict[int, list[tuple[Box, Expr]]] = {}
+    parts: dict[tuple[int, Box], Expr] = {}
+
+    def part(x: Expr, box: Box) -> Expr:
+        if (id(x), box) not in parts:
+            whole = full(x.shape), x
+            frame, held = next((m for m in made.get(id(x), ()) if contains(m[0], box)), whole)
+            parts[id(x), box] = _shown(held, frame, box)
+        return parts[id(x), box]
+
+    for n, operands, boxes, divisions in reversed(divided):
+        if boxes == [full(n.shape)] and not any(id(o) in made for o in operands):
+            continue  # it stays as it is
+        made[id(n)] = [
+            (box, make([o if need is None else part(o, need) for o, need in zip(operands, needs, strict=True)]))
+            for box, (needs, make) in zip(boxes, divisions, strict=True)
+        ]
+    return made[id(root)][0][1] if id(root) in made else root
+
+
+def _few(boxes: Sequence[Box]) -> list[Box]:
+    """Few boxes that contain these: two are joined if that costs at most as much again, or if there are too many."""
+    found: list[Box] = []
+    for box in dict.fromkeys(boxes):
+        hulls = [tuple(map(_hull, box, other)) for other in found]
+        costs = [size(hull) - size(other) for hull, other in zip(hulls, found, strict=True)]
+        best = costs.index(min(costs)) if costs else -1
+        if best >= 0 and (len(found) == MANY or costs[best] <= 2 * size(box) + size(found[best])):
+            found[best] = hulls[best]
+        else:
+            found.append(box)
+    return found
+
+
+def _hull(a: range, b: range) -> range:
+    """The smallest range that contains two, without gaps where one of them has a single element (its step is 1)."""
+    return range(min(a.start, b.start), max(a[-1], b[-1]) + 1, gcd(a.step, b.step, b.start - a.start))
+
+
+# ------------------------------------------------------------------------------------------------ new nodes
+
+
+def _get(x: Expr, lens: Affine, like: Expr) -> Expr:
     return simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, like.origin, like.errstate))
 
 
-def _reshaped(like: Expr, x: Expr, shape: tuple[int, ...], simplify: _Simplify) -> Expr:
-    return simplify(Expr(RESHAPE, (x,), shape, x.dtype, x.env, (), None, None, like.origin, like.errstate))
+def _shown(x: Expr, frame: Box, box: Box) -> Expr:
+    """A box of what has the elements of `frame`."""
+    return x if box == frame else _get(x, Affine.identity(x.shape).restricted(box, frame), x)
 
 
-def _of_box(box: Box) -> Affine:
-    """The lens that shows a box."""
-    return Affine(tuple(map(len, box)), tuple([(a, r.start, r.step if len(r) > 1 else 1) for a, r in enumerate(box)]))
+def _reshaped(x: Expr, shape: Iterable[int], like: Expr) -> Expr:
+    return simplify(Expr(RESHAPE, (x,), tuple(shape), x.dtype, x.env, (), None, None, like.origin, like.errstate))
 
 
-# ------------------------------------------------------------------------------------------------ written arrays
+def _remade(n: Expr, operands: list[Any], box: Box, runtime: Any) -> Expr:
+    """A box of a node, by the same operation."""
+    shape = tuple(map(len, box))
+    return simplify(Expr(n.op, tuple(operands), shape, n.dtype, n.env, n.params, runtime, None, n.origin, n.errstate))
 
 
-def _get_of_puts(node: Expr, simplify: _Simplify) -> Expr | None:
-    """get(put(x, p, v), q) -> put(get(x, q), p in q, get(v, q in p)), for a chain of writes at once.
-
-    Writes that `q` does not see are left out.
-    """
-    lens: Affine = node.runtime
-    used = {axis for axis, _, _ in lens.terms}
-    # What is read is written to, so without what a broadcast repeats.
-    once = Affine(tuple([n if a in used else 1 for a, n in enumerate(lens.shape)]), lens.terms)
-    seen = once.source_box(full(once.shape))
-    x: Any = node.operands[0]
-    if prod(once.shape) * SHARE > x.size:
+def _broadcasting(x: Any, box: Box) -> Box | None:
+    """What an operation on a box reads of an operand that broadcasts."""
+    if type(x) is not Expr:
         return None
-    writes: list[tuple[Affine, Any]] = []
-    while x.op is PUT and (found := _beyond(x)) is not None:
-        (below, value), written = found
-        if _has_diagonal(written):
-            into = written.view_box(seen)
-            if into is not None and once.shape != (1,) * len(once.shape):
-                return None  # which of them the diagonal writes is no box
-            common = None if into is None else seen
-        else:
-            common = intersect_boxes(seen, written.source_box(full(written.shape))) if all(written.shape) else None
-        if common is not None:
-            place = once.view_box(common)
-            assert place is not None
-            part = _of_box(place)
-            whole = part.shape == once.shape
-            if type(value) is Expr:
-                if value.shape != written.shape:
-                    value = _read(node, value, Affine.identity(value.shape).broadcast(written.shape), simplify)
-                value = _read(node, value, _inside(once.compose(part), written), simplify)
-                if whole and value.dtype == node.dtype:
-                    x = None
-                    break
-            writes.append((part, value))
-        x = below
-    result = value if x is None else _read(node, x, once, simplify)
-    for part, value in reversed(writes):
-        result = simplify(
-            Expr(PUT, (result, value), once.shape, node.dtype, node.env, (), part, None, node.origin, node.errstate)
-        )
-    if once.shape == lens.shape:
-        return result
-    return _read(node, result, Affine.identity(once.shape).broadcast(lens.shape), simplify)
+    return tuple([range(1) if n == 1 else r for n, r in zip(x.shape, box[len(box) - x.ndim :], strict=True)])
 
 
-def _inside(lens: Affine, written: Affine) -> Affine:
-    """The lens from what another shows to what this one shows of the same array, which lies in it."""
-    terms: list[Term] = [(None, 0, 0)] * len(written.shape)
-    for (axis, start, step), (place, first, stride) in zip(lens.terms, written.terms, strict=True):
-        if place is not None and written.shape[place] > 1:
-            is_one = axis is None or lens.shape[axis] == 1
-            terms[place] = (
-                axis,
-                (start - first) // stride,
-                (1 if axis is not None else 0) if is_one else step // stride,
-            )
-    return Affine(lens.shape, tuple(terms))
+# ------------------------------------------------------------------------------------------------ divisions
+# One for each family: node, operands, run-time parameter (read before the memo was) and box.
 
 
-# ----------------------------------------------------------------------------------------------- reshaped arrays
+def _of_map(node: Expr, operands: tuple[Any, ...], runtime: Any, box: Box) -> _Division:
+    """get(f(x, y), q) -> f(get(x, q), get(y, q))."""
+    return [_broadcasting(o, box) for o in operands], lambda parts: _remade(node, parts, box, runtime)
 
 
-def _get_of_reshape(node: Expr, found: _Found, simplify: _Simplify) -> Expr | None:
+def _of_get(node: Expr, operands: tuple[Any, ...], lens: Affine, box: Box) -> _Division:
+    """get(get(x, p), q) -> get(get(x, r), p . q), where r is what p . q sees."""
+    need = lens.source_box(box)
+    return [need], lambda parts: _get(parts[0], lens.restricted(box, need), node)
+
+
+def _of_put(node: Expr, operands: tuple[Any, ...], written: Affine, box: Box) -> _Division:
+    """get(put(x, p, v), q) -> put(get(x, q), p in q, get(v, q in p)); a write that q does not see is left out."""
+    value = operands[1]
+    seen = written.view_box(box)
+    if seen is None:
+        return [box, None], lambda parts: parts[0]
+    place = written.restricted(seen, box)
+    need = _broadcasting(value, seen)
+    if need is None or size(seen) < size(box) or value.dtype != node.dtype:
+        return [box, need], lambda parts: _remade(node, parts, box, place)
+    # All that is read was written.
+    back = _inverse(place, tuple(map(len, box)))
+    return [None, need], lambda parts: _get(
+        parts[1], Affine.identity(parts[1].shape).broadcast(place.shape).compose(back), node
+    )
+
+
+def _inverse(lens: Affine, shape: tuple[int, ...]) -> Affine:
+    """The lens from a view of all elements back to the source, whose shape is given."""
+    terms: list[Term] = [(None, 0, 0)] * len(lens.shape)
+    for i, (axis, start, step) in enumerate(lens.terms):
+        if axis is not None and shape[i] > 1:
+            terms[axis] = (i, -step * start, step)  # the step is 1 or -1
+    return Affine(shape, tuple(terms))
+
+
+def _of_reshape(node: Expr, operands: tuple[Any, ...], runtime: Any, box: Box) -> _Division:
     """get(reshape(x, s), q) -> a read of a reshape of the rows of x that q needs."""
-    x: Any
-    (x,), _ = found
-    lens: Affine = node.runtime
-    old, new = x.shape, node.operands[0].shape  # type: ignore[union-attr]  # an Expr
-    box = lens.source_box(full(lens.shape))
+    old, new = operands[0].shape, node.shape
     frame, rows = [range(0)] * len(new), [range(0)] * len(old)
-    runs: list[tuple[int, int, int]] = []  # of each group: elements of the rows, and which of them the frame has
+    lengths, runs = [], []  # of each group: how many elements its rows have, and which of them the frame has
     for own, axes in reshape_groups(old, new):
-        shape = [new[a] for a in axes]
-        found_box = _enclosing([box[a] for a in axes], shape)
-        start, stop = _run(found_box, shape)
-        below = [old[a] for a in own]
+        shape, below = [new[a] for a in axes], [old[a] for a in own]
+        found = _enclosing([box[a] for a in axes], shape)
+        start, stop = _run(found, shape)
         found_rows = _enclosing_run(start, stop, below)
         low, high = _run(found_rows, below)
-        runs.append((high - low, start - low, stop - low))
-        for a, r in zip(axes, found_box, strict=True):
+        lengths.append(range(high - low))
+        runs.append(range(start - low, stop - low))
+        for a, r in zip(axes, found, strict=True):
             frame[a] = r
         for a, r in zip(own, found_rows, strict=True):
             rows[a] = r
-    if prod(map(len, rows)) * SHARE > x.size:
-        return None
-    part = _read(node, x, _of_box(tuple(rows)), simplify)
-    part = _reshaped(node, part, tuple([n for n, _, _ in runs]), simplify)
-    part = _read(node, part, _of_box(tuple([range(a, b) for _, a, b in runs])), simplify)
-    part = _reshaped(node, part, tuple(map(len, frame)), simplify)
-    return _read(node, part, lens.restricted(full(lens.shape), tuple(frame)), simplify)
+
+    def make(parts: list[Any]) -> Expr:
+        flat = _reshaped(parts[0], map(len, lengths), node)
+        flat = _shown(flat, tuple(lengths), tuple(runs))
+        return _shown(_reshaped(flat, map(len, frame), node), tuple(frame), box)
+
+    return [tuple(rows)], make
 
 
 def _enclosing(box: Sequence[range], shape: Sequence[int]) -> list[range]:
@@ -209,16 +263,9 @@ def _run(box: Sequence[range], shape: Sequence[int]) -> tuple[int, int]:
     return start, last + 1
 
 
-# ------------------------------------------------------------------------------------------------ elementwise
-
-
-def _get_of_map(node: Expr, x: Expr, found: _Found, simplify: _Simplify) -> Expr:
-    """get(f(x, y), q) -> f(get(x, q), get(y, q))."""
-    lens: Affine = node.runtime
-    operands = [
-        _read(node, o, Affine.identity(o.shape).broadcast(x.shape).compose(lens), simplify) if type(o) is Expr else o
-        for o in found[0]
-    ]
-    return simplify(
-        Expr(x.op, tuple(operands), node.shape, x.dtype, x.env, x.params, found[1], None, x.origin, x.errstate)
-    )
+_DIVIDE: dict[str, Callable[[Expr, tuple[Any, ...], Any, Box], _Division]] = {
+    "get": _of_get,
+    "map": _of_map,
+    "put": _of_put,
+    "reshape": _of_reshape,
+}

@@ -1,15 +1,24 @@
 """Rewrites: the same value from fewer nodes, decided once, when a node is defined.
 
 `bind` makes a node and passes it through `simplify`; the rows of `RULES` say what becomes of it. A row looks at the new
-node and its operands, no deeper, so a definition stays at a few microseconds, and a chain is simple because each of its
-nodes was. What needs to know all readers of a node (a slice pushed through elementwise operations, one pass for two
-reductions) is not known when it is defined, and belongs to the planner.
+node and its operands, so a definition stays at a few microseconds, and a chain is simple because each of its nodes was;
+the reduction of a constant alone looks one node deeper, through a lens. What needs to know all readers of a node (a
+slice pushed through elementwise operations, one pass for two reductions) is not known when it is defined, and belongs
+to the planner.
 
-Every row keeps numpy's result, dtype and errors included (payloads and signs of nan are never promised): bit for bit,
-but for float sums over a permuted array, which go along the memory of the source, as numpy's do, and so add in another
-order. A row gives no more nodes and no more bytes, and computes nothing twice: it leaves out steps, but never repeats
-one that somebody else may read. Structure never depends on run-time parameters: not on Python scalars, not on slice
-offsets, so that a loop has one plan. Hence no row forwards ``a[i] = v`` to a later ``a[i]``, nor multiplies by one.
+Every row keeps numpy's result, dtype and errors included (payloads and signs of nan are never promised), bit for bit
+but for two kinds of float sums. Those over a permuted array go along the memory of the source, as numpy's do, and so
+add in another order. Those of equal elements are not added up: a sum is the number of elements times the value, in
+double precision, and a mean is the value itself.
+
+A row gives no more nodes and no more bytes, and computes nothing twice: it leaves out steps, but never repeats one that
+somebody else may read. Structure never depends on Python scalars or slice offsets, so that a loop has one plan: no row
+forwards ``a[i] = v`` to a later ``a[i]``, nor multiplies by one. (A reduction of a constant becomes a value where that
+is in range, which few loops leave.)
+
+None of the last paragraph holds for reads of arrays that no memory holds, which are no rows: `bind_get` hands them to
+`pushdown`, which follows the operands as deep as they go, gives as many new nodes as it met, computes again what others
+compute too, and forwards what was written.
 """
 
 from __future__ import annotations
@@ -26,7 +35,6 @@ from distarray.expr.affine import Affine
 from distarray.expr.expr import GET, RESHAPE, Expr
 from distarray.expr.lens import is_unit_axes, unit_axes
 from distarray.expr.op import Op, declare
-from distarray.expr.pushdown import pushed
 
 __all__ = ["CONSTANT", "RULES", "Rule", "simplify"]
 
@@ -73,14 +81,16 @@ def _reshape(node: Expr, x: Expr) -> Expr:
     return Expr(RESHAPE, (x,), node.shape, node.dtype, node.env, (), None, node.pin, node.origin, node.errstate)
 
 
+#: runtime: the fill value, a numpy scalar of the dtype. ``zeros`` and ``ones`` are this too.
+FULL = declare("full", "create", repeatable=True)
 #: One element of a ``full``, or what its elements come to: what numpy has a scalar for, and no array.
 CONSTANT = declare("constant", "create", repeatable=True)
-_FILLED = frozenset({"full", CONSTANT.name})
+_FILLED = (FULL, CONSTANT)
 
 
 def _full(node: Expr, x: Expr, value: Any) -> Expr:  # a numpy scalar
-    """`x`, a ``full``, of the shape of `node`."""
-    op = x.op if node.shape else CONSTANT
+    """`x`, of equal elements, of the shape of `node`."""
+    op = FULL if node.shape else CONSTANT
     return Expr(op, (), node.shape, node.dtype, node.env, x.params, value, node.pin, node.origin, node.errstate)
 
 
@@ -110,14 +120,9 @@ def _get_of_reshape(node: Expr) -> Expr | None:
 
 def _get_of_full(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
-    if x.op.name not in _FILLED or not _has_whole_axes(node.runtime, x.shape) or (found := _pending(x)) is None:
+    if x.op not in _FILLED or not _has_whole_axes(node.runtime, x.shape) or (found := _pending(x)) is None:
         return None
     return _full(node, x, found[1])
-
-
-def _get_beyond_memory(node: Expr) -> Expr | None:
-    x: Any = node.operands[0]
-    return None if x.memo is not None else pushed(node, simplify)
 
 
 def _has_whole_axes(lens: Affine, source_shape: tuple[int, ...]) -> bool:
@@ -155,7 +160,7 @@ def _reshape_of_unit_axes(node: Expr) -> Expr | None:
 
 def _reshape_of_full(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
-    if x.op.name not in _FILLED or (found := _pending(x)) is None:
+    if x.op not in _FILLED or (found := _pending(x)) is None:
         return None
     return _full(node, x, found[1])
 
@@ -241,7 +246,7 @@ def _reduce_full(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
     if x.op is GET:  # all that a lens shows of it is alike
         x = found[0] if (found := _pending(x)) is not None else x
-    if x is None or x.op.name not in _FILLED or (found := _pending(x)) is None:
+    if x is None or x.op not in _FILLED or (found := _pending(x)) is None:
         return None
     of: Any = node.operands[0]
     axes: Any = node.params[0]
@@ -387,7 +392,6 @@ RULES: tuple[Rule, ...] = (
     Rule("get", "get(x, identity) -> x", _get_whole),
     Rule("get", "get(reshape(x, s), unit axes) -> reshape(x, s with these axes)", _get_of_reshape),
     Rule("get", "get(full(v), whole axes) -> full(v)", _get_of_full),
-    Rule("get", "get(f(x), q) -> f(get(x, q)) for f(x) that no memory holds; see `pushdown`", _get_beyond_memory),
     Rule("reshape", "reshape(x, shape of x) -> x", _reshape_to_same),
     Rule("reshape", "reshape(reshape(x, s), t) -> reshape(x, t)", _reshape_of_reshape),
     Rule("reshape", "reshape(get(x, unit axes), t) -> reshape(x, t)", _reshape_of_unit_axes),

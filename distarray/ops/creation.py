@@ -19,6 +19,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, cut_of
 from distarray.expr.op import Op, declare
+from distarray.expr.rewrite import FULL
 from distarray.ops.families import Array, one_array
 from distarray.sharding.sharding import Sharding
 from distarray.types import DTypeLike, Shape
@@ -29,8 +30,6 @@ __all__ = [
 ]  # fmt: skip
 
 EMPTY = declare("empty", "create", repeatable=True)
-#: runtime: the fill value, a numpy scalar of the dtype. ``zeros`` and ``ones`` are this too.
-FULL = declare("full", "create", repeatable=True)
 #: runtime: `ArangeValues`
 ARANGE = declare("arange", "create", repeatable=True)
 #: runtime: `LinspaceValues`

@@ -28,8 +28,9 @@ from distarray.expr.bind import (
 from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, check_indices, parse_index
 from distarray.expr.op import declare
+from distarray.expr.rewrite import FULL
 from distarray.ops import elementwise
-from distarray.ops.creation import FULL, fill_value_of
+from distarray.ops.creation import fill_value_of
 from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, one_array
 from distarray.types import HostArray, Shape

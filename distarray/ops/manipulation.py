@@ -41,8 +41,9 @@ from distarray.expr.bind import (
 )
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Environment, Expr, Scalar
+from distarray.expr.rewrite import FULL
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.creation import EMPTY, FULL, TRI, fill_value_of
+from distarray.ops.creation import EMPTY, TRI, fill_value_of
 from distarray.ops.elementwise import astype, not_equal, subtract, where
 from distarray.ops.families import Array, one_array, view
 from distarray.types import AxesLike, DTypeLike, HostArray, Shape

@@ -19,9 +19,9 @@ from distarray.expr.bind import bind_create, bind_get, bind_windows
 from distarray.expr.expr import GET, Expr
 from distarray.expr.lens import Affine, Sliding
 from distarray.expr.op import declare
+from distarray.expr.rewrite import FULL
 from distarray.expr.tiles import Bounds, Windows
 from distarray.ops import elementwise
-from distarray.ops.creation import FULL
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 

@@ -17,7 +17,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine, reshape_groups, touched
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Graph", "canonical", "reshape_groups"]
+__all__ = ["Graph", "canonical"]
 
 
 @dataclass(slots=True)

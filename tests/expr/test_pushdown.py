@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.errors import MemoryBudgetError
+from distarray.execution.interpret import interpret
 from distarray.expr import pushdown
+from distarray.expr.expr import Expr, postorder
+from distarray.expr.verify import verify
 from distarray.testing import counting
 
 HUGE = 10**12
@@ -20,8 +23,8 @@ HUGE = 10**12
 def all_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its size, no pending array is held to be read from."""
     monkeypatch.setattr(pushdown, "is_beyond_memory", lambda x: True)
-    monkeypatch.setattr(pushdown, "SMALL", -1)
     monkeypatch.setattr(pushdown, "SHARE", 2)
+    monkeypatch.setattr(pushdown, "MANY", 3)
 
 
 def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -40,41 +43,120 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 SHAPES = [(12,), (4, 6), (3, 4, 2), (24,), (2, 3, 4), (1, 12), (6, 1, 4)]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_reads_of_written_reshaped_and_computed_arrays_are_numpys(all_too_large: None, data: st.DataObject) -> None:
-    shape = data.draw(st.sampled_from(SHAPES))
+def programs(draw: st.DrawFn) -> tuple[dx.DistArray, Any]:
+    """A pending array that is written, reshaped, computed and looked at through others, and numpy's."""
+    shape = draw(st.sampled_from(SHAPES))
     values = np.arange(float(np.prod(shape))).reshape(shape)
     x = dx.arange(float(values.size)).reshape(shape)
-    for _ in range(data.draw(st.integers(1, 6))):
-        how = data.draw(st.sampled_from(["put", "put", "put array", "reshape", "map", "get", "outer", "diagonal"]))
+    for _ in range(draw(st.integers(1, 7))):
+        how = draw(st.sampled_from(["put", "put", "put array", "reshape", "get", *MAPS]))
         if how in ("put", "put array"):
-            index = indices(data.draw, values.shape)
-            new: Any = data.draw(st.integers(100, 999))
+            index = indices(draw, values.shape)
+            new: Any = draw(st.integers(100, 999))
             if how == "put array":
-                new = np.arange(100, 100 + values[index].size).reshape(values[index].shape)
+                new = np.arange(100, 100 + values[index].size, dtype=draw(st.sampled_from(["f8", "i4"])))
+                new = new.reshape(values[index].shape)
             values = values.copy()
             values[index] = new
             x = x.copy()
             x[index] = dx.asarray(new) if how == "put array" else new
         elif how == "reshape":
             fits = [s for s in SHAPES if np.prod(s) == values.size] or [(-1,)]
-            to = data.draw(st.sampled_from(fits))
+            to = draw(st.sampled_from(fits))
             values, x = values.reshape(to), x.reshape(to)
-        elif how == "map":
-            values, x = values * 2 + values[..., :1], x * 2 + x[..., :1]
-        elif how == "outer" and values.ndim == 1:
-            values, x = values[:, None] + values[None, :3], x[:, None] + x[None, :3]
-        elif how == "diagonal" and values.ndim == 2:
-            values, x = values.copy(), x.copy()
-            np.fill_diagonal(values, 7)
-            dx.fill_diagonal(x, 7)
         elif how == "get" and values.ndim:
-            index = indices(data.draw, values.shape)
+            index = indices(draw, values.shape)
             if values[index].size > 1:
                 values, x = values[index].copy(), x[index].copy()
+        elif how in MAPS and values.ndim >= MAPS[how][0]:
+            values, x = MAPS[how][1](np, values), MAPS[how][1](dx, x)
+    return x, values
+
+
+def diagonal(xp: Any, x: Any) -> Any:
+    x = x[:, : x.shape[1]].copy()
+    xp.fill_diagonal(x.reshape(x.shape[0], -1), 7)
+    return x
+
+
+#: Least number of axes, and what is done.
+MAPS: dict[str, tuple[int, Any]] = {
+    "map": (1, lambda xp, x: x * 2 + x[..., :1]),
+    "twice": (0, lambda xp, x: x * 0.5 + x),
+    "outer": (1, lambda xp, x: x.reshape(-1, 1)[:24] + x.reshape(-1)[None, :3]),
+    "diagonal": (2, diagonal),
+    "roll": (1, lambda xp, x: x + xp.roll(x, 1, axis=0)),
+    "flip": (1, lambda xp, x: xp.flip(x, axis=-1) - x),
+    "shift": (1, lambda xp, x: x[1:] + x[:-1] if x.shape[0] > 1 else x),
+    "transpose": (2, lambda xp, x: x.T),
+    "row": (1, lambda xp, x: x + xp.arange(float(x.shape[-1]))),
+    "sum": (2, lambda xp, x: xp.sum(x, axis=0)),
+}
+
+given_programs = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@given_programs
+@given(data=st.data())
+def test_reads_of_written_reshaped_and_computed_arrays_are_numpys(all_too_large: None, data: st.DataObject) -> None:
+    x, values = programs(data.draw)
     index = indices(data.draw, values.shape)
     np.testing.assert_array_equal(np.asarray(x[index]), values[index])
+
+
+def value(node: Expr) -> Any:
+    order = postorder([node])
+    return interpret(order, {id(node)})[id(node)] if node.memo is None else node.memo.blocks[0]
+
+
+def elements(node: Expr) -> int:
+    """The largest pending array that a node needs."""
+    return max([n.size for n in postorder([node]) if n.memo is None], default=0)
+
+
+@given_programs
+@given(data=st.data())
+def test_narrowed_nodes_have_the_same_value_and_need_no_more(data: st.DataObject) -> None:
+    x, values = programs(data.draw)
+    index = indices(data.draw, values.shape)
+    node = x[index].__dx_node__()
+    found = pushdown.narrowed(node)
+    assert found.shape == node.shape
+    assert elements(found) <= max(elements(node), 1)
+    verify(found)
+    np.testing.assert_array_equal(value(found), values[index])
+
+
+def test_a_corner_of_a_huge_reshaped_array_needs_its_rows_only() -> None:
+    x: Any = dx.arange(10**12).reshape(1000, 10**9) * 2
+    found = pushdown.narrowed(x[998:, :3].__dx_node__())
+    assert max(n.size for n in postorder([found]) if n.op.name != "arange") <= 2 * 10**9
+    y: Any = (dx.arange(10**12).reshape(10**9, 1000) + 1)[::7]
+    assert str(y[:5]).startswith("[[    1     2     3 ...   998   999  1000]")
+    assert str(y).count("...") >= 2
+
+
+def test_an_operand_that_is_read_twice_is_divided_once() -> None:
+    x = dx.zeros(10**13)
+    for _ in range(30):
+        x = x * 0.5 + x
+    assert len(postorder([x[5].__dx_node__()])) < 100
+    assert float(x[5]) == 0
+    y: Any = dx.arange(10**13)
+    for _ in range(40):  # what is asked of each differs, and is joined
+        y = y[1:] + y[:-1]
+    node = y[10**6].__dx_node__()
+    assert len(postorder([node])) < 400
+    assert int(y[3]) == 23 * 2**40
+
+
+def test_a_chain_of_any_length_is_read() -> None:
+    """No walk over expressions recurses."""
+    x: Any = dx.zeros(10**13)
+    for _ in range(2000):
+        x = x + 1
+    assert float(x[5]) == 2000
+    assert str(x).startswith("[2000. 2000.")
 
 
 def test_an_element_of_a_written_array_larger_than_memory_is_read_alone() -> None:

@@ -22,8 +22,8 @@ from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored, postorder
 from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Affine
+from distarray.expr.rewrite import FULL
 from distarray.ops import contractions, elementwise, fft, manipulation, reductions
-from distarray.ops.creation import FULL
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.partition import overlapped, partition, plans

@@ -12,8 +12,8 @@ from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.expr import Environment, Expr, postorder, source
 from distarray.expr.indexing import parse_index
 from distarray.expr.lens import reshape_groups
+from distarray.expr.rewrite import FULL
 from distarray.ops import contractions, elementwise, reductions
-from distarray.ops.creation import FULL
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Stage
 from distarray.planner.stages import group_stages

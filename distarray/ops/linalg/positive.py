@@ -5,7 +5,8 @@ from __future__ import annotations
 from distarray.expr.bind import bind, bind_create, bind_put, bind_tiles
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
-from distarray.ops.creation import FULL, fill_value_of
+from distarray.expr.rewrite import FULL
+from distarray.ops.creation import fill_value_of
 from distarray.ops.families import Array, one_array
 from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
 from distarray.ops.linalg.panels import adjoint, deal, is_cut, lies, recut, rows
