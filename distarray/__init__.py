@@ -157,7 +157,7 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
     from distarray.array.indexing import argwhere, compress, extract, flatnonzero, nonzero
     from distarray.array.map_tiles import map_tiles
     from distarray.array.nan_reductions import nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
-    from distarray.array.nans import nanargmax, nanargmin, nancumprod, nancumsum
+    from distarray.array.nans import nan_to_num, nanargmax, nanargmin, nancumprod, nancumsum
     from distarray.array.numpy_signatures import (
         all,
         amax,
@@ -335,7 +335,6 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
         mod,
         modf,
         multiply,
-        nan_to_num,
         negative,
         nextafter,
         not_equal,
@@ -464,7 +463,7 @@ _HOMES = {
     "distarray.array.indexing": "argwhere compress extract flatnonzero nonzero",
     "distarray.array.map_tiles": "map_tiles",
     "distarray.array.nan_reductions": "nanmax nanmean nanmin nanprod nanstd nansum nanvar",
-    "distarray.array.nans": "nanargmax nanargmin nancumprod nancumsum",
+    "distarray.array.nans": "nan_to_num nanargmax nanargmin nancumprod nancumsum",
     "distarray.array.numpy_signatures": (
         "all amax amin any argmax argmin argsort around clip concat concatenate count_nonzero cumprod cumsum "
         "diff max mean min prod ptp repeat round sort stack std sum take take_along_axis tile trace tril triu "
@@ -498,7 +497,7 @@ _HOMES = {
         "divmod equal exp exp2 expm1 fabs fix float_power floor floor_divide fmax fmin fmod frexp gcd greater "
         "greater_equal heaviside hypot invert isclose iscomplex isfinite isinf isnan isnat isneginf isposinf "
         "isreal lcm ldexp left_shift less less_equal log log10 log1p log2 logaddexp logaddexp2 logical_and "
-        "logical_not logical_or logical_xor maximum minimum mod modf multiply nan_to_num negative nextafter "
+        "logical_not logical_or logical_xor maximum minimum mod modf multiply negative nextafter "
         "not_equal positive pow power rad2deg radians reciprocal remainder right_shift rint sign signbit sin "
         "sinc sinh spacing sqrt square subtract tan tanh true_divide trunc"
     ),

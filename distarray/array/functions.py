@@ -262,7 +262,7 @@ def _chosen(conditions: Sequence[Any], choices: Sequence[Any]) -> DistArray:
     ]
     dtype = np.result_type(*(getattr(c, "dtype", c) for c in arrays))
     # of one dtype before any two are joined: two numbers of Python would give a dtype of their own
-    others: list[Any] = [c.astype(dtype, copy=False) if hasattr(c, "dtype") else np.asarray(c, dtype) for c in arrays]
+    others: list[Any] = [(c if hasattr(c, "dtype") else np.asarray(c)).astype(dtype, copy=False) for c in arrays]
     result: DistArray = others.pop()
     for condition, array in zip(reversed(conditions), reversed(others)):
         result = elementwise.where(condition, array, result)

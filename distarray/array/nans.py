@@ -12,7 +12,26 @@ from distarray.array.views import as_distarray
 from distarray.ops import elementwise, reductions
 from distarray.types import DTypeLike
 
-__all__ = ["nanargmax", "nanargmin", "nancumprod", "nancumsum"]
+__all__ = ["nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum"]
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> DistArray:
+    """The elements with nan and infinities replaced: by 0, the largest and the smallest number unless said otherwise.
+
+    Without `copy` they are replaced in `x` itself, which is returned.
+
+    Raises
+    ------
+    ValueError
+        If `x` is to be changed, and is read-only.
+    """
+    array = as_distarray(x)
+    made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
+    if copy or array is not x:
+        return made
+    if array.dtype.kind in "fc":
+        array[...] = made
+    return array  # type: ignore[no-any-return]  # `x` itself
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:

@@ -227,6 +227,8 @@ def _gradient_along(f: DistArray, axis: int, step: Any, edge_order: int) -> Dist
         raise TypeError("numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor instead.")
     if y.dtype.kind in "iu":
         y = y.astype(np.float64)
+    if y.dtype.kind == "M":  # as numpy: dates are spans since a common one
+        y = y.astype(np.int64).astype(np.dtype(y.dtype.str.replace("M8", "m8")))
     inner, ends = _inner(y, _distances(y, step))
     if edge_order == 1:
         first, last = (y[..., 1:2] - y[..., :1]) / ends[0], (y[..., -1:] - y[..., -2:-1]) / ends[-1]

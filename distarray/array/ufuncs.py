@@ -94,6 +94,8 @@ def _call(
     for out, result in zip(outs, results, strict=True):
         if out is not None:
             check_out(out, result, casting=casting, name=ufunc.__name__, broadcasts=True)
+            if ufunc.signature is not None and options.get("axes") is None:
+                _check_core(ufunc, out, result, inputs)
     written = []
     for out, result in zip(outs, results, strict=True):
         if out is not None and mask is not None:
@@ -184,6 +186,16 @@ def _on_cores(ufunc: np.ufunc, function: Function, inputs: tuple[Any, ...], opti
     if keeps:
         made = expand_dims(made, axis=last)
     return moveaxis(made, last, places[-1]) if last else made
+
+
+def _check_core(ufunc: np.ufunc, out: DistArray, result: DistArray, inputs: Sequence[Any]) -> None:
+    """Raise numpy's error where an array for a result has other core dimensions: only the others broadcast."""
+    n = _core_counts(ufunc, [np.ndim(v) for v in inputs])[-1]
+    if out.shape[out.ndim - n :] != result.shape[result.ndim - n :]:
+        raise ValueError(
+            f"{ufunc.__name__}: Output operand 0 has a mismatch in its core dimensions: out is of shape {out.shape}, "
+            f"the result of {result.shape}"
+        )
 
 
 def _core_counts(ufunc: np.ufunc, ndims: Sequence[int]) -> list[int]:

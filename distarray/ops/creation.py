@@ -8,12 +8,12 @@ device are meant, and what a handle is, the array layer knows. Fill values, star
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.arguments import choice, count, host_array, integer, number, parse_shape
+from distarray.arguments import choice, count, host_array, integer, number, parse_shape, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import DType, bind_create, bind_get, bind_reshape, unbox
@@ -104,30 +104,35 @@ def arange(
 ) -> Expr:
     """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if `stop` is None.
 
+    After a date, a number or a time span as `stop` counts from `start`.
+
     Raises
     ------
     ZeroDivisionError
-        If `step` is 0.
+        If `step` is 0; ValueError of dates and time spans.
     """
-    if stop is None:
-        start, stop = 0, start
     step = 1 if step is None else step
-    is_date = _is_date(start, stop)
-    if not is_date:
-        number(start, "start"), number(stop, "stop"), number(step, "step")
-    if dtype is not None:
-        wanted = as_dtype(dtype)
-    elif is_date:
-        wanted = as_dtype(np.arange(start, start, step).dtype)
-    else:
-        # numpy's rule: at least its default integer
-        wanted = as_dtype(np.result_type(np.intp, *(np.asarray(v).dtype for v in (start, stop, step))))
-    if wanted.kind in "mM":
-        spans = np.dtype(wanted.str.replace("M", "m"))
-        start, stop = (np.asarray(v, wanted)[()] for v in (start, stop))
-        step = np.asarray(step, spans)[()]
+    wanted = _dates_of((start, stop, step)) if dtype is None else as_dtype(dtype)
+    if stop is None:
+        if wanted is not None and wanted.kind == "M":
+            raise ValueError("arange requires both a start and a stop for NumPy datetime64 ranges")
+        start, stop = 0, start
+    if wanted is not None and wanted.kind in "mM":
+        spans = np.dtype(wanted.str.replace("M8", "m8"))
+        start = _date(start, wanted)
+        if wanted.kind == "M" and not isinstance(stop, str | np.datetime64):
+            stop = start + _date(stop, spans)
+        stop, step = _date(stop, wanted), _date(step, spans)
+        if np.isnat([start, stop]).any() or np.isnat(step):
+            raise ValueError("arange: cannot use NaT (not-a-time) datetime values")
+        if not step:
+            raise ValueError("arange: step cannot be zero")
         length = -(-int((stop - start).astype(np.int64)) // int(step.astype(np.int64)))
     else:
+        number(start, "start"), number(stop, "stop"), number(step, "step")
+        if wanted is None:
+            # numpy's rule: at least its default integer
+            wanted = as_dtype(np.result_type(np.intp, *(np.asarray(v).dtype for v in (start, stop, step))))
         # numpy's own count: Python arithmetic of what was given, rounded up
         ratio = (stop - start) / step
         length = math.ceil(ratio.real if isinstance(ratio, complex) else ratio)
@@ -141,8 +146,20 @@ def arange(
     return bind_create(ARANGE, (length,), wanted, env, (), values, pin)
 
 
-def _is_date(*values: Any) -> bool:
-    return any(isinstance(v, np.generic) and v.dtype.kind in "mM" for v in values)
+def _date(value: Any, dtype: DType) -> Any:
+    """Return a date or a time span, of `dtype`; numpy's error if it is one and is to be the other."""
+    held = getattr(value, "dtype", dtype)
+    if held.kind in "mM" and held.kind != dtype.kind:
+        raise ValueError(f"Could not convert object to NumPy {dtype.name.partition('64')[0]}: {shown(value)}")
+    return np.asarray(value, dtype)[()]
+
+
+def _dates_of(values: Iterable[Any]) -> DType | None:
+    """Return the dtype of a range of dates, or of time spans, with the finest unit among them; None without any."""
+    found = [v.dtype for v in values if isinstance(v, np.generic) and v.dtype.kind in "mM"]
+    if any(d.kind == "M" for d in found):
+        found = [np.dtype(d.str.replace("m8", "M8")) for d in found]
+    return as_dtype(np.result_type(*found)) if found else None
 
 
 def linspace(

@@ -344,7 +344,7 @@ def nan_to_num(
 ) -> Array:
     """`x` with nan and the infinities replaced; by 0 and the largest and smallest number unless said otherwise.
 
-    `copy` is numpy's; the result is a new array in any case.
+    `copy` is numpy's; the result is a new array in any case (`distarray.nan_to_num` writes to arrays).
     """
     node, box = one_array("nan_to_num", x)
     if copy is not None:

@@ -53,7 +53,12 @@ def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array =
         raise ValueError("object of too small depth for desired array")
     if type(sought) is not Expr:
         # a Python scalar adopts the dtype of the row where it fits
-        sought = full((), sought, np.result_type(row.dtype, sought), operands.env)
+        try:
+            np.asarray(sought, row.dtype)
+            dtype = np.result_type(row.dtype, sought)
+        except OverflowError:
+            dtype = np.asarray(sought).dtype
+        sought = full((), sought, dtype, operands.env)
     as_dtype(np.searchsorted(np.empty(0, row.dtype), np.empty(0, sought.dtype)).dtype)
     if not order:
         return operands.box(_searched(row, sought, side))

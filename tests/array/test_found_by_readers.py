@@ -512,3 +512,72 @@ def test_what_is_wrong_with_a_percentile_is_said_once():
         dx.percentile(cut(np.arange(4.0)), 150)
     with pytest.raises(ValueError, match=r"^Quantiles must be in the range \[0, 1\], not q=1.5$"):
         dx.quantile(cut(np.arange(4.0)), 1.5)
+
+
+D, T = np.datetime64, np.timedelta64
+
+
+@pytest.mark.parametrize("dtype", [None, "M8[D]", "M8[h]", "m8[s]"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        (3, 5), (5,), (D("2020-01"),), (D("2020-01"), D("2020-03-01")), (D("2020-01"), 6), (D("2020-01"), T(6, "M")),
+        (D("2020-01"), D("2020-09"), T(2, "M")), (D("2020-01"), "2020-04"), ("2020-01-01", "2020-01-05"),
+        (D("2020-01-05"), D("2020-01-01"), -1), (D("2020-01-05"), D("2020-01-01"), 0), (D("NaT"), D("2024")),
+        (D("2020"), D("2024"), T(5, "D")), (T(5, "h"),), (T(5, "h"), T(90, "m")), (T(1, "h"), 9), (5, T(9, "s")),
+        (0, 10, T(3, "s")), (D("2020-01-01"), T(5, "h")),
+    ],
+)  # fmt: skip
+def test_ranges_of_dates_are_numpys(args, dtype):
+    try:
+        expected = np.arange(*args, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        with pytest.raises(type(error)):
+            dx.arange(*args, dtype=dtype)
+        return
+    found = dx.arange(*args, dtype=dtype)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (1, 3), (0, 2), (3, 1, 2), (1, 2)])
+def test_results_broadcast_into_out_but_not_along_core_dimensions(shape):
+    a = np.arange(4.0).reshape(2, 2)
+    out, ours = np.zeros(shape), dx.zeros(shape)
+    try:
+        np.matmul(a[:1], a, out=out)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"core dimension|broadcast"):
+            np.matmul(dx.asarray(a)[:1], dx.asarray(a), out=ours)
+    else:
+        np.matmul(dx.asarray(a)[:1], dx.asarray(a), out=ours)
+    np.testing.assert_array_equal(np.asarray(ours), out)
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_gradient_of_dates_is_time_spans(edge_order):
+    dates = np.array(["2020-01-05", "1999-12-31", "2020-01-05", "NaT", "2001-01-01"], "M8[D]")
+    expected = np.gradient(dates, edge_order=edge_order)
+    found = dx.gradient(dx.asarray(dates), edge_order=edge_order)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+@pytest.mark.parametrize("number", [300, -1, 1, 10**12])
+def test_numbers_beyond_the_dtype_are_sought_and_chosen(number):
+    a = np.array([1, 2], "u1")
+    assert int(dx.searchsorted(cut(a), number)) == np.searchsorted(a, number)
+    if number < 10**12:
+        found = dx.select([a > 1], [cut(a)], number)
+        np.testing.assert_array_equal(np.asarray(found), np.select([a > 1], [a], number))
+
+
+@pytest.mark.parametrize("a", [[np.nan, 1.0, np.inf], [1, 2, 3], [complex(np.nan, 1), 0, 1]])
+@pytest.mark.parametrize("copy", [True, False, None])
+def test_nan_to_num_without_a_copy_writes_to_the_array(a, copy):
+    a = np.array(a)
+    x = cut(a)
+    expected, found = np.nan_to_num(a, copy=copy), np.nan_to_num(x, copy=copy)
+    assert (found is x) == (expected is a)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+    np.testing.assert_array_equal(np.asarray(x), a)
