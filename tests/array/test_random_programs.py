@@ -548,6 +548,7 @@ WRITES: list[tuple[int, Row]] = [
 #: Lines that look.
 LOOKS: list[tuple[int, Row]] = [
     (3, lines("check({x})")),
+    (6, lines("keep({x})")),  # computes one array, while others wait
     (
         1,
         lines(
@@ -646,6 +647,7 @@ class Pairs:
             "windows": windows,
             "make": lambda *a, sharding=None: make(*a),
             "check": self._check,
+            "keep": lambda x: None,
         }
         self.ours: Names = {
             "xp": dx,
@@ -653,6 +655,7 @@ class Pairs:
             "windows": dx.sliding_window_view,
             "make": _make_ours,
             "check": lambda x: None,
+            "keep": dx.persist,
         }
 
     @property
