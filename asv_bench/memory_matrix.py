@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from benchmarks.cluster_meter import limited
 
 import distarray as dx
 from distarray.testing import counting, peaks
@@ -290,22 +290,6 @@ class Cluster:
         import os
 
         return set(self.client.run(os.getpid).values())
-
-
-@contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block after some time."""
-
-    def ring(signum: int, frame: Any) -> None:
-        raise TimeoutError(f"not done within {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def measured(cluster: Cluster, program: Program, share: float, seconds: float) -> Cell:
