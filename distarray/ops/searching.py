@@ -53,9 +53,9 @@ def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array =
         raise ValueError("object of too small depth for desired array")
     if type(sought) is not Expr:
         # a Python scalar adopts the dtype of the row where it fits
+        dtype = np.result_type(row.dtype, sought)
         try:
-            np.asarray(sought, row.dtype)
-            dtype = np.result_type(row.dtype, sought)
+            np.asarray(sought, dtype)
         except OverflowError:
             dtype = np.asarray(sought).dtype
         sought = full((), sought, dtype, operands.env)

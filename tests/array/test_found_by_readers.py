@@ -572,6 +572,12 @@ def test_numbers_beyond_the_dtype_are_sought_and_chosen(number):
         np.testing.assert_array_equal(np.asarray(found), np.select([a > 1], [a], number))
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1.5, True])
+def test_numbers_of_other_kinds_are_sought_among_integers(number):
+    a = np.array([1, 2, 7])
+    assert int(dx.searchsorted(cut(a), number)) == np.searchsorted(a, number)
+
+
 @pytest.mark.parametrize("a", [[np.nan, 1.0, np.inf], [1, 2, 3], [complex(np.nan, 1), 0, 1]])
 @pytest.mark.parametrize("copy", [True, False, None])
 def test_nan_to_num_without_a_copy_writes_to_the_array(a, copy):
