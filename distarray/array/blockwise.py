@@ -106,7 +106,7 @@ def map_blocks(
         return _on_grid(function, nodes, places, axes, operands, dtype, infer)
     found = dtype_of("map_blocks", dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
     rule = axes.rule([n.shape for n in nodes])
-    return bind(MAP_BLOCKS, (), axes.result_shape, found, (rule, function, found.str), None, operands)
+    return bind(MAP_BLOCKS, (), axes.result_shape, found, (rule, found.str), (function,), operands)
 
 
 class ResultAxes:
@@ -232,7 +232,8 @@ def _on_grid(
 def _bound(
     function: InformedFunction, nodes: Sequence[Expr], cut: Any, dtype: DType, operands: Operands
 ) -> Any:  # boxed as the operands are
-    return operands.box(bind_windows(MAP_WINDOWS, nodes, function.windows, dtype, cut, (function,)))
+    windows = function.windows._replace(late=(function,))
+    return operands.box(bind_windows(MAP_WINDOWS, nodes, windows, dtype, cut))
 
 
 # ------------------------------------------------------------------------------------------------- blockwise
@@ -317,8 +318,7 @@ def blockwise(
         )
     found = dtype_of("blockwise", dtype, infer, lambda: function(*[np.ones((1,) * n.ndim, n.dtype) for n in nodes]))
     if not adjust:
-        params = (named.rule(), function, found.str)
-        return bind(MAP_BLOCKS, (), named.result_shape, found, params, None, operands)
+        return bind(MAP_BLOCKS, (), named.result_shape, found, (named.rule(), found.str), (function,), operands)
     return _adjusted(function, nodes, named, adjust, found, operands)
 
 

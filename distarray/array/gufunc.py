@@ -173,8 +173,6 @@ class _Call(UserFunction):
     def __reduce__(self) -> tuple[Any, ...]:
         return _Call, (self.function, self.keywords)
 
-    __hash__ = UserFunction.__hash__
-
 
 # ---------------------------------------------------------------------------------------------------- axes
 
@@ -325,14 +323,13 @@ def _bound(
         results.append(" ".join([*(f"l{i}" for i in range(len(loops))), *names]))
         shapes.append((*loops, *(core[d] for d in term)))
     rule = ", ".join(terms) + " -> " + ", ".join(results) + (" | " + ", ".join(whole) if whole else "")
-    params = (rule, function, *[d.str for d in dtypes])
+    params = (rule, *[d.str for d in dtypes])
     given = Operands(list(nodes), operands.env, lambda node: node)
     if not signature.has_several:
-        return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, None, given)]
+        return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, (function,), given)]
     if len(shapes) == 1:
-        params = (rule, _First(function), *params[2:])
-        return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, None, given)]
-    made = bind(MAP_BLOCKS, (), tuple(shapes), tuple(dtypes), params, None, given)
+        return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, (_First(function),), given)]
+    made = bind(MAP_BLOCKS, (), tuple(shapes), tuple(dtypes), params, (function,), given)
     return [bind(ITEM, (made,), s, d, (k,)) for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
 
 
@@ -350,8 +347,6 @@ class _First(_Call):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _First, (self.function,)
-
-    __hash__ = UserFunction.__hash__
 
 
 class gufunc:  # the name is Dask's

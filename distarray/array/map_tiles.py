@@ -52,16 +52,6 @@ class TileKernel:
         result = blocks[self.inplace]
         return np.asarray(result, order="C") if isinstance(result, np.ndarray) else result
 
-    def __hash__(self) -> int:
-        return hash((self.kernel, self.names, self.inplace))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TileKernel) and (self.kernel, self.names, self.inplace) == (
-            other.kernel,
-            other.names,
-            other.inplace,
-        )
-
     def __repr__(self) -> str:
         return getattr(self.kernel, "__name__", repr(self.kernel))
 
@@ -160,7 +150,7 @@ def map_tiles(
     inputs = Operands([*nodes, *indices], operands.env, lambda node: node)
     base = nodes[inplace]
     function = TileKernel(kernel, every, inplace)
-    value: Expr = bind(MAP_BLOCKS, (), base.shape, base.dtype, (rule, function), None, inputs)
+    value: Expr = bind(MAP_BLOCKS, (), base.shape, base.dtype, (rule,), (function,), inputs)
     if team is not None:
         value.pin = parse_pin(cut, None, base.shape, base.dtype, operands.env)
         if target.layout != "C":

@@ -239,7 +239,7 @@ class _Cut:
         informed = InformedFunction(function, tuple(range(len(shapes))), shapes, tiles, dtype)
         highest = max(range(len(shapes)), key=lambda i: len(shapes[i]))
         made = _Overlapping(informed, self.operands, highest if trim else -1, tuple(self.axes.of))
-        return bind_windows(MAP_WINDOWS, sources, Windows(tuple(reads), self.bounds), dtype, cut, (made,))
+        return bind_windows(MAP_WINDOWS, sources, Windows(tuple(reads), self.bounds, (made,)), dtype, cut)
 
 
 class _OperandAxis(NamedTuple):
@@ -349,17 +349,8 @@ class _Overlapping:
             found.append((0, 0) if axis is None else axis.halo.around(*self._range(axis, tile), axis.bounds[-1]))
         return found
 
-    def _facts(self) -> tuple[Any, ...]:
-        return (self.function, self.operands, self.trim_as, self.of)
-
-    def __hash__(self) -> int:
-        return hash(self._facts())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Overlapping) and self._facts() == other._facts()
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Overlapping, self._facts()
+        return _Overlapping, (self.function, self.operands, self.trim_as, self.of)
 
     def __repr__(self) -> str:
         return repr(self.function)

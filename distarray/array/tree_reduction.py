@@ -20,12 +20,12 @@ from distarray.types import AxesLike, DType, DTypeLike
 
 __all__ = ["reduction"]
 
-#: params: (rule, steps)
+#: params: (rule,); late: (steps,)
 REDUCTION = declare("reduction", "fold", may_raise=True)
 
 
 class _Steps:
-    """The functions of a reduction, as `execution.folds` calls them; equal, for plans, if all are."""
+    """The functions of a reduction, as `execution.folds` calls them."""
 
     __slots__ = ("axes", "concatenate", "dtype", "functions", "keepdims")
 
@@ -69,17 +69,8 @@ class _Steps:
             nested = [[p] for p in nested]
         return nested
 
-    def _facts(self) -> tuple[Any, ...]:
-        return (self.functions, self.axes, self.keepdims, self.concatenate, self.dtype)
-
-    def __hash__(self) -> int:
-        return hash((self.axes, self.keepdims, self.concatenate))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Steps) and self._facts() == other._facts()
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Steps, self._facts()
+        return _Steps, (self.functions, self.axes, self.keepdims, self.concatenate, self.dtype)
 
     def __repr__(self) -> str:
         return getattr(self.functions[2], "__name__", repr(self.functions[2]))
@@ -160,7 +151,7 @@ def reduction(
     found = dtype_of("reduction", dtype, infer, example)
     kept = [a for a in range(node.ndim) if a not in axes]
     rule = " ".join([f"a{a}" for a in range(node.ndim)] or ["()"]) + " -> " + " ".join(f"a{a}" for a in kept)
-    made = bind(REDUCTION, (node,), tuple([node.shape[a] for a in kept]), found, (rule, steps))
+    made = bind(REDUCTION, (node,), tuple([node.shape[a] for a in kept]), found, (rule,), (steps,))
     if keepdims:
         made = bind_reshape(made, tuple([1 if a in axes else n for a, n in enumerate(node.shape)]))
     return into(out, operands.box(made))

@@ -1,4 +1,5 @@
-"""User functions as operations: what is passed to them, and equality, so that a loop of the same calls has one plan.
+"""User functions as operations: what is passed to them. They are late parameters, so that all calls of one form have
+one plan, which keeps no function alive.
 
 A user function is never called when an operation is defined, unless `infer` is asked for. In a task it sees its blocks
 read-only, since they belong to arrays that others may hold (`execution.kernels`).
@@ -31,14 +32,14 @@ __all__ = [
     "is_array",
 ]
 
-#: params: (rule, function)
+#: params: (rule, dtypes of the results where they are promised); late: (function,)
 MAP_BLOCKS = declare("map_blocks", "block", may_raise=True)
-#: params: (function,), which is called as ``function.on_tile(xp, tile, *blocks)``
+#: late: (function,), which is called as ``function.on_tile(xp, tile, *blocks)``
 MAP_WINDOWS = declare("map_windows", "windows", may_raise=True)
 
 
 class UserFunction:
-    """A function with its fixed arguments; equal, for plans, if all of them are.
+    """A function with its fixed arguments.
 
     Parameters
     ----------
@@ -59,23 +60,6 @@ class UserFunction:
         given = iter(blocks)
         positional = [next(given) if a is _BLOCK else a.value for a in self.template]
         return self.function(*positional, **self.keywords, **more)
-
-    def __hash__(self) -> int:
-        return hash(self.function)
-
-    def __eq__(self, other: object) -> bool:
-        # fixed arguments may be arrays, whose comparison is no bool: identity of each is enough to share a plan
-        return (
-            isinstance(other, UserFunction)
-            and self.function == other.function
-            and len(self.template) == len(other.template)
-            and all(
-                a is b or (a is not _BLOCK and b is not _BLOCK and a.value is b.value)
-                for a, b in zip(self.template, other.template, strict=True)
-            )
-            and self.keywords.keys() == other.keywords.keys()
-            and all(self.keywords[k] is other.keywords[k] for k in self.keywords)
-        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         template = tuple([None if a is _BLOCK else (a.value,) for a in self.template])
@@ -218,17 +202,8 @@ class InformedFunction:
         }
         return info
 
-    def _facts(self) -> tuple[Any, ...]:
-        return (self.function, self.places, self.shapes, self.windows, self.dtype)
-
-    def __hash__(self) -> int:
-        return hash(self._facts())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InformedFunction) and self._facts() == other._facts()
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return InformedFunction, self._facts()
+        return InformedFunction, (self.function, self.places, self.shapes, self.windows, self.dtype)
 
     def __repr__(self) -> str:
         return repr(self.function)

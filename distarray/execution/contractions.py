@@ -37,6 +37,8 @@ DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
 Labels = tuple[int, ...]
 Box = tuple[slice, ...]
+#: A join of the user's.
+Function = Callable[..., Any]
 
 #: Bytes of a box of joined elements, of each other result of a join's steps, and of what is turned of an operand: with
 #: the results that they belong to they are at home in a second-level cache.
@@ -58,7 +60,7 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
     Parameters
     ----------
     params
-        Labels of each block, labels of the result, join, monoid.
+        Labels of each block, labels of the result, join, monoid; the last one is the function of a join of the user's.
     dtype
         Of the result that the partial ones become.
     """
@@ -68,10 +70,12 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
         return kernels.contract(backend.xp, labels, result, *blocks, dtype=monoid.state(dtype))
     if not any(labels):  # numbers: one point of a loop
         blocks = [backend.xp.reshape(b, (1,)) for b in blocks]
-        return backend.xp.reshape(contract(backend, blocks, ([(0,)] * len(blocks), (0,), join, agg), dtype), ())
+        of_one = ([(0,)] * len(blocks), (0,), *params[2:])
+        return backend.xp.reshape(contract(backend, blocks, of_one, dtype), ())
+    users = params[-1] if join.is_users else None
     space = _space(labels, result, blocks)
     aligned = [_aligned(backend.xp, b, own, space.loops) for b, own in zip(blocks, labels, strict=True)]
-    made = (_on_numpy if backend.xp is np else _on_device)(backend, aligned, join, agg, space, dtype)
+    made = (_on_numpy if backend.xp is np else _on_device)(backend, aligned, join, users, agg, space, dtype)
     kept = [label for label in space.loops if label in result]
     made = backend.xp.reshape(made, tuple([space.extents[space.loops.index(label)] for label in kept]))
     order = tuple([kept.index(label) for label in result])
@@ -151,7 +155,15 @@ def _restricted(x: Block, box: Box) -> Block:
 # ------------------------------------------------------------------------------------------------------- on numpy
 
 
-def _on_numpy(backend: Backend, operands: Sequence[Array], join: Join, agg: str, space: _Space, dtype: DType) -> Array:
+def _on_numpy(
+    backend: Backend,
+    operands: Sequence[Array],
+    join: Join,
+    users: Function | None,
+    agg: str,
+    space: _Space,
+    dtype: DType,
+) -> Array:
     monoid = MONOIDS[agg]
     state = monoid.state(dtype) if space.reduced else dtype
     out: Array = backend.empty(space.kept_shape, state)
@@ -161,7 +173,7 @@ def _on_numpy(backend: Backend, operands: Sequence[Array], join: Join, agg: str,
         return out
     itemsize = max(state.itemsize, *[step.dtype.itemsize for step in join.steps], join.dtype.itemsize)
     walk = _Walk(operands, space, slice_extents(space.extents, SCRATCH_NBYTES // itemsize))
-    joined = _UsersJoin(join) if join.function is not None else _StepsJoin(join, len(operands), prod(walk.extents))
+    joined = _StepsJoin(join, len(operands), prod(walk.extents)) if users is None else _UsersJoin(join, users)
     merge = _MERGES.get(agg) or getattr(np, agg)
     is_single = all(walk.extents[a] == 1 for a in space.reduced)
     old = np.setbufsize(BUFFER) if walk.extents[-1] >= LONG else 0
@@ -322,16 +334,18 @@ class _StepsJoin:
 class _UsersJoin:
     """A function of the user's, called with views of the operands in the shape of the box."""
 
-    def __init__(self, join: Join) -> None:
-        self.join = join
+    def __init__(self, join: Join, function: Function) -> None:
+        self.join, self.function = join, function
 
     def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
         """The joined elements of a box."""
-        made: Array = _called(np, self.join, read_only([np.broadcast_to(x, shape) for x in blocks]), shape)
+        made: Array = _called(
+            np, self.join, self.function, read_only([np.broadcast_to(x, shape) for x in blocks]), shape
+        )
         return made
 
 
-def _called(xp: Any, join: Join, blocks: Sequence[Block], shape: tuple[int, ...]) -> Block:
+def _called(xp: Any, join: Join, function: Function, blocks: Sequence[Block], shape: tuple[int, ...]) -> Block:
     """What a function of the user's gives, as contiguous elements of the dtype of the join.
 
     Raises
@@ -341,9 +355,8 @@ def _called(xp: Any, join: Join, blocks: Sequence[Block], shape: tuple[int, ...]
     TypeError
         If the dtype is one that does not cast to the promised one in kind.
     """
-    assert join.function is not None
     with inside_task():
-        made = xp.asarray(join.function(*blocks))
+        made = xp.asarray(function(*blocks))
     if tuple(made.shape) != shape:
         raise ValueError(f"join: {join.name} gave an array of shape {tuple(made.shape)} for arrays of shape {shape}")
     if isinstance(made.dtype, np.dtype) and made.dtype != join.dtype:
@@ -356,7 +369,15 @@ def _called(xp: Any, join: Join, blocks: Sequence[Block], shape: tuple[int, ...]
 # ------------------------------------------------------------------------------------------------- on other devices
 
 
-def _on_device(backend: Backend, operands: Sequence[Block], join: Join, agg: str, space: _Space, dtype: DType) -> Block:
+def _on_device(
+    backend: Backend,
+    operands: Sequence[Block],
+    join: Join,
+    users: Function | None,
+    agg: str,
+    space: _Space,
+    dtype: DType,
+) -> Block:
     """Box by box too, by programs: their backends know the functions of their library, and how to fuse them."""
     monoid, xp = MONOIDS[agg], backend.xp
     out = backend.empty(space.kept_shape, monoid.state(dtype) if space.reduced else dtype)
@@ -372,8 +393,8 @@ def _on_device(backend: Backend, operands: Sequence[Block], join: Join, agg: str
             box = tuple([r if a in space.reduced else k for a, (k, r) in enumerate(zip(kept, reduced, strict=True))])
             shape = tuple([len(range(n)[s]) for s, n in zip(box, space.extents, strict=True)])
             inputs = [_restricted(x, box) for x in operands]
-            if join.function is not None:
-                inputs = [_called(xp, join, [xp.broadcast_to(x, shape) for x in inputs], shape)]
+            if users is not None:
+                inputs = [_called(xp, join, users, [xp.broadcast_to(x, shape) for x in inputs], shape)]
             outcome = program.run(inputs, (), shape, None, backend)
             (partial,) = outcome.partials or outcome.outputs
             total = partial if total is None else monoid.merge(total, partial)

@@ -42,7 +42,7 @@ class Fold(Protocol):
 
 
 class _UserReduction:
-    """The functions of ``reduction``; params are (rule, steps), and the steps know how they are called."""
+    """The functions of ``reduction``; params are (rule, steps); the late steps know how they are called."""
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
         seen = read_only(blocks)

@@ -22,7 +22,7 @@ from distarray.execution.loans import is_ours
 from distarray.execution.monoids import MONOIDS, finish_reduction
 from distarray.execution.reporting import report
 from distarray.expr.bind import accumulator_dtype
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, late_params
 
 __all__ = ["NEW", "interpret"]
 
@@ -171,7 +171,7 @@ def _step(
     if kind == "reshape":
         return np.reshape(blocks[0], node.shape)
     if kind == "contract":
-        partial = contract(backend, blocks, node.params, node.dtype)
+        partial = contract(backend, blocks, (*node.params, *late_params(node)), node.dtype)
         return finish_reduction(node.op.name, node.params[3], partial, 1, node.dtype, ())
     if kind == "item":
         return blocks[0][node.params[0]]
@@ -183,13 +183,13 @@ def _step(
         kernels.put_whole(np, new, value, index, node.params)
         return new
     if kind == "fold":
-        fold = FOLD[node.op.name]
-        return fold.finish(np, fold.partial(np, *blocks, params=node.params), node.shape, node.dtype, node.params)
+        fold, params = FOLD[node.op.name], (*node.params, *late_params(node))
+        return fold.finish(np, fold.partial(np, *blocks, params=params), node.shape, node.dtype, params)
     if kind == "windows":
         boxes = [node.runtime.box(i, (0,) * node.ndim, b.shape) for i, b in enumerate(blocks)]
         blocks = [b[tuple([slice(r.start, r.stop) for r in box])] for b, box in zip(blocks, boxes, strict=True)]
-        return kernels.BLOCK[node.op.name](np, *blocks, params=(*node.params, (0,) * node.ndim))
-    params = node.params if kind == "block" else (*node.params, (0,) * blocks[0].ndim)
+        return kernels.BLOCK[node.op.name](np, *blocks, params=(*node.params, *late_params(node), (0,) * node.ndim))
+    params = (*node.params, *late_params(node)) if kind == "block" else (*node.params, (0,) * blocks[0].ndim)
     return kernels.BLOCK[node.op.name](np, *blocks, params=params)
 
 

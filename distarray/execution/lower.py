@@ -71,8 +71,10 @@ def _geometry(plan: Plan, graph: Graph, inplace: Mapping[int, int], held: Mappin
         memo = node.memo
         if memo is not None:
             facts.append((node.shape, memo.on_client, memo.sharding))
-        elif node.op.kind in ("get", "put", "tiles", "windows"):
+        elif node.op.kind in ("get", "put", "tiles"):
             facts.append((node.shape, node.runtime))
+        elif node.op.kind == "windows":
+            facts.append((node.shape, node.runtime.geometry))
         else:
             facts.append(node.shape)
     return tuple(facts)

@@ -537,7 +537,9 @@ class Lowering(Drafting):
             monoid = str(node.params[3])
             finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
         elif draft.stage.kind == "fold":
-            finishes = (Folding(node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents),)
+            number = draft.stage.nodes[0]
+            facts = (node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents)
+            finishes = (Folding(*facts, node=number),)
         return StageSpec(
             None,
             (),

@@ -8,7 +8,7 @@ lists of arrays) and host data, in the order that the record counts them in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import chain, islice, product, repeat
 from math import prod
@@ -25,6 +25,7 @@ from distarray.execution.loans import is_ours
 from distarray.execution.monoids import MONOIDS, finish_reduction
 from distarray.execution.program import Program
 from distarray.execution.reporting import report
+from distarray.expr.expr import Expr, late_params
 from distarray.expr.lens import Affine
 from distarray.sharding.boxes import Box
 
@@ -203,10 +204,22 @@ class Finish:
         adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
         return MONOIDS[self.monoid].combine(adopted)
 
+    def filled(self, nodes: Sequence[Expr]) -> Finish:
+        """The same with what varies from run to run, of the node that it finishes."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Folding(Finish):
-    """How the partial results of a fold become its result: by the row of its name in `folds.FOLD`."""
+    """How the partial results of a fold become its result: by the row of its name in `folds.FOLD`.
+
+    Parameters
+    ----------
+    node
+        Number of the fold.
+    """
+
+    node: int = -1
 
     def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
         return FOLD[self.name].finish(backend.xp, partial, shape, self.dtype, self.params)
@@ -219,6 +232,11 @@ class Folding(Finish):
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
         """One partial result of several, in order."""
         return FOLD[self.name].combine(backend, partials, self.params)
+
+    def filled(self, nodes: Sequence[Expr]) -> Folding:
+        """The same with the late parameters of the fold behind the static ones."""
+        late = late_params(nodes[self.node])
+        return replace(self, params=(*self.params, *late)) if late else self
 
 
 def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:

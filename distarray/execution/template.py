@@ -1,7 +1,8 @@
 """The tasks of a plan for one geometry, and filling them in for a run.
 
 A loop over fixed slices lowers once: its tasks are kept as a `Template` in which blocks are named by node and tile
-(`route.Leaf`), and `instantiate` puts in the blocks, the scalars and the name of the run.
+(`route.Leaf`), and `instantiate` puts in the blocks, the scalars, what only kernels see (`expr.late_params`) and the
+name of the run.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dask._task_spec import Task, TaskRef
 
 from distarray.execution.promised import Promise
 from distarray.execution.route import ClientBox, Key, Leaf, Transfer
-from distarray.execution.tasks import StageSpec, TileSpec
-from distarray.expr.expr import Expr
+from distarray.execution.tasks import Folding, StageSpec, TileSpec
+from distarray.expr.expr import Expr, late_params
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.sharding.sharding import Sharding
@@ -76,7 +77,7 @@ class Recipe(NamedTuple):
 
 @dataclass(slots=True)
 class Template:
-    """The tasks of a plan for one geometry: all but the blocks, the scalars and the name of the run.
+    """The tasks of a plan for one geometry: all but the blocks, the scalars, the late parameters and the run's name.
 
     A loop over fixed slices lowers once; what varies from turn to turn is filled in by `instantiate`.
 
@@ -98,13 +99,15 @@ def is_key(a: tuple[Any, ...]) -> bool:
 
 
 def instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowered:
-    """Fill in what varies: the blocks, the scalars and the name of the run."""
+    """Fill in what varies: the blocks, the scalars, the late parameters and the name of the run."""
     nodes = graph.nodes
     specs: dict[int, StageSpec] = {}
     for spec, number in template.specs:
         stage = plan.stages[number]
         scalars = tuple([nodes[i].operands[p] for i, p in stage.scalars])
-        specs[id(spec)] = replace(spec, scalars=scalars, where=origins(stage, nodes))
+        params = (*spec.params, *late_params(nodes[stage.nodes[0]]))
+        finishes = tuple([f.filled(nodes) for f in spec.finishes])
+        specs[id(spec)] = replace(spec, scalars=scalars, where=origins(stage, nodes), params=params, finishes=finishes)
     names: dict[str, str] = {}
 
     def named(key: Key) -> Key:
@@ -131,6 +134,8 @@ def instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lower
             return block(Leaf(a.node, 0))[a.slices]
         if kind is StageSpec:
             return specs.get(id(a), a)
+        if kind is Folding:
+            return a.filled(nodes)
         if kind is TileSpec and a.generated:
             return replace(a, generated=tuple([g._replace(runtime=nodes[g.node].runtime) for g in a.generated]))
         return a

@@ -38,8 +38,8 @@ def own(xp: Any, result: Block, seen: Sequence[Block]) -> Block:
 
 
 def _function(xp: Any, *blocks: Block, params: Params) -> Any:
-    """What a function of blocks returns; params are (rule, function) and the dtypes of the results, where promised."""
-    rule, function, *dtypes = params
+    """What a function of blocks returns; params: the rule, dtypes of the results where promised, the function."""
+    rule, *dtypes, function = params
     seen = read_only(blocks)
     with inside_task():
         result = function(*seen)

@@ -456,7 +456,7 @@ def bind_windows(
     cut
         A type of the rank of the result with as many parts: the tiles lie on its mesh axes. None for a single tile.
     params
-        Static parameters; the kernel gets them with the index of the tile last.
+        Static parameters; the kernel gets them, the late ones of `windows`, and the index of the tile last.
     """
     shape = tuple([b[-1] for b in windows.bounds])
     pin = None

@@ -23,8 +23,8 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
 __all__ = [
-    "PACKAGE", "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "lying", "postorder",
-    "source", "user_frame",
+    "PACKAGE", "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "late_params",
+    "lying", "postorder", "source", "user_frame",
 ]  # fmt: skip
 
 Scalar: TypeAlias = bool | int | float | complex
@@ -197,7 +197,8 @@ class Expr:
     params
         Static parameters: part of the plan key.
     runtime
-        Run-time parameters (lenses, fill values, index bounds): not part of the plan key beyond their pattern.
+        Run-time parameters (lenses, fill values, index bounds, `late_params`): not part of the plan key beyond their
+        pattern.
     pin
         The sharding that the user asked for, or None.
     """
@@ -332,6 +333,17 @@ def lying(node: Expr) -> Sharding | None:
     """The same; but host data that nobody said how to cut lie in this process, whole, until their first use."""
     memo = node.memo
     return memo.sharding if memo is not None and memo.on_client and node.pin is None else cut_of(node)
+
+
+def late_params(node: Expr) -> tuple[Any, ...]:
+    """What the kernel of a node gets behind its static parameters, and what varies from run to run: functions of the
+    user's, places to select at. No key of a plan holds it and no plan keeps it alive.
+    """
+    kind, runtime = node.op.kind, node.runtime
+    if kind == "windows":
+        late: tuple[Any, ...] = runtime.late
+        return late
+    return runtime if kind in ("block", "fold", "contract") and runtime is not None else ()
 
 
 def postorder(targets: Iterable[Expr], up_to: Op | None = None) -> list[Expr]:

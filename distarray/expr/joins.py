@@ -6,9 +6,9 @@ own elementwise functions, so that a join has one definition; kernels run its st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distarray.types import DType
 
@@ -50,15 +50,16 @@ class Join:
     dtype
         Of the elements that it makes.
     steps
-        The last one makes them. Empty for a function of the user's.
-    function
-        Of the user's: called with arrays of one shape, elementwise on them.
+        The last one makes them.
+    is_users
+        Whether a function of the user's makes them instead, elementwise from arrays of one shape: the last parameter
+        of the kernel.
     """
 
     name: str
     dtype: DType
     steps: tuple[JoinStep, ...] = ()
-    function: Callable[..., Any] | None = None
+    is_users: bool = False
 
     def __str__(self) -> str:
         return self.name

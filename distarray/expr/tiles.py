@@ -9,7 +9,7 @@ nothing. `Windows` cut every axis, and their tiles may read more of an operand t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["Bounds", "Ranges", "Tiling", "Windows"]
 
@@ -53,10 +53,18 @@ class Windows(NamedTuple):
         tiles; None where every tile needs the whole axis.
     bounds
         Boundaries of the tiles for each axis of the result.
+    late
+        What the kernel gets behind its static parameters, and what decides no task: see `expr.late_params`.
     """
 
     operands: tuple[tuple[tuple[int, Ranges] | None, ...], ...]
     bounds: tuple[Bounds, ...]
+    late: tuple[Any, ...] = ()  # functions of the user's, and the like
+
+    @property
+    def geometry(self) -> Windows:
+        """The same without the late parameters: what plans and templates remember."""
+        return self._replace(late=()) if self.late else self
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -198,7 +198,7 @@ class _Expression:
         dtypes = tuple([n.dtype for n in nodes])
         if self.joining.is_users:
             found = _given_dtype(self.joining, dtypes) if self.wanted is None else self.wanted
-            return Join(self.joining.name, found, (), self.joining.function)
+            return Join(self.joining.name, found, is_users=True)
         joining = self._of(len(nodes))
         return traced(joining, dtypes, summand_dtype(self.agg, self.wanted) if reduces else self.wanted)
 
@@ -325,7 +325,8 @@ class _Expression:
         op = EINSUM_FUNCTION if self.joining.is_users else EINSUM
         # truth values that keep their dtype are not counted
         params = (tuple(labels), out, join, "any" if (self.agg, dtype.kind) == ("sum", "b") else self.agg)
-        made = bind(op, nodes, tuple([extents[label] for label in out]), dtype, params)
+        late = (self.joining.function,) if self.joining.is_users else None
+        made = bind(op, nodes, tuple([extents[label] for label in out]), dtype, params, late)
         assert type(made) is Expr
         return made
 

@@ -175,7 +175,8 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
     moved = moveaxis(node, axis, -1)
     if not n:
         return box(node if name == "partition" else astype(node, np.intp))
-    made = bind(op, (moved,), moved.shape, dtype, (tuple(sorted({int(p) % n for p in places})),))
+    at = tuple(sorted({int(p) % n for p in places}))
+    made = bind(op, (moved,), moved.shape, dtype, runtime=(at,))
     return box(moveaxis(made, -1, axis))
 
 

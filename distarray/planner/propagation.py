@@ -163,7 +163,7 @@ def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
     if kind == "tiles":
         return _tile_loops(node)
     if kind == "windows":
-        windows: Windows = node.runtime
+        windows: Windows = node.runtime.geometry
         axes = tuple(range(node.ndim))
         reads = tuple([tuple([None if r is None else r[0] for r in operand]) for operand in windows.operands])
         return Loops(windows.grid, frozenset(), (axes,), (), reads, windows=windows)

@@ -182,7 +182,7 @@ def test_the_buffer_of_numpy_is_put_back():
         raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
-        contract(NUMPY, [x, x], (((0, 1), (2, 1)), (0, 2, 1), Join("fails", F8, (), fails), "max"), F8)
+        contract(NUMPY, [x, x], (((0, 1), (2, 1)), (0, 2, 1), Join("fails", F8, is_users=True), "max", fails), F8)
     assert np.getbufsize() == before
 
 
@@ -226,7 +226,7 @@ def test_a_function_of_the_users_sees_blocks_of_its_device():
         seen.append((p.shape, q.shape, type(p).__module__.partition(".")[0]))
         return p - q
 
-    params = (((0, 1), (2, 1)), (0, 2), Join("function", F8, (), function), "max")
+    params = (((0, 1), (2, 1)), (0, 2), Join("function", F8, is_users=True), "max", function)
     found = contract(backend, [backend.adopt(x), backend.adopt(x)], params, F8)
     np.testing.assert_array_equal(backend.to_host(found), (x[:, None] - x[None]).max(-1))
     assert seen == [((3, 3, 4),) * 2 + ("array_api_strict",)]
