@@ -99,7 +99,7 @@ def unique(
 
 
 @side_by_side
-def isin(x1: Any, x2: Any, /, *, assume_unique: bool = False, invert: bool = False, kind: Any = None) -> DistArray:
+def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> DistArray:
     """Where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes nothing."""
     if not isinstance(x1, DistArray) and not isinstance(x2, DistArray):
         x1 = as_distarray(x1)

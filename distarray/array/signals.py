@@ -117,11 +117,12 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
             number(value, name, real=values.dtype.kind != "c")
     if period is not None:
         number(period, "period", real=True)
-    for array, name in ((x, "x"), (knots, "xp")):
-        if array.dtype.kind == "c":
+    real, complex_ = np.dtype(np.float64), np.dtype(np.complex128)
+    of_values = complex_ if values.dtype.kind == "c" else real
+    for array, name, to in ((x, "x", real), (knots, "xp", real), (values, "fp", of_values)):
+        if not np.can_cast(array.dtype, to, "safe"):
             raise TypeError(
-                f"{name}: Cannot cast array data from dtype('complex128') to dtype('float64') according to the rule "
-                "'safe'"
+                f"{name}: Cannot cast array data from {array.dtype!r} to {to!r} according to the rule 'safe'"
             )
     x, knots = x.astype(np.float64, copy=False), knots.astype(np.float64, copy=False)
     n = knots.size

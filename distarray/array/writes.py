@@ -126,6 +126,11 @@ def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what n
 def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
     with naming(value=value):
         host = np.asarray(value)
+    if isinstance(value, list | tuple) and host.ndim > len(shape):
+        raise ValueError(
+            "setting an array element with a sequence. The requested array would exceed the maximum number of "
+            f"dimension of {len(shape)}."
+        )
     _check_broadcast(host.shape, shape)
     cast = _cast_host(value if isinstance(value, list | tuple) else host, dtype)
     return literal(cast, env, name) if isinstance(cast, np.ndarray) else cast

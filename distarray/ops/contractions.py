@@ -212,7 +212,7 @@ def _axis_last(node: Expr, axis: int) -> Expr:
     return bind_get(node, permute_lens(node.shape, [*(i for i in range(node.ndim) if i != a), a]))
 
 
-def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
+def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
     """The sum of products over `axes`: so many last and first axes, or these axes of each operand."""
     operands = unbox("tensordot", (x1, x2))
     a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)

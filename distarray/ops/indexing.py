@@ -249,9 +249,9 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     """
     choice(mode, ("raise", "wrap", "clip"), "mode")
     node, box = one_array("take", x) if not _is_host(x) else _adopt(x, indices)
-    if axis is None:
+    if axis is None or not node.ndim:  # a number has the axis that it would have
+        axis = 0 if axis is None else normalize_axis(axis, 1)
         node = bind_reshape(node, (node.size,))
-        axis = 0
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
     if type(indices) in (bool, int):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, normalize_axes, normalize_axis
+from distarray.arguments import flag, normalize_axes, normalize_axis, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
 from distarray.expr.expr import GET, Expr
@@ -74,12 +74,19 @@ def _result_dtype(name: str, dtype: DType) -> DType:
     return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
 
 
+def _wanted_dtype(op: Op, dtype: DType, wanted: DType) -> DType:
+    """The dtype of a result that should be `wanted`: dates and time spans stay what they are, or are numpy's error."""
+    if op is COUNT_NONZERO or wanted == dtype or (dtype.kind not in "mM" and wanted.kind not in "mM"):
+        return wanted
+    return as_dtype(getattr(np, op.name)(np.ones(1, dtype), dtype=wanted).dtype)
+
+
 def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike | None, *extra: Hashable) -> Array:
     """`op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     node, _ = one_array(op.name, x)
     axes = _axes(op, axis, node.ndim)
     keepdims = flag(keepdims, "keepdims")
-    result = _result_dtype(op.name, node.dtype) if dtype is None else as_dtype(dtype)
+    result = _result_dtype(op.name, node.dtype) if dtype is None else _wanted_dtype(op, node.dtype, as_dtype(dtype))
     if node.op is SLIDING or node.op is GET:
         made = _over_windows(op, node, axes, keepdims, result, extra)
         if made is not None:
@@ -108,6 +115,8 @@ def _over_windows(
 def _axes(op: Op, axis: AxesLike, ndim: int) -> tuple[int, ...]:
     if not ndim and op in _ALONG_NUMBERS and type(axis) is int and axis in (0, -1):
         return ()
+    if type(axis) is list:  # which numpy takes in other functions
+        raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not list")
     return normalize_axes(axis, ndim)
 
 
@@ -351,12 +360,13 @@ def average(
             raise TypeError("Axis must be specified when shapes of a and weights differ: weights is a number")
         raise ValueError("Shape of weights must be consistent with shape of a along specified axis: it is a number")
     w: Expr = given
+    axis = None if axis is None else normalize_axes(axis, x.ndim)
     if w.shape != x.shape:
         if axis is None:
             raise TypeError(
                 f"Axis must be specified when shapes of a and weights differ: axis=None, {x.shape} and {w.shape}"
             )
-        axes = normalize_axes(axis, x.ndim)
+        axes = axis
         if w.shape != tuple(x.shape[i] for i in axes):
             raise ValueError(
                 "Shape of weights must be consistent with shape of a along specified axis: "

@@ -40,7 +40,7 @@ SEARCH_TILES = declare("search_tiles", "tiles")
 WHOLE_NBYTES = 64 * 2**20
 
 
-def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array = None) -> Array:
+def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = None) -> Array:
     """Where to insert the elements of `x2` into the sorted vector `x1`: before equals, behind them for ``"right"``.
 
     `sorter` are the indices that sort `x1` where it is not sorted itself.

@@ -28,7 +28,7 @@ from distarray.ops.searching import searchsorted
 from distarray.ops.sorting import argsort, lexsort, sort
 from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding
-from distarray.types import HostArray
+from distarray.types import DType, HostArray
 
 __all__ = ["compressed", "distinct", "isin"]
 
@@ -155,12 +155,20 @@ def compressed(name: str, mask: Array, *arrays: Array) -> tuple[Array, ...]:
     return tuple([operands.box(node) for node in run(name, program())])
 
 
+def _are_comparable(one: DType, other: DType) -> bool:
+    try:
+        np.equal(np.empty(0, one), np.empty(0, other))
+    except TypeError:
+        return False
+    return True
+
+
 def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
     """Where the elements of `x1` are among those of `x2`; nan is in nothing."""
     operands = unbox("isin", (x1, x2))
     x, among = [n if type(n) is Expr else full((), n, np.asarray(n).dtype, operands.env) for n in operands.nodes]
     flat = bind_reshape(among, (among.size,))
-    if not flat.size:
+    if not flat.size or not _are_comparable(x.dtype, flat.dtype):
         found: Any = full(x.shape, False, np.dtype(np.bool_), operands.env)
     elif flat.size <= FEW:
         each = [bind_get(flat, slice_lens(flat.shape, 0, i, 1).squeezed((0,))) for i in range(flat.size)]

@@ -24,6 +24,7 @@ from distarray.expr.bind import (
 )
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
+from distarray.ops.creation import full
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
 from distarray.ops.indexing import take, take_along_axis
@@ -76,9 +77,9 @@ def _across(
 
 def _sorted(name: str, x: Array, axis: int | None, descending: bool, stable: bool) -> Array:
     node, box = one_array(name, x)
-    if axis is None:
+    if axis is None or (not node.ndim and name == "argsort"):  # as numpy, which sorts no number, but ranks one
+        axis = -1 if axis is None else normalize_axis(axis, 1)
         node = bind_reshape(node, (node.size,))
-        axis = -1
     axis = normalize_axis(axis, node.ndim)
     moved = moveaxis(node, axis, -1)
     cut = few_rows(node, axis)
@@ -135,7 +136,8 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     if len({node.shape for node in nodes}) != 1 or len(nodes) != len(keys):
         raise ValueError("all keys need to be the same shape")
     if not nodes[0].ndim:
-        raise np.exceptions.AxisError(axis, 0)
+        normalize_axis(axis, 1)
+        return operands.box(full((), 0, np.dtype(np.intp), operands.env))
     axis = normalize_axis(axis, nodes[0].ndim)
     order = argsort(nodes[0], axis=axis)
     for key in nodes[1:]:

@@ -52,7 +52,7 @@ def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, o
     node, _ = one_array("vector_norm", x)
     ord = _order(ord)
     axes = normalize_axes(axis, node.ndim)
-    if node.dtype.kind in "biu":
+    if node.dtype.kind not in "fc":
         x = astype(x, np.float64)
     size = abs(x)
     if ord == math.inf:
@@ -105,7 +105,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None 
     node, box = one_array("matrix_norm", x)
     ord = _order(ord)
     if node.ndim < 2:
-        raise ValueError(f"matrix_norm: the array needs at least two axes, but has {node.ndim}")
+        raise np.exceptions.AxisError(-2, node.ndim, "matrix_norm: the last two axes")
     return _boxed_norm("matrix_norm", box, _matrix_norm(node, ord, keepdims), ord)
 
 
@@ -115,7 +115,7 @@ def _boxed_norm(name: str, box: Box, found: Expr, ord: float | str | None) -> Ar
 
 
 def _matrix_norm(node: Expr, ord: float | str | None, keepdims: bool) -> Expr:
-    if node.dtype.kind in "biu":
+    if node.dtype.kind not in "fc":
         node = astype(node, np.float64)
     kept = (*node.shape[:-2], 1, 1)
     result: Any

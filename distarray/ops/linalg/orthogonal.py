@@ -32,7 +32,7 @@ QR_FORWARD = declare("qr_forward", "tiles")
 QR_BACKWARD = declare("qr_backward", "tiles")
 
 
-def qr(x: Array, /, *, mode: str = "reduced") -> Any:
+def qr(x: Array, /, mode: str = "reduced") -> Any:
     """``x = Q @ R`` with orthonormal columns in `Q` and an upper triangle `R`.
 
     A matrix that is cut and has at least twice as many rows as columns is factored by a tree of row blocks, of which a

@@ -29,7 +29,7 @@ SVD = declare(
 SVDVALS = declare("svdvals", "block", rule=f"... i j -> ... k | {WHOLE}, k: whole", may_raise=True)
 
 
-def svd(x: Array, /, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """``x = (U * S) @ Vh`` with orthonormal columns in `U`, rows in `Vh`, and `S` descending.
 
     Without `full_matrices`, a matrix that is cut and has at least twice as many rows as columns, or columns as rows,

@@ -1,0 +1,88 @@
+"""Calls at the edge of what numpy takes, each with numpy's value and dtype, or its kind of error."""
+
+import numpy as np
+import pytest
+
+import distarray as dx
+
+SPANS = np.array([1, 2, 3], "m8[s]")
+DATES = np.array(["2020-01-01", "2020-01-03"], "M8[D]")
+
+
+def _set(x, index, value):
+    x[index] = value
+    return x
+
+
+CALLS = {
+    # nested lists have no more axes than what they are written to
+    "deeper than a slice": lambda xp, a: _set(a(np.zeros(5)), slice(2, 4), [[1, 2]]),
+    "deeper than a row": lambda xp, a: _set(a(np.zeros((5, 5))), 2, [[[1]]]),
+    "complex and deeper": lambda xp, a: _set(a(np.zeros(5, bool)), slice(2, 4), [[1j]]),
+    "an array may be deeper": lambda xp, a: _set(a(np.zeros(5)), slice(2, 4), np.array([[[1, 2]]])),
+    "at positions": lambda xp, a: _set(a(np.zeros(5)), [2, 3], [[1, 2]]),
+    # time spans stay time spans
+    "sum of spans as u1": lambda xp, a: xp.sum(a(SPANS), dtype="u1"),
+    "sum of spans as f4": lambda xp, a: xp.sum(a(SPANS), dtype="f4"),
+    "mean of spans as f4": lambda xp, a: xp.mean(a(SPANS), dtype="f4"),
+    "sum of spans as others": lambda xp, a: xp.sum(a(SPANS), dtype="m8[ms]"),
+    "sum of numbers as spans": lambda xp, a: xp.sum(a([1.5]), dtype="m8[s]"),
+    "nansum of spans": lambda xp, a: xp.nansum(a(SPANS)),
+    "norm of spans": lambda xp, a: xp.linalg.norm(a(SPANS)),
+    "norm of dates": lambda xp, a: xp.linalg.norm(a(DATES)),
+    "matrix norm of dates": lambda xp, a: xp.linalg.matrix_norm(a(DATES.reshape(1, 2))),
+    "matrix norm of a vector": lambda xp, a: xp.linalg.matrix_norm(a([1.0, 2.0])),
+    "interp at dates": lambda xp, a: xp.interp(a(DATES), a([1.0, 2.0]), a([1.0, 2.0])),
+    "interp between dates": lambda xp, a: xp.interp(a([1.0]), a(DATES), a([1.0, 2.0])),
+    "interp of dates": lambda xp, a: xp.interp(a([1.0]), a([1.0, 2.0]), a(DATES)),
+    "interp at complex": lambda xp, a: xp.interp(a([1j]), a([1.0, 2.0]), a([1.0, 2.0])),
+    "interp of complex": lambda xp, a: xp.interp(a([1.5]), a([1.0, 2.0]), a([1j, 2.0])),
+    "interp of bools": lambda xp, a: xp.interp(a([True]), a([0, 2]), a([True, False])),
+    "dates among numbers": lambda xp, a: xp.isin(a(DATES), a([1, 2])),
+    "dates among spans": lambda xp, a: xp.isin(a(DATES), a(SPANS)),
+    "dates not among spans": lambda xp, a: xp.isin(a(DATES), a(SPANS), invert=True),
+    "spans among numbers": lambda xp, a: xp.isin(a(SPANS), a([1, 2])),
+    # the axis of a number
+    "argsort 0-d": lambda xp, a: xp.argsort(a(3.0), axis=0),
+    "argsort 0-d, last": lambda xp, a: xp.argsort(a(3.0)),
+    "argsort 0-d, axis 1": lambda xp, a: xp.argsort(a(3.0), axis=1),
+    "sort 0-d": lambda xp, a: xp.sort(a(3.0), axis=0),
+    "lexsort 0-d": lambda xp, a: xp.lexsort((a(3.0), a(2.0))),
+    "lexsort 0-d, axis 1": lambda xp, a: xp.lexsort((a(3.0), a(2.0)), axis=1),
+    "squeeze 0-d": lambda xp, a: xp.squeeze(a(3.0), axis=0),
+    "squeeze 0-d, last": lambda xp, a: xp.squeeze(a(3.0), axis=-1),
+    "squeeze 0-d, axis 1": lambda xp, a: xp.squeeze(a(3.0), axis=1),
+    "take 0-d": lambda xp, a: xp.take(a(3.0), 0, axis=0),
+    "take 0-d, axis 1": lambda xp, a: xp.take(a(3.0), 0, axis=1),
+    "average 0-d": lambda xp, a: xp.average(a(3.0), axis=0, weights=a(2.0)),
+    # positional parameters
+    "searchsorted, side": lambda xp, a: xp.searchsorted(a([1, 2, 2, 3]), 2, "right"),
+    "eye, k": lambda xp, a: xp.eye(3, 4, 1, "i4"),
+    "tensordot, axes": lambda xp, a: xp.tensordot(a([[1.0, 2.0]]), a([[3.0], [4.0]]), 1),
+    "isin, invert": lambda xp, a: xp.isin(a([1, 2]), a([2, 3]), False, True),
+    "fft, n": lambda xp, a: xp.fft.fft(a([1.0, 2.0, 3.0]), 2),
+    "fftn, s": lambda xp, a: xp.fft.fftn(a([[1.0, 2.0, 3.0]]), (1, 2), (0, 1)),
+    "fftshift, axes": lambda xp, a: xp.fft.fftshift(a([[1.0, 2.0, 3.0]]), 1),
+    "svd, full": lambda xp, a: xp.linalg.svd(a([[2.0, 0.0]]), False, False),
+    "zeros_like, dtype": lambda xp, a: xp.zeros_like(a([1.0]), "i2"),
+    "full_like, dtype": lambda xp, a: xp.full_like(a([1.0]), 7, "i2"),
+} | {
+    f"{name} along a list": lambda xp, a, name=name: getattr(xp, name)(a([[3, 1, 2]]), axis=[0])
+    for name in ("sum", "max", "any", "all", "prod", "mean", "std", "count_nonzero", "ptp", "squeeze", "flip", "median")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_edge_call(call):
+    try:
+        expected = np.asarray(call(np, np.array))
+    except (TypeError, ValueError) as error:
+        kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+        with pytest.raises(kinds[0]):
+            np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
+        return
+    found = np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-12) if expected.dtype.kind in "fc" else (
+        np.testing.assert_array_equal(found, expected)
+    )
