@@ -241,7 +241,7 @@ def _mib(nbytes: int) -> str:
 
 
 def _trim() -> None:
-    from distarray.execution.buffers import POOL
+    from distarray.kernels.buffers import POOL
 
     POOL.trim()
 

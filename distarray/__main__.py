@@ -41,14 +41,14 @@ def versions() -> Rows:
 
 def devices() -> Rows:
     """Device strings that can be used in this process, and why others cannot."""
-    from distarray.execution.memory import memory_limit, n_threads
     from distarray.expr.expr import Environment
+    from distarray.runtime.memory import memory_limit, n_threads
 
     n = n_threads()
     limit = format_nbytes(memory_limit(Environment(None)))
     rows = [("cpu", f"{n} thread{'s' * (n != 1)}, up to {limit} of arrays in one process")]
     try:
-        from distarray.execution.cupy_backend import gpu_count
+        from distarray.kernels.cupy_backend import gpu_count
 
         count = gpu_count()
     except (ImportError, RuntimeError) as error:
@@ -73,7 +73,7 @@ def rates() -> Rows:
     """What the planner takes messages, transfers, tasks and computing to cost where new arrays are made."""
     from distarray import config
     from distarray.array.environment import environment
-    from distarray.execution.rates import origin, rates_for
+    from distarray.runtime.rates import origin, rates_for
 
     env = environment()
     known = rates_for(env)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LEAVES = {"arguments", "dtypes", "types", "errors", "config", "lazy", "version"}
-PURE = {"sharding", "expr", "ops", "planner"}
+PURE = {"sharding", "expr", "ops", "planner", "lower"}
 
 #: Layer -> layers it may import, besides itself. "root" is distarray/*.py that is no leaf: the public namespaces.
 ALLOWED: dict[str, set[str]] = dict.fromkeys(LEAVES, LEAVES)
@@ -19,16 +19,18 @@ ALLOWED["sharding"] = LEAVES
 ALLOWED["expr"] = ALLOWED["sharding"] | {"sharding"}
 ALLOWED["ops"] = ALLOWED["expr"] | {"expr"}
 ALLOWED["planner"] = ALLOWED["expr"] | {"expr"}
-ALLOWED["execution"] = ALLOWED["planner"] | {"planner"}
-ALLOWED["diagnostics"] = ALLOWED["execution"] | {"execution"}
+ALLOWED["kernels"] = ALLOWED["expr"] | {"expr"}
+ALLOWED["lower"] = ALLOWED["planner"] | {"planner", "kernels"}
+ALLOWED["runtime"] = ALLOWED["lower"] | {"lower"}
+ALLOWED["diagnostics"] = ALLOWED["runtime"] | {"runtime"}
 ALLOWED["array"] = ALLOWED["diagnostics"] | {"diagnostics", "ops"}
 ALLOWED["io"] = ALLOWED["array"] | {"array"}
 ALLOWED["testing"] = ALLOWED["array"] | {"array"}
 ALLOWED["root"] = ALLOWED["array"] | {"array", "io", "testing"}
 
-#: What runs tasks and what computes on GPUs: known to execution, and to the adapters of io.
+#: What runs tasks and what computes on GPUs: known to the runtime and the kernels, and to the adapters of io.
 ENGINES = {"dask", "distributed", "cupy", "cupyx"}
-ENGINE_LAYERS = {"execution", "io"}
+ENGINE_LAYERS = {"kernels", "runtime", "io"}
 #: Modules elsewhere that may, each for one reason.
 ENGINE_EXCEPTIONS = {
     "distarray.config": {"dask"},  # options live in dask.config
@@ -167,7 +169,7 @@ def test_layers_have_no_cycle_and_ops_and_planner_are_strangers():
     for upper, lowers in ALLOWED.items():
         for lower in lowers - LEAVES:
             assert upper not in ALLOWED[lower]
-    for stranger in ("planner", "execution", "diagnostics"):
+    for stranger in ("planner", "kernels", "lower", "runtime", "diagnostics"):
         assert stranger not in ALLOWED["ops"]
         assert "ops" not in ALLOWED[stranger]
     assert not PURE & ENGINE_LAYERS
@@ -177,7 +179,7 @@ VIOLATIONS = [
     ("distarray.planner.plan", "import distarray.ops.families", "planner must not know ops"),
     ("distarray.ops.fft", "from distarray.planner import plan", "ops must not know planner"),
     ("distarray.ops.fft", "from distarray import planner", "ops must not know planner"),
-    ("distarray.ops.fft", "from ..execution.lower import lower", "ops must not know execution"),
+    ("distarray.ops.fft", "from ..lower.lower import lower", "ops must not know lower"),
     ("distarray.ops.fft", "def f():\n    from .. import array", "ops must not know array"),
     ("distarray.expr.expr", "import distarray as dx", "expr must not know root"),
     ("distarray.expr.expr", "from distarray import zeros", "expr must not know root"),
@@ -186,7 +188,7 @@ VIOLATIONS = [
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from distarray.expr import Expr",
         "sharding must not know expr",
     ),
-    ("distarray.execution.lower", "from distarray.diagnostics import trace", "execution must not know diagnostics"),
+    ("distarray.lower.lower", "from distarray.diagnostics import trace", "lower must not know diagnostics"),
     ("distarray.io.npy", "from distarray.testing import counting", "io must not know testing"),
     ("distarray.errors", "from distarray.sharding.mesh import Mesh", "errors must not know sharding"),
     ("distarray.planner.cost", "import dask", "planner must not know dask"),
@@ -209,7 +211,7 @@ def test_violation_of_the_layers_is_found(name, source, reason):
     ("name", "source"),
     [
         ("distarray.array.array", "from distarray.ops import fft\nfrom ..diagnostics import explain"),
-        ("distarray.execution.executors", "import dask.threaded\nfrom distarray.planner.plan import Plan"),
+        ("distarray.runtime.executors", "import dask.threaded\nfrom distarray.planner.plan import Plan"),
         ("distarray.config", "import dask.config"),
         ("distarray.array.dask_protocol", "from dask.highlevelgraph import HighLevelGraph"),
         ("distarray.io.dask", "import dask.array as da"),

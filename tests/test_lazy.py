@@ -61,7 +61,7 @@ def test_small_arrays_that_are_added_need_no_planner_and_no_factorisation() -> N
         "import sys, distarray as dx; float((dx.ones(4) + 1).sum()); "
         "print(*[m for m in sys.modules if m.startswith('distarray.')])"
     ).split()
-    for part in ("distarray.planner.propagation", "distarray.execution.lower", "distarray.execution.linalg_kernels",
+    for part in ("distarray.planner.propagation", "distarray.lower.lower", "distarray.kernels.linalg",
                  "distarray.ops.linalg.panels", "distarray.array.polynomials", "distarray.array.random"):  # fmt: skip
         assert part not in loaded
 

@@ -105,11 +105,11 @@ def told_plan(plan: Plan, all_facts: Sequence[Facts], mesh: Mesh, name: str) -> 
 def tell(results: Sequence[Any], name: str) -> None:
     """Let pending results be computed by a told plan; ``searched`` is the best one that the planner's search finds."""
     from distarray import config
-    from distarray.execution.evaluate import mesh_of
-    from distarray.execution.planned import limits_of, plan_of
-    from distarray.execution.rates import rates_for
     from distarray.planner.cache import PLANS
     from distarray.planner.partition.placed import Planning
+    from distarray.runtime.evaluate import mesh_of
+    from distarray.runtime.planned import limits_of, plan_of
+    from distarray.runtime.rates import rates_for
 
     plan, graph, env = plan_of([x.__dx_node__() for x in results])
     if name == SEARCHED:

@@ -23,12 +23,12 @@ from distarray.array.driven import drive
 from distarray.array.environment import forced_parts, parse_pin
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
-from distarray.execution.loans import is_any_outside
 from distarray.expr import bind
 from distarray.expr.bind import bind_get, bind_reshape
 from distarray.expr.expr import GET, ITEM, Environment, Expr, lying
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
+from distarray.kernels.loans import is_any_outside
 from distarray.ops import paths, programs
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position, positions_of
 from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
@@ -269,7 +269,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         env = self._env
         if env.device == "cpu":
             return ("cpu",) * env.size
-        from distarray.execution.evaluate import device_labels
+        from distarray.runtime.evaluate import device_labels
 
         return device_labels(env)
 

@@ -6,10 +6,10 @@ import warnings
 from typing import Any
 
 from distarray.array.environment import TeamLike, environment
-from distarray.execution.calibrate import measured
-from distarray.execution.clients import team_for_client
-from distarray.execution.rates import Calibration, store_path
-from distarray.execution.rates import store as store_calibration
+from distarray.runtime.calibrate import measured
+from distarray.runtime.clients import team_for_client
+from distarray.runtime.rates import Calibration, store_path
+from distarray.runtime.rates import store as store_calibration
 
 __all__ = ["calibrate"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from distarray import config
 from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.execution import evaluate as evaluation
-from distarray.execution.watching import draw_progress
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime.watching import draw_progress
 
 if TYPE_CHECKING:
     from distarray.diagnostics.explain import Explanation

@@ -17,18 +17,18 @@ from distarray.array.environment import TeamLike, check_device, environment, for
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import ShardingError
-from distarray.execution import evaluate as evaluation
-from distarray.execution import rehome
-from distarray.execution.loans import lend
 from distarray.expr.bind import bind_create, bind_map, bind_put
 from distarray.expr.crossing import crossing, graph
 from distarray.expr.expr import Environment, Expr, Stored, cut_of, source
 from distarray.expr.lens import Affine, get, strided_dummy
 from distarray.expr.side_by_side import first_environment
+from distarray.kernels.loans import lend
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
 from distarray.ops.elementwise import RESHARD
 from distarray.ops.files import FileRange, load_npy
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime import rehome
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -318,7 +318,7 @@ def _moved(x: DistArray, env: Environment, sharding: ShardingLike) -> DistArray:
         return x if sharding is None else reshard(x, sharding)
     memo = node.memo
     if pin is None and not (memo is not None and memo.on_client) and (known := cut_of(node)) is not None:
-        from distarray.execution.moves import same_cut
+        from distarray.runtime.moves import same_cut
 
         pin = same_cut(known, node, env)
     if memo is None and node.op.repeatable:
@@ -389,7 +389,7 @@ class Block(NamedTuple):
 def _stored(x: DistArray) -> tuple[Expr, Stored]:
     node = x.__dx_node__()
     window.observe((node,))
-    from distarray.execution import planned
+    from distarray.runtime import planned
 
     planned.place(node)
     assert node.memo is not None

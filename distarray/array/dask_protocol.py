@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distarray.execution import evaluate as evaluation
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.runtime import evaluate as evaluation
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class _Graph(Mapping[Any, Any]):
     def filled(self) -> tuple[str, dict[Any, Any], Sharding]:
         """Name, tasks and sharding; plans on first use."""
         if self._filled is None:
-            from distarray.execution import planned
+            from distarray.runtime import planned
 
             self._filled = planned.graph_of(self.node)
         return self._filled

@@ -19,11 +19,11 @@ from distarray.array.conversion import asarray, from_host, to_device
 from distarray.array.environment import TeamLike, environment
 from distarray.array.lifetime import own_storage
 from distarray.dtypes import as_dtype
-from distarray.execution import evaluate as evaluation
-from distarray.execution.backends import transport
-from distarray.execution.loans import foreign_memory, lend
 from distarray.expr.expr import Stored, source
 from distarray.expr.lens import get
+from distarray.kernels.backends import transport
+from distarray.kernels.loans import foreign_memory, lend
+from distarray.runtime import evaluate as evaluation
 from distarray.sharding.mesh import is_wave
 from distarray.types import HostArray
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from distarray import config
 from distarray.array import window
-from distarray.execution import evaluate as evaluation
-from distarray.execution import passes
 from distarray.expr.expr import Slot
 from distarray.ops.programs import Program
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime import passes
 
 __all__ = ["drive"]
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from distarray.array import window
-from distarray.execution import evaluate as evaluation
-from distarray.execution.retention import streams
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Expr, Scalar
 from distarray.expr.lens import Affine
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime.retention import streams
 from distarray.types import HostArray
 
 __all__ = ["check_room", "fetch", "item"]
@@ -55,8 +55,8 @@ def fetch(node: Expr) -> HostArray:
 
 
 def check_room(node: Expr) -> None:
-    """Check that an array fits into this process; see `distarray.execution.budget.check_fetch`."""
-    from distarray.execution.budget import check_fetch  # not loaded by those whose arrays are small
+    """Check that an array fits into this process; see `distarray.runtime.budget.check_fetch`."""
+    from distarray.runtime.budget import check_fetch  # not loaded by those whose arrays are small
 
     check_fetch(node)
 

@@ -11,14 +11,14 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 from distarray import config
 from distarray.arguments import shown
-from distarray.execution import evaluate as evaluation
-from distarray.execution import rehome
-from distarray.execution.arrivals import client_of_team, name_of
-from distarray.execution.clients import active_client, known_following, resolve_members, team_for_client
-from distarray.execution.inside import is_inside_task
-from distarray.execution.memory import n_threads
 from distarray.expr import side_by_side
 from distarray.expr.expr import Environment
+from distarray.kernels.inside import is_inside_task
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime import rehome
+from distarray.runtime.arrivals import client_of_team, name_of
+from distarray.runtime.clients import active_client, known_following, resolve_members, team_for_client
+from distarray.runtime.memory import n_threads
 from distarray.sharding import team as _team
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.mesh import Mesh

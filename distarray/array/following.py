@@ -13,11 +13,11 @@ from typing import Any
 
 from distarray.array import window
 from distarray.errors import EnvironmentMismatchError
-from distarray.execution import rehome
-from distarray.execution.retention import streams
 from distarray.expr import bind
 from distarray.expr.crossing import crossing, graph, is_crossing
 from distarray.expr.expr import Environment, Expr
+from distarray.runtime import rehome
+from distarray.runtime.retention import streams
 
 __all__ = ["follow", "meet", "moved", "settled"]
 
@@ -110,7 +110,7 @@ def moved(node: Expr, env: Environment) -> Expr:
     What is made from nothing, and what is too large to be stored, is computed there; else what is pending is computed
     where it is (on a cluster without waiting for it), and its blocks move.
     """
-    from distarray.execution import moves
+    from distarray.runtime import moves
 
     rehome.healed(graph([node]), node.env)
     if node.memo is None and streams(node) and (found := _copied(node, env)) is not None:
@@ -122,7 +122,7 @@ def moved(node: Expr, env: Environment) -> Expr:
 
 def _copied(node: Expr, env: Environment) -> Expr | None:
     """A pending node in another environment, on copies of what it needs; None where it is bound to its team."""
-    from distarray.execution import moves
+    from distarray.runtime import moves
 
     order = graph([node])
     if rehome.bound_to_team(order, env) is not None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distarray.diagnostics.predict import planned_sharding
-from distarray.execution import planned
-from distarray.execution.inside import is_inside_task
 from distarray.expr import expr
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges
+from distarray.kernels.inside import is_inside_task
+from distarray.runtime import planned
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 

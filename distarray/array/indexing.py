@@ -16,7 +16,6 @@ from distarray.array import elements, window
 from distarray.array.base import cast
 from distarray.array.following import settled
 from distarray.array.views import as_distarray
-from distarray.execution import evaluate as evaluation
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
 from distarray.expr.expr import Expr, source
 from distarray.expr.indexing import Advanced, nonzero_indices
@@ -25,6 +24,7 @@ from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, put_item, p
 from distarray.ops.indexing import take as _take
 from distarray.ops.manipulation import stack
 from distarray.ops.marks import chosen, counts_of
+from distarray.runtime import evaluate as evaluation
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from distarray.array import window
 from distarray.array.base import Base, copied
-from distarray.execution import evaluate as evaluation
 from distarray.expr.expr import Expr, Stored, postorder
+from distarray.runtime import evaluate as evaluation
 
 __all__ = ["delete", "own_storage"]
 
@@ -49,7 +49,7 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
         version = base.current
         window.observe((version,))
         if placed:
-            from distarray.execution import planned
+            from distarray.runtime import planned
 
             planned.place(version)
         memo = version.memo

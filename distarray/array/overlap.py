@@ -289,7 +289,7 @@ def _operand(
 
 
 class _Overlapping:
-    """A user function on enlarged blocks, as `execution.user_kernels` calls it.
+    """A user function on enlarged blocks, as `kernels.user_functions` calls it.
 
     Parameters
     ----------

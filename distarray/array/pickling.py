@@ -1,7 +1,7 @@
 """Arrays as bytes: the expression as a flat list, so that chains of any length travel, with the blocks it stands on.
 
 A base travels once, however many views of it are in one pickle. Blocks of this process travel with it; blocks of a
-cluster by name (`execution.arrivals`). Where a pickle is opened need not be where its arrays are used: distributed
+cluster by name (`runtime.arrivals`). Where a pickle is opened need not be where its arrays are used: distributed
 opens what it sends to a task outside of the task, in the scheduler even. So a base that arrives becomes an expression
 of the thread that first uses it.
 """
@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distarray.array.base import Base
-from distarray.execution.arrivals import environment_here, settle_here, undistributed
-from distarray.execution.loans import lend
 from distarray.expr.crossing import note_pending
 from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.kernels.loans import lend
+from distarray.runtime.arrivals import environment_here, settle_here, undistributed
 
 if TYPE_CHECKING:
     from distarray.array.array import DistArray

@@ -15,12 +15,12 @@ from typing import Any, Literal, TypeAlias
 from distarray import config
 from distarray.array.environment import environment
 from distarray.errors import ShardingError
-from distarray.execution.evaluate import is_cluster
-from distarray.execution.rates import places_of, rates_for
 from distarray.planner import eindecomp
 from distarray.planner.cache import EINPLANS
 from distarray.planner.eindecomp import EinGraph, EinPlan, parse_expr, parse_graph
 from distarray.planner.rates import current_rates
+from distarray.runtime.evaluate import is_cluster
+from distarray.runtime.rates import places_of, rates_for
 
 __all__ = ["plan", "plan_cost"]
 

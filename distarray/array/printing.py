@@ -12,8 +12,8 @@ from distarray import config
 from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray
-from distarray.execution import evaluate as evaluation
 from distarray.expr.pushdown import narrowed
+from distarray.runtime import evaluate as evaluation
 from distarray.types import HostArray
 
 __all__ = ["array2string", "array_repr", "array_str"]

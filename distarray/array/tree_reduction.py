@@ -25,7 +25,7 @@ REDUCTION = declare("reduction", "fold", may_raise=True)
 
 
 class _Steps:
-    """The functions of a reduction, as `execution.folds` calls them."""
+    """The functions of a reduction, as `kernels.folds` calls them."""
 
     __slots__ = ("axes", "concatenate", "dtype", "functions", "keepdims")
 

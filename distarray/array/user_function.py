@@ -2,7 +2,7 @@
 one plan, which keeps no function alive.
 
 A user function is never called when an operation is defined, unless `infer` is asked for. In a task it sees its blocks
-read-only, since they belong to arrays that others may hold (`execution.kernels`).
+read-only, since they belong to arrays that others may hold (`kernels.tables`).
 """
 
 from __future__ import annotations

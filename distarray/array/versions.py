@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from distarray import config
-from distarray.execution import evaluate as evaluation
-from distarray.execution.retention import streams
 from distarray.expr.expr import Expr, postorder
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime.retention import streams
 
 if TYPE_CHECKING:
     from distarray.array.base import Base

@@ -24,11 +24,11 @@ import numpy as np
 
 from distarray import config
 from distarray.array import versions
-from distarray.execution import evaluate as evaluation
-from distarray.execution.inside import is_inside_task
-from distarray.execution.loans import is_lent
-from distarray.execution.retention import streams
 from distarray.expr.expr import ITEM, PACKAGE, Expr, postorder
+from distarray.kernels.inside import is_inside_task
+from distarray.kernels.loans import is_lent
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime.retention import streams
 
 __all__ = ["enter", "flush", "leave", "observe", "pending", "period_of", "register", "run"]
 

@@ -21,22 +21,22 @@ from distarray.diagnostics.predict import Rehearsal, Traffic, rehearse, traffic_
 from distarray.diagnostics.resident import watch_peak
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import EnvironmentMismatchError
-from distarray.execution import evaluate, rates
-from distarray.execution.counters import Counters, counting
-from distarray.execution.crossings import Foreseen, foreseen, passage_of, sources_of
-from distarray.execution.fit import ahead, peaks_of
-from distarray.execution.footprint import most_held, reports
-from distarray.execution.liveness import Liveness
-from distarray.execution.lower import Lowered
-from distarray.execution.memory import memory_limit
-from distarray.execution.metering import Count, metering
-from distarray.execution.moves import transfers
-from distarray.execution.passage import Passage
-from distarray.execution.passes import passes_of
-from distarray.execution.task_times import Span, busy_seconds, measuring
 from distarray.expr.crossing import graph, levels
 from distarray.expr.expr import Environment, Expr, Stored
+from distarray.lower.footprint import most_held, reports
+from distarray.lower.liveness import Liveness
+from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
+from distarray.runtime import evaluate, rates
+from distarray.runtime.counters import Counters, counting
+from distarray.runtime.crossings import Foreseen, foreseen, passage_of, sources_of
+from distarray.runtime.fit import ahead, peaks_of
+from distarray.runtime.memory import memory_limit
+from distarray.runtime.metering import Count, metering
+from distarray.runtime.moves import transfers
+from distarray.runtime.passage import Passage
+from distarray.runtime.passes import passes_of
+from distarray.runtime.task_times import Span, busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 
@@ -74,7 +74,7 @@ def explain(
     targets
         Nodes of one environment.
     analyze
-        Compute them, as `distarray.execution.evaluate.evaluate` does, and put what was counted and measured beside
+        Compute them, as `distarray.runtime.evaluate.evaluate` does, and put what was counted and measured beside
         the predictions. It is a computation like any other, but for a clock around each task: afterwards the nodes have
         their results.
     others

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from distarray.diagnostics.draw import sharding_svg
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table, html_table
-from distarray.execution.footprint import StepReport
-from distarray.execution.passes import Pass
+from distarray.lower.footprint import StepReport
+from distarray.runtime.passes import Pass
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["TOLERANCE", "Explanation", "Measured", "Result", "StageReport", "is_off", "joined"]
@@ -71,7 +71,7 @@ class StageReport:
         tasks, as the members themselves counted them; what tasks of several stages read counts for the first of them.
     measured_seconds
         Of the busiest member: how long it computed, and how long it waited for data; see
-        `distarray.execution.task_times.busy_seconds`. The time of the scheduler is not in it. Of tasks that were fused
+        `distarray.runtime.task_times.busy_seconds`. The time of the scheduler is not in it. Of tasks that were fused
         to one each counts for its own stage, and what that one waited for with the first.
     collectives, mode, waves, held_bytes
         Of a stage that cuts an array in another way: its steps, how the synthesizer found them, in how many turns the

@@ -1,6 +1,6 @@
 """What an evaluation would do, counted stage by stage without doing it.
 
-`rehearse` goes the way of `execution.evaluate` up to the tasks: the same results kept, the same plan (from the same
+`rehearse` goes the way of `runtime.evaluate` up to the tasks: the same results kept, the same plan (from the same
 cache), the same writes in place, the same lowering. It changes no node, sends nothing and runs nothing. Bytes and
 messages are therefore not estimates: they are those of the tasks that would be handed to the executor.
 """
@@ -16,21 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from distarray.execution import evaluate, planned
-from distarray.execution.crossings import foreseen
-from distarray.execution.drafts import Draft
-from distarray.execution.fit import peaks_of
-from distarray.execution.footprint import least_moved
-from distarray.execution.liveness import Liveness
-from distarray.execution.lower import Lowered
-from distarray.execution.rates import rates_for
-from distarray.execution.route import Want
 from distarray.expr.expr import Environment, Expr
+from distarray.lower.drafts import Draft
+from distarray.lower.footprint import least_moved
+from distarray.lower.liveness import Liveness
+from distarray.lower.route import Want
+from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.partition.eingraph import stage_bound
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import combined_sharding, result_sharding
+from distarray.runtime import evaluate, planned
+from distarray.runtime.crossings import foreseen
+from distarray.runtime.fit import peaks_of
+from distarray.runtime.rates import rates_for
 from distarray.sharding.boxes import Box, size, union
 from distarray.sharding.sharding import Sharding
 

@@ -1,6 +1,6 @@
 """The most memory that processes used for a while: their resident set, watched by a thread of their own.
 
-The memory of blocks that died lies idle in a pool, resident but free (`execution.buffers`); it is not in use.
+The memory of blocks that died lies idle in a pool, resident but free (`kernels.buffers`); it is not in use.
 `watch_peak` watches this process, or every worker of a client. Nothing is imported from Dask: the workers are asked to
 run `start` and `stop`, which every worker can import from here.
 """
@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from distarray.execution.buffers import POOL
-from distarray.execution.clients import placement_of
-from distarray.execution.memory import resident_nbytes
+from distarray.kernels.buffers import POOL, resident_nbytes
+from distarray.runtime.clients import placement_of
 
 __all__ = ["ResidentPeak", "start", "stop", "used_nbytes", "watch_peak"]
 

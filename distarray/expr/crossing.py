@@ -3,7 +3,7 @@
 An operation has one environment, and so has a plan. A pending crossing is the one node whose operand lives elsewhere:
 an expression that has crossings is several graphs, one beneath the other, each of one environment, in which the
 crossings are leaves. Before a graph is run, what its crossings read is run where it lives, and brought over: from then
-on a crossing is a stored array like any other (`distarray.execution.crossings`).
+on a crossing is a stored array like any other (`distarray.runtime.crossings`).
 
 Walks that ask what is needed go through crossings (`postorder`); those that ask what is planned stop there (`graph`).
 """

@@ -92,7 +92,7 @@ class Stored:
         literals travel with a plan.
     exported
         Whether somebody else may have the blocks for good. False only of what our own kernels made: such a block may be
-        written in place, while nobody sees it (`distarray.execution.loans`).
+        written in place, while nobody sees it (`distarray.kernels.loans`).
     shared
         Numbers of the blocks that another array has too: they are written by neither, and not handed out.
     """

@@ -17,10 +17,10 @@ from distarray.array.chunks import sharding_of_chunks
 from distarray.array.conversion import reshard
 from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
-from distarray.execution import evaluate as evaluation
-from distarray.execution.backends import backend_for
-from distarray.execution.promised import PromisedBlocks, Sources
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.kernels.backends import backend_for
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime.promised import PromisedBlocks, Sources
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape

@@ -21,12 +21,12 @@ from distarray.array.array import DistArray
 from distarray.array.conversion import asarray
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.dtypes import as_dtype
-from distarray.execution import evaluate as evaluation
-from distarray.execution import planned
-from distarray.execution.file_kernels import write_block
-from distarray.execution.retention import streams
 from distarray.expr.expr import postorder
+from distarray.kernels.files import write_block
 from distarray.ops.files import FileRange, load_npy
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime import planned
+from distarray.runtime.retention import streams
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, Shape

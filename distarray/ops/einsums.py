@@ -3,7 +3,7 @@
 What is computed is ``result[..] = agg over the other labels of join(x1[..], x2[..], ..)``. It becomes the cheapest of:
 elementwise functions of views, and a reduction (where nothing is aggregated, or one operand has all labels: such a pass
 fuses with its neighbours); products of two factors after the other (where the join distributes over the aggregation);
-one kernel on all operands. The kernel is `execution.contractions`; sums of products of two are BLAS.
+one kernel on all operands. The kernel is `kernels.contractions`; sums of products of two are BLAS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Joins and aggregations by name: what ``einsum`` may do with elements that meet, and with what it makes of them.
 
 A join is a composition of elementwise functions of `ops`; what kernels run is traced from it (`traced`). An aggregation
-is a monoid, by its name in `execution.monoids`. `DISTRIBUTIVE` says which pairs are semirings: theirs are the products
+is a monoid, by its name in `kernels.monoids`. `DISTRIBUTIVE` says which pairs are semirings: theirs are the products
 of several operands that may be made two by two.
 """
 

@@ -1,6 +1,6 @@
 """Stages that only cut an array in another way: the collectives in which they are carried out.
 
-Lowering makes the tasks of these steps (`execution.collectives`), the planner counts what they cost
+Lowering makes the tasks of these steps (`lower.collectives`), the planner counts what they cost
 (`partition.placed`). Both ask here, so what is predicted is what runs.
 """
 
@@ -61,7 +61,7 @@ def wishes(stage: Stage, nodes: Sequence[Expr]) -> Wishes:
     """What was asked of the redistribution that a stage is."""
     node = nodes[stage.stores[0][1]]
     if node.op is CROSSING:
-        return Wishes(*node.params)  # set by execution.passage
+        return Wishes(*node.params)  # set by runtime.passage
     return Wishes(*node.params) if node.op.name == "reshard" else Wishes()  # set by array.conversion.reshard
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = ["Access", "Combine", "Cut", "Instruction", "Plan", "Stage", "StageKind"]
 
-#: What a stage does with the regions that it reads: one rule for each in `execution.lower`.
+#: What a stage does with the regions that it reads: one rule for each in `lower.lower`.
 StageKind: TypeAlias = Literal[
     "program", "contract", "block", "reshape", "take", "take_put", "tiles", "windows", "fold", "item"
 ]

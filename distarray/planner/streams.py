@@ -3,8 +3,8 @@
 A plan may hold more than a member has room for: the scores of attention, the product that a reduction follows, the
 operands of a product that lie elsewhere. Then a loop of the stage that makes or reads a large array is cut further, in
 waves, and so are the stages before and after it, as far as they are cut alike along that loop. Their tiles depend on
-one another only within a wave: each wave is one task (`execution.fuse`), of an array in between only a wave is ever
-held, and what comes from other members comes wave by wave (`execution.route`).
+one another only within a wave: each wave is one task (`lower.fuse`), of an array in between only a wave is ever
+held, and what comes from other members comes wave by wave (`lower.route`).
 """
 
 from __future__ import annotations

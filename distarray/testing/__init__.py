@@ -3,8 +3,8 @@
 `strategies` (hypothesis) and `assertions` are modules of their own, imported when they are asked for.
 """
 
-from distarray.execution.backends import no_host_copies
-from distarray.execution.counters import Counters, counting
+from distarray.kernels.backends import no_host_copies
+from distarray.runtime.counters import Counters, counting
 from distarray.testing.memory_peaks import Peak, peaks
 from distarray.testing.poison import poisoned_buffers
 from distarray.testing.tiles import force_tiles

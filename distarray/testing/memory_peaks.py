@@ -15,7 +15,7 @@ from typing import Any
 from distarray.arguments import shown
 from distarray.array.environment import environment
 from distarray.diagnostics.resident import watch_peak
-from distarray.execution.metering import metering
+from distarray.runtime.metering import metering
 
 __all__ = ["Peak", "peaks"]
 

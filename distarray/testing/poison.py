@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 
-from distarray.execution.buffers import POOL
+from distarray.kernels.buffers import POOL
 
 __all__ = ["poisoned_buffers"]
 

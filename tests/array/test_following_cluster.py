@@ -19,8 +19,8 @@ from helpers import collected, eventually
 
 import distarray as dx
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError, WorkerPausedError
-from distarray.execution.clients import placement_of
-from distarray.execution.evaluate import executor_for
+from distarray.runtime.clients import placement_of
+from distarray.runtime.evaluate import executor_for
 
 distributed = pytest.importorskip("distributed")
 Status = pytest.importorskip("distributed.core").Status

@@ -379,7 +379,7 @@ def test_a_write_takes_what_is_in_the_memory_of_others_at_its_call(share: Any) -
 
 
 def test_memory_of_others_is_known_for_as_long_as_an_array_has_it() -> None:
-    from distarray.execution import loans
+    from distarray.kernels import loans
 
     x = dx.from_dlpack(np.arange(6.0))
     assert loans.is_any_outside()

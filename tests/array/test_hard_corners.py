@@ -23,8 +23,8 @@ from dask._task_spec import Alias, Task, TaskRef
 import distarray as dx
 from distarray.array import window
 from distarray.array.blockwise import map_blocks
-from distarray.execution import evaluate as evaluation
-from distarray.execution import planned
+from distarray.runtime import evaluate as evaluation
+from distarray.runtime import planned
 
 TEAM = dx.Team((4,), ("R",))
 #: Small arrays are plain calls, large ones tasks on the pool, middling ones tasks in the calling thread.

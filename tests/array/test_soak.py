@@ -22,7 +22,7 @@ import pytest
 from helpers import eventually, module_at, no_garbage_collected
 
 import distarray as dx
-from distarray.execution import evaluate as evaluation
+from distarray.runtime import evaluate as evaluation
 
 distributed = pytest.importorskip("distributed")
 

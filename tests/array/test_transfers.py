@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
-from distarray.execution import tasks
+from distarray.kernels import tasks
 from distarray.testing import counting
 
 SIZES = [None, 1, 3, 4]

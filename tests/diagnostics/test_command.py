@@ -67,7 +67,7 @@ def test_a_section_that_fails_does_not_hide_the_others(monkeypatch, capsys):
 
 
 def test_devices_name_the_cpu_and_say_why_there_is_no_gpu(monkeypatch):
-    from distarray.execution import cupy_backend
+    from distarray.kernels import cupy_backend
 
     def none():
         raise RuntimeError("CuPy finds none")

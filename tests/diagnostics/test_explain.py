@@ -12,14 +12,14 @@ import pytest
 from distarray import config
 from distarray.diagnostics.explain import explain
 from distarray.errors import EnvironmentMismatchError
-from distarray.execution import evaluate
-from distarray.execution.buffers import POOL
-from distarray.execution.counters import counting
 from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import Environment, Stored, source
 from distarray.expr.indexing import parse_index
+from distarray.kernels.buffers import POOL
 from distarray.ops import contractions, elementwise, indexing, manipulation, reductions
 from distarray.planner.cache import plan_cache_clear
+from distarray.runtime import evaluate
+from distarray.runtime.counters import counting
 from distarray.sharding import Sharding, Team
 
 ENV = Environment(Team((4,), ("R",)))
@@ -423,7 +423,7 @@ def test_analyze_shows_measured_below_predicted_in_the_same_columns():
 
 @pytest.mark.cluster
 def test_on_a_cluster_too_predictions_are_what_is_counted(cluster4):
-    from distarray.execution.clients import team_for_client
+    from distarray.runtime.clients import team_for_client
 
     env = Environment(team_for_client(cluster4))
     array = data((512, 512))

@@ -250,7 +250,7 @@ def test_memory_that_is_off_is_marked() -> None:
 
 
 def test_nobody_else_has_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distarray.execution import executors, task_times
+    from distarray.runtime import executors, task_times
 
     clocks = []
     submit = executors.ThreadExecutor.submit

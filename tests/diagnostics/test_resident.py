@@ -7,8 +7,7 @@ import pytest
 
 from distarray.diagnostics import resident
 from distarray.diagnostics.resident import watch_peak
-from distarray.execution.buffers import POOL
-from distarray.execution.memory import resident_nbytes
+from distarray.kernels.buffers import POOL, resident_nbytes
 
 pytestmark = pytest.mark.skipif(resident_nbytes() == 0, reason="the system has no /proc")
 

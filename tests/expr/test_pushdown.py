@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.errors import MemoryBudgetError
-from distarray.execution.interpret import interpret
 from distarray.expr import pushdown
 from distarray.expr.expr import Expr, postorder
 from distarray.expr.verify import verify
+from distarray.kernels.interpret import interpret
 from distarray.testing import counting
 
 HUGE = 10**12

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distarray import ops
-from distarray.execution.interpret import interpret
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Environment, Expr, Stored, postorder, source
 from distarray.expr.op import CATALOGUE
 from distarray.expr.rewrite import RULES, simplify
+from distarray.kernels.interpret import interpret
 from distarray.ops.creation import full, zeros
 from distarray.planner.graph import canonical
 from distarray.sharding.mesh import Mesh

@@ -18,7 +18,6 @@ import scipy.special
 from distarray import ops
 from distarray.array.blockwise import map_blocks
 from distarray.array.tree_reduction import reduction
-from distarray.execution.interpret import interpret
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reduce, bind_reshape, bind_tiles
 from distarray.expr.crossing import crossing
@@ -28,6 +27,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
 from distarray.expr.verify import ExprError, verify
+from distarray.kernels.interpret import interpret
 from distarray.ops import creation, fft, fft_lengths, indexing, quantiles, random, searching, sorting, ufunc_methods
 from distarray.ops.files import FileRange, load_npy
 from distarray.ops.sliding import read_windows

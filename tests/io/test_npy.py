@@ -16,8 +16,9 @@ import pytest
 
 import distarray as dx
 from distarray import config
-from distarray.execution import file_kernels, kernels
 from distarray.io import npy
+from distarray.kernels import files as file_kernels
+from distarray.kernels import tables
 from distarray.testing import counting
 from distarray.testing.assertions import assert_equal
 
@@ -77,7 +78,7 @@ def test_load_reads_no_element_before_they_are_needed_and_only_those(file: Path,
         return kernel(backend, box, *rest)
 
     kernel = file_kernels.CREATE["load_npy"]
-    monkeypatch.setitem(kernels.CREATE, "load_npy", counted)
+    monkeypatch.setitem(tables.CREATE, "load_npy", counted)
     with config.set(block_bytes=64):
         x = dx.load(file, team=TEAM)
         part = x[10:14, 2:4] * 2

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.execution import kernels
+from distarray.kernels import tables
 from distarray.testing import counting, force_tiles
 
 A = np.random.default_rng(0).standard_normal((40, 6))
@@ -31,7 +31,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
 
         return kernel
 
-    monkeypatch.setattr(kernels, "CREATE", kernels.CREATE | {"load_npy": counted(kernels.CREATE["load_npy"])})
+    monkeypatch.setattr(tables, "CREATE", tables.CREATE | {"load_npy": counted(tables.CREATE["load_npy"])})
     return found
 
 

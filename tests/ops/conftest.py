@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distarray.execution.interpret import interpret
 from distarray.expr.expr import Environment, Expr, postorder, source
+from distarray.kernels.interpret import interpret
 
 ENV = Environment(None, "cpu")
 

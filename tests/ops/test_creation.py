@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray import ops
-from distarray.execution.backends import backend_for
-from distarray.execution.kernels import CREATE
 from distarray.expr.op import CATALOGUE
+from distarray.kernels.backends import backend_for
+from distarray.kernels.tables import CREATE
 from distarray.ops import creation
 
 FEW = settings(max_examples=150, derandomize=True, deadline=None)

@@ -13,7 +13,7 @@ from numpy.linalg import LinAlgError
 
 import distarray as dx
 from distarray import linalg
-from distarray.execution import kernels
+from distarray.kernels import tables
 
 DTYPES = ["f", "d", "F", "D"]
 #: Shape of the team's mesh, and boundaries of rows and columns; None: even ones.
@@ -326,8 +326,8 @@ def largest(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return run
 
-    for name, kernel in list(kernels.BLOCK.items()):
-        monkeypatch.setitem(kernels.BLOCK, name, watched(name, kernel))
+    for name, kernel in list(tables.BLOCK.items()):
+        monkeypatch.setitem(tables.BLOCK, name, watched(name, kernel))
     return seen
 
 

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
-from distarray.execution.lower import lower
 from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored, postorder
 from distarray.expr.indexing import parse_index
@@ -33,6 +32,7 @@ from distarray.planner.partition.placed import Planning
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import Rates
+from distarray.runtime.instantiate import make_tasks
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import parse_sharding
@@ -84,7 +84,7 @@ def planned(*targets: Expr, rates: Rates = BYTES, limits: Limits = LIMITS) -> tu
 
 def transfers(graph: Graph, plan: Plan) -> int:
     """Bytes that the tasks of a plan send."""
-    return sum(t.nbytes for t in lower(plan, graph, graph.nodes[0].env, "test").transfers)
+    return sum(t.nbytes for t in make_tasks(plan, graph, graph.nodes[0].env, "test").transfers)
 
 
 def before(graph: Graph) -> int:
@@ -94,7 +94,7 @@ def before(graph: Graph) -> int:
 
 def parts_of(graph: Graph, plan: Plan) -> list[tuple[int, ...]]:
     """Parts of the loops of each product."""
-    drafts = lower(plan, graph, graph.nodes[0].env, "test").drafts
+    drafts = make_tasks(plan, graph, graph.nodes[0].env, "test").drafts
     return [d.sharding.parts for d in drafts if d.stage.kind == "contract"]
 
 
@@ -169,7 +169,7 @@ def test_products_that_do_not_need_each_other_are_made_by_some_members_each(
     planning = Planning(graph, env.team.mesh, LIMITS, SLOW, plan.stages)
     assert planning.place(plan.stages).seconds < planning.place(whole.stages).seconds
     work: Counter[int] = Counter()
-    for draft in lower(plan, graph, env, "test").drafts:
+    for draft in make_tasks(plan, graph, env, "test").drafts:
         if draft.stage.kind == "contract":
             for tile in draft.tiles:
                 work[tile.member] += prod(map(len, tile.box))
@@ -181,7 +181,7 @@ def test_members_are_not_kept_apart_for_what_is_kept() -> None:
     env = env_of(4)
     a, b = (matmul(computed(env, (2000, 2000)), computed(env, (2000, 2000))) for _ in range(2))
     graph, plan = planned(a, b, rates=SLOW)
-    drafts = lower(plan, graph, env, "test").drafts
+    drafts = make_tasks(plan, graph, env, "test").drafts
     assert all(len({t.member for t in d.tiles if all(t.box)}) == 4 for d in drafts if d.stage.kind == "contract")
 
 
@@ -242,7 +242,7 @@ def test_weights_that_are_updated_in_place_keep_their_cut(n_members: int) -> Non
     env = env_of(n_members)
     targets = training_step(env, 128, 4096, 2048, 3000)
     graph, plan = planned(*targets)
-    lowered = lower(plan, graph, env, "test")
+    lowered = make_tasks(plan, graph, env, "test")
     assert env.team is not None
     for i in plan.outputs:
         assert lowered.outputs[i][0] == parse_sharding(("T", None), graph.nodes[i].shape, env.team.mesh)
@@ -362,7 +362,7 @@ def test_what_the_user_pinned_holds() -> None:
     product.pin = parse_sharding((None, "T"), product.shape, env.team.mesh)
     again = matmul(product, lying(env, (1000, 1000)))
     graph, plan = planned(again)
-    drafts = lower(plan, graph, env, "test").drafts
+    drafts = make_tasks(plan, graph, env, "test").drafts
     assert drafts[0].sharding.parts == (1, 4, 1)
     assert transfers(graph, plan) <= before(graph)
 
@@ -372,7 +372,7 @@ def test_written_parts_stay_in_their_base() -> None:
     base = lying(env, (1000, 1000), (None, "T"))
     rows = Affine((500, 1000), ((0, 100, 1), (1, 0, 1)))
     graph, plan = planned(bind_put(base, rows, matmul(lying(env, (500, 800)), lying(env, (800, 1000)))))
-    lowered = lower(plan, graph, env, "test")
+    lowered = make_tasks(plan, graph, env, "test")
     assert [lowered.outputs[i][0].parts for i in plan.outputs] == [(1, 4)]
     assert transfers(graph, plan) <= before(graph)
 
@@ -388,7 +388,7 @@ def test_a_kernel_on_whole_blocks_has_tiles_that_fit_a_member() -> None:
     for limit, n_tiles in ((needed, 2), (needed - 1, 4)):
         limits = Limits(block=64, tile=1 << 40, member=limit)
         graph, plan = planned(transform, rates=Rates(latency=0.0, task=1.0), limits=limits)
-        drafts = lower(plan, graph, env, "test").drafts
+        drafts = make_tasks(plan, graph, env, "test").drafts
         assert [d.sharding.n_tiles for d in drafts if d.stage.kind == "block"] == [n_tiles]
 
 
@@ -608,7 +608,7 @@ def test_products_begin_with_the_first_blocks_of_their_operands() -> None:
     assert waves_of(found) == [((2, 2),)]
     assert parts_of(graph, found) == [(2, 2, 2)]
     assert transfers(graph, plan) == transfers(graph, found) == predicted(graph, found)
-    (result,) = (sharding for sharding, _ in lower(found, graph, graph.nodes[0].env, "test").outputs.values())
+    (result,) = (sharding for sharding, _ in make_tasks(found, graph, graph.nodes[0].env, "test").outputs.values())
     assert result.mesh.n_members == result.mesh.size == 4  # nothing is left of the waves
 
 

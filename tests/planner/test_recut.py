@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.execution.evaluate import mesh_of
-from distarray.execution.planned import limits_of, plan_of
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.rates import Rates
+from distarray.runtime.evaluate import mesh_of
+from distarray.runtime.planned import limits_of, plan_of
 
 #: Nothing costs anything but tasks, elements or messages.
 TASKS = Rates(latency=0, task=1, bandwidth=0, compute=0, gemm=0, generic=0)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import distarray as dx
 from distarray import config
 from distarray.errors import MemoryBudgetError
-from distarray.execution.evaluate import mesh_of
-from distarray.execution.lower import lowered_once
-from distarray.execution.planned import plan_of
 from distarray.planner import propagation
 from distarray.planner.partition.placed import Planning
 from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import Rates
 from distarray.planner.streams import Streams
+from distarray.runtime.evaluate import mesh_of
+from distarray.runtime.instantiate import make_tasks_once
+from distarray.runtime.planned import plan_of
 
 #: Small enough for tests to cut everything: bytes of a block, and of a tile.
 BLOCK, TILE = 64, 256
@@ -81,7 +81,7 @@ def cuts_of(x: dx.DistArray, limits: Limits) -> list[tuple[str, tuple[int, ...],
         return []
     _, graph, env = plan_of([node])
     found = []
-    for draft in lowered_once(propagate(graph, env, limits), graph, env).drafts:
+    for draft in make_tasks_once(propagate(graph, env, limits), graph, env).drafts:
         sizes = [graph.nodes[i].size for i in draft.stage.nodes]
         sizes += [prod(r.lens.shape) for r in draft.readings] + [
             prod(draft.loops.extents[a] for a in axes) for axes in draft.loops.results

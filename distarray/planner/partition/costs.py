@@ -112,7 +112,7 @@ class Costs:
         left = [sum([n for loops, n in arrays if loop not in loops], none) for loop in facts.free or (-1,)]
         over = np.minimum.reduce(left) - self.limits.member
         if facts.stage.kind == "block" and facts.loops.whole:
-            # A kernel on whole blocks has all of a tile at once: see `execution.budget`.
+            # A kernel on whole blocks has all of a tile at once: see `runtime.budget`.
             tile = sum([n for _, n in arrays], none) / np.maximum(boxes.n_tiles, 1)
             over = np.maximum(over, tile - self.limits.member)
         over = over.max(axis=-1)

@@ -1,7 +1,7 @@
 """What members have received of an array: a second reader of the same elements is sent nothing.
 
 All that one member needs of a tile of another member travels in one piece, whichever stages need it
-(`execution.route`). Boxes overlap exactly; of several earlier ones that which overlaps most counts.
+(`lower.route`). Boxes overlap exactly; of several earlier ones that which overlaps most counts.
 """
 
 from __future__ import annotations

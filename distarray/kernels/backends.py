@@ -1,0 +1,521 @@
+"""What blocks are made of: NumPy, CuPy, or array_api_strict, and how each makes, moves and computes them.
+
+`backend_for` gives the backend of one member of a team from the device string of the array. Tasks use nothing else of
+an array library than the functions of ``backend.xp``, what `Backend` lists, and programs, which `Program.run` hands to
+``backend.run`` unless the blocks are NumPy's.
+
+``"strict"`` proves without a GPU that kernels stay on their device: its blocks are arrays of array_api_strict on fake
+devices, which refuse to mix and to become NumPy arrays, and under `no_host_copies` to become Python numbers too.
+CuPy and array_api_strict are imported when their device is first asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from distarray.errors import NotSupportedError
+from distarray.kernels.buffers import POOL
+from distarray.kernels.elementwise import loop_dtypes, numpy_name
+
+if TYPE_CHECKING:
+    from distarray.kernels.program import Program, Reduction
+
+__all__ = [
+    "NUMPY",
+    "Backend",
+    "Device",
+    "Layout",
+    "axes_by_stride",
+    "backend_for",
+    "check_here",
+    "no_host_copies",
+    "parse_device",
+    "transport",
+]
+
+DType = np.dtype[Any]
+Block = Any  # an array of a backend: they share no base class
+Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermost
+
+_DEVICE = re.compile(r"(cpu)|(cuda)(?::(\d+))?|(strict)(?::([12]))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A parsed device string.
+
+    Attributes
+    ----------
+    kind
+        ``"cpu"``, ``"cuda"`` or ``"strict"``.
+    index
+        The number after the colon, or None: then each member has its own.
+    """
+
+    kind: str
+    index: int | None
+
+
+def parse_device(text: str) -> Device:
+    """Read a device string: ``cpu``, ``cuda``, ``cuda:<j>``, ``strict``, ``strict:1`` or ``strict:2``.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> parse_device("cuda:3")
+    Device(kind='cuda', index=3)
+    """
+    match = _DEVICE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"device={text!r} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
+    index = match[3] or match[5]
+    return Device(match[1] or match[2] or match[4], None if index is None else int(index))
+
+
+class Backend(Protocol):
+    """Blocks of one array library on the device of one member.
+
+    Attributes
+    ----------
+    name
+        ``"numpy"``, ``"cupy"`` or ``"strict"``.
+    xp
+        Namespace with the functions of the array API standard.
+    device
+        What ``xp`` takes as ``device=``.
+    label
+        The device string that means this device on every member.
+    has_out
+        Whether functions of `xp` take ``out=``.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def xp(self) -> Any: ...
+    @property
+    def device(self) -> Any: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def has_out(self) -> bool: ...
+
+    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
+        """An uninitialised block."""
+
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Block:
+        """A block of zeros."""
+
+    def adopt(self, block: Any) -> Block:
+        """`block` on this device; itself if it is there. Only transport calls this."""
+
+    def to_host(self, block: Block) -> np.ndarray[Any, DType]:
+        """`block` as a NumPy array. Only transport calls this."""
+
+    def copy(self, block: Block) -> Block:
+        """The elements of `block` in new memory, in the same order of axes."""
+
+    def layout_of(self, block: Block) -> tuple[int, ...]:
+        """Axes from outermost to innermost."""
+
+    def writable_view(self, lens: Any, base: Block) -> Block:
+        """What `lens` sees of `base`, as a view that can be written."""
+
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[Block],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Block | None] | None,
+        partial: Callable[[Reduction, Block], Any],
+    ) -> tuple[list[Block], list[Any]]:
+        """The outputs of a program and the partials of its reductions; `partial` makes one from a register in full."""
+
+
+def backend_for(device: str, member: int = 0) -> Backend:
+    """The backend of one member.
+
+    Parameters
+    ----------
+    device
+        Device string.
+    member
+        Rank in the team. ``"strict"`` has even members on the first fake device and odd ones on the second. ``"cuda"``
+        gives the members in this process GPUs in turn; a worker of a cluster has its own (`device_ranks`).
+
+    Raises
+    ------
+    ValueError
+        If `device` is no device string, or names a GPU that is not there.
+    ImportError
+        If the library of the blocks is missing.
+    RuntimeError
+        If CuPy finds no GPU.
+    """
+    if device == "cpu":
+        return NUMPY
+    parsed = parse_device(device)
+    index = parsed.index
+    if parsed.kind == "strict":
+        return _strict(member % 2 + 1 if index is None else index)
+    if index is not None:
+        return _cupy(index, False)
+    return _cupy(_turn(member), True)
+
+
+def _turn(member: int) -> int:
+    """Whose turn it is to have a GPU of this process: its members', or the worker's that the process is."""
+    if "distributed.worker" not in sys.modules:
+        return member
+    from distarray.kernels.device_ranks import worker_rank
+
+    rank = worker_rank()
+    return member if rank is None else rank
+
+
+def check_here(device: str) -> None:
+    """Whether blocks on a device can be made in this process. Raises as `backend_for` does; starts nothing."""
+    parsed = parse_device(device)
+    if parsed.kind == "cuda":
+        _cupy(parsed.index or 0, parsed.index is None)
+    else:
+        backend_for(device)
+
+
+@lru_cache(maxsize=8)
+def _strict(index: int) -> Backend:
+    return StrictBackend(index)
+
+
+@lru_cache(maxsize=64)
+def _cupy(index: int, wraps: bool) -> Backend:
+    from distarray.kernels.cupy_backend import CupyBackend, gpu_count
+
+    count = gpu_count()
+    if not wraps and index >= count:
+        raise ValueError(f"device='cuda:{index}' names GPU {index}, but CuPy finds {count} here")
+    return CupyBackend(index % count)
+
+
+class NumpyBackend:
+    """Blocks in the memory of the process, big ones from the pool of `buffers`."""
+
+    name = "numpy"
+    xp = np
+    device = "cpu"
+    label = "cpu"
+    has_out = True
+
+    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
+        return POOL.take(shape, dtype, layout)
+
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Block:
+        return np.zeros(tuple(shape), dtype)  # fresh pages are zero, and touched only when they are used
+
+    def adopt(self, block: Any) -> Block:
+        return block
+
+    def to_host(self, block: Block) -> np.ndarray[Any, DType]:
+        return np.asarray(block)
+
+    def copy(self, block: Block) -> Block:
+        block = np.asarray(block)
+        new = POOL.take(block.shape, block.dtype, "C" if block.flags.c_contiguous else self.layout_of(block))
+        np.copyto(new, block)
+        return new
+
+    def layout_of(self, block: Block) -> tuple[int, ...]:
+        return axes_by_stride(block)
+
+    def writable_view(self, lens: Any, base: Block) -> Block:
+        view = lens.read(base)
+        if not view.flags.writeable:
+            # numpy marks diagonals read-only, for a change that never came; the memory is that of `base`.
+            view.flags.writeable = True
+        return view
+
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[Block],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Block | None] | None,
+        partial: Callable[[Reduction, Block], Any],
+    ) -> tuple[list[Block], list[Any]]:
+        raise AssertionError("Program.run computes NumPy blocks itself, slice by slice")
+
+
+def axes_by_stride(block: Any) -> tuple[int, ...]:
+    """Axes of a NumPy or CuPy array from outermost to innermost."""
+    if block.flags.c_contiguous:
+        return tuple(range(block.ndim))
+    return tuple(sorted(range(block.ndim), key=lambda axis: -abs(block.strides[axis])))
+
+
+#: The backend of ``device="cpu"``.
+NUMPY: Backend = NumpyBackend()
+
+
+class StrictBackend:
+    """Arrays of array_api_strict on one of its fake devices."""
+
+    name = "strict"
+    has_out = False
+
+    def __init__(self, index: int) -> None:
+        try:
+            import array_api_strict
+        except ImportError as error:
+            raise ImportError(
+                "device='strict' needs array_api_strict; install it with: pip install array-api-strict"
+            ) from error
+        self.xp = _standard(array_api_strict)
+        self.xp.fft, self.xp.linalg = _standard(array_api_strict.fft), _standard(array_api_strict.linalg)
+        self.device = array_api_strict.Device(f"device{index}")
+        self.label = f"strict:{index}"
+        self._cpu = array_api_strict.Device("CPU_DEVICE")
+
+    def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
+        # The standard knows no strides, so every layout is C order here.
+        return self.xp.empty(tuple(shape), dtype=self.dtype(dtype), device=self.device)
+
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Block:
+        return self.xp.zeros(tuple(shape), dtype=self.dtype(dtype), device=self.device)
+
+    def adopt(self, block: Any) -> Block:
+        if hasattr(block, "__array_namespace__") and not isinstance(block, (np.ndarray, np.generic)):
+            if block.device == self.device:
+                return block
+            with transport():
+                return block.to_device(self.device)
+        if not isinstance(block, (np.ndarray, np.generic)):
+            return block  # not an array: a list of pieces, a literal
+        self.dtype(block.dtype)
+        return self.xp.asarray(np.array(block), device=self.device)
+
+    def to_host(self, block: Block) -> np.ndarray[Any, DType]:
+        if isinstance(block, (np.ndarray, np.generic)):
+            return np.asarray(block)
+        with transport():
+            return np.asarray(block.to_device(self._cpu))
+
+    def copy(self, block: Block) -> Block:
+        return self.xp.asarray(block, copy=True)
+
+    def layout_of(self, block: Block) -> tuple[int, ...]:
+        return tuple(range(block.ndim))
+
+    def writable_view(self, lens: Any, base: Block) -> Block:
+        if lens.read_indices().diagonals:
+            raise NotSupportedError("not on strict: the standard has no diagonal that can be written")
+        return lens.read(base)
+
+    def dtype(self, dtype: Any) -> Any:
+        """`dtype` as array_api_strict spells it."""
+        if not isinstance(dtype, np.dtype | type | str):
+            return dtype
+        name = np.dtype(dtype).name
+        if not hasattr(self.xp, name):
+            raise NotSupportedError(f"not on strict: the standard has no dtype {name}")
+        return getattr(self.xp, name)
+
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[Block],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Block | None] | None,
+        partial: Callable[[Reduction, Block], Any],
+    ) -> tuple[list[Block], list[Any]]:
+        xp = self.xp
+        registers: list[Any] = list(inputs)
+        for instruction in program.instructions:
+            operands = [scalars[x.index] if hasattr(x, "index") else registers[x] for x in instruction.inputs]
+            registers.append(self._call(instruction.function, instruction.params, operands, instruction.dtype))
+
+        def whole(register: int) -> Block:
+            value = registers[register]
+            return value if value.shape == shape else xp.broadcast_to(value, shape)
+
+        outputs = []
+        for register, out in zip(program.outputs, outs or [None] * len(program.outputs), strict=True):
+            if out is None:
+                outputs.append(xp.asarray(whole(register), copy=True))
+            else:
+                out[...] = whole(register)
+                outputs.append(out)
+        return outputs, [partial(r, whole(r.register)) for r in program.reductions]
+
+    def _call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
+        """One function by the standard's rules: no mixed dtypes, no scalars without an array."""
+        xp, canonical = self.xp, numpy_name(name)
+        known = [_numpy_dtype(x) for x in operands]
+        arrays = [self._array(x, d) for x, d in zip(operands, loop_dtypes(canonical, tuple(known), dtype), strict=True)]
+        if canonical == "copy":
+            return xp.asarray(arrays[0], copy=True)
+        if canonical == "astype":
+            return self._cast(arrays[0], self.dtype(dtype))
+        if canonical.startswith("logical_"):
+            arrays = [self._cast(x, xp.bool) for x in arrays]
+        if canonical == "clip":
+            limits: Mapping[str, Any] = dict(zip(params or ("min", "max"), arrays[1:], strict=True))
+            return xp.clip(arrays[0], limits.get("min"), limits.get("max"))
+        if canonical in ("real", "conjugate") and not xp.isdtype(arrays[0].dtype, "complex floating"):
+            return xp.asarray(arrays[0], copy=True)
+        if canonical == "imag" and not xp.isdtype(arrays[0].dtype, "complex floating"):
+            return xp.zeros_like(arrays[0])
+        function = getattr(xp, _STANDARD_NAME.get(canonical, canonical), None)
+        if function is None or (params and params != (0,)):
+            raise NotSupportedError(f"not on strict: the standard has no {canonical}{params or ''}")
+        result = function(*arrays)
+        if canonical == "sign" and xp.isdtype(result.dtype, "complex floating"):
+            result = xp.where(arrays[0] == 0, xp.zeros_like(result), result)  # its own keeps the signs of the zeros
+        return result if result.dtype == self.dtype(dtype) else xp.astype(result, self.dtype(dtype))
+
+    def _cast(self, x: Block, dtype: Any) -> Block:
+        """What numpy's casts of complex numbers give, which the standard leaves to functions."""
+        xp = self.xp
+        if xp.isdtype(x.dtype, "complex floating") and not xp.isdtype(dtype, "complex floating"):
+            if dtype == xp.bool:
+                return x != 0
+            x = xp.real(x)
+        return xp.astype(x, dtype)
+
+    def _array(self, x: Any, dtype: DType | None) -> Block:
+        """`x` of the dtype in which the function computes."""
+        if hasattr(x, "to_device") and not isinstance(x, (np.ndarray, np.generic)):
+            wanted = x.dtype if dtype is None else self.dtype(dtype)
+            return x if x.dtype == wanted else self._cast(x, wanted)
+        value = x.item() if isinstance(x, (np.ndarray, np.generic)) else x
+        return self.xp.asarray(value, dtype=None if dtype is None else self.dtype(dtype), device=self.device)
+
+
+class _NotInStandardError(NotSupportedError, AttributeError):
+    """The standard has no function of this name; an AttributeError, so that ``hasattr`` may ask."""
+
+
+def _standard(namespace: Any) -> Any:
+    """The functions of a module of array_api_strict, and an error that says so for every other name."""
+    copied = ModuleType(namespace.__name__, namespace.__doc__)
+    copied.__dict__.update(vars(namespace))
+
+    def missing(name: str) -> Any:
+        raise _NotInStandardError(f"not on strict: the standard has no {name}")
+
+    copied.__dict__["__getattr__"] = missing
+    return copied
+
+
+def _numpy_dtype(x: Any) -> DType | type:
+    """The dtype of an array of any backend; the type of a Python scalar, which numpy resolves as weak."""
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+        return type(x)
+    dtype = x.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).rpartition(".")[2])
+
+
+#: Where the standard's name is not numpy's own.
+_STANDARD_NAME = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "conjugate": "conj",
+    "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
+    "power": "pow",
+    "right_shift": "bitwise_right_shift",
+    "rint": "round",
+}
+
+
+# ------------------------------------------------------------------------------------------------- no host copies
+
+_FORBIDDEN = ("__array__", "__bool__", "__complex__", "__dlpack__", "__float__", "__index__", "__int__", "to_device")
+_local = threading.local()
+_guards_lock = threading.Lock()
+_guards = 0
+_undo: list[tuple[Any, str, Any]] = []
+
+
+@contextmanager
+def transport() -> Iterator[None]:
+    """What moves blocks may do what kernels may not."""
+    before = getattr(_local, "moves", False)
+    _local.moves = True
+    try:
+        yield
+    finally:
+        _local.moves = before
+
+
+@contextmanager
+def no_host_copies() -> Iterator[None]:
+    """Make every copy of a block to the host raise, on all threads, unless transport makes it.
+
+    Arrays of array_api_strict then refuse ``float()``, ``int()``, ``bool()``, ``complex()``, indexing by them, DLPack
+    and ``to_device``; so do CuPy arrays, and ``cupy.asnumpy``. Used by tests to prove that kernels stay on the device.
+    """
+    global _guards
+    with _guards_lock:
+        _guards += 1
+        if _guards == 1:
+            for owner, names in _guarded():
+                for name in names:
+                    if original := getattr(owner, name, None):
+                        _undo.append((owner, name, original))
+                        setattr(owner, name, _refusing(name, original))
+    try:
+        yield
+    finally:
+        with _guards_lock:
+            _guards -= 1
+            if not _guards:
+                while _undo:
+                    owner, name, original = _undo.pop()
+                    setattr(owner, name, original)
+
+
+def _guarded() -> Iterator[tuple[Any, tuple[str, ...]]]:
+    import sys
+
+    try:
+        from array_api_strict._array_object import Array
+    except ImportError:
+        pass
+    else:
+        yield Array, _FORBIDDEN
+    if "cupy" in sys.modules:
+        # Methods of cupy.ndarray cannot be replaced (it is an extension type); these are the doors they go through.
+        yield sys.modules["cupy"], ("asnumpy",)
+
+
+def _refusing(name: str, original: Any) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if getattr(_local, "moves", False):
+            return original(*args, **kwargs)
+        raise RuntimeError(f"{name} copies a block to the host inside a kernel; only transport may move blocks")
+
+    return refuse

@@ -1,0 +1,218 @@
+"""A pool of big blocks of memory, so that results do not pay for fresh pages.
+
+The pages of a new big array are mapped and cleared one by one when they are first written: about half of the time of
+a memory-bound chain. The pool keeps the memory of arrays that died and lends it again.
+
+Nothing is ever given back by hand. The memory of a lent array belongs to a `Lease`, which is the ``base`` of the array
+and of every view of it; when the last of them dies, so does the lease, and its memory returns. What a user still
+holds, through whatever view, memoryview or DLPack capsule, is therefore never lent twice.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+__all__ = ["POOL", "BufferPool", "Lease", "resident_nbytes"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Below this malloc recycles by itself, and a lease costs more than the pages.
+SMALLEST = 1 << 18
+#: Bytes; a cache line, and the longest vector register.
+ALIGNMENT = 64
+_STATM = Path("/proc/self/statm")
+
+
+def resident_nbytes() -> int:
+    """Bytes of this process in memory; 0 where the system does not say (it is read from ``/proc``)."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+class BufferPool:
+    """Lends arrays whose memory is recycled when the last array on it dies.
+
+    Parameters
+    ----------
+    limit
+        Bytes that may lie idle in the pool; beyond them the longest unused are freed.
+
+    Attributes
+    ----------
+    memory
+        What this process may use; None where nobody says. Up to a fourth of it lies idle, as long as three fifths of it
+        are not resident: above that a worker spills and pauses, idle or not.
+
+    Notes
+    -----
+    Sizes are rounded up to three significant bits, so at most a fourth of a buffer is unused. Safe for use from
+    several threads, and from finalizers that run while a lock is held.
+    """
+
+    def __init__(self, limit: int = 1 << 30) -> None:
+        self.limit = limit
+        self.memory: int | None = None
+        self._idle: OrderedDict[int, _Memory] = OrderedDict()  # by address, the longest unused first
+        self._by_size: dict[int, list[int]] = {}  # addresses, the most recently used (still in cache) last
+        self._idle_nbytes = 0
+        self._lent_nbytes = 0
+        # A finalizer may run at any allocation, one made under the lock included, so it only appends here.
+        self._returned: deque[_Memory] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, shape: Sequence[int], dtype: DTypeLike, layout: str | Sequence[int] = "C") -> Array:
+        """An uninitialised array.
+
+        Parameters
+        ----------
+        shape, dtype
+            Of the array.
+        layout
+            ``"C"``, ``"F"``, or the axes from outermost to innermost; ``()`` is ``"C"`` too.
+        """
+        dtype = np.dtype(dtype)
+        extents = tuple(shape)
+        nbytes = math.prod(extents) * dtype.itemsize
+        natural = tuple(range(len(extents)))
+        axes = natural if layout in ("C", ()) else natural[::-1] if layout == "F" else tuple(int(a) for a in layout)
+        if nbytes < SMALLEST:
+            if axes == natural:
+                return np.empty(extents, dtype)
+            return np.empty([extents[a] for a in axes], dtype).transpose([axes.index(a) for a in natural])
+        strides, step = [0] * len(extents), dtype.itemsize
+        for axis in reversed(axes):
+            strides[axis], step = step, step * extents[axis]
+        return np.asarray(Lease(self, self._memory(_size_class(nbytes)), nbytes, extents, dtype, tuple(strides)))
+
+    def trim(self, nbytes: int = 0) -> None:
+        """Free idle memory, the longest unused first, until at most `nbytes` lie idle."""
+        with self._lock:
+            self._collect()
+            self._trim(nbytes)
+
+    @property
+    def idle_nbytes(self) -> int:
+        """Bytes that wait to be lent again."""
+        with self._lock:
+            self._collect()
+            return self._idle_nbytes
+
+    @property
+    def lent_nbytes(self) -> int:
+        """Bytes of memory under arrays that live."""
+        with self._lock:
+            self._collect()
+            return self._lent_nbytes
+
+    def _memory(self, size: int) -> _Memory:
+        with self._lock:
+            self._collect()
+            self._lent_nbytes += size
+            if addresses := self._by_size.get(size):
+                memory = self._idle.pop(addresses.pop())
+                self._idle_nbytes -= size
+                return memory
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+        return _Memory(raw, raw.ctypes.data + -raw.ctypes.data % ALIGNMENT, size)
+
+    def _collect(self) -> None:
+        while self._returned:
+            memory = self._returned.popleft()
+            self._lent_nbytes -= memory.nbytes
+            if memory.nbytes > self.limit:
+                continue
+            self._idle[memory.address] = memory
+            self._by_size.setdefault(memory.nbytes, []).append(memory.address)
+            self._idle_nbytes += memory.nbytes
+        self._trim(self._allowed())
+
+    def _allowed(self) -> int:
+        """Bytes that may lie idle now."""
+        if self.memory is None or self._idle_nbytes <= self.memory // 64:
+            return self.limit
+        room = self.memory * 3 // 5 - (resident_nbytes() - self._idle_nbytes)
+        return min(self.limit, self.memory // 4, max(room, self.memory // 64))
+
+    def _trim(self, nbytes: int) -> None:
+        while self._idle_nbytes > nbytes:
+            address, memory = self._idle.popitem(last=False)
+            self._by_size[memory.nbytes].remove(address)
+            self._idle_nbytes -= memory.nbytes
+
+    def _return(self, memory: _Memory) -> None:
+        self._returned.append(memory)
+        # Collected at once when that cannot block, so that what exceeds the limit is freed now, not at the next take.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._collect()
+            finally:
+                self._lock.release()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Memory:
+    """Aligned bytes inside `owner`."""
+
+    owner: Array
+    address: int
+    nbytes: int
+
+
+class Lease:
+    """Owner of lent memory: the base of every array on it.
+
+    ``__array_interface__`` and not a subclass of ndarray, because numpy makes an object of that kind the base of all
+    views, while chains of arrays are collapsed.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "memory", "nbytes", "pool")
+
+    def __init__(
+        self,
+        pool: BufferPool,
+        memory: _Memory,
+        nbytes: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...],
+    ) -> None:
+        self.pool = pool
+        self.memory = memory
+        #: What the array that was asked for has of it.
+        self.nbytes = nbytes
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": dtype.str,
+            "strides": strides,
+            "data": (memory.address, False),
+        }
+
+    def __del__(self) -> None:
+        self.pool._return(self.memory)
+
+
+def _size_class(nbytes: int) -> int:
+    """`nbytes` rounded up to three significant bits.
+
+    >>> _size_class(1 << 20) == 1 << 20, _size_class((1 << 20) + 1) == 5 << 18
+    (True, True)
+    """
+    step = 1 << max(nbytes.bit_length() - 3, 0)
+    return -(-nbytes // step) * step
+
+
+#: The pool of this process.
+POOL = BufferPool()

@@ -1,0 +1,412 @@
+"""Contractions of blocks: the elements of some blocks joined over labelled loops, and aggregated over some of these.
+
+A sum of products of two blocks is a matrix product (`tables.contract`). Every other join and aggregation runs over the
+loop space box by box: a box of joined elements lies in scratch that fits the cache, and is folded into the results it
+belongs to before the next one is made, so that the loop space, which may be a thousand times larger than operands and
+result, never lies in memory.
+
+What comes out is a partial result: without the aggregated loops, in the dtype in which its monoid accumulates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from distarray.expr.joins import PRODUCT, Join
+from distarray.kernels import tables
+from distarray.kernels.elementwise import plain_call
+from distarray.kernels.inside import inside_task
+from distarray.kernels.loans import foreign
+from distarray.kernels.monoids import MONOIDS, Monoid
+from distarray.kernels.program import Instruction, Program, Reduction
+from distarray.kernels.slices import slice_extents
+from distarray.kernels.user_functions import read_only
+
+if TYPE_CHECKING:
+    from distarray.kernels.backends import Backend
+
+__all__ = ["SCRATCH_NBYTES", "contract"]
+
+Block = Any  # an array of any backend: backends share no base class
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
+Labels = tuple[int, ...]
+Box = tuple[slice, ...]
+#: A join of the user's.
+Function = Callable[..., Any]
+
+#: Bytes of a box of joined elements, of each other result of a join's steps, and of what is turned of an operand: with
+#: the results that they belong to they are at home in a second-level cache.
+SCRATCH_NBYTES = 1 << 18
+#: Elements of a box on a device that is slow to start and has memory to spare.
+DEVICE_BOX = 1 << 24
+#: The innermost loop is a kept one if one has so many elements, and the last of the result if that has as many as a
+#: loop needs to hide its start.
+SHORT, LONG = 64, 256
+#: Steps of which the indices are made at once.
+MOST_STEPS = 1024
+#: numpy's buffer while inner loops are long. It would copy broadcast operands to it to make them longer than its size.
+BUFFER = 512
+
+
+def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...], dtype: DType) -> Block:
+    """The partial result of some blocks.
+
+    Parameters
+    ----------
+    params
+        Labels of each block, labels of the result, join, monoid; the last one is the function of a join of the user's.
+    dtype
+        Of the result that the partial ones become.
+    """
+    labels, result, join, agg = params[:4]
+    monoid = MONOIDS[agg]
+    if join == PRODUCT:
+        return tables.contract(backend.xp, labels, result, *blocks, dtype=monoid.state(dtype))
+    if not any(labels):  # numbers: one point of a loop
+        blocks = [backend.xp.reshape(b, (1,)) for b in blocks]
+        of_one = ([(0,)] * len(blocks), (0,), *params[2:])
+        return backend.xp.reshape(contract(backend, blocks, of_one, dtype), ())
+    users = params[-1] if join.is_users else None
+    space = _space(labels, result, blocks)
+    aligned = [_aligned(backend.xp, b, own, space.loops) for b, own in zip(blocks, labels, strict=True)]
+    made = (_on_numpy if backend.xp is np else _on_device)(backend, aligned, join, users, agg, space, dtype)
+    kept = [label for label in space.loops if label in result]
+    made = backend.xp.reshape(made, tuple([space.extents[space.loops.index(label)] for label in kept]))
+    order = tuple([kept.index(label) for label in result])
+    return made if order == tuple(range(len(order))) else backend.xp.permute_dims(made, order)
+
+
+# ------------------------------------------------------------------------------------------------- the loop space
+
+
+class _Space(NamedTuple):
+    """The loops of a contraction, from the outermost to the innermost.
+
+    Attributes
+    ----------
+    loops
+        Labels.
+    extents
+        Of the loops.
+    reduced
+        Which of the loops are aggregated.
+    """
+
+    loops: Labels
+    extents: tuple[int, ...]
+    reduced: tuple[int, ...]
+
+    @property
+    def kept_shape(self) -> tuple[int, ...]:
+        """Extents, with 1 for the aggregated loops."""
+        return tuple([1 if a in self.reduced else n for a, n in enumerate(self.extents)])
+
+    def boxes(self, extents: Sequence[int], axes: Sequence[int]) -> Iterator[Box]:
+        """Boxes of the loops at `axes`, in order, with all of the others."""
+        ranges = [
+            [slice(i, min(i + e, n)) for i in range(0, n, e)] if a in axes else [slice(None)]
+            for a, (n, e) in enumerate(zip(self.extents, extents, strict=True))
+        ]
+        return product(*ranges)
+
+
+def _space(labels: Sequence[Labels], result: Labels, blocks: Sequence[Block]) -> _Space:
+    """The loops, in an order in which the innermost one is long.
+
+    That is one of the result, so that boxes are folded by adding rows to rows; but if all loops of the result are
+    short, it is the longest aggregated one, which comes behind the other aggregated ones in either case.
+    """
+    extents: dict[int, int] = {}
+    for own, block in zip(labels, blocks, strict=True):
+        extents.update(zip(own, block.shape, strict=True))
+    reduced = sorted([label for label in extents if label not in result], key=extents.__getitem__)
+    kept = list(result)
+    if kept and extents[kept[-1]] < LONG:
+        longest = max(kept, key=extents.__getitem__)
+        if extents[longest] > 4 * extents[kept[-1]]:
+            kept = [label for label in kept if label != longest] + [longest]
+    innermost = extents[kept[-1]] if kept else 0
+    loops = (*kept, *reduced) if reduced and extents[reduced[-1]] > innermost < SHORT else (*reduced, *kept)
+    return _Space(loops, tuple([extents[i] for i in loops]), tuple([a for a, i in enumerate(loops) if i not in result]))
+
+
+def _aligned(xp: Any, block: Block, own: Labels, loops: Labels) -> Block:
+    """A block with an axis for every loop, of extent 1 where it does not depend on it."""
+    axes = tuple([own.index(label) for label in loops if label in own])
+    if axes != tuple(range(len(axes))):
+        block = xp.permute_dims(block, axes)
+    for a, label in enumerate(loops):
+        if label not in own:
+            block = xp.expand_dims(block, axis=a)
+    return block
+
+
+def _restricted(x: Block, box: Box) -> Block:
+    """What a box needs of an aligned block."""
+    return x[tuple([slice(None) if n == 1 else s for n, s in zip(x.shape, box, strict=True)])]
+
+
+# ------------------------------------------------------------------------------------------------------- on numpy
+
+
+def _on_numpy(
+    backend: Backend,
+    operands: Sequence[Array],
+    join: Join,
+    users: Function | None,
+    agg: str,
+    space: _Space,
+    dtype: DType,
+) -> Array:
+    monoid = MONOIDS[agg]
+    state = monoid.state(dtype) if space.reduced else dtype
+    out: Array = backend.empty(space.kept_shape, state)
+    if 0 in space.extents:
+        if 0 not in space.kept_shape:
+            out[...] = _nothing(monoid, space, dtype, backend)
+        return out
+    itemsize = max(state.itemsize, *[step.dtype.itemsize for step in join.steps], join.dtype.itemsize)
+    walk = _Walk(operands, space, slice_extents(space.extents, SCRATCH_NBYTES // itemsize))
+    joined = _StepsJoin(join, len(operands), prod(walk.extents)) if users is None else _UsersJoin(join, users)
+    merge = _MERGES.get(agg) or getattr(np, agg)
+    is_single = all(walk.extents[a] == 1 for a in space.reduced)
+    old = np.setbufsize(BUFFER) if walk.extents[-1] >= LONG else 0
+    try:
+        for kept, boxes in walk.regions():
+            place = out[kept]
+            is_first = True
+            for blocks, shape in boxes:
+                made = joined(blocks, shape, place if is_first and is_single else None)
+                if not is_single:
+                    made = monoid.partial(made, space.reduced, dtype)
+                if not is_first:
+                    merge(place, made, out=place)
+                elif made is not place:
+                    place[...] = made
+                is_first = False
+    finally:
+        if old:
+            np.setbufsize(old)
+    return out
+
+
+#: How boxes are merged. Not ``Monoid.merge``, which orders zeros by their signs: here numpy's functions are, who take
+#: either zero.
+_MERGES: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+
+
+def _nothing(monoid: Monoid, space: _Space, dtype: DType, backend: Backend) -> Block:
+    identity = monoid.identity(space.kept_shape, dtype, backend.xp, backend.device)
+    assert identity is not None, "aggregating nothing without an identity raises at the call"
+    return identity
+
+
+class _Walk:
+    """The boxes of a loop space, and what each needs of the operands.
+
+    An operand whose elements along the innermost loop are no neighbours is turned: copied in the order of the loops,
+    for a run of steps of the last aggregated loop at a time.
+    """
+
+    def __init__(self, operands: Sequence[Array], space: _Space, extents: tuple[int, ...]) -> None:
+        self.operands, self.space, self.extents = operands, space, extents
+        self.axis = max(space.reduced, default=-1)
+        self.is_across = [x.shape[-1] > 1 and x.strides[-1] != x.itemsize for x in operands]
+        self.run = self._run_length() if self.axis >= 0 else 1
+        self.full = self._steps(self.run)
+
+    def _runs(self) -> Iterator[tuple[slice, list[tuple[Any, int]]]]:
+        """Ranges of the last aggregated loop, each with the index and the extent of its steps."""
+        n = self.space.extents[self.axis] if self.axis >= 0 else 1
+        for start in range(0, n, self.run):
+            stop = min(start + self.run, n)
+            yield slice(start, stop), self.full if stop - start == self.run else self._steps(stop - start)
+
+    def _steps(self, n: int) -> list[tuple[Any, int]]:
+        if self.axis < 0:
+            return [(..., 1)]
+        lead, e = (slice(None),) * self.axis, self.extents[self.axis]
+        return [((*lead, slice(i, min(i + e, n))), min(i + e, n) - i) for i in range(0, n, e)]
+
+    def _run_length(self) -> int:
+        """Extent of the last aggregated loop that is walked, and for which operands are turned, at once."""
+        step, n = self.extents[self.axis], self.space.extents[self.axis]
+        others = [
+            prod(min(e, k) for a, (e, k) in enumerate(zip(self.extents, x.shape, strict=True)) if a != self.axis)
+            * x.itemsize
+            for x, across in zip(self.operands, self.is_across, strict=True)
+            if across
+        ]
+        fitting = SCRATCH_NBYTES // (max(others) * step) if others else MOST_STEPS
+        return min(max(1, min(fitting, MOST_STEPS)) * step, n)
+
+    def regions(self) -> Iterator[tuple[Box, Iterator[tuple[list[Array], tuple[int, ...]]]]]:
+        """Boxes of the kept loops; for each the operands and the shape of every box that is folded into it."""
+        kept = [a for a in range(len(self.extents)) if a not in self.space.reduced]
+        for box in self.space.boxes(self.extents, kept):
+            yield box, self._boxes(box)
+
+    def _boxes(self, kept: Box) -> Iterator[tuple[list[Array], tuple[int, ...]]]:
+        space, axis = self.space, self.axis
+        moving = [axis >= 0 and x.shape[axis] > 1 for x in self.operands]
+        for lead in space.boxes(self.extents, [a for a in space.reduced if a != axis]):
+            box = tuple([s if a in space.reduced else k for a, (k, s) in enumerate(zip(kept, lead, strict=True))])
+            views = [_restricted(x, box) for x in self.operands]
+            # extents of the box; along the last aggregated loop those of a step
+            shape = [len(range(n)[s]) for s, n in zip(box, space.extents, strict=True)]
+            for run, steps in self._runs():
+                sources = [
+                    self._turned(x, run if moves else slice(None)) if across else x[self._at(run)] if moves else x
+                    for x, moves, across in zip(views, moving, self.is_across, strict=True)
+                ]
+                for index, n in steps:
+                    if axis >= 0:
+                        shape[axis] = n
+                    yield [x[index] if moves else x for x, moves in zip(sources, moving)], tuple(shape)
+
+    def _at(self, run: slice) -> Box:
+        return (slice(None),) * self.axis + (run,)
+
+    def _turned(self, view: Array, run: slice) -> Array:
+        """A copy of what a run of steps needs, in the order of the loops."""
+        return np.array(view[self._at(run)] if self.axis >= 0 else view, order="C")
+
+
+class _StepsJoin:
+    """A join of elementwise steps, each a call of numpy's function that fills scratch."""
+
+    def __init__(self, join: Join, n: int, size: int) -> None:
+        last_use = {i: k for k, step in enumerate(join.steps) for i in step.inputs}
+        slots: list[DType] = []
+        free: list[int] = []
+        at: dict[int, int] = {}
+        self.calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
+        for k, step in enumerate(join.steps):
+            call = plain_call(step.function, step.params, step.dtype)
+            ending = [at[i] for i in set(step.inputs) if i in at and last_use[i] == k]
+            if isinstance(call, np.ufunc):  # which may write over what it reads
+                free += ending
+                ending = []
+            slot = next((s for s in free if slots[s] == step.dtype), len(slots))
+            if slot == len(slots):
+                slots.append(step.dtype)
+            else:
+                free.remove(slot)
+            free += ending
+            at[n + k] = slot
+            self.calls.append((call, step.inputs))
+        self.slots = [np.empty(size, dtype) for dtype in slots]
+        self.at = list(at.values())
+        self.shape: tuple[int, ...] = ()
+        self.steps: list[tuple[Callable[..., Any], tuple[int, ...], Array]] = []
+        self.dtype = join.dtype
+
+    def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
+        """The joined elements of a box: in `place` if given and of their dtype, else in scratch."""
+        if not self.steps or self.shape != shape:
+            size = prod(shape)
+            scratch = [slot[:size].reshape(shape) for slot in self.slots]
+            self.shape = shape
+            self.steps = [(call, inputs, scratch[s]) for (call, inputs), s in zip(self.calls, self.at, strict=True)]
+        registers = blocks
+        for call, inputs, out in self.steps[:-1]:
+            registers.append(call(*[registers[i] for i in inputs], out=out))
+        call, inputs, out = self.steps[-1]
+        if place is not None and place.dtype == self.dtype:
+            out = place
+        made: Array = call(*[registers[i] for i in inputs], out=out)
+        return made
+
+
+class _UsersJoin:
+    """A function of the user's, called with views of the operands in the shape of the box."""
+
+    def __init__(self, join: Join, function: Function) -> None:
+        self.join, self.function = join, function
+
+    def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
+        """The joined elements of a box."""
+        made: Array = _called(
+            np, self.join, self.function, read_only([np.broadcast_to(x, shape) for x in blocks]), shape
+        )
+        return made
+
+
+def _called(xp: Any, join: Join, function: Function, blocks: Sequence[Block], shape: tuple[int, ...]) -> Block:
+    """What a function of the user's gives, as contiguous elements of the dtype of the join.
+
+    Raises
+    ------
+    ValueError
+        If the shape is another one.
+    TypeError
+        If the dtype is one that does not cast to the promised one in kind.
+    """
+    with inside_task():
+        made = xp.asarray(function(*blocks))
+    if tuple(made.shape) != shape:
+        raise ValueError(f"join: {join.name} gave an array of shape {tuple(made.shape)} for arrays of shape {shape}")
+    if isinstance(made.dtype, np.dtype) and made.dtype != join.dtype:
+        if not np.can_cast(made.dtype, join.dtype, "same_kind"):
+            raise TypeError(f"join: {join.name} gave {made.dtype} where dtype={join.dtype} was promised")
+        made = made.astype(join.dtype)
+    return foreign(np.ascontiguousarray(made)) if xp is np else made
+
+
+# ------------------------------------------------------------------------------------------------- on other devices
+
+
+def _on_device(
+    backend: Backend,
+    operands: Sequence[Block],
+    join: Join,
+    users: Function | None,
+    agg: str,
+    space: _Space,
+    dtype: DType,
+) -> Block:
+    """Box by box too, by programs: their backends know the functions of their library, and how to fuse them."""
+    monoid, xp = MONOIDS[agg], backend.xp
+    out = backend.empty(space.kept_shape, monoid.state(dtype) if space.reduced else dtype)
+    if 0 in space.extents:
+        if 0 not in space.kept_shape:
+            out[...] = _nothing(monoid, space, dtype, backend)
+        return out
+    program = _program(len(operands), join, agg, space.reduced, dtype)
+    extents = slice_extents(space.extents, DEVICE_BOX)
+    for kept in space.boxes(extents, [a for a in range(len(extents)) if a not in space.reduced]):
+        total: Any = None
+        for reduced in space.boxes(extents, space.reduced):
+            box = tuple([r if a in space.reduced else k for a, (k, r) in enumerate(zip(kept, reduced, strict=True))])
+            shape = tuple([len(range(n)[s]) for s, n in zip(box, space.extents, strict=True)])
+            inputs = [_restricted(x, box) for x in operands]
+            if users is not None:
+                inputs = [_called(xp, join, users, [xp.broadcast_to(x, shape) for x in inputs], shape)]
+            outcome = program.run(inputs, (), shape, None, backend)
+            (partial,) = outcome.partials or outcome.outputs
+            total = partial if total is None else monoid.merge(total, partial)
+        out[kept] = total
+    return out
+
+
+def _program(n: int, join: Join, agg: str, reduced: tuple[int, ...], dtype: DType) -> Program:
+    """The steps of a join, and the reduction of what they make; of a user's join the reduction alone."""
+    steps = tuple([Instruction(s.function, s.inputs, s.dtype, s.params) for s in join.steps])
+    n = n if steps else 1
+    last = n + len(steps) - 1
+    if not reduced:
+        return Program(n, steps, (last,))
+    return Program(n, steps, (), (Reduction(last, agg, reduced, dtype),))

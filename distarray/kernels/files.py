@@ -1,0 +1,96 @@
+"""Blocks read from and written to files, on the member that holds them.
+
+A file is opened for each block, so that nothing of it stays open between tasks, and members share nothing but its path.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.kernels.backends import backend_for
+from distarray.sharding.boxes import runs
+
+__all__ = ["CREATE", "write_block"]
+
+Block = Any  # of any backend
+Bounds = Sequence[tuple[int, int]]
+
+
+def _load_npy(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: Any, params: Any, runtime: Any) -> Block:
+    extents = tuple([hi - lo for lo, hi in box])
+    host_backend = backend if backend.xp is np else backend_for("cpu")
+    out = host_backend.empty(extents, dtype)
+    if 0 in extents:
+        return backend.adopt(out)
+    path, offset, stored, fortran_order, mtime_ns, size = runtime
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = os.fstat(fd)
+        if (found.st_mtime_ns, found.st_size) != (mtime_ns, size):
+            raise OSError(
+                f"{path} has changed since the array was defined from it, when it had {size} bytes and was written at "
+                f"{mtime_ns} ns; it has {found.st_size}, written at {found.st_mtime_ns} ns. Load it again; x.persist() "
+                "reads an array before its file changes"
+            )
+        with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
+            whole = np.ndarray(shape, stored, mapped, offset, order="F" if fortran_order else "C")
+            # Copied: a view would hold the mapping, and a file that is cut short under it kills the process.
+            out[...] = whole[tuple([slice(lo, hi) for lo, hi in box])]
+            del whole
+    finally:
+        os.close(fd)
+    return backend.adopt(out)
+
+
+def write_block(
+    block: Block,
+    path: str,
+    offset: int,
+    shape: tuple[int, ...],
+    box: Bounds,
+    fortran_order: bool,
+    device: str,
+    member: int,
+) -> None:
+    """Write the block of a global box into its bytes of a file that is there already.
+
+    Written by ranges, not through a mapping: several hosts may write one page, and a full disk is then an error and no
+    signal. Doing it again changes nothing.
+
+    Parameters
+    ----------
+    offset
+        Of the first element of the whole array, in bytes.
+    shape
+        Of the whole array.
+    """
+    host = backend_for(device, member).to_host(block)
+    if fortran_order:
+        # The same bytes, seen with the axes reversed.
+        host, shape, box = host.T, shape[::-1], box[::-1]
+    # Bytes: dates have no buffer of their own.
+    data = memoryview(np.ascontiguousarray(host).reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
+    itemsize = host.dtype.itemsize
+    done = 0
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        for first, n in runs(box, shape):
+            _write(fd, data[done : done + n * itemsize], offset + first * itemsize)
+            done += n * itemsize
+    finally:
+        os.close(fd)
+
+
+def _write(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        n = os.pwrite(fd, data, offset)
+        data, offset = data[n:], offset + n
+
+
+#: As `kernels.CREATE`.
+CREATE: dict[str, Callable[..., Block]] = {"load_npy": _load_npy}

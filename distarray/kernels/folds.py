@@ -1,0 +1,325 @@
+"""Folds by name of the operation: kernels that give partial results, how these combine, and what becomes of the last.
+
+A tile's partial result may be anything that can travel: an array, a tuple of arrays, what a user's function returns. Up
+to `stage_tasks.FAN_IN` of them combine in one task, in the order of their tiles, level by level. Kernels use the
+functions of the standard, taken from the namespace of the block; where numpy has a faster way, that way stands behind
+``xp is np``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from distarray.kernels.inside import inside_task
+from distarray.kernels.user_functions import own, read_only
+from distarray.types import DType, Shape
+
+__all__ = ["FOLD", "Fold"]
+
+Block = Any  # an array of any backend: backends share no base class
+Params = tuple[Any, ...]
+#: Places in a block: numpy's for numpy's blocks, else a list.
+Numbers = Any
+#: Arrays of a segment reduction with the segments first.
+State = tuple[Block, ...]
+
+
+class Fold(Protocol):
+    """One row of the table."""
+
+    def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
+        """What one tile gives."""
+
+    def combine(self, backend: Any, partials: Sequence[Any], params: Params) -> Any:
+        """One partial result of several, in order; at least one."""
+
+    def finish(self, xp: Any, partial: Any, shape: Shape, dtype: DType, params: Params) -> Block:
+        """The result of the last partial result."""
+
+
+class _UserReduction:
+    """The functions of ``reduction``; params are (rule, steps); the late steps know how they are called."""
+
+    def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
+        seen = read_only(blocks)
+        with inside_task():
+            partial = params[1].chunk(*seen)
+        return own(xp, partial, seen) if isinstance(partial, np.ndarray) else partial
+
+    def combine(self, backend: Any, partials: Sequence[Any], params: Params) -> Any:
+        adopted = [backend.adopt(p) if hasattr(p, "dtype") else p for p in partials]
+        if len(adopted) == 1:
+            return adopted[0]
+        with inside_task():
+            return params[1].combine(backend.xp, adopted)
+
+    def finish(self, xp: Any, partial: Any, shape: Shape, dtype: DType, params: Params) -> Block:
+        with inside_task():
+            result = xp.asarray(params[1].aggregate(xp, [partial]))
+        n = 1
+        for extent in shape:
+            n *= extent
+        if result.size != n:
+            raise ValueError(f"reduction: aggregate gave a result of shape {result.shape}, expected {shape}")
+        return _astype(xp, xp.reshape(result, shape), dtype)
+
+
+# ------------------------------------------------------------------------------------------------ segments
+
+
+class _Segments:
+    """Reductions by labels; params are (rule, name, number of segments, correction).
+
+    Operands are the block with the reduced axis first, and its labels; labels that are no segment are left out, or are
+    an error. The state has the segments as its first axis.
+    """
+
+    def __init__(self, *, takes_all: bool = False) -> None:
+        self.takes_all = takes_all
+
+    def partial(self, xp: Any, *blocks: Block, params: Params) -> State:
+        x, labels = blocks
+        _, name, n, _ = params
+        if self.takes_all and bool(xp.any(outside := (labels < 0) | (labels >= n))):
+            bad = int(labels[outside][0])
+            raise IndexError(
+                f"segment_reduce: label {bad} is none of {n} segments; mode='drop' leaves such elements out"
+            )
+        return _STATES[name](xp, x, *_runs(xp, labels, n), n)
+
+    def combine(self, backend: Any, partials: Sequence[State], params: Params) -> State:
+        states = [tuple(map(backend.adopt, p)) for p in partials]
+        merge = _MERGES[params[1]]
+        while len(states) > 1:
+            merged = [merge(backend.xp, *states[i : i + 2]) for i in range(0, len(states) - 1, 2)]
+            states = merged + states[len(states) - len(states) % 2 :]
+        return states[0]
+
+    def finish(self, xp: Any, partial: State, shape: Shape, dtype: DType, params: Params) -> Block:
+        _, name, _, correction = params
+        if name == "mean":
+            total, count = partial
+            result = _quotient(xp, total, count)
+        elif name == "var":
+            count, _, spread = partial
+            result = _quotient(xp, spread, count - correction)
+        else:
+            result = partial[0]
+        return _astype(xp, xp.asarray(xp.broadcast_to(result, shape), copy=True), dtype)
+
+
+def _astype(xp: Any, x: Block, dtype: DType) -> Block:
+    wanted = dtype if not _is_strict(xp) else getattr(xp, dtype.name)
+    return x if x.dtype == wanted else xp.astype(x, wanted)
+
+
+def _is_strict(xp: Any) -> bool:
+    return getattr(xp, "__name__", "") == "array_api_strict"
+
+
+def _runs(xp: Any, labels: Block, n: int) -> tuple[Block | None, Numbers, Numbers]:
+    """The order that sorts labels, None where they are sorted; the segments that occur; where each begins and the end.
+
+    The order leaves out what is in no segment, and keeps elements of one segment as they stand.
+    """
+    here = (labels >= 0) & (labels < n)
+    everything = bool(xp.all(here))
+    if everything and bool(xp.all(labels[1:] >= labels[:-1])):
+        order, ordered = None, labels
+    else:
+        (kept,) = xp.nonzero(here)
+        picked = labels if everything else xp.take(labels, kept, axis=0)
+        if xp is np and n <= 1 << 16:
+            picked = picked.astype(np.uint16)  # numpy sorts these by radix, several times as fast
+        by = xp.argsort(picked, stable=True) if xp is np or _is_strict(xp) else xp.argsort(picked, kind="stable")
+        order = by if everything else xp.take(kept, by, axis=0)
+        ordered = xp.take(picked, by, axis=0)
+    m = ordered.shape[0]
+    (changes,) = xp.nonzero(ordered[1:] != ordered[:-1])
+    if xp is np:
+        starts = np.concatenate([[0], changes + 1, [m]]) if m else np.zeros(1, np.intp)
+        return order, ordered[starts[:-1]], starts
+    firsts = [0, *[int(i) + 1 for i in changes]] if m else []
+    return order, [int(ordered[i]) for i in firsts], [*firsts, m]
+
+
+def _reduced(xp: Any, ufunc: str, x: Block, starts: Numbers) -> Block:
+    """Each run of rows of a block reduced to one row."""
+    if xp is np:
+        return getattr(np, ufunc).reduceat(x, starts[:-1], axis=0)
+    function = getattr(xp, _REDUCTION_OF[ufunc])
+    return xp.stack([function(x[a:b, ...], axis=0) for a, b in pairwise(starts)])
+
+
+_REDUCTION_OF = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_or": "any",
+    "logical_and": "all",
+}
+
+
+def _scattered(xp: Any, rows: Block | None, segments: Numbers, n: int, like: Block, fill: Any) -> Block:
+    """Rows at their segments, and `fill` at the others."""
+    out = xp.full((n, *like.shape[1:]), fill, dtype=like.dtype if rows is None else rows.dtype, device=like.device)
+    if rows is None:
+        return out
+    if xp is np:
+        out[segments] = rows
+        return out
+    for i, segment in enumerate(segments):
+        out[segment, ...] = rows[i, ...]
+    return out
+
+
+def _ordered(xp: Any, x: Block, order: Block | None) -> Block:
+    return x if order is None else xp.take(x, order, axis=0)
+
+
+def _identity(xp: Any, ufunc: str, dtype: Any) -> Any:
+    if ufunc in ("add", "logical_or"):
+        return 0
+    if ufunc in ("multiply", "logical_and"):
+        return 1
+    if xp.isdtype(dtype, "bool"):
+        return ufunc == "minimum"
+    if xp.isdtype(dtype, "integral"):
+        return xp.iinfo(dtype).min if ufunc == "maximum" else xp.iinfo(dtype).max
+    return -xp.inf if ufunc == "maximum" else xp.inf
+
+
+def _by_ufunc(ufunc: str, wide: bool = False, as_bool: bool = False) -> Callable[..., State]:
+    def state(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: Numbers, n: int) -> State:
+        x = _ordered(xp, x, order)
+        if as_bool:
+            x = xp.astype(x, xp.bool, copy=False)
+        elif wide:
+            x = xp.astype(x, xp.sum(x[:0, ...], axis=0).dtype, copy=False)
+        rows = _reduced(xp, ufunc, x, starts) if len(segments) else None
+        return (_scattered(xp, rows, segments, n, x, _identity(xp, ufunc, x.dtype)),)
+
+    return state
+
+
+def _counted(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: Numbers, n: int) -> State:
+    """The elements of each segment, once for the axes beside it."""
+    counts = xp.zeros((n,), dtype=xp.int64, device=x.device)
+    if xp is np:
+        counts[segments] = np.diff(starts)
+    else:
+        for segment, a, b in zip(segments, starts, starts[1:]):
+            counts[segment] = b - a
+    return (xp.reshape(counts, (n, *(1,) * (x.ndim - 1))),)
+
+
+def _floating(xp: Any, x: Block) -> Block:
+    return x if xp.isdtype(x.dtype, ("real floating", "complex floating")) else xp.astype(x, xp.float64)
+
+
+def _mean_state(xp: Any, x: Block, *where: Any) -> State:
+    return (*_STATES["sum"](xp, _floating(xp, x), *where), *_counted(xp, x, *where))
+
+
+def _moments(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: Numbers, n: int) -> State:
+    x = _ordered(xp, _floating(xp, x), order)
+    total, count = _mean_state(xp, x, None, segments, starts, n)
+    mean = _quotient(xp, total, xp.where(count > 0, count, 1))
+    lengths = [b - a for a, b in pairwise(starts)]
+    if not len(segments):
+        return count, mean, xp.abs(mean)
+    if xp is np:
+        away = x - np.repeat(mean[segments], lengths, axis=0)
+    else:
+        parts = [x[a:b, ...] - mean[s, ...] for s, a, b in zip(segments, starts, starts[1:])]
+        away = xp.concat(parts)
+    square = xp.abs(away) ** 2
+    (spread,) = _STATES["sum"](xp, square, None, segments, starts, n)
+    return count, mean, spread
+
+
+def _picked(last: bool) -> Callable[..., State]:
+    def state(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: Numbers, n: int) -> State:
+        x = _ordered(xp, x, order)
+        at = xp.asarray(starts, dtype=xp.int64, device=x.device)
+        rows = xp.take(x, at[1:] - 1 if last else at[:-1], axis=0) if len(segments) else None
+        return _scattered(xp, rows, segments, n, x, 0), _counted(xp, x, order, segments, starts, n)[0] > 0
+
+    return state
+
+
+def _quotient(xp: Any, total: Block, count: Block) -> Block:
+    """`total` per `count`; nan of nothing."""
+    safe = xp.where(count > 0, count, 1)
+    kind = xp.abs(total[:0, ...]).dtype
+    result = total / xp.astype(safe, kind)
+    return xp.where(count > 0, result, xp.asarray(xp.nan, dtype=result.dtype, device=result.device))
+
+
+def _merge_ufunc(ufunc: str) -> Callable[..., State]:
+    def merge(xp: Any, left: State, right: State) -> State:
+        return (getattr(xp, ufunc)(left[0], right[0]),)
+
+    return merge
+
+
+def _merge_means(xp: Any, left: State, right: State) -> State:
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _merge_moments(xp: Any, left: State, right: State) -> State:
+    # Chan, Golub and LeVeque: the mean moves by the share of the right side.
+    count = left[0] + right[0]
+    kind = left[2].dtype
+    share = xp.astype(right[0], kind) / xp.astype(xp.where(count > 0, count, 1), kind)
+    away = right[1] - left[1]
+    mean = left[1] + away * share
+    return count, mean, left[2] + right[2] + xp.abs(away) ** 2 * (xp.astype(left[0], kind) * share)
+
+
+def _merge_first(xp: Any, left: State, right: State) -> State:
+    return xp.where(left[1], left[0], right[0]), left[1] | right[1]
+
+
+def _merge_last(xp: Any, left: State, right: State) -> State:
+    return xp.where(right[1], right[0], left[0]), left[1] | right[1]
+
+
+_STATES: dict[str, Callable[..., State]] = {
+    "sum": _by_ufunc("add", wide=True),
+    "prod": _by_ufunc("multiply", wide=True),
+    "max": _by_ufunc("maximum"),
+    "min": _by_ufunc("minimum"),
+    "any": _by_ufunc("logical_or", as_bool=True),
+    "all": _by_ufunc("logical_and", as_bool=True),
+    "count": _counted,
+    "mean": _mean_state,
+    "var": _moments,
+    "first": _picked(last=False),
+    "last": _picked(last=True),
+}
+_MERGES: dict[str, Callable[..., State]] = {
+    "sum": _merge_ufunc("add"),
+    "prod": _merge_ufunc("multiply"),
+    "max": _merge_ufunc("maximum"),
+    "min": _merge_ufunc("minimum"),
+    "any": _merge_ufunc("logical_or"),
+    "all": _merge_ufunc("logical_and"),
+    "count": _merge_ufunc("add"),
+    "mean": _merge_means,
+    "var": _merge_moments,
+    "first": _merge_first,
+    "last": _merge_last,
+}
+
+#: By name of the operation.
+FOLD: dict[str, Fold] = {
+    "reduction": _UserReduction(),
+    "segment_reduce": _Segments(),
+    "segment_reduce_all": _Segments(takes_all=True),
+}

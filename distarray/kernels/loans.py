@@ -1,0 +1,134 @@
+"""Loans: what somebody outside sees of a block, and whether a block is ours to write.
+
+Blocks are written in place where nobody can notice. Who has a block is known, never guessed from reference counts,
+which differ between versions of Python:
+
+* a `Stored` says whether our own kernels made its blocks (`exported` is false), and which of them another `Stored` has
+  too (`shared`);
+* every door through which a block leaves to code that is not ours is `lend`: what it gives has a loan as its base, and
+  so has every view, memoryview or DLPack capsule made of it. The block is ours again when the last of them is gone;
+* memory of another library that an array is made of without a copy is `foreign_memory`: its owner may write it;
+* a block that came in, from a user's function or from another library, is a view of what came in: its memory is
+  another array's, which somebody may have kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+
+from distarray.kernels.buffers import Lease
+
+__all__ = ["foreign", "foreign_memory", "is_any_outside", "is_lent", "is_ours", "lend", "owner"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _Loan:
+    """Lives as long as somebody outside can reach the memory of a block."""
+
+    __slots__ = ("__weakref__", "block", "is_writeable")
+
+    def __init__(self, block: Array) -> None:
+        self.block = block  # keeps its memory, and its ``id``
+        self.is_writeable = False
+
+
+class _Sight:
+    """The base of a lent array. An object with an ``__array_interface__`` becomes the base of all views."""
+
+    __slots__ = ("__array_interface__", "loan")
+
+    def __init__(self, interface: dict[str, Any], loan: _Loan) -> None:
+        self.__array_interface__ = interface
+        self.loan = loan
+
+
+#: The loans of now, by the ``id`` of their block.
+_loans: dict[int, weakref.ref[_Loan]] = {}
+#: Arrays on the memory of others, by their ``id``.
+_foreign: dict[int, weakref.ref[Array]] = {}
+#: Reentrant: a finalizer may lend too.
+_lock = threading.RLock()
+
+
+def lend(block: Any, *, writeable: bool = False) -> Any:
+    """The elements of a block, or of a part of one, for code that is not ours: while it lives, we do not write them.
+
+    Arrays of other backends are given as they are: we never write them in place.
+
+    Parameters
+    ----------
+    writeable
+        Whether they may be written there. What is read-only stays so.
+    """
+    if not isinstance(block, np.ndarray):
+        return block
+    root = owner(block)
+    with _lock:
+        known = _loans.get(id(root))
+        loan = None if known is None else known()
+        if loan is None:
+            loan = _Loan(root)
+            _loans[id(root)] = weakref.ref(loan, _ended(id(root)))
+        loan.is_writeable |= writeable
+    interface = dict(block.__array_interface__)
+    interface["data"] = (interface["data"][0], not (writeable and block.flags.writeable))
+    return np.asarray(_Sight(interface, loan))
+
+
+def _ended(number: int) -> Any:
+    def end(reference: weakref.ref[_Loan]) -> None:
+        # Called while the block still lives, so no other block has its number; but another loan may have begun.
+        with _lock:
+            if _loans.get(number) is reference:
+                del _loans[number]
+
+    return end
+
+
+def foreign_memory(block: Array) -> None:
+    """Note that somebody else has the memory of an array for as long as it lives, and may write it at any time."""
+    root = owner(block)
+    number = id(root)
+    _foreign[number] = weakref.ref(root, lambda _: _foreign.pop(number, None))
+
+
+def is_any_outside() -> bool:
+    """Whether there may be a block of which somebody outside sees the memory: cheap, and mostly false."""
+    return bool(_loans or _foreign)
+
+
+def owner(array: Array) -> Array:
+    """The array whose memory an array is a view of; itself if its memory is its own."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def is_lent(block: Array, *, to_write: bool = False) -> bool:
+    """Whether somebody outside sees the memory of a block now; `to_write`: and may write it."""
+    if not _loans and not _foreign:
+        return False
+    number = id(owner(block))
+    if number in _foreign:
+        return True
+    known = _loans.get(number)
+    loan = None if known is None else known()
+    return loan is not None and (loan.is_writeable or not to_write)
+
+
+def is_ours(block: Any) -> bool:
+    """Whether a block that the caller alone has may be written: nobody outside sees its memory, which is its own."""
+    if type(block) is not np.ndarray:
+        return False
+    base: Any = block.base  # numpy's types do not know that it may be anything
+    return (base is None or type(base) is Lease) and block.flags.writeable and not is_lent(block)
+
+
+def foreign(block: Any) -> Any:
+    """A block that came from code that is not ours and may have kept it: as a view, which is never written in place."""
+    return block.view() if isinstance(block, np.ndarray) else block

@@ -1,0 +1,549 @@
+"""How blocks reduce to partial results and how these combine: one `Monoid` per kind of reduction.
+
+A *partial* is an array, or a tuple of arrays of one shape, whose reduced axes are kept with extent 1; so partials can
+be cut, moved and combined along the axes that remain. `program` makes partials of slices and combines them in pairs of
+equal weight, tasks combine those of tiles, and `Monoid.finish` turns the last one into the result.
+
+Functions are those of the array API standard, taken from the namespace of the block, so the same monoids serve every
+backend. Blocks are never changed; `merge` may write into its left partial where it says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distarray.kernels.ufuncs import combine, halved
+
+__all__ = ["MONOIDS", "Monoid", "Partial", "finish_reduction"]
+
+#: An array or a tuple of arrays of any backend: backends share no base class.
+Partial = Any
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """An associative way to combine partial results.
+
+    Parameters
+    ----------
+    name
+        Of the kind of a reducing loop in a sharding rule.
+    n_arrays
+        Arrays per partial; a partial of one array is that array, not a tuple.
+    """
+
+    name: str
+    n_arrays: int = 1
+
+    def state(self, dtype: DType) -> DType:
+        """Dtype in which values accumulate when the result has `dtype`."""
+        return dtype
+
+    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
+        """The partial of nothing, of `shape` with the reduced axes as 1; None if there is no such value."""
+        return None
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        """Reduce `block`, which has elements, over `axes`.
+
+        Parameters
+        ----------
+        block
+            Contiguous, if the bits of a sum matter.
+        dtype
+            Of the result; `state` is applied to it here.
+        origin, extents
+            Where the block begins in the whole loop space, and the extents of that space. Only what yields an index
+            reads them; by default the block is the whole.
+        """
+        raise NotImplementedError
+
+    def total(self, block: Array, dtype: DType) -> Any:
+        """Reduce all elements of a contiguous numpy block to a number of dtype `state`, for monoids of one array.
+
+        Short, because it is called for every slice.
+        """
+        raise NotImplementedError
+
+    def fold(self, totals: Array) -> Any:
+        """Combine the totals of slices, a 1-d array of dtype `state`."""
+        raise NotImplementedError
+
+    def merge(self, left: Partial, right: Partial) -> Partial:
+        """Combine two; `left` is of earlier elements, and may be overwritten."""
+        raise NotImplementedError
+
+    def combine(self, partials: Sequence[Partial | None]) -> Partial | None:
+        """Combine any number of partials, in order; None stands for no value. None of them is changed.
+
+        Pairs of neighbours are merged, then pairs of those, so rounding errors grow with the logarithm of their number.
+        """
+        level = [p for p in partials if p is not None]
+        fresh = False
+        while len(level) > 1:
+            merged = [
+                self.merge(level[i] if fresh else self._copied(level[i]), level[i + 1])
+                for i in range(0, len(level) - 1, 2)
+            ]
+            if len(level) % 2:
+                merged.append(level[-1] if fresh else self._copied(level[-1]))
+            level, fresh = merged, True
+        return level[0] if level else None
+
+    def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
+        """The result, of `dtype` if given, with the reduced axes still of extent 1."""
+        return partial if dtype is None or _same_dtype(partial, dtype) else _astype(partial, dtype)
+
+    def _copied(self, partial: Partial) -> Partial:
+        return partial
+
+
+#: numpy's inner loop runs along the last axis; where that is shorter, half of the time goes into starting it.
+_SHORT = 32
+
+
+def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
+    """``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is short."""
+    last = block.shape[-1] if block.ndim else 1
+    if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
+        return np.asarray(ufunc.reduce(block, axis=axes, dtype=_loop_dtype(dtype), keepdims=True))
+    if axes == (block.ndim - 1,) and last < 8:
+        # Column by column; numpy too adds fewer than 8 elements one after the other.
+        total = block[..., :1].copy()
+        for i in range(1, last):
+            ufunc(total, block[..., i : i + 1], out=total)
+        return total
+    if axes == tuple(range(block.ndim - 1)):
+        # Several rows side by side as one long row, then these rows.
+        rows = block.reshape(-1, last)
+        n_beside = 2 * _SHORT // last
+        whole = len(rows) - len(rows) % n_beside
+        total = ufunc.reduce(rows[:whole].reshape(-1, n_beside * last), axis=0).reshape(n_beside, last)
+        total = ufunc.reduce(np.concatenate([total, rows[whole:]]), axis=0)
+        return np.asarray(total).reshape((1,) * (block.ndim - 1) + (last,))
+    return np.asarray(ufunc.reduce(block, axis=axes, keepdims=True))
+
+
+def _kept(total: Any, ndim: int) -> Array:
+    return np.asarray(total).reshape((1,) * ndim)
+
+
+def _namespace(block: Any) -> Any:
+    if isinstance(block, np.ndarray | np.generic):
+        return np
+    if type(block).__module__.partition(".")[0] == "cupy":
+        import array_api_compat.cupy as xp  # CuPy itself has the standard's names in its latest versions only
+
+        return xp
+    return block.__array_namespace__()
+
+
+def _dtype_of(xp: Any, dtype: DType) -> Any:
+    """`dtype` as the namespace spells it: some accept their own objects only."""
+    return getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
+
+
+def _same_dtype(x: Any, dtype: DType) -> bool:
+    return bool(x.dtype == _dtype_of(_namespace(x), dtype))
+
+
+def _astype(x: Any, dtype: DType) -> Any:
+    xp = _namespace(x)
+    return xp.astype(x, _dtype_of(xp, dtype))
+
+
+@dataclass(frozen=True)
+class _Fold(Monoid):
+    """One array, folded by a ufunc: sums, products, logical and bitwise kinds."""
+
+    function: str = ""
+    ufunc: np.ufunc = np.add
+    merge_name: str = ""
+    unit: int | bool = 0
+
+    def state(self, dtype: DType) -> DType:
+        # Half floats accumulate in single, as in numpy's own sum: 2049 ones do not add up in float16.
+        return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
+        if xp is np:
+            return np.full(tuple(shape), self.unit, self.state(dtype))
+        return xp.full(tuple(shape), self.unit, dtype=_dtype_of(xp, self.state(dtype)), device=device)
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        if isinstance(block, np.ndarray):
+            state = self.state(dtype)
+            if len(axes) == block.ndim:
+                return _kept(self.total(block, state), block.ndim)
+            return _reduce(self.ufunc, block, axes, state)
+        xp = _namespace(block)
+        if self.function in ("any", "all"):
+            return getattr(xp, self.function)(block, axis=axes, keepdims=True)
+        numbers = _numbers(xp, block)
+        return getattr(xp, self.function)(numbers, axis=axes, dtype=_dtype_of(xp, self.state(dtype)), keepdims=True)
+
+    def merge(self, left: Partial, right: Partial) -> Partial:
+        if type(left) is np.ndarray:
+            return self.ufunc(left, right, out=left)
+        return getattr(_namespace(left), self.merge_name)(left, right)
+
+    def total(self, block: Array, dtype: DType) -> Any:
+        # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
+        return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=_loop_dtype(dtype))
+
+    def fold(self, totals: Array) -> Any:
+        return self.ufunc.reduce(totals)
+
+    def _copied(self, partial: Partial) -> Partial:
+        return partial.copy() if type(partial) is np.ndarray else partial
+
+
+def _numbers(xp: Any, block: Any) -> Any:
+    """`block`, of the numbers 0 and 1 if it is boolean: the standard neither adds nor orders truth values."""
+    return block if xp is np or not xp.isdtype(block.dtype, "bool") else xp.astype(block, xp.uint8)
+
+
+def _loop_dtype(dtype: DType) -> DType | None:
+    """What chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
+    return None if dtype.kind in "mM" else dtype
+
+
+@dataclass(frozen=True)
+class _Count(_Fold):
+    """The number of elements that are not zero."""
+
+    def total(self, block: Array, dtype: DType) -> Any:
+        return np.count_nonzero(block)
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        if isinstance(block, np.ndarray):
+            if len(axes) == block.ndim:
+                return _kept(self.state(dtype).type(self.total(block, dtype)), block.ndim)
+            counts = np.count_nonzero(block, axis=axes, keepdims=True) if axes else block != 0
+            return np.asarray(counts, self.state(dtype))
+        xp = _namespace(block)
+        return xp.astype(xp.count_nonzero(block, axis=axes, keepdims=True), _dtype_of(xp, dtype))
+
+
+@dataclass(frozen=True)
+class _UfuncFold(_Fold):
+    """An associative ufunc that the standard has no reduction for; `unit` is None if there is no value of nothing."""
+
+    unit: Any = None
+
+    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
+        if self.unit is None:
+            return None
+        # -1 is all bits of an unsigned number
+        value = np.array(self.unit).astype(self.state(dtype)).item()
+        if xp is np:
+            return np.full(tuple(shape), value, self.state(dtype))
+        return xp.full(tuple(shape), value, dtype=_dtype_of(xp, self.state(dtype)), device=device)
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        if isinstance(block, np.ndarray):
+            return super().partial(block, axes, dtype)
+        xp, block = _namespace(block), _astype(block, self.state(dtype))
+        for axis in axes:
+            block = halved(xp, self.function, block, axis)
+        return block
+
+
+@dataclass(frozen=True)
+class _Extremum(Monoid):
+    """The largest or smallest element; nan, NaT if there is one. Of zeros, +0 is the larger one.
+
+    numpy leaves open which of two zeros it takes, and then the cut of an array would show in the sign of the result.
+    With `passes_nan` a nan counts only among nans, as in ``fmax``.
+    """
+
+    is_max: bool = True
+    passes_nan: bool = False
+
+    @property
+    def _ufunc(self) -> np.ufunc:
+        if self.passes_nan:
+            return np.fmax if self.is_max else np.fmin
+        return np.maximum if self.is_max else np.minimum
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        if not isinstance(block, np.ndarray):
+            xp = _namespace(block)
+            if self.passes_nan:
+                for axis in axes:
+                    block = halved(xp, self.name, block, axis)
+                return block
+            return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
+        if len(axes) == block.ndim:
+            return _kept(self.total(block, dtype), block.ndim)
+        best = _reduce(self._ufunc, block, axes, block.dtype)
+        if block.dtype.kind == "f" and axes and (zero := best == 0).any():
+            # A maximum of zeros is -0 only if all of them are; a minimum is +0 only if all of them are.
+            sought = np.logical_and(block == 0, np.signbit(block) != self.is_max)
+            found = np.logical_or.reduce(sought, axis=axes, keepdims=True)
+            best[zero] = np.where(found[zero] == self.is_max, 0.0, -0.0)
+        return best
+
+    def total(self, block: Array, dtype: DType) -> Any:
+        flat = block if block.ndim == 1 else block.reshape(-1)
+        best = self._ufunc.reduce(flat)
+        if flat.dtype.kind == "f" and best == 0:
+            has_other = bool(((flat == 0) & (np.signbit(flat) != self.is_max)).any())
+            return flat.dtype.type(0.0 if has_other == self.is_max else -0.0)
+        return best
+
+    def fold(self, totals: Array) -> Any:
+        return self.total(totals, totals.dtype)
+
+    def merge(self, left: Partial, right: Partial) -> Partial:
+        if type(left) is not np.ndarray:
+            return combine(_namespace(left), self._ufunc.__name__)(left, right)
+        if left.dtype.kind == "f" and (zeros := (left == 0) & (right == 0)).any():
+            # (-0) + (-0) = -0 and every other sum of zeros is +0; the minimum is its mirror image.
+            signed = left + right if self.is_max else -((-left) + (-right))
+            best = self._ufunc(left, right)
+            np.copyto(best, signed, where=zeros)
+            return best
+        return self._ufunc(left, right)
+
+
+@dataclass(frozen=True)
+class _ArgExtremum(Monoid):
+    """The largest or smallest element and its index; numpy's rule: the first nan, else the first of equals.
+
+    The index counts the reduced axes of the whole loop space in C order.
+    """
+
+    is_max: bool = True
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        xp = _namespace(block)
+        block = _numbers(xp, block)
+        kept = tuple(a for a in range(block.ndim) if a not in axes)
+        shape = tuple(1 if a in axes else n for a, n in enumerate(block.shape))
+        inner = tuple(block.shape[a] for a in axes)
+        if len(axes) == block.ndim and xp is np:
+            rows = block.reshape(-1)
+            local = _kept(np.intp(rows.argmax() if self.is_max else rows.argmin()), block.ndim)
+            value = _kept(rows[local.item()], block.ndim)
+        elif len(axes) == 1:
+            local = (xp.argmax if self.is_max else xp.argmin)(block, axis=axes[0], keepdims=True)
+            value = xp.take_along_axis(block, local, axis=axes[0])
+        else:
+            rows = xp.reshape(xp.permute_dims(block, kept + axes), (*(block.shape[a] for a in kept), math.prod(inner)))
+            local = (xp.argmax if self.is_max else xp.argmin)(rows, axis=-1, keepdims=True)
+            value = xp.reshape(xp.take_along_axis(rows, local, axis=-1), shape)
+            local = xp.reshape(local, shape)
+        if not axes or (origin is None and extents is None):
+            return value, local
+        start = [origin[a] if origin is not None else 0 for a in axes]
+        whole = [extents[a] if extents is not None else block.shape[a] for a in axes]
+        index: Any = 0
+        rest = local
+        strides_local = [math.prod(inner[i + 1 :]) for i in range(len(inner))]
+        strides_whole = [math.prod(whole[i + 1 :]) for i in range(len(inner))]
+        for i in range(len(inner)):  # unravel in the block, ravel in the whole
+            index = (rest // strides_local[i] + start[i]) * strides_whole[i] + index
+            rest = rest % strides_local[i]
+        return value, index
+
+    def merge(self, left: Partial, right: Partial) -> Partial:
+        (a, i), (b, j) = left, right
+        xp = _namespace(a)
+        better, equal = (b > a if self.is_max else b < a), a == b
+        if _has_nan(a):
+            nan_a, nan_b = a != a, b != b
+            better, equal = (better & ~nan_a) | (nan_b & ~nan_a), equal | (nan_a & nan_b)
+        chosen = better | (equal & (j < i))
+        return xp.where(chosen, b, a), xp.where(chosen, j, i)
+
+    def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
+        return super().finish(partial[1], dtype)
+
+
+def _has_nan(x: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "fcMm"
+    return bool(_namespace(x).isdtype(x.dtype, ("real floating", "complex floating")))
+
+
+@dataclass(frozen=True)
+class _Moments(Monoid):
+    """Count, mean and sum of squared distances from the mean (M2).
+
+    Merged in pairs as by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+    variances" (1979), which neither cancels nor passes twice over memory.
+    """
+
+    def state(self, dtype: DType) -> DType:
+        return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+    def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
+        state = self.state(dtype)
+        where = {} if xp is np else {"device": device}
+        dtypes = (np.dtype(np.int64), state, _real(state))
+        return tuple([xp.zeros(tuple(shape), dtype=_dtype_of(xp, d), **where) for d in dtypes])
+
+    def partial(
+        self,
+        block: Any,
+        axes: Axes,
+        dtype: DType,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Partial:
+        xp = _namespace(block)
+        state = self.state(dtype)
+        n = math.prod(block.shape[a] for a in axes)
+        mean = xp.sum(block, axis=axes, dtype=_dtype_of(xp, state), keepdims=True) / n
+        off = (block if _same_dtype(block, state) else _astype(block, state)) - mean
+        square = xp.real(off) ** 2 + xp.imag(off) ** 2 if state.kind == "c" else off * off
+        m2 = xp.sum(square, axis=axes, keepdims=True)
+        return xp.full_like(mean, n, dtype=_dtype_of(xp, np.dtype(np.int64))), mean, m2
+
+    def merge(self, left: Partial, right: Partial) -> Partial:
+        (n, mean, m2), (k, other_mean, other_m2) = left, right
+        xp = _namespace(mean)
+        total = n + k
+        real = m2.dtype
+        # Of two empty partials the total is 0: any divisor gives 0.
+        share = xp.astype(k, real) / xp.astype(xp.where(total == 0, xp.ones_like(total), total), real)
+        delta = other_mean - mean
+        distance = xp.real(delta) ** 2 + xp.imag(delta) ** 2 if _is_complex(xp, delta) else delta * delta
+        m2 = m2 + other_m2 + distance * (xp.astype(n, real) * share)
+        return total, mean + delta * xp.astype(share, mean.dtype), m2
+
+    def finish(
+        self, partial: Partial, dtype: DType | None = None, *, of: str = "var", correction: float = 0.0, **params: Any
+    ) -> Any:
+        """``of="mean"``, ``"var"`` or ``"std"``; the divisor of the last two is ``count - correction``, at least 0."""
+        n, mean, m2 = partial
+        xp = _namespace(mean)
+        if of == "mean":
+            result = xp.where(n == 0, xp.full_like(mean, math.nan), mean)
+        else:
+            divisor = xp.astype(n, m2.dtype) - correction
+            result = m2 / xp.where(divisor < 0, xp.zeros_like(divisor), divisor)
+            result = xp.sqrt(result) if of == "std" else result
+        return super().finish(result, dtype)
+
+
+def _real(dtype: DType) -> DType:
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+
+
+def _is_complex(xp: Any, x: Any) -> bool:
+    return bool(xp.isdtype(x.dtype, "complex floating"))
+
+
+_FOLDS: tuple[tuple[str, Callable[..., Monoid], str, np.ufunc, str, int | bool], ...] = (
+    ("sum", _Fold, "sum", np.add, "add", 0),
+    ("prod", _Fold, "prod", np.multiply, "multiply", 1),
+    ("any", _Fold, "any", np.logical_or, "logical_or", False),
+    ("all", _Fold, "all", np.logical_and, "logical_and", True),
+    ("count", _Count, "count_nonzero", np.add, "add", 0),
+)
+
+#: By numpy's name.
+_UFUNCS: tuple[np.ufunc, ...] = (
+    np.bitwise_and,
+    np.bitwise_or,
+    np.bitwise_xor,
+    np.logical_xor,
+    np.gcd,
+    np.lcm,
+    np.hypot,
+    np.logaddexp,
+    np.logaddexp2,
+)
+
+#: By the kind of a reducing loop.
+MONOIDS: dict[str, Monoid] = {
+    **{name: make(name, function=f, ufunc=u, merge_name=m, unit=e) for name, make, f, u, m, e in _FOLDS},
+    "max": _Extremum("max", is_max=True),
+    "min": _Extremum("min", is_max=False),
+    **{
+        u.__name__: _UfuncFold(u.__name__, function=u.__name__, ufunc=u, merge_name=u.__name__, unit=u.identity)
+        for u in _UFUNCS
+    },
+    "fmax": _Extremum("fmax", is_max=True, passes_nan=True),
+    "fmin": _Extremum("fmin", is_max=False, passes_nan=True),
+    "argmax": _ArgExtremum("argmax", 2, is_max=True),
+    "argmin": _ArgExtremum("argmin", 2, is_max=False),
+    "moments": _Moments("moments", 3),
+}
+
+
+def finish_reduction(
+    name: str, monoid: str, partial: Any, n: int, dtype: np.dtype[Any], params: tuple[Any, ...]
+) -> Any:
+    """The result of a reduction from its one remaining partial result.
+
+    Parameters
+    ----------
+    name
+        Of the operation: a mean is a sum divided, var and std are read off the moments.
+    n
+        Elements reduced into each element of the result.
+    params
+        The operation's own static parameters: the correction of var and std.
+    """
+    parameters: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        if name == "mean":
+            partial = partial / n if n else partial * np.nan
+        elif monoid == "moments":
+            parameters = {"of": name, "correction": params[0] if params else 0.0}
+        result = MONOIDS[monoid].finish(partial, dtype, **parameters)
+    # numpy's functions turn arrays without axes into scalars, which cannot be written
+    return np.asarray(result) if isinstance(result, np.generic) else result

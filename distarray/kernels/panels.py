@@ -1,0 +1,266 @@
+"""Kernels of linear algebra on a matrix that is cut: steps of factorisations, on one panel or one row block each.
+
+Panels come transposed, as rows: a row block in C order is a column block in Fortran order, which is what LAPACK wants,
+and tiles are cut along their first axis (`ops.linalg.panels`). Kernels use the functions of the standard; where these
+are not enough, SciPy's and their likes in CuPy stand behind the namespace, imported late because they take a quarter of
+a second. Fresh pages cost as much as a narrow product, so a kernel makes its result once and changes it in place.
+`BLOCK` is a part of `kernels.BLOCK`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from distarray.kernels.linalg import Block, Namespace, Params, cholesky, is_strict, qr_r
+
+__all__ = ["BLOCK"]
+
+
+def _placed(xp: Namespace, x: Block) -> dict[str, Any]:
+    """Where what is made for `x` goes: numpy and cupy have one place at a time."""
+    return {"device": x.device} if is_strict(xp) else {}
+
+
+def _adjoint(xp: Namespace, x: Block) -> Block:
+    """The conjugated transpose of a matrix."""
+    return xp.conj(x.T) if xp.isdtype(x.dtype, "complex floating") else x.T
+
+
+# ----------------------------------------------------------------------------------------------------- triangles
+
+
+def _solve_triangular(xp: Namespace, a: Block, b: Block, *, lower: bool, unit: bool = False) -> Block:
+    """The `x` with ``a @ x = b``, of which one triangle is read; with `unit` its diagonal counts as ones."""
+    if is_strict(xp):
+        # the standard has no triangular solver
+        triangle = (xp.tril if lower else xp.triu)(a, k=0 if not unit else -1 if lower else 1)
+        if unit:
+            triangle = triangle + xp.eye(a.shape[0], dtype=a.dtype, device=a.device)
+        return xp.linalg.solve(triangle, b)
+    if xp is np:
+        from scipy.linalg import solve_triangular
+    else:
+        from cupyx.scipy.linalg import solve_triangular
+    return solve_triangular(a, b, lower=lower, unit_diagonal=unit, check_finite=False)
+
+
+# ------------------------------------------------------------------------------------------------------ Cholesky
+
+
+def _cholesky_panel(xp: Namespace, head: Block, *, params: Params) -> Block:
+    """Rows of `U` in ``U^H @ U``, from the rows of what is left of the matrix."""
+    width = head.shape[0]
+    corner = xp.triu(head[:, :width])
+    # what lies below the diagonal has not been kept up to date, and some backends read it
+    corner = cholesky(xp, corner + _adjoint(xp, xp.triu(corner, k=1)), params=(True,))
+    if head.shape[1] == width:
+        return corner
+    rest = _solve_triangular(xp, _adjoint(xp, corner), head[:, width:], lower=True)
+    return xp.concat([corner, rest], axis=1)
+
+
+def _cholesky_update(xp: Namespace, tile: Block, rows: Block, *, params: Params) -> Block:
+    """A tile of what is left less the product of the last panel: right of the diagonal, where it is read."""
+    width = rows.shape[1] - tile.shape[1]
+    first = params[-1][0]  # the row of what is left at which the tile begins
+    out = xp.asarray(tile, copy=True)
+    own = rows[:, width + first : width + first + tile.shape[0]]
+    out[:, first:] -= _adjoint(xp, own) @ rows[:, width + first :]
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------ LU
+
+
+def _pivoted(xp: Namespace, columns: Block) -> tuple[Block, Block, Block]:
+    """`L` below and `U` above the diagonal of permuted rows; which rows these are; the sign of their order."""
+    m, n = columns.shape
+    if is_strict(xp):
+        return _pivoted_stepwise(xp, columns)
+    if xp is np:
+        from scipy.linalg.lapack import get_lapack_funcs
+
+        (getrf,) = get_lapack_funcs(("getrf",), (columns,))
+        factors, swaps, _ = getrf(columns)
+    else:
+        from cupyx.scipy.linalg import lu_factor
+
+        factors, swaps = lu_factor(columns, check_finite=False)
+        swaps = swaps.get()  # a few integers: exchanges follow each other, which is no work for a device
+    order = np.arange(m)
+    for i, j in enumerate(swaps.tolist()):
+        if i != j:
+            order[i], order[j] = order[j], order[i]
+    odd = int(np.count_nonzero(swaps != np.arange(min(m, n)))) % 2
+    return factors, xp.asarray(order), xp.asarray([-1 if odd else 1])
+
+
+def _pivoted_stepwise(xp: Namespace, columns: Block) -> tuple[Block, Block, Block]:
+    """The same with the functions of the standard, and without a look at any value."""
+    m, n = columns.shape
+    a = xp.asarray(columns, copy=True)
+    rows = xp.arange(m, device=a.device)
+    order, sign = rows, xp.ones(1, dtype=xp.int64, device=a.device)
+    for i in range(min(m, n)):
+        pivot = xp.argmax(xp.abs(a[i:, i])) + i
+        swapped = xp.where(rows == i, pivot, xp.where(rows == pivot, i, rows))
+        a, order = xp.take(a, swapped, axis=0), xp.take(order, swapped)
+        sign = xp.where(pivot == i, sign, -sign)
+        head = a[i, i]
+        a[i + 1 :, i] = xp.where(head == 0, a[i + 1 :, i], a[i + 1 :, i] / xp.where(head == 0, 1 + 0 * head, head))
+        a[i + 1 :, i + 1 :] = a[i + 1 :, i + 1 :] - a[i + 1 :, i : i + 1] @ a[i : i + 1, i + 1 :]
+    return a, order, sign
+
+
+def _lu_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...]:
+    """The factors of some columns, which come as rows; `params` begin with the row of their diagonal.
+
+    Returns
+    -------
+    packed, order
+        `U` and below it `L`, transposed; which rows, counted from the diagonal's, stand there.
+    sign, logarithm
+        Of the determinant of this part of `U`, and of the order of rows.
+    """
+    above = params[0]
+    factors, order, sign = _pivoted(xp, head[:, above:].T)
+    diagonal = xp.linalg.diagonal(factors)
+    size = xp.abs(diagonal)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logarithm = xp.reshape(xp.sum(xp.log(size)), (1,))
+        phase = xp.where(size == 0, diagonal, diagonal / size)
+        sign = xp.astype(sign, diagonal.dtype) * xp.prod(phase)
+    return xp.concat([head[:, :above], factors.T], axis=1), order, sign, logarithm
+
+
+def _lu_forward(xp: Namespace, tile: Block, packed: Block, order: Block, *, params: Params) -> Block:
+    """Columns, as rows, after one panel: permuted, and with a multiple of its rows taken from those below them."""
+    above = tile.shape[1] - order.shape[0]
+    below = above + packed.shape[0]
+    kept = xp.arange(above, dtype=order.dtype, **_placed(xp, order))
+    out = xp.take(tile, xp.concat([kept, order + above]), axis=1)
+    corner = packed[:, above:below].T
+    top = _solve_triangular(xp, corner, out[:, above:below].T, lower=True, unit=True).T
+    out[:, above:below] = top
+    out[:, below:] -= top @ packed[:, below:]
+    return out
+
+
+def _lu_backward(xp: Namespace, tile: Block, packed: Block, *, params: Params) -> Block:
+    """Right-hand sides, as rows, whose unknowns of one panel are solved for and taken from the rows above them."""
+    above = params[0]
+    below = above + packed.shape[0]
+    corner = packed[:, above:below].T
+    if xp is np and not xp.all(xp.diagonal(corner)):  # elsewhere the answer would have to be waited for
+        raise LinAlgError("Singular matrix")
+    out = xp.asarray(tile, copy=True)
+    solved = _solve_triangular(xp, corner, tile[:, above:below].T, lower=False).T
+    out[:, above:below] = solved
+    out[:, :above] -= solved @ packed[:, :above]
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------ QR
+
+
+def _qr_tile(xp: Namespace, rows: Block, *, params: Params) -> tuple[Block, Block]:
+    """The factors of a row block; `Q` as wide as the block, with zeros where there are fewer rows than columns."""
+    q, r = xp.linalg.qr(rows)
+    missing = rows.shape[1] - q.shape[1]
+    if missing:
+        q = xp.concat([q, xp.zeros_like(rows[:, :missing])], axis=1)
+    return q, r
+
+
+def _qr_r_tile(xp: Namespace, rows: Block, *, params: Params) -> Block:
+    return qr_r(xp, rows, params=())
+
+
+def _qr_join(xp: Namespace, q: Block, above: Block, *, params: Params) -> Block:
+    """A row block of `Q` from its own one and its part of the one above in the tree."""
+    return q[:, : above.shape[0]] @ above
+
+
+def _straightened(xp: Namespace, x: Block, square: float) -> Block:
+    """Columns that are orthogonal and of this squared length but for rounding, which one step of Newton's takes out."""
+    return 1.5 * x - x @ (_adjoint(xp, x) @ x) / (2 * square)
+
+
+def _svd_of_finite(xp: Namespace, x: Block) -> tuple[Block, ...]:
+    """Singular values and vectors; of what is not finite none are, where NumPy would raise: its QR does not."""
+    if xp is np and not xp.all(xp.isfinite(x)):
+        return x * math.nan, xp.diagonal(x).real * math.nan, x * math.nan
+    return tuple(xp.linalg.svd(x))
+
+
+def _qr_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...]:
+    """A unitary matrix that makes some columns, which come as rows, a triangle; `params` begin with its first row.
+
+    Returns
+    -------
+    r, y, s
+        The columns afterwards, as rows. The matrix is ``(I - Y @ Y^H) @ diag(S, I)``; `y` is `Y` transposed.
+
+    References
+    ----------
+    R. Schreiber, B. Parlett, Block reflectors: theory and computation, SIAM J. Numer. Anal. 25 (1988): the reflector
+    that takes ``[S; 0]`` to orthonormal columns ``[Q1; Q2]`` is safe to form if -S is the unitary polar factor of Q1.
+    """
+    above = params[0]
+    q, r = xp.linalg.qr(head[:, above:].T)
+    n = q.shape[1]
+    u, sigma, vh = _svd_of_finite(xp, q[:n, :])
+    s = _straightened(xp, -(u @ vh), 1)
+    w = xp.concat([q[:n, :] - s, q[n:, :]], axis=0)
+    # W^H W = 2 V (1 + sigma) V^H, so that with Y = W V (1 + sigma)^(-1/2) the reflector is I - Y Y^H
+    y = _straightened(xp, (w @ _adjoint(xp, vh)) / xp.astype(xp.sqrt(1 + sigma), q.dtype), 2)
+    rows = xp.zeros_like(head)
+    rows[:, :above] = head[:, :above]
+    rows[:, above : above + n] = r.T
+    return rows, xp.asarray(y.T, copy=True), s
+
+
+def _qr_forward(xp: Namespace, tile: Block, y: Block, s: Block, *, params: Params) -> Block:
+    """Columns, as rows, times the adjoint of a panel's matrix."""
+    above, n = tile.shape[1] - y.shape[1], s.shape[0]
+    out = xp.asarray(tile, copy=True)
+    out[:, above:] -= (tile[:, above:] @ _adjoint(xp, y)) @ y
+    out[:, above : above + n] = out[:, above : above + n] @ xp.conj(s)
+    return out
+
+
+def _qr_backward(xp: Namespace, tile: Block, y: Block, s: Block, *, params: Params) -> Block:
+    """Columns, as rows, times a panel's matrix; where none have come yet, the panel's own columns of the identity.
+
+    `params` begin with the length of a column.
+    """
+    above, n = params[0] - y.shape[1], s.shape[0]
+    if tile.shape[0]:
+        out = xp.asarray(tile, copy=True)
+        out[:, above : above + n] = tile[:, above : above + n] @ s.T
+    else:
+        out = xp.zeros((n, params[0]), dtype=y.dtype, **_placed(xp, y))
+        out[:, above : above + n] = s.T
+    out[:, above:] -= (out[:, above:] @ _adjoint(xp, y)) @ y
+    return out
+
+
+#: By name of the operation; see `kernels.BLOCK`.
+BLOCK: dict[str, Callable[..., Any]] = {
+    "cholesky_panel": _cholesky_panel,
+    "cholesky_update": _cholesky_update,
+    "lu_backward": _lu_backward,
+    "lu_forward": _lu_forward,
+    "lu_panel": _lu_panel,
+    "qr_backward": _qr_backward,
+    "qr_forward": _qr_forward,
+    "qr_join": _qr_join,
+    "qr_panel": _qr_panel,
+    "qr_r_tile": _qr_r_tile,
+    "qr_tile": _qr_tile,
+}

@@ -1,0 +1,671 @@
+"""Programs: elementwise functions and reductions over one box of loops, run slice by slice in cache.
+
+The elementwise part of a stage is a `Program`: instructions over registers. `Program.run` cuts the box into slices that
+fit the cache and runs all instructions on one slice before it goes on to the next, in scratch that is reused. A chain
+of any length so reads its inputs once and writes its outputs once, and reductions run in the same pass.
+
+Guarantees
+----------
+Each instruction is one call of the function that numpy would call, so values and dtypes are numpy's. An element of an
+output depends only on the elements that it is computed from, never on strides, on the slice, or on what else the
+program holds; `elementwise` says how. A reduction adds slices of a geometry that is a function of the shape of the box
+alone, in an order that is a function of that shape and the reduced axes; its bits do not depend on what is fused.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from distarray.kernels.buffers import ALIGNMENT, POOL
+from distarray.kernels.elementwise import elementwise
+from distarray.kernels.monoids import MONOIDS, Monoid, Partial
+from distarray.kernels.schedule import Call, Schedule, State, Step, schedule
+from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
+
+if TYPE_CHECKING:
+    from distarray.kernels.backends import Backend
+
+__all__ = ["FloatingPointEvent", "Instruction", "Outcome", "Program", "Reduction", "Scalar"]
+
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
+Block = Any  # an array of a backend: they share no base class
+ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
+
+#: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
+REDUCED_SLICE = 131_072
+#: A box of at most so many elements runs without slices and scratch: preparing these takes tens of microseconds.
+WHOLE = 16_384
+#: Bounds of the elements of other slices, and the bytes that all live slices of one pass should fit in.
+SMALLEST_SLICE, LARGEST_SLICE, CACHE_NBYTES = 8_192, 65_536, 1 << 21
+#: A narrow register has at most a fourth of the elements of the box: it is computed at its own shape.
+NARROW = 4
+#: One call of a program that runs whole: name, function, first and second operand (-1: none), all operands if they are
+#: more, and the registers that die with it: their memory serves the next results while it is in cache.
+_WholeCall = tuple[str, Callable[..., Any], int, int, tuple[int, ...] | None, tuple[int, ...]]
+#: Where the inner axis is shorter than this, a broadcast operand is written out once, not broadcast by each call.
+SHORT_RUN = 64
+#: Schedules kept per program. They differ by dtypes, by which inputs are contiguous and which are broadcast.
+MAX_SCHEDULES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """An operand that is the `index`-th run-time scalar."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One elementwise function of registers and scalars.
+
+    Parameters
+    ----------
+    function
+        Name in the table of `elementwise`.
+    inputs
+        Registers (integers) and scalars. Registers ``0 .. n_inputs-1`` are the inputs of the program, register
+        ``n_inputs + k`` is the result of instruction ``k``.
+    dtype
+        Of the result: the one that numpy gives these operands.
+    params
+        Static parameters of the function.
+    """
+
+    function: str
+    inputs: tuple[int | Scalar, ...]
+    dtype: DType
+    params: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One register reduced over axes of the box.
+
+    Parameters
+    ----------
+    register
+        What is reduced.
+    monoid
+        Key of `monoids.MONOIDS`.
+    axes
+        Reduced axes, ascending. They keep extent 1 in the partial.
+    dtype
+        Of the result, and so of the accumulator (`Monoid.state`).
+    """
+
+    register: int
+    monoid: str
+    axes: tuple[int, ...]
+    dtype: DType
+
+    def is_total(self, shape: tuple[int, ...]) -> bool:
+        """Whether one number comes out of a box of `shape`."""
+        return len(self.axes) == len(shape) and MONOIDS[self.monoid].n_arrays == 1
+
+
+class FloatingPointEvent(NamedTuple):
+    """What numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the function's name."""
+
+    kind: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} encountered in {self.function}"
+
+
+class Outcome(NamedTuple):
+    """What a run made.
+
+    Attributes
+    ----------
+    outputs
+        One block per output register, contiguous unless given.
+    partials
+        One per reduction; None if the box is empty and the monoid has no identity.
+    events
+        Floating point events of kinds whose mode is neither ``ignore`` nor ``raise``, each once, in order.
+    """
+
+    outputs: list[Block]
+    partials: list[Partial | None]
+    events: tuple[FloatingPointEvent, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """Elementwise instructions, the registers to be stored in full, and reductions of registers.
+
+    Parameters
+    ----------
+    n_inputs
+        Number of input arrays.
+    instructions
+        In order; an operand is an input or the result of an earlier instruction.
+    outputs
+        Registers stored in full. Inputs are legal (they are copied), and so are repetitions.
+    reductions
+        Reduced registers.
+
+    Examples
+    --------
+    >>> f8 = np.dtype("f8")
+    >>> program = Program(2, (Instruction("multiply", (0, 1), f8), Instruction("add", (2, Scalar(0)), f8)), (3,))
+    >>> program.run([np.arange(3.0), np.arange(3.0)], [10], (3,)).outputs
+    [array([10., 11., 14.])]
+    """
+
+    n_inputs: int
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[int, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+    _schedules: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_schedules": {}}
+
+    def run(
+        self,
+        inputs: Sequence[Block],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Block | None] | None = None,
+        backend: Backend | None = None,
+        errstate: ErrState | None = None,
+        origin: Sequence[int] | None = None,
+        extents: Sequence[int] | None = None,
+    ) -> Outcome:
+        """Run over a box of loops.
+
+        Parameters
+        ----------
+        inputs
+            Arrays that broadcast to `shape`; any strides. A 0-d array is a scalar with a dtype.
+        scalars
+            Values of the run-time scalars. Python's are weak: they take the dtype of the other operand.
+        shape
+            Extents of the box.
+        outs
+            Where to store the outputs; None, or None for one of them, allocates. An array may be strided, and may be
+            an input exactly, element by element; it may not overlap one in any other way.
+        backend
+            Of the blocks; NumPy if None.
+        errstate
+            Modes as for ``numpy.errstate``. ``"raise"`` raises here; what would warn, print, log or call is returned
+            as events. None leaves the state of this thread as it is.
+        origin, extents
+            Where the box begins in the whole loop space and the extents of that, for ``argmax`` and ``argmin``.
+        """
+        if errstate is None:
+            return self._run(inputs, scalars, shape, outs, backend, [""], origin, extents)
+        modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in errstate.items()}
+        events: dict[FloatingPointEvent, None] = {}  # numpy reports once per call: that is once per slice
+        current = [""]
+
+        def note(kind: str, _flag: int) -> None:
+            events[FloatingPointEvent(kind, current[0])] = None
+
+        with np.errstate(call=note, **modes):  # type: ignore[arg-type]  # the modes are the literals numpy wants
+            outcome = self._run(inputs, scalars, shape, outs, backend, current, origin, extents)
+        return outcome._replace(events=tuple(events)) if events else outcome
+
+    def _run(
+        self,
+        inputs: Sequence[Block],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Block | None] | None,
+        backend: Backend | None,
+        current: list[str],
+        origin: Sequence[int] | None,
+        extents: Sequence[int] | None,
+    ) -> Outcome:
+        if backend is not None and backend.name != "numpy":
+
+            def partial(reduction: Reduction, block: Block) -> Partial | None:
+                return _partial(reduction, block, shape, origin, extents)
+
+            return Outcome(*backend.run(self, inputs, scalars, shape, outs, partial))
+        if outs is None:
+            outs = [None] * len(self.outputs)
+        if not self.outputs and not self.reductions:
+            return Outcome([], [])
+        if math.prod(shape) <= WHOLE:
+            return self._run_whole(inputs, scalars, shape, outs, current, origin, extents)
+        return _SlicedRun(self, inputs, scalars, shape, outs, current, origin, extents).run()
+
+    def _run_whole(
+        self,
+        inputs: Sequence[Array],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Array | None],
+        current: list[str],
+        origin: Sequence[int] | None,
+        extents: Sequence[int] | None,
+    ) -> Outcome:
+        """One slice covers the box: numpy's calls one after the other."""
+        calls, needs_contiguous = self._whole(tuple([x.dtype for x in inputs]))
+        registers: list[Any] = [*inputs, *([None] * len(calls)), *scalars]
+        if needs_contiguous:
+            for i, x in enumerate(inputs):
+                if x.ndim and not (x.flags.c_contiguous and x.shape == shape):
+                    registers[i] = np.array(np.broadcast_to(x, shape), order="C")
+        n = len(inputs)
+        for name, call, first, second, more, dead in calls:
+            current[0] = name
+            if second < 0:
+                registers[n] = call(registers[first])
+            elif more is None:
+                registers[n] = call(registers[first], registers[second])
+            else:
+                registers[n] = call(*[registers[i] for i in more])
+            for i in dead:
+                registers[i] = None
+            n += 1
+        current[0] = "reduce"
+        partials = [_partial(r, registers[r.register], shape, origin, extents) for r in self.reductions]
+        outputs: list[Array] = []
+        for r, out in zip(self.outputs, outs, strict=True):
+            result = registers[r]
+            if out is not None:
+                np.copyto(out, result)
+                result = out
+            elif not (
+                type(result) is np.ndarray
+                and r >= self.n_inputs
+                and result.shape == shape
+                and result.flags.c_contiguous
+                and not any(result is other for other in outputs)
+            ):
+                # scalars, inputs, what is still to be broadcast, and numpy's "K" order
+                result = np.array(np.broadcast_to(result, shape), order="C")
+            outputs.append(result)
+        return Outcome(outputs, partials)
+
+    def _whole(self, dtypes: tuple[DType, ...]) -> tuple[list[_WholeCall], bool]:
+        """The calls of `_run_whole` and whether their operands must be contiguous."""
+        found = self._schedules.get(dtypes)
+        if found is None:
+            calls = self._calls(dtypes)
+            last_use = {x: k for k, call in enumerate(calls) for x in call.operands}
+            kept = {*self.outputs, *(r.register for r in self.reductions)}
+            n_registers = self.n_inputs + len(calls)
+            whole = []
+            for k, (_, function, where, _) in enumerate(calls):
+                dead = tuple(x for x in set(where) - kept if x < n_registers and last_use[x] == k)
+                second, more = where[1] if len(where) > 1 else -1, where if len(where) > 2 else None
+                whole.append((function.name, function.call, where[0], second, more, dead))
+            contiguous = bool(self.reductions) or not all(call.function.is_exact for call in calls)
+            found = self._remember(dtypes, (whole, contiguous))
+        return found  # type: ignore[no-any-return]
+
+    def _calls(self, dtypes: tuple[DType, ...]) -> list[Call]:
+        """The instructions for inputs of given dtypes, operands as indices of a list of registers, then scalars."""
+        found = self._schedules.get(("calls", dtypes))
+        if found is None:
+            of = [*dtypes, *(i.dtype for i in self.instructions)]
+            found = []
+            for k, i in enumerate(self.instructions):
+                operands = tuple(None if isinstance(x, Scalar) else of[x] for x in i.inputs)
+                function = elementwise(i.function, i.params, i.dtype, operands)
+                entries = tuple(len(of) + x.index if isinstance(x, Scalar) else x for x in i.inputs)
+                found.append(Call(self.n_inputs + k, function, entries, i.dtype))
+            self._remember(("calls", dtypes), found)
+        return found
+
+    @cached_property
+    def is_rooted(self) -> bool:
+        """Whether every instruction has an operand that is not a scalar, so none is narrower than all inputs."""
+        return all(any(not isinstance(x, Scalar) for x in i.inputs) for i in self.instructions)
+
+    def _remember(self, key: Any, value: Any) -> Any:
+        if len(self._schedules) >= MAX_SCHEDULES:
+            self._schedules.clear()
+        self._schedules[key] = value
+        return value
+
+
+def _partial(
+    reduction: Reduction,
+    value: Any,
+    shape: tuple[int, ...],
+    origin: Sequence[int] | None,
+    extents: Sequence[int] | None,
+) -> Partial | None:
+    """The partial of one register that is there as a whole."""
+    monoid = MONOIDS[reduction.monoid]
+    kept = tuple(1 if a in reduction.axes else n for a, n in enumerate(shape))
+    is_numpy = isinstance(value, np.ndarray | np.generic)
+    if 0 in shape:
+        xp = np if is_numpy else value.__array_namespace__()
+        device = None if is_numpy else value.device
+        identity = monoid.identity(kept, reduction.dtype, xp, device)
+        if identity is None and 0 in kept:  # no elements to keep: the result has no elements, and so it is known
+            empty = MONOIDS["sum"].identity(kept, reduction.dtype, xp, device)
+            return empty if monoid.n_arrays == 1 else (empty,) * monoid.n_arrays
+        return identity
+    if is_numpy and (value.shape != shape or not value.flags.c_contiguous):
+        value = np.array(np.broadcast_to(value, shape), order="C")
+    return monoid.partial(value, reduction.axes, reduction.dtype, origin, extents)
+
+
+class _SlicedRun:
+    """One run of a program over a box of several slices.
+
+    Registers are a list of entries: inputs, results, scalars, then what the schedule adds. For each slice the entries
+    of arrays are set to views, then the steps of the schedule are calls on entries.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Array | None],
+        current: list[str],
+        origin: Sequence[int] | None,
+        extents: Sequence[int] | None,
+    ) -> None:
+        self.program = program
+        self.shape = shape
+        self.current = current
+        self.origin = tuple(origin) if origin is not None else (0,) * len(shape)
+        self.extents = tuple(extents) if extents is not None else shape
+        self.scalars = scalars
+        self.dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
+        self.outputs = [
+            POOL.take(shape, self.dtypes[r]) if out is None else out
+            for r, out in zip(program.outputs, outs, strict=True)
+        ]
+        self.is_aliased = any(np.may_share_memory(out, x) for out in outs if out is not None for x in inputs)
+        self.values: dict[int, Array] = {}  # by register: inputs, and what is computed before the slices
+        self.calls: list[Call] = []  # the rest
+        self._compute_narrow(inputs)
+        self._lay_out()
+
+    def _compute_narrow(self, inputs: Sequence[Array]) -> None:
+        """Compute what is small because its operands are broadcast: ``exp(v[:, None])`` beside a matrix."""
+        program, full = self.program, math.prod(self.shape)
+        calls = program._calls(tuple(self.dtypes[: len(inputs)]))
+        for i, x in enumerate(inputs):
+            self.values[i] = x if x.shape == self.shape and all(x.strides) else narrowed(x)
+        shapes = [x.shape for x in self.values.values()]
+        if all(shape == self.shape for shape in shapes) and program.is_rooted:
+            self.calls = calls
+            return
+        for k, instruction in enumerate(program.instructions):
+            operands = [x for x in instruction.inputs if not isinstance(x, Scalar)]
+            own = np.broadcast_shapes(*(shapes[x] for x in operands))
+            shapes.append(own)
+            register = program.n_inputs + k
+            if math.prod(own) * NARROW > full:
+                self.calls.append(calls[k])
+                continue
+            # The operands of a narrow instruction are no wider, so all of them have a value.
+            alone = Instruction(
+                instruction.function,
+                tuple(x if isinstance(x, Scalar) else operands.index(x) for x in instruction.inputs),
+                instruction.dtype,
+                instruction.params,
+            )
+            single = Program(len(operands), (alone,), (len(operands),))
+            arrays = [self.values[x] for x in operands]
+            self.values[register] = single._run(
+                arrays, self.scalars, own, None, None, self.current, None, None
+            ).outputs[0]
+
+    def _lay_out(self) -> None:
+        """Choose axes, slices and schedule."""
+        program = self.program
+        used = {x for call in self.calls for x in call.operands}
+        used |= {*program.outputs, *(r.register for r in program.reductions)}
+        self.values = {x: v for x, v in self.values.items() if x in used}
+        streamed = [x for x, v in self.values.items() if v.ndim]
+        arrays = [self.values[x] for x in streamed]
+        arrays = [v if v.shape == self.shape else np.broadcast_to(v, self.shape) for v in arrays]
+        arrays += self.outputs
+        if program.reductions:
+            # The slices are part of the meaning of a sum: nothing but the shape decides.
+            box, budget = self.shape, REDUCED_SLICE
+        else:
+            arrays, box = axes_by_stride(arrays, self.shape)
+            budget = self._budget(arrays)
+        self.box, self.slice = box, slice_extents(box, budget)
+        first = tuple(slice(e) for e in self.slice)
+        cut = [axis for axis, (e, n) in enumerate(zip(self.slice, box, strict=True)) if e < n]
+        states = []
+        for a in arrays:
+            # Later slices may be thinner, never fatter: what is contiguous here is contiguous there.
+            is_contiguous = a[first].flags.c_contiguous
+            is_fixed = not any(a.strides[axis] for axis in cut)
+            expand = (is_fixed and not is_contiguous and box[-1] < SHORT_RUN) or is_across(a[first])
+            states.append(State(a.dtype, is_contiguous, is_fixed, expand))
+        given: dict[int, State | None] = dict.fromkeys(self.values)
+        given |= dict(zip(streamed, states, strict=False))
+        places = states[len(streamed) :]
+        key = (tuple(given.items()), tuple(places), self.is_aliased)
+        found = program._schedules.get(key)
+        if found is None:
+            reduced = [r.register for r in program.reductions]
+            n_entries = len(self.dtypes) + len(self.scalars)
+            found = schedule(self.calls, given, program.outputs, places, reduced, n_entries, self.is_aliased)
+            program._remember(key, found)
+        self.schedule: Schedule = found
+        self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))
+        self.accumulators: list[_TotalAccumulator | _Accumulator] = [
+            (_TotalAccumulator if r.is_total(self.shape) else _Accumulator)(r, self.shape, self.slice)
+            for r in program.reductions
+        ]
+        self._flatten()
+
+    def _budget(self, arrays: Sequence[Array]) -> int:
+        """Elements of a slice, such that what is alive at one time fits the cache."""
+        nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
+        return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
+
+    def run(self) -> Outcome:
+        """All slices, then the partials."""
+        made, current = self.schedule, self.current
+        entries: list[Any] = [None] * made.n_entries
+        for x, v in self.values.items():
+            entries[x] = v
+        first_scalar = len(self.dtypes)
+        entries[first_scalar : first_scalar + len(self.scalars)] = self.scalars
+        places = list(zip(self.accumulators, made.reduced, strict=True))
+        streams, fixed, steps, late = self.streams, made.fixed, made.steps, made.late
+        scratch = _Scratch(made, self.slice)
+        extents: tuple[int, ...] | None = None
+        for where, now in self._slices():
+            for entry, array in streams:
+                entries[entry] = array[where]
+            if now != extents:
+                extents = now
+                scratch.fill(entries, extents)
+                _perform(fixed, entries, current)
+            # The interpreter's share of a slice is spent while other threads wait for it: this loop is written out.
+            for name, call, first, second, more, out in steps:
+                current[0] = name
+                if second < 0:
+                    call(entries[first], out=entries[out])
+                elif more is None:
+                    call(entries[first], entries[second], out=entries[out])
+                else:
+                    call(*[entries[i] for i in more], out=entries[out])
+            if places:
+                current[0] = "reduce"
+                for accumulator, entry in places:
+                    accumulator.add(entries[entry], where, self.origin, self.extents)
+            if late:
+                _perform(late, entries, current)
+        scratch.give_back()
+        return Outcome(self.outputs, [a.result() for a in self.accumulators])
+
+    def _flatten(self) -> None:
+        """Walk a box whose slices are consecutive in all arrays as one axis: the same slices, with less to do."""
+        if (
+            len(self.box) > 1
+            and all(a.flags.c_contiguous for _, a in self.streams)
+            and all(r.is_total(self.shape) for r in self.program.reductions)
+        ):
+            # Axes before the last one that is cut are walked step by step.
+            cut = max((axis for axis, (e, n) in enumerate(zip(self.slice, self.box, strict=True)) if e < n), default=0)
+            if math.prod(self.box[:cut]) == 1 or self.box[cut] % self.slice[cut] == 0:
+                self.streams = [(entry, a.reshape(-1)) for entry, a in self.streams]
+                self.box, self.slice = (math.prod(self.box),), (math.prod(self.slice),)
+
+    def _slices(self) -> Iterator[tuple[Any, tuple[int, ...]]]:
+        """Index and extents of each slice in turn."""
+        if len(self.box) > 1:
+            for box in boxes(self.box, self.slice, self._order()):
+                yield box, tuple([s.stop - s.start for s in box])
+            return
+        (n,), (e,) = self.box, self.slice
+        extents = (e,)
+        whole = n - n % e
+        for start in range(0, whole, e):
+            yield slice(start, start + e), extents
+        if whole < n:
+            yield slice(whole, n), (n - whole,)
+
+    def _order(self) -> tuple[int, ...]:
+        """Loops over slices from outermost to innermost.
+
+        Kept axes are outermost if all reductions keep the same ones, so that one accumulator is in cache at a time.
+        Reduced axes are walked in ascending order in any case: the order is part of the meaning of a sum.
+        """
+        axes = tuple(range(len(self.box)))
+        reduced = {r.axes for r in self.program.reductions}
+        if len(reduced) != 1:
+            return axes
+        (inner,) = reduced
+        return tuple(axis for axis in axes if axis not in inner) + inner
+
+
+def _perform(steps: Sequence[Step], entries: list[Any], current: list[str]) -> None:
+    for name, call, first, second, more, out in steps:
+        current[0] = name
+        if more is not None:
+            call(*[entries[i] for i in more], out=entries[out])
+        elif second < 0:
+            call(entries[first], out=entries[out])
+        else:
+            call(entries[first], entries[second], out=entries[out])
+
+
+class _Scratch:
+    """Memory for the slots of a schedule, kept by each thread from run to run."""
+
+    _local = threading.local()
+
+    def __init__(self, made: Schedule, extents: tuple[int, ...]) -> None:
+        n = math.prod(extents)
+        self.made = made
+        self.starts: list[int] = []
+        end = 0
+        for i, itemsize in enumerate(made.slots):
+            self.starts.append(end)
+            # An odd number of lines apart: slots a multiple of 4 KiB apart would share sets of the cache.
+            end += -(-n * itemsize // ALIGNMENT) * ALIGNMENT + ALIGNMENT * (2 * i + 1)
+        # Taken out while in use: a run inside a run of the same thread makes its own.
+        memory = self._local.__dict__.pop("memory", None)
+        if memory is None or memory.nbytes < end + ALIGNMENT:
+            memory = np.empty(end + ALIGNMENT, np.uint8)
+        self.memory: Array = memory
+        self.offset = -memory.ctypes.data % ALIGNMENT if made.slots else 0
+
+    def fill(self, entries: list[Any], extents: tuple[int, ...]) -> None:
+        """Set the entries in scratch to arrays of the extents of a slice."""
+        n = math.prod(extents)
+        for entry, dtype, slot in self.made.scratch:
+            start = self.offset + self.starts[slot]
+            entries[entry] = self.memory[start : start + n * dtype.itemsize].view(dtype).reshape(extents)
+
+    def give_back(self) -> None:
+        self._local.memory = self.memory
+
+
+class _TotalAccumulator:
+    """The partials of the slices of a total, one number each, folded pairwise by the ufunc itself at the end."""
+
+    def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
+        self.monoid, self.shape = MONOIDS[reduction.monoid], (1,) * len(shape)
+        self.dtype = self.monoid.state(reduction.dtype)
+        n_slices = math.prod(-(-n // e) for n, e in zip(shape, extents, strict=True))
+        self.parts = np.empty(n_slices, self.dtype)
+        self.n = 0
+
+    def add(self, block: Array, _where: Any, _origin: tuple[int, ...], _extents: tuple[int, ...]) -> None:
+        self.parts[self.n] = self.monoid.total(block, self.dtype)
+        self.n += 1
+
+    def result(self) -> Partial:
+        assert self.n == len(self.parts)
+        return np.asarray(self.monoid.fold(self.parts)).reshape(self.shape)
+
+
+class _Accumulator:
+    """Partials of the slices of one reduction, merged in pairs of equal weight.
+
+    Like carries of a binary counter: at most ``log2`` of the number of slices wait at a time, and rounding errors grow
+    with that logarithm.
+    """
+
+    def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
+        self.reduction = reduction
+        self.monoid: Monoid = MONOIDS[reduction.monoid]
+        self.kept = tuple(axis for axis in range(len(shape)) if axis not in reduction.axes)
+        self.shape = tuple(1 if axis in reduction.axes else n for axis, n in enumerate(shape))
+        self.per_region = math.prod(-(-shape[axis] // extents[axis]) for axis in reduction.axes)
+        self.is_single = all(shape[axis] == extents[axis] for axis in self.kept)
+        self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
+        self.done: Partial | None = None
+
+    def add(
+        self, block: Array, where: slice | tuple[slice, ...], origin: tuple[int, ...], extents: tuple[int, ...]
+    ) -> None:
+        monoid, reduction = self.monoid, self.reduction
+        box = where if isinstance(where, tuple) else (where,)
+        start = None
+        if monoid.n_arrays == 2:  # the only ones with an index
+            start = tuple(o + s.start for o, s in zip(origin, box, strict=True))
+        partial = monoid.partial(block, reduction.axes, reduction.dtype, start, extents if start else None)
+        region = tuple([box[axis].start for axis in self.kept])
+        stack, count = self.waiting.get(region) or ([], 0)
+        level = 0
+        while stack and stack[-1][0] == level:
+            partial = monoid.merge(stack.pop()[1], partial)
+            level += 1
+        stack.append((level, partial))
+        if count + 1 < self.per_region:
+            self.waiting[region] = stack, count + 1
+            return
+        self.waiting.pop(region, None)
+        partial = stack.pop()[1]
+        while stack:
+            partial = monoid.merge(stack.pop()[1], partial)
+        self._put(partial, box)
+
+    def _put(self, partial: Partial, box: tuple[slice, ...]) -> None:
+        if self.is_single:
+            self.done = partial
+            return
+        parts = partial if self.monoid.n_arrays > 1 else (partial,)
+        if self.done is None:
+            whole = tuple(np.empty(self.shape, p.dtype) for p in parts)
+            self.done = whole if self.monoid.n_arrays > 1 else whole[0]
+        where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
+        for whole, part in zip(self.done if self.monoid.n_arrays > 1 else (self.done,), parts, strict=True):
+            whole[where] = part
+
+    def result(self) -> Partial:
+        return self.done

@@ -1,0 +1,278 @@
+"""From calls on registers to steps on scratch: what one slice of a program runs.
+
+`program` makes a schedule once for each way that inputs can come (dtypes, contiguous or not, broadcast or not) and runs
+it for every slice. Scratch is given out by a linear scan over the calls, so a chain of any length needs two or three
+slices of it. Operands of functions that are not exact, and registers that are reduced, are copied to contiguous scratch
+first if they are not contiguous: see `elementwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray.kernels.elementwise import Elementwise
+from distarray.kernels.slices import copy_across, is_across
+
+__all__ = ["Call", "Schedule", "State", "Step", "schedule"]
+
+DType = np.dtype[Any]
+
+
+class State(NamedTuple):
+    """How a slice of an array comes.
+
+    Attributes
+    ----------
+    dtype
+        Of the array.
+    is_contiguous
+        All slices are contiguous in the order of the loops.
+    is_fixed
+        All slices of one shape have the same elements.
+    expand
+        Better copied out once than broadcast by every call.
+    """
+
+    dtype: DType
+    is_contiguous: bool
+    is_fixed: bool = False
+    expand: bool = False
+
+
+class Call(NamedTuple):
+    """``registers[register] = function(*operands)``; operands are indices of registers and scalars."""
+
+    register: int
+    function: Elementwise
+    operands: tuple[int, ...]
+    dtype: DType
+
+
+class Step(NamedTuple):
+    """One call per slice. Arity is spelled out because the loop over the steps is the overhead of a program."""
+
+    name: str
+    call: Callable[..., Any]
+    first: int
+    second: int  # -1 if there is none
+    more: tuple[int, ...] | None  # all operands, if they are more than two
+    out: int
+
+
+@dataclass
+class Schedule:
+    """Steps over a list of entries.
+
+    Attributes
+    ----------
+    n_entries
+        Length of the list: registers, scalars, then what the schedule adds.
+    fixed, steps, late
+        Run when the shape of the slice changes; for every slice before the reductions; after them.
+    scratch
+        (entry, dtype, slot) of every entry that lies in scratch.
+    slots
+        Bytes per element of each slot.
+    places
+        Entry of each output.
+    reduced
+        Entry of each reduced register.
+    """
+
+    n_entries: int
+    fixed: list[Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    late: list[Step] = field(default_factory=list)
+    scratch: list[tuple[int, DType, int]] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    reduced: list[int] = field(default_factory=list)
+
+
+def schedule(
+    calls: Sequence[Call],
+    given: Mapping[int, State | None],
+    outputs: Sequence[int],
+    places: Sequence[State],
+    reduced: Sequence[int],
+    n_entries: int,
+    is_aliased: bool,
+) -> Schedule:
+    """The steps of one slice.
+
+    Parameters
+    ----------
+    calls
+        In order.
+    given
+        Registers that have a value before the first call. None: a 0-d array, good as any operand as it is.
+    outputs, places
+        Registers to be stored, and how the arrays come where they are stored.
+    reduced
+        Registers that are reduced.
+    n_entries
+        Number of registers and scalars.
+    is_aliased
+        An output may be an input. Then nothing is stored before all reading is done.
+    """
+    return _Scheduler(calls, given, outputs, places, reduced, n_entries, is_aliased).schedule()
+
+
+class _Scheduler:
+    """The linear scan of `schedule`."""
+
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        given: Mapping[int, State | None],
+        outputs: Sequence[int],
+        places: Sequence[State],
+        reduced: Sequence[int],
+        n_entries: int,
+        is_aliased: bool,
+    ) -> None:
+        self.calls, self.given, self.outputs, self.places = calls, given, outputs, places
+        self.reduced, self.is_aliased = reduced, is_aliased
+        self.made = Schedule(n_entries + len(outputs), places=list(range(n_entries, n_entries + len(outputs))))
+        self.home = {register: register for register in given}  # entry where the value of a register lies
+        self.contiguous = {r for r, state in given.items() if state is None or state.is_contiguous}  # entries
+        self.dtype = {r: state.dtype for r, state in given.items() if state is not None}
+        self.dtype |= {c.register: c.dtype for c in calls}
+        self.copies: dict[int, int] = {}  # entry of the contiguous copy of a register
+        self.slot: dict[int, int] = {}  # of an entry that lies in scratch
+        self.free: list[int] = []
+        self.last_use = {c.register: t for t, c in enumerate(calls)}
+        self.last_use |= {x: t for t, c in enumerate(calls) for x in c.operands}
+        self.last_use |= dict.fromkeys(reduced, len(calls))
+        if is_aliased:
+            self.last_use |= dict.fromkeys(outputs, len(calls))
+
+    def schedule(self) -> Schedule:
+        for register, state in self.given.items():
+            if state is not None and state.expand:
+                self._copy(register)
+        for t, call in enumerate(self.calls):
+            self._call(t, call)
+        self.made.reduced = [self._contiguous(register) for register in self.reduced]
+        for register, entry in zip(self.outputs, self.made.places, strict=True):
+            if self.home[register] == entry or not (self.is_aliased or register in self.given):
+                continue  # it is there already
+            if self.is_aliased and register in self.given and register not in self.copies:
+                self._copy(register)  # before the storing of another output overwrites it
+            self.made.late.append(_copy_step(self.copies.get(register, self.home[register]), entry))
+        return self.made
+
+    def _call(self, t: int, call: Call) -> None:
+        function = call.function
+        operands = []
+        for x in call.operands:
+            if x not in self.home:  # a scalar
+                operands.append(x)
+            elif function.is_exact:
+                operands.append(self.copies.get(x, self.home[x]))
+            else:
+                operands.append(self._contiguous(x))
+        stored = [e for r, e in zip(self.outputs, self.made.places, strict=True) if r == call.register]
+        dying = {
+            x
+            for x in (*call.operands, call.register)
+            if self.last_use[x] == t and (x in self.home or x == call.register)
+        }
+        if stored and self._is_direct(t, call, stored[0]):
+            entry = stored.pop(0)
+        else:
+            entry = self._scratch(call, dying)
+        self.home[call.register] = entry
+        more = tuple(operands) if len(operands) > 2 else None
+        second = operands[1] if len(operands) > 1 else -1
+        self.made.steps.append(Step(function.name, function.call, operands[0], second, more, entry))
+        if not self.is_aliased:
+            self.made.steps.extend(_copy_step(entry, place) for place in stored)
+        for x in dying:
+            self._release(self.home[x])
+            if x in self.copies:
+                self._release(self.copies.pop(x))
+
+    def _is_direct(self, t: int, call: Call, entry: int) -> bool:
+        """Whether the result may be computed where it is stored."""
+        place = self.places[entry - self.made.places[0]]
+        if place.dtype != call.dtype or not (call.function.is_exact or place.is_contiguous):
+            return False
+        if self.is_aliased and not (
+            # nothing is read after it, and this call may itself overwrite what it reads
+            t == len(self.calls) - 1
+            and len(self.outputs) == 1
+            and call.function.has_inplace
+            and not any(r in self.given for r in self.reduced)
+        ):
+            return False
+        if place.is_contiguous:
+            self.contiguous.add(entry)
+        return True
+
+    def _contiguous(self, register: int) -> int:
+        """Entry of a contiguous array with the values of a register."""
+        if register in self.copies:
+            return self.copies[register]
+        home = self.home[register]
+        return home if home in self.contiguous else self._copy(register)
+
+    def _copy(self, register: int) -> int:
+        state = self.given.get(register)
+        is_fixed = state is not None and state.is_fixed
+        slot = self._new_slot(self.dtype[register]) if is_fixed else self._slot(self.dtype[register])
+        entry = self.copies[register] = self._entry(self.dtype[register], slot)
+        if is_fixed:
+            del self.slot[entry]  # it outlives the slice: its slot is never free again
+        (self.made.fixed if is_fixed else self.made.steps).append(_copy_step(self.home[register], entry))
+        return entry
+
+    def _scratch(self, call: Call, dying: set[int]) -> int:
+        """Entry in scratch for a result: in place of an operand that dies, if it can be."""
+        if call.function.has_inplace:
+            for x in dying - {call.register}:
+                entry = self.home[x]
+                if entry in self.slot and self.dtype[x] == call.dtype:
+                    return self._entry(call.dtype, self.slot.pop(entry))
+        return self._entry(call.dtype, self._slot(call.dtype))
+
+    def _entry(self, dtype: DType, slot: int) -> int:
+        entry = self.made.n_entries
+        self.made.n_entries += 1
+        self.made.scratch.append((entry, dtype, slot))
+        self.slot[entry] = slot
+        self.contiguous.add(entry)
+        return entry
+
+    def _slot(self, dtype: DType) -> int:
+        if not self.free:
+            return self._new_slot(dtype)
+        # the one that fits best; of equals the last used, which is in the nearest cache
+        best = min(reversed(self.free), key=lambda s: abs(self.made.slots[s] - dtype.itemsize))
+        self.free.remove(best)
+        self.made.slots[best] = max(self.made.slots[best], dtype.itemsize)
+        return best
+
+    def _new_slot(self, dtype: DType) -> int:
+        self.made.slots.append(dtype.itemsize)
+        return len(self.made.slots) - 1
+
+    def _release(self, entry: int) -> None:
+        slot = self.slot.pop(entry, None)
+        if slot is not None:
+            self.free.append(slot)
+
+
+def _copy_step(source: int, target: int) -> Step:
+    return Step("copy", _copyto, source, -1, None, target)
+
+
+def _copyto(x: Any, out: Any) -> None:
+    if is_across(x):
+        copy_across(x, out)
+    else:
+        np.copyto(out, x)

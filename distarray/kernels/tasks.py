@@ -1,0 +1,705 @@
+"""What runs in a task: the functions that `lower` names, and the small records that say what a tile needs.
+
+Every function here is functional unless its record says ``inplace``, which only the in-process executor is given:
+tasks are retried and results replicated on a cluster. Arguments after the records are blocks, pieces (arrays, or
+lists of arrays) and host data, in the order that the record counts them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from itertools import chain, islice, product, repeat
+from math import prod
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from distarray.expr.expr import Expr, late_params
+from distarray.expr.lens import Affine
+from distarray.kernels import tables
+from distarray.kernels.backends import backend_for
+from distarray.kernels.contractions import contract
+from distarray.kernels.folds import FOLD
+from distarray.kernels.inside import inside_task, is_on_worker
+from distarray.kernels.loans import is_ours
+from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.kernels.program import Program
+from distarray.kernels.reporting import report
+from distarray.sharding.boxes import Box
+
+__all__ = [
+    "Generate",
+    "Mosaic",
+    "Part",
+    "Read",
+    "Region",
+    "StageSpec",
+    "TileSpec",
+    "combine_partials",
+    "extract",
+    "run_block",
+    "run_contract",
+    "run_mosaic",
+    "run_program",
+]
+
+Array: TypeAlias = Any  # of any backend
+
+
+class Part(NamedTuple):
+    """A box of an operand inside one argument.
+
+    Parameters
+    ----------
+    arg
+        Number of the argument.
+    sub
+        Which array of it, where the argument is a piece of several arrays; -1 where it is an array.
+    lens
+        From that array to the operand's box.
+    """
+
+    arg: int
+    sub: int
+    lens: Affine
+
+    def read(self, args: Sequence[Any]) -> Array:
+        block = args[self.arg]
+        if self.sub >= 0:
+            block = block[self.sub]
+        return self.lens.read(block)
+
+
+class Read(NamedTuple):
+    """An operand's region: one part, or several and where each goes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    parts: tuple[Part, ...]
+    places: tuple[tuple[slice, ...], ...]
+
+    def assemble(self, args: Sequence[Any], backend: Any) -> Array:
+        if 0 in self.shape:
+            # An empty box of a view reads an empty box of its source, of which no other extent need fit.
+            return backend.empty(self.shape, self.dtype)
+        if len(self.parts) == 1:
+            return self.parts[0].read(args)
+        out = backend.empty(self.shape, self.dtype)
+        for part, place in zip(self.parts, self.places, strict=True):
+            out[place] = part.read(args)
+        return out
+
+
+class Unfinished:
+    """Blocks that tasks of one member fill one after the other, each where no other does; the last one returns them.
+
+    A task that is run again fills in the same again, so it does not matter what of it is there already: in memory, or
+    in what a worker wrote to disk meanwhile. A worker does not count these blocks, which lie in its store under
+    several keys, until they are finished: only what its process has in memory tells of them.
+    """
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, blocks: Sequence[Array]) -> None:
+        self.blocks = blocks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _resumed, (self.blocks,)
+
+
+def _resumed(blocks: Sequence[Array]) -> Unfinished:
+    """Blocks that come from disk, or from another worker, may be read-only."""
+    return Unfinished([b.copy() if isinstance(b, np.ndarray) and not b.flags.writeable else b for b in blocks])
+
+
+class Region(NamedTuple):
+    """A box of a tile in which every operand is one slice of one block or piece: the program runs on it as it lies."""
+
+    place: tuple[slice, ...] | None
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    operands: tuple[Part, ...]
+
+
+class Generate(NamedTuple):
+    """An operand that is made on the spot from its global index box."""
+
+    name: str
+    box: tuple[tuple[int, int], ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    params: tuple[Any, ...]
+    runtime: Any
+    node: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """What all tiles of a stage share.
+
+    Parameters
+    ----------
+    stores
+        (register, dtype) of each result that is stored in full.
+    combines
+        See `Finish`; in the order of the program's reductions.
+    device
+        Device string.
+    errstate
+        numpy's floating-point state at the definition, or None for the default.
+    where
+        The operations and the user's lines, for errors and warnings.
+    """
+
+    program: Program | None
+    scalars: tuple[Any, ...] = ()
+    stores: tuple[np.dtype[Any], ...] = ()
+    finishes: tuple[Finish, ...] = ()
+    writes: bool = False
+    layout: tuple[int, ...] = ()
+    device: str = "cpu"
+    errstate: tuple[str, ...] | None = None
+    where: tuple[tuple[str, Any], ...] = ()
+    name: str = ""
+    params: tuple[Any, ...] = ()
+    extents: tuple[int, ...] = ()
+    filled: int = -1
+
+    @property
+    def modes(self) -> dict[str, Any]:
+        """numpy's floating-point state as `Program.run` takes it."""
+        return dict(zip(_KINDS, self.errstate or _DEFAULT_MODES, strict=True))
+
+
+_KINDS = ("divide", "over", "under", "invalid")
+_DEFAULT_MODES = ("warn", "warn", "ignore", "warn")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How the partial results of a reduction become its result."""
+
+    name: str
+    monoid: str
+    axes: tuple[int, ...]
+    accumulator: np.dtype[Any]
+    dtype: np.dtype[Any]
+    params: tuple[Any, ...]
+    extents: tuple[int, ...]
+
+    def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
+        n = prod(self.extents[a] for a in self.axes)
+        result = finish_reduction(self.name, self.monoid, partial, n, self.dtype, self.params)
+        return backend.xp.reshape(result, shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a partial result for each element of the result."""
+        return self.accumulator.itemsize * MONOIDS[self.monoid].n_arrays
+
+    def combine(self, partials: Sequence[Any], backend: Any) -> Any:
+        """One partial result of several, in order."""
+        adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
+        return MONOIDS[self.monoid].combine(adopted)
+
+    def filled(self, nodes: Sequence[Expr]) -> Finish:
+        """The same with what varies from run to run, of the node that it finishes."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Folding(Finish):
+    """How the partial results of a fold become its result: by the row of its name in `folds.FOLD`.
+
+    Parameters
+    ----------
+    node
+        Number of the fold.
+    """
+
+    node: int = -1
+
+    def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
+        return FOLD[self.name].finish(backend.xp, partial, shape, self.dtype, self.params)
+
+    @property
+    def itemsize(self) -> int:
+        """As if it were the result: what a fold carries is known to its row only."""
+        return self.accumulator.itemsize
+
+    def combine(self, partials: Sequence[Any], backend: Any) -> Any:
+        """One partial result of several, in order."""
+        return FOLD[self.name].combine(backend, partials, self.params)
+
+    def filled(self, nodes: Sequence[Expr]) -> Folding:
+        """The same with the late parameters of the fold behind the static ones."""
+        late = late_params(nodes[self.node])
+        return replace(self, params=(*self.params, *late)) if late else self
+
+
+def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
+    """A tile, of this shape, of the result of a reduction over no elements at all."""
+    partial = MONOIDS[finish.monoid].identity(shape, finish.accumulator, backend.xp, backend.device)
+    assert partial is not None, "reductions without an identity raise at the call"
+    return finish(partial, shape, backend)
+
+
+@dataclass(frozen=True, slots=True)
+class TileSpec:
+    """What one tile of a stage needs.
+
+    Parameters
+    ----------
+    member
+        Rank of the member that computes it.
+    shape
+        Of the tile, in loops.
+    regions
+        See `Region`; they cover the tile.
+    assembled
+        Operands put together first; they count as arguments after the given ones and the generated ones.
+    generated
+        Operands made on the spot; they count as arguments after the given ones.
+    finish
+        Shapes of the results of reductions that end in this tile; None where partial results go on.
+    write
+        (argument, lens from the base's tile to the written box, in place, whole tile): of a tile that writes.
+    hazard
+        Whether the program reads the tile that it writes in place, elsewhere than it writes.
+    offset
+        Where the tile begins.
+    reads
+        Operands of a kernel.
+    reuse
+        Per stored result the argument whose block it takes over, or -1.
+    into
+        The argument that holds the `Unfinished` results of the task that computed another part of this tile, or -1. The
+        regions of the two are disjoint.
+    is_unfinished
+        Whether another task goes on with the tile.
+    is_made
+        Whether the result is the one generated operand as it is: a new block, which nobody else has.
+    """
+
+    member: int
+    shape: tuple[int, ...]
+    regions: tuple[Region, ...] = ()
+    assembled: tuple[Read, ...] = ()
+    generated: tuple[Generate, ...] = ()
+    finish: tuple[tuple[int, ...] | None, ...] = ()
+    write: tuple[int, Affine, bool, bool] | None = None
+    hazard: bool = False
+    offset: tuple[int, ...] = ()
+    reads: tuple[Read, ...] = ()
+    reuse: tuple[int, ...] = ()
+    into: int = -1
+    is_unfinished: bool = False
+    is_made: bool = False
+
+
+Run = TypeVar("Run", bound=Callable[..., Any])
+
+
+def _explained(run: Run) -> Run:
+    """Errors of a stage's task name the operations and the user's lines; their class stays."""
+
+    @wraps(run)
+    def explained(stage: StageSpec, *args: Any) -> Any:
+        try:
+            with inside_task():
+                return run(stage, *args)
+        except Exception as error:
+            for name, origin in dict.fromkeys(stage.where[-3:]):
+                error.add_note(f"{name}, called at {origin}")
+            raise
+        except (SystemExit, KeyboardInterrupt) as error:
+            if not is_on_worker():
+                raise
+            # It would end the worker, and the next one that gets the task.
+            raise RuntimeError(f"a function that runs on a worker raised {error!r}") from error
+
+    return explained  # type: ignore[return-value]  # the same signature
+
+
+def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
+    values: list[Any] = []
+    for a in args:
+        # Results of several arrays are tuples, pieces of several boxes lists.
+        several = type(a) in (tuple, list)
+        is_plain = a is not None and type(a) is not Unfinished
+        values.append(tuple(map(backend.adopt, a)) if several else backend.adopt(a) if is_plain else a)
+    values += [generate(g, backend) for g in tile.generated]
+    values += [r.assemble(values, backend) for r in tile.assembled]
+    return values
+
+
+def generate(g: Generate, backend: Any) -> Array:
+    """The block of a created array at a global box."""
+    return tables.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
+
+
+@_explained
+def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """One tile of a program stage: its stored results, then partial or finished reductions, then the written tile.
+
+    Returns
+    -------
+    block, or tuple of blocks
+        A tuple where there are several results.
+    """
+    backend = backend_for(stage.device, tile.member)
+    if tile.is_made:
+        return generate(tile.generated[0], backend)
+    values = _arguments(tile, args, backend)
+    program = stage.program
+    assert program is not None
+    started = list(values[tile.into].blocks) if tile.into >= 0 else None
+    results: list[Any] = (
+        started[: len(stage.stores)]
+        if started is not None
+        else [
+            values[arg] if arg >= 0 and is_ours(values[arg]) else backend.empty(tile.shape, d, stage.layout)
+            for d, arg in zip(stage.stores, tile.reuse or (-1,) * len(stage.stores), strict=True)
+        ]
+    )
+    outs = list(results)
+    new_base = None
+    copy_back = None
+    if stage.writes:
+        assert tile.write is not None
+        arg, lens, inplace, whole = tile.write
+        base = values[arg]
+        if started is not None:
+            new_base = started[-1]
+        elif inplace and is_ours(base):
+            new_base = base
+        elif whole:
+            new_base = backend.empty(base.shape, base.dtype, backend.layout_of(base))
+        else:
+            new_base = backend.copy(base)
+        target = backend.writable_view(lens, new_base)
+        if tile.hazard:
+            copy_back = target
+            target = backend.empty(tile.shape, new_base.dtype)
+        if stage.filled >= 0:
+            target[...] = stage.scalars[stage.filled]
+        else:
+            outs.append(target)
+    partials: list[list[Any]] = [[] for _ in stage.finishes]
+    problems: list[tuple[str, str]] = []
+    modes = stage.modes
+    for region in tile.regions:
+        inputs = [p.read(values) for p in region.operands]
+        place = region.place
+        here = outs if place is None else [o[place] for o in outs]
+        outcome = program.run(
+            inputs,
+            stage.scalars,
+            region.shape,
+            here,
+            backend,
+            modes,
+            region.start,
+            stage.extents,
+        )
+        problems += outcome.events
+        for k, partial in enumerate(outcome.partials):
+            partials[k].append((region.start, region.shape, partial))
+    if copy_back is not None and stage.filled < 0:
+        copy_back[...] = outs[-1]
+    if problems:
+        report(problems, stage.where)
+    for finish, shape, parts in zip(stage.finishes, tile.finish, partials, strict=True):
+        partial = _merge_regions(finish, parts, tile, backend)
+        results.append(partial if shape is None else finish(partial, shape, backend))
+    if new_base is not None:
+        results.append(new_base)
+    if tile.is_unfinished:
+        return Unfinished(results)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: Any) -> Any:
+    """The partial result of a tile from those of its regions, which may lie side by side or on top of each other."""
+    if len(parts) == 1:
+        return parts[0][2]
+    cells: dict[tuple[int, ...], list[Any]] = {}
+    extents: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for start, shape, partial in parts:
+        cell = tuple(s for a, s in enumerate(start) if a not in finish.axes)
+        cells.setdefault(cell, []).append(partial)
+        extents[cell] = shape
+    merged = {cell: MONOIDS[finish.monoid].combine(p) for cell, p in cells.items()}
+    if len(merged) == 1:
+        return next(iter(merged.values()))
+    kept = [a for a in range(len(tile.shape)) if a not in finish.axes]
+    first: Any = next(iter(merged.values()))  # an array, or a tuple of them
+    several = isinstance(first, tuple)
+    outs = []
+    for k in range(len(first) if several else 1):
+        sample = first[k] if several else first
+        out = backend.empty(tuple(1 if a in finish.axes else n for a, n in enumerate(tile.shape)), sample.dtype)
+        for cell, partial in merged.items():
+            block: Any = partial[k] if several else partial  # type: ignore[index]
+            where: list[slice] = [slice(None)] * len(tile.shape)
+            for a, s in zip(kept, cell, strict=True):
+                where[a] = slice(s - tile.offset[a], s - tile.offset[a] + extents[cell][a])
+            out[tuple(where)] = block
+        outs.append(out)
+    return tuple(outs) if several else outs[0]
+
+
+def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array, *waits: Any) -> Any:
+    """A piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
+    backend = backend_for(device, member)
+    found = [backend.copy(block[b]) for b in boxes]
+    return found[0] if len(found) == 1 else found
+
+
+def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> list[Array]:
+    """Copies of one box of each of the first blocks; those that follow are only waited for."""
+    backend = backend_for(device, member)
+    return [backend.copy(backend.adopt(block)[box]) for box, block in zip(boxes, blocks, strict=False)]
+
+
+class Mosaic(NamedTuple):
+    """How a tile is put together from blocks and packs; small, since it travels with every task.
+
+    Parameters
+    ----------
+    member
+        Rank of the member that makes it.
+    shape
+        Of the tile.
+    axes
+        Per axis, for each part along it: where it begins in the tile, where in its block, and how long it is. The
+        parts come row-major over all axes.
+    crops
+        Per part the box of its block that is meant, or None; empty if all are meant whole.
+    runs
+        (argument, number, count): the parts in order, as arrays ``number``, ``number + 1`` .. of a pack, or as the
+        argument itself if the number is -1; empty if each part is an argument.
+    place, tile
+        Where the tile of this shape lies in a larger one, of which it is a part; empty where it is all.
+    turn, n_turns
+        Which part it is, of how many: all but the first fill what the one before left unfinished, the last argument.
+    """
+
+    member: int
+    shape: tuple[int, ...]
+    axes: tuple[tuple[tuple[int, int, int], ...], ...]
+    crops: tuple[tuple[slice, ...] | None, ...] = ()
+    runs: tuple[tuple[int, int, int], ...] = ()
+    place: tuple[slice, ...] = ()
+    tile: tuple[int, ...] = ()
+    turn: int = 0
+    n_turns: int = 1
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of the tile, of which it fills all or a part."""
+        return self.tile or self.shape
+
+    def parts(self, args: Sequence[Any]) -> Iterable[Array]:
+        """The arrays that the tile is put together from."""
+        if not self.runs:
+            return args
+        return chain.from_iterable(
+            [args[arg]] if number < 0 else args[arg][number : number + n] for arg, number, n in self.runs
+        )
+
+
+def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
+    """A tile from slices of blocks: every element is written once."""
+    backend = backend_for(stage.device, mosaic.member)
+    if mosaic.turn:
+        (whole,) = args[-1].blocks
+    else:
+        whole = backend.empty(mosaic.whole, stage.stores[0], stage.layout)
+    out = whole[mosaic.place] if mosaic.place else whole
+    axes = [[(slice(t, t + n), slice(b, b + n)) for t, b, n in axis] for axis in mosaic.axes]
+    for block, crop, cell in zip(mosaic.parts(args), mosaic.crops or repeat(None), product(*axes)):
+        part = backend.adopt(block)
+        if crop is not None:
+            part = part[crop]
+        out[tuple([place for place, _ in cell])] = part[tuple([inside for _, inside in cell])]
+    return whole if mosaic.turn == mosaic.n_turns - 1 else Unfinished([whole])
+
+
+class Link(NamedTuple):
+    """One of the tasks that were fused to one.
+
+    Parameters
+    ----------
+    key
+        Its key, had it been a task of its own.
+    function
+        What it calls.
+    n_args
+        How many of the arguments are its own.
+    places
+        Which of them are the result of an earlier link, and of which.
+    dropped
+        Links whose results nobody needs after it.
+    """
+
+    key: tuple[Any, ...]
+    function: Callable[..., Any]
+    n_args: int
+    places: tuple[tuple[int, int], ...]
+    dropped: tuple[int, ...] = ()
+
+
+def run_chain(links: Sequence[Link], *args: Any) -> Any:
+    """Tasks one after the other, each with the results that it needs of those before it; the result of the last."""
+    given = iter(args)
+    results: list[Any] = []
+    for link in links:
+        here = list(islice(given, link.n_args))
+        for i, n in link.places:
+            here[i] = results[n]
+        for n in link.dropped:
+            results[n] = None  # what the link alone has, it may free
+        results.append(link.function(*here))
+    return results[-1]
+
+
+def project(index: int, results: Sequence[Any]) -> Any:
+    """One result of a task that has several: dropping its handle frees just its block."""
+    return results[index]
+
+
+def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str, member: int, *partials: Any) -> Any:
+    """Partial results of several tiles combined in order; finished where `shape` is that of the result."""
+    backend = backend_for(device, member)
+    partial = finish.combine(partials, backend)
+    return partial if shape is None else finish(partial, shape, backend)
+
+
+@_explained
+def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
+    """One tile of a contraction, aggregated over what the tile holds of the reduced loops: a partial result, or the
+    result where there is no other tile.
+    """
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    problems: list[tuple[str, str]] = []
+    modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in stage.modes.items()}
+    with np.errstate(call=lambda kind, _flag: problems.append((kind, stage.name)), **modes):  # type: ignore[arg-type]  # literals
+        partial = contract(backend, blocks, stage.params, stage.stores[0])
+    if problems:
+        report(problems, stage.where)
+    (shape,) = tile.finish
+    return partial if shape is None else stage.finishes[0](partial, shape, backend)
+
+
+@_explained
+def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """What one tile gives to a fold: a partial result, or the result where there is no other tile."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    with errstate(stage):
+        partial = FOLD[stage.name].partial(backend.xp, *blocks, params=stage.params)
+        (shape,) = tile.finish
+        return partial if shape is None else stage.finishes[0](partial, shape, backend)
+
+
+@_explained
+def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """One tile of a whole-block kernel; a tuple where the operation has several results."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    with errstate(stage):
+        return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=stage.params))
+
+
+def _plain(result: Any) -> Any:
+    """The block itself where an operation has one result: there is no projection for it."""
+    return result[0] if isinstance(result, tuple) and len(result) == 1 else result
+
+
+def errstate(stage: StageSpec) -> np.errstate:
+    """numpy's floating-point state of the definition."""
+    if stage.errstate is None:
+        return np.errstate()
+    divide, over, under, invalid = stage.errstate
+    return np.errstate(divide=divide, over=over, under=under, invalid=invalid)  # type: ignore[arg-type]  # literals
+
+
+@_explained
+def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
+    """One tile of a reshape: runs of elements in each group of axes, put end to end.
+
+    ``stage.params`` is unused; each read comes with the place of its run in the tile, seen with one axis per group.
+    """
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    groups: tuple[int, ...] = tile.offset
+    out = backend.empty(groups, stage.stores[0])
+    for read, region in zip(tile.reads, tile.regions, strict=True):
+        assert region.place is not None
+        run = read.assemble(values, backend)
+        out[region.place] = backend.xp.reshape(run, region.shape)
+    return backend.xp.reshape(out, tile.shape)
+
+
+@_explained
+def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
+    """One tile of an integer-array read whose source is all here."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    x, *index = [r.assemble(values, backend) for r in tile.reads]
+    return tables.take(backend.xp, x, index, stage.params)
+
+
+@_explained
+def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: Any) -> Any:
+    """What one source tile has of a result tile: (flat positions among the index tuples, values)."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    x, *index = [r.assemble(values, backend) for r in tile.reads]
+    return tables.take_part(backend.xp, x, index, start, stage.params)
+
+
+@_explained
+def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
+    """A result tile from what each source tile had of it."""
+    backend = backend_for(stage.device, tile.member)
+    return tables.take_join(
+        backend, tile.shape, stage.stores[0], [tuple(map(backend.adopt, p)) for p in parts], stage.params
+    )
+
+
+@_explained
+def put_part(stage: StageSpec, tile: TileSpec, boxes: tuple[Box, Box], *args: Any) -> Any:
+    """What one tile of values writes into one tile of the base, in order; `boxes`: the base's and the values'."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    value, *index = [r.assemble(values, backend) for r in tile.reads]
+    return tables.put_part(backend.xp, value, index, boxes, stage.params)
+
+
+@_explained
+def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: Any) -> Array:
+    """A new version of a base's tile: the parts are applied in order."""
+    backend = backend_for(stage.device, member)
+    new = base if inplace and is_ours(base) else backend.copy(base)
+    for part in parts:
+        here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])
+        tables.put_apply(backend.xp, new, here, stage.params)
+    return new
+
+
+@_explained
+def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
+    """A kernel on one tile; the last of its params is where the first operand's tile begins, or its place in a grid."""
+    backend = backend_for(stage.device, tile.member)
+    values = _arguments(tile, args, backend)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    with errstate(stage):
+        return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=(*stage.params, tile.offset)))

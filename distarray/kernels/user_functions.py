@@ -1,0 +1,86 @@
+"""Kernels that call functions of the user.
+
+A function sees its blocks read-only: they belong to arrays that others may hold. What it returns is checked against the
+shape that its rule promises, and is never written in place: it may be kept by the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.kernels.inside import inside_task
+from distarray.kernels.loans import foreign, lend
+from distarray.sharding.rule import ShardingRule
+
+__all__ = ["BLOCK", "own", "read_only"]
+
+Block = Any  # an array of any backend: backends share no base class
+Params = tuple[Any, ...]
+
+
+def read_only(blocks: Sequence[Block]) -> list[Block]:
+    """Blocks as a function of the user may see them."""
+    return [lend(block) for block in blocks]
+
+
+def own(xp: Any, result: Block, seen: Sequence[Block]) -> Block:
+    """A result as a block that aliases none of the operands; the function may have kept it."""
+    block = xp.asarray(result)
+    if not isinstance(block, np.ndarray):
+        return xp.asarray(block, copy=True) if any(block is s for s in seen) else block
+    is_own = block.flags.c_contiguous and block.flags.writeable
+    if not is_own or any(np.may_share_memory(block, s) for s in seen if isinstance(s, np.ndarray)):
+        return np.array(block, order="C")
+    return foreign(block)
+
+
+def _function(xp: Any, *blocks: Block, params: Params) -> Any:
+    """What a function of blocks returns; params: the rule, dtypes of the results where promised, the function."""
+    rule, *dtypes, function = params
+    seen = read_only(blocks)
+    with inside_task():
+        result = function(*seen)
+    shapes = _promised(ShardingRule.parse(rule), [tuple(b.shape) for b in blocks])
+    if len(shapes) == 1:
+        result = (result,)
+    elif not isinstance(result, tuple | list) or len(result) != len(shapes):
+        raise ValueError(f"the function must return a tuple of {len(shapes)} arrays, not {type(result).__name__}")
+    made = []
+    for k, (value, shape) in enumerate(zip(result, shapes, strict=True)):
+        block = own(xp, value, seen)
+        if tuple(block.shape) != shape:
+            raise ValueError(
+                f"the function gave a block of shape {tuple(block.shape)} for a tile of shape {shape}; say what axes "
+                "it drops and adds, and how long those are"
+            )
+        made.append(_cast(block, dtypes[k]) if dtypes else block)
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _promised(rule: ShardingRule, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Shape of each result for blocks of these shapes."""
+    extents = rule.bind(shapes)
+    return [tuple([1 if loop == "1" else extents[loop] for loop in term]) for term in rule.resolve(shapes).results]
+
+
+def _cast(block: Block, dtype: str) -> Block:
+    if not isinstance(block.dtype, np.dtype) or block.dtype == np.dtype(dtype):  # array_api_strict names its own
+        return block
+    if not np.can_cast(block.dtype, dtype, "same_kind"):
+        raise TypeError(f"the function gave {block.dtype} where dtype={np.dtype(dtype)} was promised")
+    return block.astype(dtype)
+
+
+def _on_tile(xp: Any, *blocks: Block, params: Params) -> Block:
+    """What a function that knows its place gives; params are (function, index of the tile)."""
+    function, tile = params
+    seen = read_only(blocks)
+    with inside_task():
+        result = function.on_tile(xp, tuple(tile), *seen)
+    return own(xp, result, seen)
+
+
+BLOCK: dict[str, Callable[..., Any]] = {"map_blocks": _function, "map_windows": _on_tile}

@@ -1,0 +1,1 @@
+"""Plans to tasks: pure functions of plans, graphs and what is known of the machine."""

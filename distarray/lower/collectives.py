@@ -1,0 +1,398 @@
+"""Redistributions as tasks: each tile of each step is put together from slices of the tiles before it.
+
+A stage that does nothing but cut an array in another way is not read through `route`: its plan comes from the
+synthesizer (`planner.redistribution`), and this file lowers the steps. In one process a tile is assembled straight from
+views of the blocks it needs. On a cluster what one member needs of the blocks of another travels in packs, copies, so
+that the blocks may be freed; blocks that are needed whole travel themselves. Slices are not stored: who reads a slice
+reads a part of the block that it was taken from.
+
+A tile costs one task and one record that names, per dimension, where the parts of other tiles go: what is kept for it
+grows with the sum of the parts along the dimensions, not with their product.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, product
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from distarray.kernels import tasks
+from distarray.kernels.tasks import Mosaic, StageSpec
+from distarray.lower.footprint import Moves, Window, n_elements, waves, window_of
+from distarray.lower.route import Transfer, key_of
+from distarray.planner.moves import movements, redistributed, redistributes, wishes
+from distarray.planner.plan import Stage
+from distarray.planner.redistribution import PIECE_LIMIT
+from distarray.planner.redistribution.transfers import Assembly, Block, Layer, Movement
+from distarray.sharding.cuts import boundaries
+
+if TYPE_CHECKING:
+    from distarray.lower.drafts import Draft, Drafting
+    from distarray.lower.stage_tasks import Lowering
+
+__all__ = ["Moves", "first_pass", "is_move", "second_pass"]
+
+
+def is_move(drafting: Drafting, stage: Stage) -> bool:
+    """Whether a stage only cuts a stored array in another way."""
+    if not redistributes(stage, drafting.graph.nodes):
+        return False
+    at = drafting.located.get(drafting.source(stage.reads[0].node, stage))
+    return at is not None and not at.on_client and at.create is None
+
+
+def first_pass(drafting: Drafting, draft: Draft) -> Moves:
+    """Plan a redistribution; see `is_move`."""
+    stage = draft.stage
+    node = drafting.source(stage.reads[0].node, stage)
+    at = drafting.located[node]
+    mode, memory, ranks = wishes(stage, drafting.graph.nodes)
+    has_messages = drafting.machine.is_cluster
+    plan = redistributed(
+        at.shape, at.sharding, draft.sharding, at.dtype.itemsize, mode, has_messages=has_messages, ranks=ranks
+    )
+    steps = movements(at.shape, at.sharding, draft.sharding, plan)
+    moves = Moves(node, at, draft.sharding, plan, steps, ranks=ranks)
+    if ranks is not None:
+        result = drafting.located[stage.stores[0][1]]
+        result.members = [ranks[member] for member in result.members]
+    if has_messages:
+        limit = drafting.room if memory is None else memory
+        moves.waves = waves(moves, limit, is_strict=memory is not None)
+    return moves
+
+
+# -------------------------------------------------------------------------------------------------- second pass
+
+
+#: Of each part along an axis: where it begins in the tile, where in its block, and how long it is.
+_Row: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+class _Stored(NamedTuple):
+    """A block that tiles are read from."""
+
+    ref: Any
+    window: Window
+    member: int
+    is_source: bool
+
+
+class _ReadOf(NamedTuple):
+    """A part of a block, counted from its begin: all of it if `crop` is None."""
+
+    block: _Stored
+    crop: Window | None
+    is_packed: bool
+
+    @property
+    def n_elements(self) -> int:
+        return n_elements(self.block.window if self.crop is None else self.crop)
+
+    @property
+    def n_rows(self) -> int:
+        low, high = (self.block.window if self.crop is None else self.crop)[0] if self.block.window else (0, 1)
+        return high - low
+
+
+class _Unit(NamedTuple):
+    """A tile that is put together, or a part of it where it is filled in turns.
+
+    Parameters
+    ----------
+    assembly
+        With the parts that it is read from.
+    window
+        What of the tile it is, in elements of the whole array.
+    turn, n_turns
+        Which part, of how many.
+    """
+
+    assembly: Assembly
+    window: Window
+    turn: int = 0
+    n_turns: int = 1
+
+
+def second_pass(lowering: Lowering, draft: Draft) -> None:
+    """Make the tasks of a redistribution."""
+    _Mover(lowering, draft).lower()
+
+
+class _Mover:
+    def __init__(self, lowering: Lowering, draft: Draft) -> None:
+        self.lowering = lowering
+        self.draft = draft
+        moves = draft.moves
+        assert moves is not None
+        self.moves = moves
+        self.source = moves.source
+        (_, i), *_ = draft.stage.stores
+        self.result = lowering.located[i]
+        self.dtype = lowering.graph.nodes[i].dtype
+        self.has_messages = lowering.machine.is_cluster
+        self.spec = lowering.share(
+            StageSpec(None, (), (self.dtype,), layout=draft.sharding.layout, device=lowering.env.device, name="reshard")
+        )
+        self.stored: dict[Block, _Stored] = {}
+        #: By member the tiles that it makes in this turn.
+        self.made: defaultdict[int, list[Any]] = defaultdict(list)
+        #: Of the step that is lowered: see `Movement`.
+        self.is_fine = False
+        #: Of the step that is lowered, by axis, extent of the tile and of the region: see `_axes`.
+        self.rows: dict[tuple[int, tuple[int, int], tuple[int, int]], _Row] = {}
+
+    def lower(self) -> None:
+        moves = self.moves
+        for movement in moves.movements:
+            is_last = moves.is_last(movement)
+            turns = moves.waves if is_last else 1
+            by_member: defaultdict[int, list[_Unit]] = defaultdict(list)
+            n_tiles = Counter([moves.member(movement, a.device) for a in movement.assemblies])
+            for assembly in movement.assemblies:
+                member = moves.member(movement, assembly.device)
+                by_member[member] += _units(movement, assembly, -(-turns // n_tiles[member]))
+            self.rows.clear()
+            self.is_fine = movement.is_fine
+            made: list[defaultdict[int, list[Any]]] = []
+            for turn in range(turns):
+                # A member packs when it has made its tiles of the turn before the last: two turns are under way.
+                before = made[turn - 2] if turn >= 2 else {}
+                self.made = defaultdict(list)
+                made.append(self.made)
+                for member, units in by_member.items():
+                    part = units[len(units) * turn // turns : len(units) * (turn + 1) // turns]
+                    self._turn(movement, part, member, is_last, before)
+        self.lowering.fill_empty(self.draft.stage.stores[0][1])
+
+    def _turn(
+        self,
+        movement: Movement,
+        units: Sequence[_Unit],
+        member: int,
+        is_last: bool,
+        before: Mapping[int, Sequence[Any]],
+    ) -> None:
+        """The tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
+        filled = [u for u in units if all(low < high for low, high in u.window)]
+        region = self._region(movement, [u.window for u in filled])
+        reads = [self._reads(movement, u.assembly, region or u.window, member) for u in filled]
+        sent = self._sent(dict.fromkeys([r for found in reads for r in found if r.is_packed]), member, before)
+        for (assembly, window, turn, n_turns), found in zip(filled, reads, strict=True):
+            shape = tuple([high - low for low, high in window])
+            axes = self._axes(movement.read, assembly, window, region or window)
+            args, parts = _arguments(found, sent)
+            crops = tuple([_slices(r.crop) if not r.is_packed else None for r in found])
+            crops = crops if any(c is not None for c in crops) else ()
+            # Devices go by the rank in the team that the tile is for.
+            mosaic = Mosaic(self.moves.mesh(movement).member(assembly.device), shape, axes, crops, parts)
+            if n_turns > 1:
+                whole = window_of(movement.made.boundaries, assembly.tile)
+                tile = tuple([high - low for low, high in whole])
+                place = tuple([slice(a - first, b - first) for (a, b), (first, _) in zip(window, whole, strict=True)])
+                mosaic = mosaic._replace(place=place, tile=tile, turn=turn, n_turns=n_turns)
+                window = whole
+                if turn:
+                    args.append(self.stored[Block(movement.step + 1, assembly.device)].ref)
+            ref = self._assembled(mosaic, args, found, assembly, member, is_last)
+            self.stored[Block(movement.step + 1, assembly.device)] = _Stored(ref, window, member, False)
+            if is_last:
+                self.result.refs[self.result.number(assembly.tile)] = ref
+            self.made[member].append(ref)
+
+    def _region(self, movement: Movement, windows: Sequence[Window]) -> Window | None:
+        """The box that the tiles of a member fill; in one process, where nothing travels, the whole array."""
+        if not self.has_messages:
+            return tuple([(b[0], b[-1]) for b in movement.made.boundaries])
+        if not windows:
+            return None
+        hull = tuple([(min(a for a, _ in axis), max(b for _, b in axis)) for axis in zip(*windows, strict=True)])
+        return hull if sum(map(n_elements, windows)) == n_elements(hull) else None
+
+    def _reads(self, movement: Movement, assembly: Assembly, region: Window, member: int) -> list[_ReadOf]:
+        """What a tile reads of each block: the part of it that the tiles of the member need together."""
+        blocks = [self._block(b) for b in assembly.sources]
+        is_sliced = assembly.sources[0].moment < movement.step
+        if not self.has_messages and not is_sliced:
+            return [_ReadOf(b, None, False) for b in blocks]
+        bounds = zip(movement.read.boundaries, assembly.parts, region, strict=True)
+        cells = product(*[[_cell(b, p, around) for p in parts] for b, parts, around in bounds])
+        return [
+            _ReadOf(b, _crop(b.window, cell), self.has_messages and (self.is_fine or b.member != member))
+            for b, cell in zip(blocks, cells, strict=True)
+        ]
+
+    def _axes(self, read: Layer, assembly: Assembly, window: Window, region: Window) -> tuple[_Row, ...]:
+        """Per axis where each part goes in the tile, and where it lies in what it is read from."""
+        found = []
+        for axis, (span, around) in enumerate(zip(window, region, strict=True)):
+            row = self.rows.get((axis, span, around))
+            if row is None:
+                row = _row(read.boundaries[axis], assembly.parts[axis], span, around)
+                self.rows[axis, span, around] = row
+            found.append(row)
+        return tuple(found)
+
+    def _block(self, block: Block) -> _Stored:
+        found = self.stored.get(block)
+        if found is None:
+            at = self.source
+            tile = at.sharding.tile(block.device)
+            number = at.number(tile)
+            found = _Stored(at.refs[number], window_of(at.boundaries, tile), at.members[number], True)
+            self.stored[block] = found
+        return found
+
+    def _sent(
+        self, reads: Iterable[_ReadOf], member: int, before: Mapping[int, Sequence[Any]]
+    ) -> dict[_ReadOf, tuple[Any, int]]:
+        """How each part of a block elsewhere comes to a member: (reference, which array of it; -1 if it is one).
+
+        A block that is needed whole travels itself, if it is no small part of a tile. Parts of blocks of one member are
+        packed together, up to `PIECE_LIMIT` bytes: one task and one message for many.
+        """
+        found: dict[_ReadOf, tuple[Any, int]] = {}
+        packs: defaultdict[int, list[list[_ReadOf]]] = defaultdict(list)
+        room: dict[int, int] = {}
+        for read in reads:
+            source, nbytes = read.block.member, read.n_elements * self.dtype.itemsize
+            if read.crop is None and not self.is_fine:
+                found[read] = read.block.ref, -1
+                self._message(source, member, [read])
+                continue
+            if source not in room or nbytes > room[source]:
+                packs[source].append([])
+                room[source] = PIECE_LIMIT
+            packs[source][-1].append(read)
+            room[source] -= nbytes
+        for source, several in packs.items():
+            for pack in several:
+                boxes = tuple([_slices(r.crop) or (Ellipsis,) for r in pack])
+                args = boxes, self.lowering.env.device, source, *[r.block.ref for r in pack]
+                # What waits for the turn before waits for tiles that lie where it runs.
+                key = self.lowering.emit_piece("pack", tasks.pack, args, source, before.get(source, ()))
+                for number, read in enumerate(pack):
+                    found[read] = key, number
+                    self._note(read.block, key)
+                self._message(source, member, pack)
+                self.lowering.routes.packed_bytes += sum(r.n_elements for r in pack) * self.dtype.itemsize
+        return found
+
+    def _message(self, source: int, member: int, reads: Sequence[_ReadOf]) -> None:
+        if source == member:
+            return
+        rows = sum(r.n_rows for r in reads)
+        nbytes = sum(r.n_elements for r in reads) * self.dtype.itemsize
+        self.lowering.routes.transfers.append(Transfer(source, member, rows, nbytes, self.lowering.routes.stage))
+
+    def _note(self, block: _Stored, reader: Any) -> None:
+        """Who writes a block in place waits for those who read it."""
+        if block.is_source:
+            self.lowering.routes.readers.setdefault(key_of(block.ref), []).append(reader)
+
+    def _assembled(
+        self,
+        mosaic: Mosaic,
+        args: Sequence[Any],
+        reads: Sequence[_ReadOf],
+        assembly: Assembly,
+        member: int,
+        is_last: bool,
+    ) -> Any:
+        """The task that puts a tile together; none where it is a tile of the step before as it is."""
+        lowering = self.lowering
+        first = reads[0]
+        is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.whole)
+        # Between two steps tiles have the layout of the target already.
+        if is_whole and not first.is_packed and (not first.block.is_source or self._stays(first.block)):
+            return first.block.ref
+        number = self.result.number(assembly.tile) if is_last else assembly.device
+        key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
+        lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize  # of a part its part
+        for read in reads:
+            if not read.is_packed or (read.crop is None and not self.is_fine):
+                self._note(read.block, key)
+        return key
+
+    def _stays(self, block: _Stored) -> bool:
+        """Whether a block of the source may be one of the target too: where teams share a member, what it keeps.
+
+        On a cluster nobody writes to blocks. Other devices than the CPU go by the rank in a team, which is another one.
+        """
+        is_ours = self.moves.ranks is not None and self.has_messages and self.lowering.env.device == "cpu"
+        return is_ours and self.source.sharding.layout == self.draft.sharding.layout
+
+
+def _arguments(
+    reads: Sequence[_ReadOf], sent: Mapping[_ReadOf, tuple[Any, int]]
+) -> tuple[list[Any], tuple[tuple[int, int, int], ...]]:
+    """Each block and pack once, and where the parts are among them; nothing where they are one and the same."""
+    if not sent:
+        return [r.block.ref for r in reads], ()
+    args: list[Any] = []
+    position: dict[Any, int] = {}
+    runs: list[tuple[int, int, int]] = []
+    for read in reads:
+        ref, number = sent[read] if read.is_packed else (read.block.ref, -1)
+        arg = position.setdefault(key_of(ref), len(args))
+        if arg == len(args):
+            args.append(ref)
+        last, first, n = runs[-1] if runs else (-1, -1, 0)
+        if number >= 0 and arg == last and number == first + n:
+            runs[-1] = arg, first, n + 1
+        else:
+            runs.append((arg, number, 1))
+    return args, tuple(runs)
+
+
+def _units(movement: Movement, assembly: Assembly, n_turns: int) -> list[_Unit]:
+    """A tile in so many parts at most: along the axis that is read from fewest blocks, so all of them send in turn."""
+    window = window_of(movement.made.boundaries, assembly.tile)
+    if n_turns < 2 or not window or not n_elements(window):
+        return [_Unit(assembly, window)]
+    axis = min(range(len(window)), key=lambda a: (len(assembly.parts[a]), window[a][0] - window[a][1]))
+    low, high = window[axis]
+    n_turns = min(n_turns, high - low)
+    edges = boundaries(high - low, n_turns)
+    found = []
+    for turn, (a, b) in enumerate(pairwise(edges)):
+        part = (*window[:axis], (low + a, low + b), *window[axis + 1 :])
+        found.append(_Unit(_within(movement.read, assembly, part), part, turn, n_turns))
+    return found
+
+
+def _within(read: Layer, assembly: Assembly, window: Window) -> Assembly:
+    """What a part of a tile is read from."""
+    kept = [
+        [p for p in parts if b[p] < high and b[p + 1] > low]
+        for b, parts, (low, high) in zip(read.boundaries, assembly.parts, window, strict=True)
+    ]
+    sources = dict(zip(product(*assembly.parts), assembly.sources, strict=True))
+    return assembly._replace(parts=tuple(map(tuple, kept)), sources=tuple([sources[c] for c in product(*kept)]))
+
+
+def _cell(edges: Sequence[int], part: int, region: tuple[int, int]) -> tuple[int, int]:
+    """The elements of a part that lie in a region."""
+    return max(edges[part], region[0]), min(edges[part + 1], region[1])
+
+
+def _crop(block: Window, cell: Window) -> Window | None:
+    """Where a cell lies in a block; None if it is all of it."""
+    if block == cell:
+        return None
+    return tuple([(c - b, d - b) for (b, _), (c, d) in zip(block, cell, strict=True)])
+
+
+def _slices(crop: Window | None) -> tuple[slice, ...] | None:
+    return None if crop is None else tuple([slice(low, high) for low, high in crop])
+
+
+def _row(edges: Sequence[int], parts: Sequence[int], span: tuple[int, int], region: tuple[int, int]) -> _Row:
+    row = []
+    for p in parts:
+        first, after = _cell(edges, p, span)
+        start = _cell(edges, p, region)[0]
+        row.append((first - span[0], first - start, after - first))
+    return tuple(row)

@@ -1,0 +1,111 @@
+"""Lowering of reductions over several tiles: trees of tasks that combine partial results.
+
+Every tile of a reduction gives a partial result for one tile of the result. A member first combines its own, then they
+travel to the member that holds the tile of the result, a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distarray.kernels import tasks
+from distarray.kernels.tasks import Finish
+from distarray.lower.drafts import Tile
+from distarray.lower.regions import n_elements
+from distarray.planner.plan import Combine
+
+if TYPE_CHECKING:
+    from distarray.lower.stage_tasks import Lowering
+
+__all__ = ["Partials", "combine", "combined_index", "combined_shape"]
+
+#: Partial results that one combining task takes.
+FAN_IN = 8
+
+#: Index of a tile of the result -> its partial results and the members that have them.
+Partials = dict[tuple[int, ...], list[tuple[Any, int]]]
+
+
+def combined_index(low: Lowering, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
+    """The tile of the result that a tile of the operand adds to."""
+    keepdims = bool(low.graph.nodes[c.node].params[1])
+    if keepdims:
+        return tuple([0 if a in c.axes else i for a, i in enumerate(index)])
+    return tuple([i for a, i in enumerate(index) if a not in c.axes])
+
+
+def combined_shape(low: Lowering, c: Combine, tile: Tile) -> tuple[int, ...]:
+    """The shape of the partial result of a tile of the operand."""
+    keepdims = bool(low.graph.nodes[c.node].params[1])
+    if keepdims:
+        return tuple([1 if a in c.axes else len(r) for a, r in enumerate(tile.box)])
+    return tuple([len(r) for a, r in enumerate(tile.box) if a not in c.axes])
+
+
+def combine(low: Lowering, i: int, finish: Finish, partials: Mapping[tuple[int, ...], list[tuple[Any, int]]]) -> None:
+    """Combine the partial results of each tile of result `i` that no task has made, where the tile is."""
+    at = low.located[i]
+    for number, index in enumerate(at.sharding.tiles()):
+        if at.refs[number] is not None:
+            continue
+        member = at.members[number]
+        shape = tuple(map(len, at.box(index)))
+        parts = partials.get(index, [])
+        if parts:
+            at.refs[number] = _tree(low, finish, parts, member, shape, number)
+        elif 0 in shape:
+            at.refs[number] = low.backend_here(member).empty(shape, at.dtype)
+        else:
+            at.refs[number] = tasks.of_nothing(finish, shape, low.backend_here(member))
+
+
+def _tree(
+    low: Lowering,
+    finish: Finish,
+    partials: Sequence[tuple[Any, int]],
+    member: int,
+    shape: tuple[int, ...],
+    number: int,
+) -> Any:
+    """The key of a tile of the result."""
+    nbytes = max(1, n_elements(shape)) * finish.itemsize
+    parts = _combined_at_home(low, partials, finish, member, shape, number)
+    while True:
+        is_last = len(parts) <= FAN_IN
+        merged = []
+        for k in range(0, len(parts), FAN_IN):
+            group = parts[k : k + FAN_IN]
+            where = member if is_last else group[0][1]
+            for ref, source in group:
+                low.routes.carry(ref, source, where, shape, nbytes)
+            args = (finish, shape if is_last else None, low.env.device, where, *[ref for ref, _ in group])
+            merged.append((low.emit("combine", "combine", tasks.combine_partials, args, where, number), where))
+        if is_last:
+            return merged[0][0]
+        parts = merged
+
+
+def _combined_at_home(
+    low: Lowering,
+    parts: Sequence[tuple[Any, int]],
+    finish: Finish,
+    member: int,
+    shape: tuple[int, ...],
+    number: int,
+) -> list[tuple[Any, int]]:
+    """Partial results, one of each member but of few at `member` itself: what a member has made, as it comes."""
+    at_home: defaultdict[int, list[Any]] = defaultdict(list)
+    for ref, home in parts:
+        at_home[home].append(ref)
+    nbytes = max(1, n_elements(shape)) * finish.accumulator.itemsize
+    n_at_once = max(2, min(FAN_IN, low.large // nbytes))
+    found = []
+    for home, refs in at_home.items():
+        while len(refs) > (n_at_once if home == member else 1):
+            n = min(n_at_once, len(refs))
+            args = (finish, None, low.env.device, home, *refs[:n])
+            refs[:n] = [low.emit("combine", "combine", tasks.combine_partials, args, home, number)]
+        found += [(ref, home) for ref in refs]
+    return found

@@ -1,0 +1,238 @@
+"""Lowering of integer-array reads and writes: routes whose table is the value of the index arrays.
+
+A read cuts the index arrays, not the source: a tile of the result asks every source tile that it may touch, and each
+answers with the elements that it has (`take_part`, `take_join`). A write cuts the values: each tile of values says what
+it has for every tile of the base (`put_part`), and the base's tile applies the parts in order (`put_join`), so that of
+repeated indices the last one wins. Where all is at hand, one task does it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any
+
+from distarray.expr.expr import Expr
+from distarray.expr.lens import Affine
+from distarray.kernels import tasks
+from distarray.kernels.tasks import StageSpec, TileSpec
+from distarray.lower.drafts import Draft, Tile
+from distarray.lower.route import Arguments, Want
+from distarray.planner.propagation import Reading
+from distarray.sharding.boxes import Box, intersect
+
+if TYPE_CHECKING:
+    from distarray.lower.drafts import Drafting
+    from distarray.lower.stage_tasks import Lowering
+
+__all__ = ["first_pass", "second_pass"]
+
+
+def first_pass(low: Drafting, draft: Draft) -> None:
+    """Say what every tile reads."""
+    if draft.stage.kind == "take":
+        _want_take(low, draft)
+    else:
+        _want_put(low, draft)
+
+
+def second_pass(low: Lowering, draft: Draft) -> None:
+    """Make the tasks."""
+    if draft.stage.kind == "take":
+        _lower_take(low, draft)
+    else:
+        _lower_put(low, draft)
+
+
+def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...], Box]]:
+    bounds = sharding.boundaries(extents)
+    return [
+        (index, tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)]))
+        for index in sharding.tiles()
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------ reads
+
+
+def _source_boxes(low: Drafting, r: Reading, view: Box) -> list[Box]:
+    """The boxes of an operand's view that single source tiles hold: what each of them is asked for."""
+    at = low.located[low.source(r.node)]
+    if at.on_client or at.create is not None:
+        return [view]
+    return [seen for _, _, seen in r.lens.fragments(view, at.boundaries)]
+
+
+def _want_take(low: Drafting, draft: Draft) -> None:
+    x, *index = draft.readings
+    draft.extra = []
+    for number, (tile, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
+        member = draft.sharding.member(tile)
+        sources = []
+        if all(box):
+            at = low.located[low.source(x.node)]
+            views = _source_boxes(low, x, x.box(box))
+            for view in views:
+                where = member
+                if len(views) > 1 and at.members:
+                    where = at.members[at.number(x.lens.fragments(view, at.boundaries)[0][0])]
+                wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
+                wants += [low.routes.want(low.source(r.node), r.lens, r.box(box), where) for r in index]
+                sources.append((where, view, wants))
+        draft.tiles.append(Tile(tile, number, box, member, []))
+        draft.extra.append(sources)
+
+
+def _lower_take(low: Lowering, draft: Draft) -> None:
+    stage = draft.stage
+    i = stage.nodes[0]
+    node = low.graph.nodes[i]
+    at = low.located[i]
+    spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params))
+    for tile, sources in zip(draft.tiles, draft.extra, strict=True):
+        if not sources:
+            at.refs[tile.number] = low.empty_tile(tile, node.dtype)
+            continue
+        shape = tuple(map(len, tile.box))
+        low.allocated(tile.box, node.dtype)
+        parts: list[tuple[Any, int]] = []
+        for where, view, wants in sources:
+            args, record = _reads(low, draft, wants, where, shape)
+            if len(sources) == 1:
+                key = low.emit("tile", "take", tasks.run_take, (spec, record, *args.given), where, tile.number)
+            else:
+                loops = draft.readings[0].loops
+                start = tuple(
+                    [r.start - (0 if k is None else tile.box[k].start) for r, k in zip(view, loops, strict=True)]
+                )
+                key = low.emit(
+                    "piece", "take-part", tasks.take_part, (spec, record, start, *args.given), where, tile.number
+                )
+            low.note_readers(key, args, draft, -1)
+            parts.append((key, where))
+        if len(sources) == 1:
+            at.refs[tile.number] = parts[0][0]
+            continue
+        for ref, where in parts:
+            low.routes.carry(ref, where, tile.member, shape, _size(shape) * node.dtype.itemsize // len(parts))
+        record = TileSpec(tile.member, shape)
+        at.refs[tile.number] = low.emit(
+            "tile", "take", tasks.take_join, (spec, record, *[k for k, _ in parts]), tile.member, tile.number
+        )
+
+
+def _reads(
+    low: Lowering, draft: Draft, wants: list[Want], member: int, shape: tuple[int, ...]
+) -> tuple[Arguments, TileSpec]:
+    args = Arguments()
+    found = [low.routes.parts(w, args) for w in wants]
+    reads = tuple([low.read(r, w.box, f, args) for r, w, f in zip(draft.readings, wants, found, strict=True)])
+    return args, TileSpec(member, shape, generated=tuple(args.generated), reads=reads)
+
+
+# ----------------------------------------------------------------------------------------------------- writes
+
+
+def _value_readings(low: Drafting, draft: Draft) -> tuple[tuple[int, ...], list[Reading]]:
+    """Extents of the loops of the values, and value and index operands broadcast to them."""
+    node = low.graph.nodes[draft.stage.nodes[0]]
+    axes, at, n_index = node.params[:3]
+    base = low.graph.nodes[draft.base]
+    index = [o for o in node.operands[2:] if type(o) is Expr]
+    lead: list[int] = [1] * n_index
+    for o in index:
+        for i, n in enumerate(o.shape):
+            if n != 1:
+                lead[n_index - o.ndim + i] = n
+    rest = [n for a, n in enumerate(base.shape) if a not in axes]
+    extents = (*rest[:at], *lead, *rest[at:])
+    out = []
+    for p, r in enumerate(draft.readings[1:]):
+        if p == 0:
+            lens = r.lens.broadcast(extents)
+        else:
+            lens = r.lens.broadcast(tuple(lead))
+            # the loops before and after the index loops are new axes of the index operand
+            lens = Affine(extents, tuple([(None if a is None else a + at, s, t) for a, s, t in lens.terms]))
+        out.append(Reading(r.node, lens, tuple(range(len(extents))), r.shape, r.sharding))
+    return extents, out
+
+
+def _want_put(low: Drafting, draft: Draft) -> None:
+    node = low.graph.nodes[draft.stage.nodes[0]]
+    axes, at, n_index = node.params[:3]
+    extents, readings = _value_readings(low, draft)
+    below = low.located[draft.base]
+    # Tiles of the values: as the value lies along its first index loop and the other axes, else one.
+    value = readings[0]
+    source = low.located[low.source(value.node)]
+    cuts: list[list[range]] = [[range(n)] for n in extents]
+    # What is made where it is read, or travels from the client, lies on no member: each tile of the base has all of it.
+    if source.members and value.sharding is not None and value.sharding.n_tiles > 1:
+        lying = value.sharding.boundaries(value.shape)
+        for b, (axis, start, step) in enumerate(value.lens.terms):
+            if axis is not None and step == 1 and len(lying[b]) > 2 and not at < axis < at + n_index:
+                points = sorted({min(max(p - start, 0), extents[axis]) for p in lying[b]})
+                cuts[axis] = [range(p, q) for p, q in pairwise(points)]
+    chunks = [c for c in product(*cuts) if all(c)]
+    rest = [a for a in range(len(below.shape)) if a not in axes]
+    loop_of = {a: (k if k < at else k + n_index) for k, a in enumerate(rest)}
+    draft.extra = []
+    for number, tile in enumerate(below.sharding.tiles()):
+        frame = below.box(tile)
+        member = below.members[number] if below.members else 0
+        sources = []
+        for chunk in chunks:
+            box = list(chunk)
+            for a, loop in loop_of.items():
+                box[loop] = intersect(chunk[loop], frame[a])
+            if not all(box) or not all(frame):
+                continue
+            where = member
+            if len(chunks) > 1:
+                where = source.members[source.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])]
+            wants = [low.routes.want(low.source(r.node), r.lens, tuple(box), where) for r in readings]
+            sources.append((where, tuple(box), wants))
+        draft.extra.append((number, tile, frame, member, sources))
+    draft.readings = readings
+
+
+def _lower_put(low: Lowering, draft: Draft) -> None:
+    stage = draft.stage
+    i = stage.nodes[0]
+    node = low.graph.nodes[i]
+    below = low.located[draft.base]
+    at = low.located[i]
+    low.inherit(at, below, {number for number, *_, sources in draft.extra if sources}, draft.inplace)
+    spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params))
+    # All parts first: they may read the base, which may then be written in place.
+    parts_of: list[list[Any]] = []
+    for number, _, frame, member, sources in draft.extra:
+        parts: list[Any] = []
+        for where, box, wants in sources:
+            shape = tuple(map(len, box))
+            args, record = _reads(low, draft, wants, where, shape)
+            target = (frame, box)
+            key = low.emit("piece", "put-part", tasks.put_part, (spec, record, target, *args.given), where, number)
+            low.note_readers(key, args, draft, -1)
+            low.routes.carry(key, where, member, shape, _size(shape) * node.dtype.itemsize)
+            parts.append(key)
+        parts_of.append(parts)
+    for (number, _, frame, member, sources), parts in zip(draft.extra, parts_of, strict=True):
+        if not sources:
+            continue
+        inplace = draft.inplace and number not in below.shared
+        if not inplace:
+            low.allocated(frame, node.dtype)
+        key = low.emit(
+            "tile", "take_put", tasks.put_join, (spec, member, inplace, below.refs[number], *parts), member, number
+        )
+        if inplace:
+            low.wait_for_readers(key, below.refs[number])
+        at.refs[number] = key
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    n = 1
+    for s in shape:
+        n *= s
+    return n

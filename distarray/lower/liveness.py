@@ -1,0 +1,526 @@
+"""How much memory the tasks of an evaluation need on each member: a walk that makes and frees what they make.
+
+In this process members are threads: the walk takes the tasks in the order in which `lower` lists them, and frees a
+result after its last reader, as executors do.
+
+On a cluster no order is sure but that of what waits for what, and the walk is one of each worker by itself, told by its
+own tasks. Whatever others may have done by then has arrived: all that a task reads, as soon as all of it may be there.
+Whatever others need not have done yet still lies here: a piece goes when a task here runs that could not before it was
+read. A worker that waits for others goes on with what it has: so its tasks come once in the order of the plan, and once
+with those first that wait for the fewest others. What nobody needs any more goes while the next task runs, since it is
+the scheduler that says so. Where a worker has several threads, as many tasks as may run besides count with what the
+largest one needs.
+
+Blocks that were there before stay, also those of other arrays, and copies that are kept for the loss of a worker; sizes
+that depend on data count with their bound. No task runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from math import prod
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray.kernels import tasks
+from distarray.kernels.tasks import Finish, Link, StageSpec, TileSpec
+from distarray.lower.route import Key
+from distarray.lower.template import Lowered
+from distarray.planner.graph import Graph
+
+__all__ = ["Liveness", "Standing", "liveness"]
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Bytes of blocks over one evaluation.
+
+    Parameters
+    ----------
+    resident
+        By member: blocks that are there before and stay.
+    peak
+        By member: the most at any time, `resident` included.
+    stage_peak
+        By number of the stage: the most on any member while a task of the stage runs, and no other.
+    largest
+        By member: the most that its tasks make at a time, and what they read and make.
+    """
+
+    resident: Mapping[int, int]
+    peak: Mapping[int, int]
+    stage_peak: Mapping[int, int]
+    largest: Mapping[int, tuple[int, int]]
+
+    @property
+    def worst(self) -> tuple[int, int]:
+        """Bytes of the member that holds most at any time, and the stage at which most is held."""
+        return max(self.peak.values(), default=0), max(self.stage_peak, key=self.stage_peak.__getitem__, default=0)
+
+
+class _Block(NamedTuple):
+    """An array that a task makes."""
+
+    nbytes: int
+    itemsize: int
+
+
+def _array(shape: Sequence[int], dtype: np.dtype[Any]) -> _Block:
+    return _Block(prod(shape) * dtype.itemsize, dtype.itemsize)
+
+
+def _partial(finish: Finish, shape: Sequence[int]) -> _Block:
+    """A partial result over a tile of this shape, all arrays of its state as one."""
+    kept = tuple(1 if axis in finish.axes else n for axis, n in enumerate(shape))
+    return _Block(prod(kept) * finish.itemsize, finish.accumulator.itemsize)
+
+
+class Standing(NamedTuple):
+    """What is known of the workers of a cluster.
+
+    Parameters
+    ----------
+    held
+        Bytes by member, of all arrays and copies of this client.
+    spares
+        By member the one that gets the copies of its blocks.
+    is_copied
+        Whether what is made and kept gets copies at once.
+    serving
+        Of members that one worker serves, the one that stands for all of them; nothing of the others.
+    """
+
+    held: Mapping[int, int] = MappingProxyType({})
+    spares: Mapping[int, int] = MappingProxyType({})
+    is_copied: bool = False
+    serving: Mapping[int, int] = MappingProxyType({})
+
+
+class _Made(NamedTuple):
+    """What a task needs while it runs.
+
+    Parameters
+    ----------
+    numbers
+        Of the blocks that are new, and that its result refers to.
+    needs
+        (Stage, bytes beside what lies there before it) at each of the tasks that it was fused of.
+    """
+
+    numbers: tuple[int, ...]
+    needs: tuple[tuple[int, int], ...]
+
+    @property
+    def most(self) -> int:
+        return max([nbytes for _, nbytes in self.needs], default=0)
+
+
+class _Walk:
+    def __init__(self, lowered: Lowered, graph: Graph, *, is_cluster: bool, n_threads: int, standing: Standing) -> None:
+        self._lowered = lowered
+        self._is_cluster = is_cluster
+        self._n_threads = n_threads
+        self._standing = standing
+        at = standing.serving
+        self._members = {key: at.get(m, m) for key, m in lowered.members.items()} if at else lowered.members
+        self._tiles: dict[int, dict[int, Any]] = {}
+        self._peak: defaultdict[int, int] = defaultdict(int)
+        self._stage_peak: defaultdict[int, int] = defaultdict(int)
+        #: Blocks of nodes that are stored before, by their key: (member, size).
+        self._stored: dict[Any, tuple[int, _Block]] = {}
+        #: What each result refers to: numbers of blocks. A projection refers to blocks of its parent.
+        self._holds: dict[Key, tuple[int, ...]] = {}
+        self._blocks: list[_Block] = []
+        #: Results that refer to a block.
+        self._references: list[int] = []
+        here: Counter[int] = Counter()
+        beside: Counter[int] = Counter()
+        for node in graph.nodes:
+            memo = node.memo
+            if memo is None or memo.on_client or isinstance(node.dtype, tuple):
+                continue
+            for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
+                member = at.get(memo.sharding.member(tile), memo.sharding.member(tile))
+                block = _array(memo.sharding.shard_shape(node.shape, tile), node.dtype)
+                self._stored[_name(getattr(ref, "key", ref))] = member, block
+                if is_cluster and isinstance(ref, tuple):  # host data that are to be sent first
+                    beside[member] += block.nbytes
+                    beside[standing.spares.get(member, member)] += block.nbytes * (member in standing.spares)
+                else:
+                    here[member] += block.nbytes
+        # Blocks of the graph are among those that the client knows of, if they are on a cluster.
+        members = {*here, *beside, *standing.held}
+        self._resident = {m: max(here[m], standing.held.get(m, 0)) + beside[m] for m in members}
+        self._kept = {ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)}
+        self._made = {key: self._task(key) for key in lowered.tasks}
+
+    def run(self) -> Liveness:
+        n_tasks = Counter(self._members.values())
+        if self._is_cluster:
+            clocks = _Clocks(self._lowered, self._members)
+            for member in n_tasks:
+                for order in clocks.orders(member):
+                    self._at_worker(member, order, clocks)
+        else:
+            self._in_process()
+        largest: Counter[int] = Counter()
+        used: Counter[int] = Counter()
+        for key, made in self._made.items():
+            member = self._members[key]
+            largest[member] = max(largest[member], made.most)
+            read = sum([self._size_of(d) for d in self._lowered.tasks[key].dependencies])
+            used[member] = max(used[member], read + made.most)
+        members = sorted(set(self._resident) | set(self._peak))
+        peak = {m: max(self._resident.get(m, 0), self._peak[m]) for m in members}
+        n_beside = {m: min(self._n_threads, n_tasks[m]) for m in n_tasks}
+        at_once = {m: (largest[m] * n_beside[m], used[m] * n_beside[m]) for m in n_tasks}
+        return Liveness(self._resident, peak, dict(self._stage_peak), at_once)
+
+    def _in_process(self) -> None:
+        """Tasks one after the other, in the order of the plan."""
+        lowered = self._lowered
+        live = Counter(self._resident)
+        uses = Counter(d for task in lowered.tasks.values() for d in task.dependencies)
+        for key, task in lowered.tasks.items():
+            member = self._members[key]
+            self._run(key, member, live[member])
+            live[member] += self._size(self._made[key].numbers)
+            ended = [key] if not uses[key] else []
+            for d in task.dependencies:
+                uses[d] -= 1
+                if not uses[d]:
+                    ended.append(d)
+            for d in ended:
+                if d not in self._kept and d in self._members:
+                    live[self._members[d]] -= self._drop(d)
+
+    def _at_worker(self, member: int, order: Sequence[Key], clocks: _Clocks) -> None:
+        """The tasks of a worker, in an order, while others do as little or as much as they can."""
+        references = list(self._references)
+        position = {key: n for n, key in enumerate(order)}
+        times = clocks.times(member, position)
+        changes: Counter[int] = Counter()
+        ends: defaultdict[int, list[Key]] = defaultdict(list)
+        arrivals: dict[Any, tuple[int, int]] = {}
+        for n, key in enumerate(order):
+            remote = [d for d in self._lowered.tasks[key].dependencies if self._member(d) != member]
+            start = max([times.soonest(d) for d in self._lowered.tasks[key].dependencies], default=0)
+            for d in remote:
+                first, last = arrivals.get(d, (start, n))
+                arrivals[d] = min(first, start), max(last, n)
+            if key not in self._kept:
+                ends[times.latest_end(key) + 1].append(key)
+        for d, (first, last) in arrivals.items():
+            nbytes = self._size_of(d)
+            changes[first] += nbytes
+            changes[last + 2] -= nbytes
+        live = self._resident.get(member, 0) + self._copied_to(member)
+        beside = self._beside(order)
+        for n, key in enumerate(order):
+            live += changes[n] - sum([self._drop(ended) for ended in ends[n]])
+            self._run(key, member, live, beside[n])
+            live += self._size(self._made[key].numbers)
+        self._references = references
+
+    def _beside(self, order: Sequence[Key]) -> list[int]:
+        """For each task of a worker what others may need that run on its other threads meanwhile.
+
+        Of those that come before it what they make counts already, and stays; what they need only while they run may
+        be there still.
+        """
+        n_others = min(self._n_threads, len(order)) - 1
+        if not n_others:
+            return [0] * len(order)
+        made = [self._made[key] for key in order]
+        later = [*accumulate([m.most for m in reversed(made)], max, initial=0)][-2::-1]
+        before = [*accumulate([m.most - self._size(m.numbers) for m in made], max, initial=0)]
+        return [n_others * max(a, b) for a, b in zip(later, before, strict=False)]
+
+    def _copied_to(self, member: int) -> int:
+        """Bytes of copies that a worker gets of what others make."""
+        if not self._standing.is_copied:
+            return 0
+        members, spares = self._members, self._standing.spares
+        return sum([self._size_of(key) for key in self._kept if spares.get(members[key]) == member])
+
+    def _run(self, key: Key, member: int, before: int, beside: int = 0) -> None:
+        """Note what a member holds while a task runs, and others beside it."""
+        for stage, nbytes in self._made[key].needs:
+            self._stage_peak[stage] = max(self._stage_peak[stage], before + nbytes)
+        self._peak[member] = max(self._peak[member], before + self._made[key].most + beside)
+
+    def _task(self, key: Key) -> _Made:
+        """What a task makes, and what it needs for that; `_holds` is told of its result."""
+        task = self._lowered.tasks[key]
+        args = [getattr(a, "key", a) for a in task.args]
+        own: dict[Key, list[int]] = {}
+        live, needs = 0, []
+        for link, function, given, dropped in _links(key, task.func, args):
+            first = len(self._blocks)
+            self._make(link, function, given)
+            own[link] = list(range(first, len(self._blocks)))
+            live += self._size(own[link])
+            needs.append((link[1], live + self._scratch(given)))
+            for before in dropped:
+                live -= self._drop(before)
+        numbers = [n for made in own.values() for n in made if self._references[n]]
+        return _Made(tuple(numbers), tuple(needs))
+
+    def _member(self, key: Any) -> int:
+        found = self._members.get(key)
+        return self._stored[key][0] if found is None and key in self._stored else -1 if found is None else found
+
+    def _size(self, numbers: Sequence[int]) -> int:
+        return sum([self._blocks[n].nbytes for n in numbers])
+
+    def _blocks_of(self, ref: Any) -> list[_Block]:
+        """The arrays behind an argument: a result, a block that is stored, or data of this process."""
+        if isinstance(ref, tuple) and ref in self._holds:
+            return [self._blocks[n] for n in self._holds[ref]]
+        stored = self._stored.get(_name(ref))
+        if stored is not None:
+            return [stored[1]]
+        return [_Block(int(ref.nbytes), int(ref.dtype.itemsize))] if hasattr(ref, "nbytes") else []
+
+    def _size_of(self, ref: Any) -> int:
+        return sum(b.nbytes for b in self._blocks_of(ref))
+
+    def _make(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> None:
+        numbers: list[int] = []
+        # A worker counts what it has in store by key: one memory under two keys is there twice, once it was on disk.
+        if function is tasks.project and not self._is_stored(args[1]):
+            held = self._holds.get(args[1], ())
+            numbers += held[args[0] : args[0] + 1]
+        elif function is tasks.run_program and args[1].into >= 0:
+            numbers += self._holds[args[2 + args[1].into]]  # more of a tile, filled into the same blocks
+        elif function is tasks.run_mosaic and args[1].turn:
+            numbers += self._holds[args[-1]]
+        else:
+            for made in self._results(key, function, args):
+                if isinstance(made, int):
+                    numbers.append(made)
+                    continue
+                numbers.append(len(self._blocks))
+                self._blocks.append(made)
+                self._references.append(0)
+        for n in numbers:
+            self._references[n] += 1
+        self._holds[key] = tuple(numbers)
+
+    def _is_stored(self, key: Any) -> bool:
+        """Whether a result lies in the store of a worker, and not only within a task."""
+        return self._is_cluster and key in self._lowered.tasks
+
+    def _drop(self, key: Any) -> int:
+        """Let go of a result; the bytes of the blocks that nobody refers to now."""
+        freed = 0
+        for n in self._holds.get(key, ()):
+            self._references[n] -= 1
+            if not self._references[n]:
+                freed += self._blocks[n].nbytes
+        return freed
+
+    def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[_Block | int]:
+        """The arrays that a task makes, from its records; numbers are blocks that it takes over."""
+        if key[0].startswith("dx-call-"):  # a function that is called with a block, and returns nothing
+            return []
+        if function is tasks.run_program:
+            return self._of_program(args[0], args[1], args[2:])
+        if function is tasks.project:
+            return self._blocks_of(args[1])[args[0] : args[0] + 1]
+        if function in (tasks.extract, tasks.pack):
+            boxes, _, _, first, *others = args
+            itemsize = max([b.itemsize for b in self._blocks_of(first)], default=0)
+            refs = [first, *others] if function is tasks.pack else [first] * len(boxes)
+            return [_Block(sum([self._n_cut(box, r) for box, r in zip(boxes, refs, strict=False)]), itemsize)]
+        if function is tasks.run_mosaic:
+            return [_array(args[1].whole, args[0].stores[0])]
+        if function is tasks.combine_partials:
+            finish, shape, _, _, first, *_ = args
+            return [_array(shape, finish.dtype)] if shape is not None else self._blocks_of(first)
+        if function in (tasks.run_contract, tasks.run_block, tasks.run_fold, tasks.run_tiles):
+            return self._of_kernel(key, args[0])
+        if function in (tasks.run_reshape, tasks.run_take, tasks.take_join):
+            return [_array(args[1].shape, args[0].stores[0])]
+        if function is tasks.take_part:  # positions and values: at most all of the tile
+            block = _array(args[1].shape, args[0].stores[0])
+            return [_Block(block.nbytes + prod(args[1].shape) * 8, block.itemsize)]
+        if function is tasks.put_part:
+            spec, record = args[0], args[1]
+            n_index = len(record.reads) - 1
+            return [_Block(prod(record.shape) * (spec.stores[0].itemsize + 8 * n_index), spec.stores[0].itemsize)]
+        if function is tasks.put_join:
+            return [self._taken_over(args[3])] if args[2] else self._blocks_of(args[3])
+        # A task of a kind that this file does not know makes about as much as it reads.
+        return [b for a in args for b in self._blocks_of(a)]
+
+    def _n_cut(self, box: Sequence[Any], ref: Any) -> int:
+        """Bytes of a box of a block: of slices, or an ellipsis for all of it."""
+        blocks = self._blocks_of(ref)
+        if box == (Ellipsis,):
+            return sum([b.nbytes for b in blocks])
+        n = prod(len(range(s.start, s.stop, s.step or 1)) for s in box)
+        return n * max([b.itemsize for b in blocks], default=0)
+
+    def _taken_over(self, ref: Any) -> _Block | int:
+        """The block of an argument, as the block of a result: nothing new, and resident if it was there before."""
+        held = self._holds.get(ref) if isinstance(ref, tuple) else None
+        return held[0] if held else _Block(0, max([b.itemsize for b in self._blocks_of(ref)], default=0))
+
+    def _of_program(self, spec: StageSpec, tile: TileSpec, given: Sequence[Any]) -> list[_Block | int]:
+        made = [
+            self._taken_over(given[arg]) if arg >= 0 else _array(tile.shape, dtype)
+            for dtype, arg in zip(spec.stores, tile.reuse or (-1,) * len(spec.stores), strict=True)
+        ]
+        for finish, shape in zip(spec.finishes, tile.finish, strict=True):
+            made.append(_partial(finish, tile.shape) if shape is None else _array(shape, finish.dtype))
+        if tile.write is not None:
+            arg, _, inplace, _ = tile.write
+            made.append(self._taken_over(given[arg]) if inplace else self._blocks_of(given[arg])[0])
+        return made
+
+    def _of_kernel(self, key: Key, spec: StageSpec) -> list[_Block]:
+        draft = self._lowered.drafts[key[1]]
+        tiles = self._tiles.get(key[1])
+        if tiles is None:
+            tiles = self._tiles[key[1]] = {t.number: t for t in draft.tiles}
+        box = tiles[key[2]].box
+        shapes = [[len(box[a]) for a in axes] for axes in draft.loops.results]
+        if draft.loops.windows is not None:
+            shapes = [[b[r.start + 1] - b[r.start] for r, b in zip(box, draft.loops.windows.bounds, strict=True)]]
+        if draft.loops.tiling is not None:
+            (tile,) = box[0]
+            for shape, bounds in zip(shapes, draft.loops.tiling.results, strict=True):
+                shape[0] = bounds[tile + 1] - bounds[tile]
+        return [_array(shape, dtype) for shape, dtype in zip(shapes, spec.stores, strict=True)]
+
+    def _scratch(self, args: Sequence[Any]) -> int:
+        """What a task makes for itself alone: generated and assembled operands, and what was sent along with it."""
+        nbytes = 0
+        for a in args:
+            if isinstance(a, TileSpec) and a.is_made:
+                continue
+            if isinstance(a, TileSpec):
+                nbytes += sum(prod(stop - start for start, stop in g.box) * g.dtype.itemsize for g in a.generated)
+                nbytes += sum(prod(r.shape) * r.dtype.itemsize for r in (*a.assembled, *a.reads) if len(r.parts) > 1)
+            elif self._is_cluster and isinstance(a, np.ndarray):
+                nbytes += a.nbytes
+        return nbytes
+
+
+def _links(
+    key: Key, function: Callable[..., Any], args: list[Any]
+) -> Iterator[tuple[Key, Callable[..., Any], list[Any], list[Key]]]:
+    """What a task does: the links that it was fused of (`lower.fuse`), and those whose results go after each."""
+    if function is not tasks.run_chain:
+        yield key, function, args, []
+        return
+    links: Sequence[Link] = args[0]
+    given = iter(args[1:])
+    # The last link makes the result of the task; the others have keys that no task has.
+    names = [*[link.key for link in links[:-1]], key]
+    for name, link in zip(names, links, strict=True):
+        here = list(islice(given, link.n_args))
+        for i, n in link.places:
+            here[i] = names[n]
+        yield name, link.function, here, [names[n] for n in link.dropped]
+
+
+def _name(ref: Any) -> Any:
+    """Arrays by identity, keys by value."""
+    return ref if isinstance(ref, (tuple, str)) else id(ref)
+
+
+#: Where nothing is known beside the graph.
+_UNKNOWN = Standing()
+
+
+class _Times(NamedTuple):
+    """When others have done something at the soonest and at the latest, by the number of tasks that a worker has run.
+
+    Parameters
+    ----------
+    position
+        Of each task of the worker.
+    after
+        By other tasks, the last of the worker's that they cannot do without: -1 if there is none.
+    before
+        The first of the worker's that cannot do without them, or one behind the last.
+    readers
+        Of each result.
+    """
+
+    position: Mapping[Key, int]
+    after: Mapping[Key, int]
+    before: Mapping[Key, int]
+    readers: Mapping[Key, Sequence[Key]]
+
+    def soonest(self, key: Any) -> int:
+        """How many tasks the worker has run when a result may be there."""
+        own = self.position.get(key)
+        return own + 1 if own is not None else self.after.get(key, -1) + 1
+
+    def latest_end(self, key: Key) -> int:
+        """How many tasks the worker has run when a result of its own is surely read by all."""
+        ends = [self.position[r] + 1 if r in self.position else self.before[r] for r in self.readers.get(key, ())]
+        return max([self.position[key] + 1, *ends])
+
+
+class _Clocks:
+    """What waits for what, as each worker sees it."""
+
+    def __init__(self, lowered: Lowered, members: Mapping[Key, int]) -> None:
+        self._tasks = lowered.tasks
+        self._members = members
+        self._readers: defaultdict[Key, list[Key]] = defaultdict(list)
+        #: How many times data go from one member to another before a task can run.
+        self._hops: dict[Key, int] = {}
+        for key, task in lowered.tasks.items():
+            hops = 0
+            for d in task.dependencies:
+                self._readers[d].append(key)
+                if d in self._hops:
+                    hops = max(hops, self._hops[d] + (self._members[d] != self._members[key]))
+            self._hops[key] = hops
+
+    def orders(self, member: int) -> list[list[Key]]:
+        """The orders in which a member may run its tasks: that of the plan, and by what waits for fewest others."""
+        planned = [key for key in self._tasks if self._members[key] == member]
+        eager = sorted(planned, key=self._hops.__getitem__)
+        return [planned] if eager == planned else [planned, eager]
+
+    def times(self, member: int, position: Mapping[Key, int]) -> _Times:
+        """What others can do when the tasks of a member run in these places."""
+        after: dict[Key, int] = {}
+        for key, task in self._tasks.items():
+            known = [position.get(d, after.get(d, -1)) for d in task.dependencies]
+            after[key] = max(known, default=-1)
+        before: dict[Key, int] = {}
+        for key in reversed(self._tasks):
+            found = [position.get(r, before.get(r, len(position))) for r in self._readers.get(key, ())]
+            before[key] = min(found, default=len(position))
+        return _Times(position, after, before, self._readers)
+
+
+def liveness(
+    lowered: Lowered, graph: Graph, *, is_cluster: bool, n_threads: int = 1, standing: Standing = _UNKNOWN
+) -> Liveness:
+    """The bytes that the tasks of an evaluation need on each member.
+
+    Parameters
+    ----------
+    lowered, graph
+        What would run, and the nodes that it computes.
+    is_cluster
+        Whether members are processes of their own: what one sends to another is then there twice.
+    n_threads
+        Tasks that a member runs at a time.
+    standing
+        What lies on the workers of a cluster already.
+    """
+    return _Walk(lowered, graph, is_cluster=is_cluster, n_threads=n_threads, standing=standing).run()

@@ -1,0 +1,402 @@
+"""Route: the only way data move. What a tile needs of an array, and the pieces that carry it between members.
+
+Lowering asks in two passes. In the first, every tile of every stage says which box of which source tile it reads
+(`Routes.want`). All that one member wants of one tile of another member becomes one piece: the union of the boxes,
+element for element (environments.md, B-25), extracted once and copied, so that its parent may be freed. In the second
+pass (`Routes.parts`) each read is answered with slices of blocks that are at hand and of pieces.
+
+Where much arrives at a member whose tiles follow each other in turns, what is read in one turn and not in another is a
+piece of its own. It is extracted when the sender has made its own tile of the turn before the last: so two turns are
+under way, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from distarray.expr.expr import Expr
+from distarray.expr.lens import Affine
+from distarray.kernels.tasks import Generate, Part, extract
+from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, union
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Located", "Routes", "Transfer", "Want"]
+
+Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
+
+
+class Leaf(NamedTuple):
+    """A block of an evaluated node, by the number of the node and of the tile: filled in for every run."""
+
+    node: int
+    number: int
+
+
+class ClientBox(NamedTuple):
+    """A box of host data that travels with a task."""
+
+    node: int
+    slices: tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One message: elements that one member sends to another in one go, for the stage of that number first."""
+
+    source: int
+    destination: int
+    rows: int
+    nbytes: int
+    stage: int = -1
+
+
+@dataclass(slots=True)
+class Located:
+    """Where a node's blocks are while its readers are lowered.
+
+    Parameters
+    ----------
+    sharding, shape, dtype
+        Its type.
+    refs
+        Per tile, row-major: a key, or the array itself.
+    on_client
+        Whether the one block is an array of this process: it travels with the tasks that read it.
+    create
+        The node, if it is made on the spot wherever it is read.
+    shared
+        Numbers of the tiles whose block is that of an older version too: a write leaves tiles that it does not touch as
+        they are.
+    """
+
+    sharding: Sharding
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    refs: list[Any]
+    on_client: bool = False
+    create: Expr | None = None
+    boundaries: tuple[tuple[int, ...], ...] = ()
+    members: list[int] = field(default_factory=list)
+    shared: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.boundaries = self.sharding.boundaries(self.shape)
+        if not self.on_client and self.create is None:
+            self.members = [self.sharding.member(t) for t in self.sharding.tiles()]
+
+    def number(self, tile: Sequence[int]) -> int:
+        """Row-major number of a tile."""
+        n = 0
+        for t, parts in zip(tile, self.sharding.parts, strict=True):
+            n = n * parts + t
+        return n
+
+    def box(self, tile: Sequence[int]) -> Box:
+        """The elements of a tile."""
+        return tuple([range(b[t], b[t + 1]) for b, t in zip(self.boundaries, tile, strict=True)])
+
+
+@dataclass(slots=True)
+class Want:
+    """One operand's region for one tile, as fragments (source tile, its number, source box, operand box)."""
+
+    node: int
+    lens: Affine
+    box: Box
+    fragments: list[tuple[tuple[int, ...], int, Box, Box]]
+    member: int
+    private: frozenset[int] = frozenset()
+
+
+#: When something is read first: number of the stage, and which of the tiles of its member.
+Turn: TypeAlias = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A part of a tile on its way to a member: boxes that are read there, and when first."""
+
+    boxes: dict[Box, Turn]
+    union: list[Box] = field(default_factory=list)
+    ref: Any = None
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """All that a member reads of a tile, by box when first; once all is known, the pieces that carry it."""
+
+    boxes: dict[Box, Turn] = field(default_factory=dict)
+    pieces: list[_Piece] = field(default_factory=list)
+    #: Whether the source may be overwritten while a piece is read: then even a whole tile is copied.
+    copied: bool = False
+
+
+class Routes:
+    """All reads of one evaluation.
+
+    Parameters
+    ----------
+    located
+        By number of the node; grows while stages are lowered.
+    emit
+        ``emit(name, function, args, member, waits) -> key`` adds a task.
+    large
+        Bytes of a node from which on those that arrive at a member come turn by turn.
+    """
+
+    def __init__(self, located: dict[int, Located], emit: Callable[..., Key], device: str, large: int) -> None:
+        self._located = located
+        self._emit = emit
+        self._device = device
+        self._large = large
+        self._wanted: dict[tuple[int, int, int], _Wanted] = {}
+        #: By node and member: bytes that are wanted in all, and the number of turns in which.
+        self._arriving: Counter[tuple[int, int]] = Counter()
+        self._n_turns: dict[tuple[int, int], int] = {}
+        #: By member, of the stage that is lowered: its tiles in the order of their turns.
+        self._made: defaultdict[int, list[Key]] = defaultdict(list)
+        self.transfers: list[Transfer] = []
+        #: Number of the stage that a pass has come to.
+        self.stage = -1
+        self.packed_bytes = 0
+        self._moved: set[tuple[Any, int]] = set()
+        #: Keys of the tasks that read a block directly, by the block: versions share the tiles that no write touched.
+        self.readers: dict[Any, list[Key]] = {}
+
+    # ------------------------------------------------------------------------------------------ first pass
+
+    def want(self, node: int, lens: Affine, box: Box, member: int, *, turn: int = 0, private: int = -1) -> Want:
+        """Say that a tile on `member` reads `box` of the view that `lens` makes of a node.
+
+        Parameters
+        ----------
+        turn
+            How many tiles of the stage the member makes before this one, if they follow each other.
+        private
+            Number of the one source tile that may be read directly although others of this member are written in
+            place meanwhile; -1: all tiles of the member are read directly.
+        """
+        at = self._located[node]
+        if at.on_client or at.create is not None:
+            return Want(node, lens, box, [], member)
+        fragments = []
+        copied = set()
+        for tile, source, view in lens.fragments(box, at.boundaries):
+            number = at.number(tile)
+            fragments.append((tile, number, source, view))
+            if at.members[number] != member or (private >= 0 and number != private):
+                wanted = self._wanted.setdefault((node, number, member), _Wanted())
+                if source not in wanted.boxes:
+                    wanted.boxes[source] = self.stage, turn
+                    self._arriving[node, member] += size(source) * at.dtype.itemsize
+                    if turn:
+                        self._n_turns[node, member] = max(turn + 1, self._n_turns.get((node, member), 1))
+                wanted.copied |= private >= 0
+                copied.add(number)
+        return Want(node, lens, box, fragments, member, frozenset(copied))
+
+    # ----------------------------------------------------------------------------------------- second pass
+
+    def parts(self, want: Want, args: Arguments) -> list[tuple[Part, Box]]:
+        """Where the region is: parts of arguments and the operand boxes that they hold; `args` grows as needed."""
+        at = self._located[want.node]
+        lens, box = want.lens, want.box
+        if at.create is not None:
+            hull = tuple([range(r.start, r.stop) for r in lens.source_box(box)])
+            arg = args.generate(_generate(at.create, ~want.node, hull))
+            return [(Part(arg, -1, lens.restricted(box, hull)), box)]
+        if at.on_client:
+            hull = tuple([range(r.start, r.stop) for r in lens.source_box(box)])
+            slices = tuple([slice(r.start, r.stop) for r in hull])
+            arg = args.value(("client", want.node, hull), ClientBox(want.node, slices))
+            return [(Part(arg, -1, lens.restricted(box, hull)), box)]
+        out = []
+        for tile, number, source, view in want.fragments:
+            frame = at.box(tile)
+            if number not in want.private:
+                arg = args.ref(at.refs[number])
+                args.direct.append(key_of(at.refs[number]))
+                out.append((Part(arg, -1, lens.restricted(view, frame)), view))
+                continue
+            piece = self._piece(want.node, number, want.member, tile, source)
+            arg = args.ref(piece.ref)
+            args.remote.add(arg)
+            if piece.whole:
+                args.direct.append(key_of(piece.ref))
+                out.append((Part(arg, -1, lens.restricted(view, frame)), view))
+                continue
+            several = len(piece.union) > 1
+            for k, part in enumerate(piece.union):
+                if contains(part, source):
+                    out.append((Part(arg, k if several else -1, lens.restricted(view, part)), view))
+                    break
+            else:
+                for k, part in enumerate(piece.union):
+                    common = intersect_boxes(part, source)
+                    if common is None or not all(common):
+                        continue
+                    inside = lens.view_box(common)
+                    seen = None if inside is None else intersect_boxes(inside, view)
+                    if seen is not None and all(seen):
+                        out.append((Part(arg, k, lens.restricted(seen, part)), seen))
+        return out
+
+    def prepare(self, want: Want) -> None:
+        """Emit the pieces that a read needs, before anything changes their source in place."""
+        for tile, number, source, _ in want.fragments:
+            if number in want.private:
+                self._piece(want.node, number, want.member, tile, source)
+
+    def made(self, member: int, key: Key) -> None:
+        """Say that a member makes its next tile."""
+        self._made[member].append(key)
+
+    def begin(self, stage: int) -> None:
+        """Come to a stage, in either pass."""
+        self.stage = stage
+        self._made.clear()
+
+    def _n_pieces(self, node: int, member: int) -> int:
+        """In how many pieces what a member wants of a tile may come: one, or one for each few turns."""
+        n_turns, nbytes = self._n_turns.get((node, member), 1), self._arriving[node, member]
+        return min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
+
+    def _pieces(self, node: int, number: int, member: int) -> list[_Piece]:
+        """What carries all that a member wants of a tile."""
+        wanted = self._wanted[node, number, member]
+        if not wanted.pieces:
+            wanted.pieces = [_Piece(boxes) for boxes in _by_turns(wanted.boxes, self._n_pieces(node, member))]
+        return wanted.pieces
+
+    def _waits(self, node: int, member: int, source: int, turn: int) -> Sequence[Key]:
+        """The tile that a sender makes before a piece for a turn: that of the turn before the last."""
+        made = self._made[source]
+        if turn < 2 or not made or self._n_pieces(node, member) < 2:
+            return ()
+        return (made[min(turn - 2, len(made) - 1)],)
+
+    def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Piece:
+        """The piece with a box, made by now."""
+        pieces = self._pieces(node, number, member)
+        piece = pieces[0] if len(pieces) == 1 else next(p for p in pieces if wanted in p.boxes)
+        if piece.ref is not None:
+            return piece
+        at = self._located[node]
+        frame = at.box(tile)
+        piece.union = union(list(piece.boxes))
+        source = at.members[number]
+        n = sum(map(size, piece.union))
+        ref = at.refs[number]
+        if n == size(frame) and source != member and not self._wanted[node, number, member].copied:
+            piece.whole = True
+            piece.ref = ref
+            if (key_of(ref), member) in self._moved:
+                return piece
+            self._moved.add((key_of(ref), member))
+        else:
+            slices = tuple(relative(b, frame) for b in piece.union)
+            waits = self._waits(node, member, source, min(piece.boxes.values())[1])
+            piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source, waits)
+            self.readers.setdefault(key_of(ref), []).append(piece.ref)
+            self.packed_bytes += n * at.dtype.itemsize
+        if source != member:
+            first = union([(b[0],) for b in piece.union]) if frame else []
+            rows = sum(len(b[0]) for b in first)
+            self.transfers.append(Transfer(source, member, rows, n * at.dtype.itemsize, self.stage))
+        return piece
+
+    def carry(self, ref: Any, source: int, member: int, shape: tuple[int, ...], nbytes: int) -> None:
+        """Count the message that brings a partial result or a whole block to another member."""
+        if source != member and (key_of(ref), member) not in self._moved:
+            self._moved.add((key_of(ref), member))
+            self.transfers.append(Transfer(source, member, shape[0] if shape else 1, nbytes, self.stage))
+
+
+def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]:
+    """Boxes by when they are read first, in at most so many parts; those that overlap are in one."""
+    if n_pieces < 2:
+        return [dict(boxes)]
+    part = {turn: turn for turn in sorted(set(boxes.values()))}  # of each turn the first one that it goes with
+
+    def first(turn: Turn) -> Turn:
+        while part[turn] != turn:
+            turn = part[turn]
+        return turn
+
+    for a, b in _overlapping(list(boxes)):
+        one, other = sorted((first(boxes[a]), first(boxes[b])))
+        part[other] = one
+    apart: dict[Turn, dict[Box, Turn]] = {turn: {} for turn in part if first(turn) == turn}
+    for box, turn in boxes.items():
+        apart[first(turn)][box] = turn
+    n_pieces = min(n_pieces, len(apart))
+    parts: list[dict[Box, Turn]] = [{} for _ in range(n_pieces)]
+    for number, found in enumerate(apart.values()):
+        parts[number * n_pieces // len(apart)].update(found)
+    return parts
+
+
+def _overlapping(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
+    """Pairs of boxes with common elements: a sweep along the axis that tells most of them apart."""
+    n_axes = len(boxes[0])
+    axis = max(range(n_axes), key=lambda a: len({box[a].start for box in boxes}), default=-1)
+    if axis < 0:
+        return  # without axes there is one box
+    open_: list[Box] = []
+    for box in sorted(boxes, key=lambda box: box[axis].start):
+        open_ = [b for b in open_ if b[axis].stop > box[axis].start]
+        yield from ((b, box) for b in open_ if intersect_boxes(b, box) is not None)
+        open_.append(box)
+
+
+def key_of(ref: Any) -> Any:
+    """A hashable name of a reference: keys are themselves, arrays their address."""
+    return ref if isinstance(ref, tuple) else id(ref)
+
+
+def _generate(node: Expr, number: int, box: Box) -> Generate:
+    bounds = tuple([(r.start, r.stop) for r in box])
+    return Generate(node.op.name, bounds, node.shape, node.dtype, node.params, None, number)
+
+
+class Arguments:
+    """The arguments of one task, each once: references and host data first, then generated operands."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+        self.generated: list[Generate] = []
+        self.direct: list[Any] = []
+        self.remote: set[int] = set()
+        self._number: dict[Any, int] = {}
+        self._generated: dict[Any, int] = {}
+
+    def ref(self, ref: Any) -> int:
+        """Number of a block or piece."""
+        return self.value(key_of(ref), ref)
+
+    def value(self, name: Any, value: Any) -> int:
+        """Number of an argument known by `name`."""
+        number = self._number.get(name)
+        if number is None:
+            number = self._number[name] = len(self.given)
+            self.given.append(value)
+        return number
+
+    def generate(self, g: Generate) -> int:
+        """Number of a generated operand, counted from the end until `settle`."""
+        key = (g.node, g.box)
+        number = self._generated.get(key)
+        if number is None:
+            number = self._generated[key] = len(self.generated)
+            self.generated.append(g)
+        return -1 - number
+
+    def settle(self, part: Part) -> Part:
+        """The part with its final argument number: generated operands come after the given ones."""
+        return part if part.arg >= 0 else part._replace(arg=len(self.given) - 1 - part.arg)

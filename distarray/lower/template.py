@@ -1,0 +1,91 @@
+"""The tasks of a plan for one geometry, as records: what lowering makes.
+
+A loop over fixed slices lowers once: its tasks are kept as a `Template` in which blocks are named by node and tile
+(`route.Leaf`). `runtime.instantiate` fills in what varies from run to run and makes tasks of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distarray.kernels.tasks import StageSpec
+from distarray.lower.route import Key, Transfer
+from distarray.sharding.sharding import Sharding
+
+if TYPE_CHECKING:
+    from distarray.lower.drafts import Draft
+
+__all__ = ["Lowered", "Recipe", "Template", "is_key"]
+
+
+@dataclass(slots=True)
+class Lowered:
+    """Tasks of one evaluation.
+
+    Parameters
+    ----------
+    tasks
+        The runtime's, in an order in which they can run.
+    members
+        Rank of the member that runs each.
+    after
+        Tasks that must wait for others although they read nothing of them: writes in place wait for all readers.
+    outputs
+        By number of the node: its sharding and, per tile, a key or an array.
+    transfers
+        Messages between members.
+    counts
+        Tasks by class: tiles, projections, pieces, combines.
+    drafts
+        Per stage of the plan how its loops were cut and what its tiles read: what `explain` adds up.
+    """
+
+    tasks: dict[Key, Any] = field(default_factory=dict)
+    members: dict[Key, int] = field(default_factory=dict)
+    after: dict[Key, set[Key]] = field(default_factory=dict)
+    outputs: dict[int, tuple[Sharding, list[Any]]] = field(default_factory=dict)
+    transfers: list[Transfer] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
+    packed_bytes: int = 0
+    allocated_bytes: int = 0
+    drafts: list[Draft] = field(default_factory=list)
+
+
+class Recipe(NamedTuple):
+    """A task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`.
+
+    `waits` are tasks that come before it although it reads nothing of them, so that not too much is under way: its
+    function gets their results last, and leaves them alone.
+    """
+
+    kind: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    waits: tuple[Key, ...] = ()
+
+
+@dataclass(slots=True)
+class Template:
+    """The tasks of a plan for one geometry: all but the blocks, the scalars, the late parameters and the run's name.
+
+    A loop over fixed slices lowers once; what varies from turn to turn is filled in by `runtime.instantiate`.
+
+    Parameters
+    ----------
+    specs
+        The record of each stage that its tasks share, and the number of the stage.
+    lowered
+        Everything that does not vary.
+    """
+
+    recipes: dict[Key, Recipe] = field(default_factory=dict)
+    specs: list[tuple[StageSpec, int]] = field(default_factory=list)
+    lowered: Lowered = field(default_factory=Lowered)
+
+
+def is_key(a: tuple[Any, ...]) -> bool:
+    return len(a) >= 3 and isinstance(a[0], str) and a[0].startswith("dx-")

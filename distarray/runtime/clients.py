@@ -1,0 +1,169 @@
+"""Clients: the one that is active, what each knows of its workers, and the teams that stand for these.
+
+Whoever imports distarray loads this module, and most have no cluster: nothing here imports distributed or asyncio until
+a client exists.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from distarray.errors import ClusterGoneError, ShardingError
+from distarray.runtime.memory import n_threads
+from distarray.sharding.team import Team
+
+if TYPE_CHECKING:
+    from distarray.runtime.placement import Placement
+
+__all__ = [
+    "active_client",
+    "check_synchronous",
+    "gone",
+    "is_open",
+    "known_following",
+    "placement_of",
+    "resolve_members",
+    "team_for_client",
+]
+
+
+def active_client() -> Any:
+    """The active Dask client of this thread, or None where there is none.
+
+    Inside a task there is none: what a task computes stays on its worker. Costs a dictionary look-up when distributed
+    was never imported (it is not imported here).
+
+    Returns
+    -------
+    distributed.Client or None
+
+    Raises
+    ------
+    RuntimeError
+        If it is asynchronous.
+    ClusterGoneError
+        If it has lost its scheduler, and tries to find it again.
+    """
+    distributed = sys.modules.get("distributed.client")
+    if distributed is None or getattr(sys.modules["distributed.utils"].thread_state, "key", None) is not None:
+        return None
+    client = distributed._get_global_client()
+    if client is None or client.status in ("closing", "closed"):
+        return None
+    # Before it is asked whether it runs: nobody may have awaited it yet.
+    check_synchronous(client)
+    if client.status == "connecting":
+        raise gone(client)
+    return client if client.status == "running" else None
+
+
+def check_synchronous(client: Any) -> None:
+    """Raise RuntimeError where a client is asynchronous."""
+    if client.asynchronous:
+        raise RuntimeError(
+            f"{client!r} is asynchronous here (asynchronous=True, or this is the thread of its event loop), but arrays "
+            "submit work and wait for it like numpy; use them in a thread (asyncio.to_thread) that has a synchronous "
+            "distributed.Client(address), or say team=None for arrays that are not distributed"
+        )
+
+
+def is_open(client: Any) -> bool:
+    """Whether a client is connected with its scheduler."""
+    # A scheduler that says goodbye leaves the status as it was.
+    comm = client.scheduler_comm
+    return client.status == "running" and comm is not None and not comm.closed()
+
+
+def gone(client: Any) -> ClusterGoneError:
+    """Return the error for a client that is closed, or has lost its scheduler."""
+    why = "is closed" if client is None or client.status in ("closing", "closed") else "has lost its scheduler"
+    return ClusterGoneError(
+        f"the Dask client {why}, and the blocks that its workers held are lost; make a new Client: arrays of data that "
+        "are in this process, or can be made again, go there when they are next used"
+    )
+
+
+#: What holds what belongs to a client is the client itself: a registry would keep it alive, whose values refer to it.
+_ATTRIBUTE = "_distarray_placement"
+_clients: weakref.WeakSet[Any] = weakref.WeakSet()
+_placements_lock = threading.Lock()
+
+
+def _forget_all() -> None:
+    for client in list(_clients):
+        client.__dict__.pop(_ATTRIBUTE, None)
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has no event loop that could use the parent's placements
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def placement_of(client: Any) -> Placement:
+    """The placement of a client: one object per connection, made when first asked for (a few milliseconds).
+
+    Raises
+    ------
+    ClusterGoneError
+        If the client is closed, or has lost its scheduler.
+    """
+    placement: Placement | None = client.__dict__.get(_ATTRIBUTE)
+    if placement is None or placement.comm is not client.scheduler_comm:
+        if not is_open(client):
+            raise gone(client)
+        from distarray.runtime.placement import (
+            Placement,  # brings in asyncio, which those without a client need not load
+        )
+
+        with _placements_lock:
+            placement = client.__dict__.get(_ATTRIBUTE)
+            if placement is None or placement.comm is not client.scheduler_comm:
+                placement = client.__dict__[_ATTRIBUTE] = Placement(client)
+                _clients.add(client)
+    return placement
+
+
+def team_for_client(client: Any) -> Team:
+    """The team of the workers that a client has now, one axis ``"x"``.
+
+    It is the same object for as long as the workers are the same; one that was lost is a member for as long as
+    ``worker-timeout``, so that it may come back to what it had.
+
+    Parameters
+    ----------
+    client
+        A running, synchronous ``distributed.Client``. Its first worker is asked for, and waited for.
+    """
+    return placement_of(client).team()
+
+
+def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]]:
+    """Members of a new team: homes of the client named, or of the active one; without any, threads of this process.
+
+    The hook of `distarray.sharding.team`, assigned by the array layer. `size` None: all of them.
+    """
+    client = active_client() if client is None else client
+    if client is None:
+        return None, tuple(range(n_threads() if size is None else size))
+    members = placement_of(client).members(1 if size is None else size)
+    if size is None:
+        return client, members
+    if len(members) < size:
+        raise ShardingError(
+            f"a team of {size} members was asked for; {client!r} has {len(members)} workers; add some, and wait for "
+            f"them with client.wait_for_workers({size})"
+        )
+    return client, members[:size]
+
+
+def known_following(arrived: Team) -> Team:
+    """Return the team that follows the cluster here, if it is the one that arrived; else the one that arrived.
+
+    Nobody is asked: a team is settled wherever an array is first used. It is a hook of `distarray.sharding.team`.
+    """
+    placement: Placement | None = arrived.client.__dict__.get(_ATTRIBUTE) if arrived.client is not None else None
+    known = None if placement is None else placement._team
+    return known if known is not None and known == arrived else arrived

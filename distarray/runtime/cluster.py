@@ -1,0 +1,409 @@
+"""The executor on a Dask cluster: sends the tasks of a plan to the workers that serve a team.
+
+Every task runs where it is told (strict restrictions), an evaluation is one message to the scheduler, and results come
+straight from the workers. What is kept survives the loss of any one worker (`lineage`), and after a loss the ranks of
+the lost worker are served by others (`placement`, `scheduler_plugin`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+from dask._task_spec import Task, TaskRef
+from dask.typing import Key
+from distributed.client import Future
+from distributed.utils_comm import gather_from_workers
+
+from distarray import config
+from distarray.errors import BlocksLostError, ClusterGoneError
+from distarray.kernels.backends import backend_for, check_here
+from distarray.kernels.device_ranks import DeviceRanks
+from distarray.runtime import arrivals
+from distarray.runtime.clients import placement_of
+from distarray.runtime.lineage import Lineage, send
+from distarray.runtime.scheduler_plugin import Graph
+from distarray.runtime.wire import Packed, pack, unpack
+from distarray.sharding.team import Team
+
+__all__ = ["BlocksLostError", "ClusterExecutor", "failed_key"]
+
+#: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
+EMBED_NBYTES = 64 * 1024
+#: Attempts to bring host data to two workers while workers are being lost.
+_ATTEMPTS = 12
+#: Between looks at who was lost while blocks are on their way.
+_LOOK_SECONDS = 0.25
+#: Above the tasks of evaluations: host data is being waited for.
+_PUT_PRIORITY = 10
+
+
+def failed_key(error: BaseException) -> Key | None:
+    """The key of the task that raised an error that `ClusterExecutor.fetch` or `wait` raised; else None."""
+    key: Key | None = getattr(error, "_distarray_key", None)
+    return key
+
+
+def _another(error: BaseException) -> BaseException:
+    """An exception that equals `error`, with a traceback of its own.
+
+    The client holds the error of a task as long as a Future of the task lives. If that very object were raised, its
+    traceback would hold the frames that it came through, and with them these Futures: the keys would stay for good.
+    """
+    kind = type(error)
+    another = None
+    with suppress(Exception):
+        # Not `copy.copy`: distributed has tblib register a reduction of its own for every class of exceptions.
+        reduced: Any = error.__reduce__()
+        another = reduced[0](*reduced[1])
+    if type(another) is not kind or str(another) != str(error):
+        # The class of a user may take other arguments than those that it hands on.
+        another = kind.__new__(kind, *error.args)
+    another.__dict__.update(error.__dict__)
+    if notes := getattr(error, "__notes__", None):
+        another.__notes__ = list(notes)
+    another.__cause__, another.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return another
+
+
+def _arrived(device: str, member: int, packed: Packed) -> Any:
+    """A block of host data on the device of its member."""
+    return backend_for(device, member).adopt(unpack(packed))
+
+
+def _to_host(device: str, member: int, block: Any) -> Any:
+    return backend_for(device, member).to_host(block)
+
+
+def _label(device: str, member: int) -> str:
+    return backend_for(device, member).label
+
+
+def _problem(device: str) -> tuple[type[Exception], str] | None:
+    try:
+        check_here(device)
+    except (ImportError, RuntimeError, ValueError) as error:
+        return type(error), str(error)
+    return None
+
+
+def _lost(future: Future) -> BlocksLostError:
+    """The error for a block that is no more."""
+    why = getattr(future._state.exception, "reason", "unknown")
+    if why == "scheduler-connection-lost":
+        return ClusterGoneError(
+            f"block {future.key!r} is lost: its client lost the connection to the scheduler, and with it all blocks "
+            "that its workers held; compute it again from its sources"
+        )
+    said = {
+        "scheduler-restart": "the cluster was restarted, which empties all workers",
+        "unknown": "every worker that held a copy was lost at the same time",
+    }
+    return BlocksLostError(
+        f"block {future.key!r} is lost: {said.get(why, f'it was cancelled ({why})')}; compute it again from its sources"
+    )
+
+
+class ClusterExecutor:
+    """Runs tasks on the workers that serve a team.
+
+    Parameters
+    ----------
+    client
+        A running, synchronous ``distributed.Client``.
+    team
+        The team; its members are homes (see `placement`). Executors of several teams may share a client, and refer to
+        each other's keys.
+
+    Notes
+    -----
+    All methods may be called from any thread but the client's event loop. An interrupt (Ctrl-C) while a method waits
+    leaves all Futures as they were. What nobody keeps is cancelled: the scheduler stops and frees it as soon as the
+    Futures of its results are dropped.
+    """
+
+    def __init__(self, client: Any, team: Team) -> None:
+        self.client = client
+        self.placement = placement_of(client)
+        #: Of the members, in rank order. Nothing here refers to the team: it is remembered for as long as that lives.
+        self.homes = tuple(str(member) for member in team.members)
+        self.placement.hold(self.homes, team)
+        #: Devices that all members have; `evaluate`'s to fill.
+        self.checked: set[str] = set()
+        if self.placement.lineage is None:
+            self.placement.lineage = Lineage(self.placement)
+        self._lineage: Lineage = self.placement.lineage
+        self._copy_name = f"dx-put-{uuid.uuid4().hex}"
+        self._counter = itertools.count()
+
+    def submit(
+        self,
+        tasks: Mapping[Key, Task],
+        members: Mapping[Key, int],
+        keep: Collection[Key],
+        nbytes: Mapping[Key, int] = MappingProxyType({}),
+    ) -> dict[Key, Future]:
+        """Start tasks, each on the worker that serves its member; one message, returns at once.
+
+        Parameters
+        ----------
+        tasks
+            By key; keys are new in every call. A task may refer to (`TaskRef`) keys of `tasks`, and to keys kept by
+            earlier calls whose Futures are still held.
+        members
+            Rank of each task in the team.
+        keep
+            Keys whose results stay until their Future is dropped. The other results are freed once they are used.
+        nbytes
+            Of these, as far as it is known: what `held` adds up.
+
+        Returns
+        -------
+        dict of Key to Future
+            One entry per key of `keep`.
+        """
+        futures = send(self.placement.client, Graph(tasks, members, self.homes), list(keep))
+        homes = {key: self.homes[members[key]] for key in futures}
+        self._lineage.extend(tasks, futures, homes, config.get("lineage-interval"), nbytes)
+        return futures
+
+    def serving(self) -> dict[int, int]:
+        """Of members that one worker serves, since others were lost, the first one; nothing of the others."""
+        rank = self._rank_of()
+        found = {n: rank[self.placement.address(home)] for n, home in enumerate(self.homes)}
+        return found if len(rank) < len(self.homes) else {}
+
+    def _rank_of(self) -> dict[str, int]:
+        """By the address of a worker the first member that it serves."""
+        return {self.placement.address(home): n for n, home in reversed(list(enumerate(self.homes)))}
+
+    def held(self) -> Counter[int]:
+        """Bytes that each member holds for this client, whoever asked for them, and of copies of others' blocks.
+
+        What a worker holds counts at the first member that it serves (`serving`).
+        """
+        rank = self._rank_of()
+        found: Counter[int] = Counter()
+        for address, nbytes in self._lineage.nbytes_at().items():
+            if address in rank:
+                found[rank[address]] += nbytes
+        return found
+
+    def spares(self) -> dict[int, int]:
+        """By member the one that has the copies of its blocks; nothing where there is one worker."""
+        rank = self._rank_of()
+        found = [self.placement.spare(self.placement.address(home)) for home in self.homes]
+        return {n: rank[spare] for n, spare in enumerate(found) if spare in rank}
+
+    def is_to_be_cut(self, tasks: Mapping[Key, Task]) -> bool:
+        """Whether what these tasks make will be given copies at once, since its lineage would be too deep."""
+        return self._lineage.is_to_be_cut(tasks, config.get("lineage-interval"))
+
+    def put(self, blocks: Mapping[Key, Any], members: Mapping[Key, int], device: str = "cpu") -> dict[Key, Future]:
+        """Bring host data to members so that no single worker holds the only copy.
+
+        Small blocks travel inside the graph. Larger ones go to another worker first, as data, and the member reads them
+        from there; the call returns when both have them.
+
+        Parameters
+        ----------
+        blocks
+            Arrays by key. They become the cluster's: workers in this process use the same memory, so they must not be
+            written to afterwards.
+        members
+            Rank of each block in the team.
+        device
+            Where the members put them, once, when they arrive.
+        """
+        alone = self.placement.spare(self.placement.workers[0]) is None if self.placement.workers else True
+        small = {key: block for key, block in blocks.items() if alone or block.nbytes <= EMBED_NBYTES}
+        futures: dict[Key, Future] = {}
+        if small:
+            made = {key: Task(key, _arrived, device, members[key], (block, None)) for key, block in small.items()}
+            futures = self.submit(made, members, list(small), {key: block.nbytes for key, block in small.items()})
+        if large := {key: block for key, block in blocks.items() if key not in small}:
+            members_of = {key: members[key] for key in large}
+            # An interrupt must not stop it halfway: data would be on workers, and no Future would release them.
+            futures |= self._sync(lambda: asyncio.shield(self._scatter(large, members_of, device)))
+        return futures
+
+    def on_host(self, futures: Sequence[Future], members: Sequence[int], device: str) -> list[Future]:
+        """Results as host arrays, made by the members that have them: this process need not have their device."""
+        name = f"dx-host-{uuid.uuid4().hex}"
+        tasks = {
+            (name, i): Task((name, i), _to_host, device, member, TaskRef(future.key))
+            for i, (future, member) in enumerate(zip(futures, members, strict=True))
+        }
+        found = self.submit(tasks, dict(zip(tasks, members)), list(tasks))
+        return list(found.values())
+
+    def check_device(self, device: str) -> None:
+        """Whether each member can make blocks on a device: asked of the workers. Raises what one of them raises."""
+        if device.startswith("cuda"):
+            self.client.register_plugin(DeviceRanks())
+        addresses = sorted({self.placement.address(home) for home in self.homes} & {*self.placement.workers})
+        for address, problem in self.placement.ask(_problem, device, of=addresses).items():
+            if problem is not None:
+                kind, text = problem
+                raise kind(f"device={device!r} cannot be had on worker {address}: {text}")
+
+    def labels(self, device: str) -> tuple[str, ...]:
+        """The device string of each member, in rank order."""
+        name = f"dx-label-{uuid.uuid4().hex}"
+        tasks = {(name, rank): Task((name, rank), _label, device, rank) for rank in range(len(self.homes))}
+        found = self.submit(tasks, {key: rank for rank, key in enumerate(tasks)}, list(tasks))
+        return tuple(self.fetch([found[key] for key in tasks]))
+
+    def fetch(self, futures: Sequence[Future]) -> list[Any]:
+        """Wait for results and bring them here, straight from the workers where they can be reached.
+
+        Raises
+        ------
+        Exception
+            What a task raised, of its own class; `failed_key` tells which task.
+        BlocksLostError
+            If workers were lost that together held every copy of a block.
+        """
+        results: list[Any] = self._sync(self._fetch, list(futures))
+        return results
+
+    def wait(self, futures: Iterable[Future]) -> None:
+        """Wait until results are there. Raises as `fetch` does."""
+        self._sync(self._settle, list(futures))
+
+    def release(self, futures: Iterable[Future]) -> None:
+        """Free results now, whoever else holds these Future objects."""
+        for future in futures:
+            future.release()
+
+    def attach(self, keys: Sequence[Key]) -> list[Future]:
+        """Futures of results that arrived by name: those that their client has, else new ones; waits for nothing."""
+        known = [self._lineage.future(key) for key in keys]
+        found = iter(arrivals.attach(self.client, [key for key, future in zip(keys, known) if future is None]))
+        return [next(found) if future is None else future for future in known]
+
+    def cut_lineage(self, futures: Iterable[Future]) -> None:
+        """Cut the lineage of kept results, and wait for it; `submit` does so in the background now and then.
+
+        The same Futures remain valid; their blocks now have a copy on a second worker.
+        """
+        records = [record for future in futures if (record := self._lineage.record(future.key)) is not None]
+        self._sync(self._lineage.cut, self._lineage.held(records))
+
+    def _sync(self, coroutine: Any, *args: Any) -> Any:
+        with arrivals.seceded():  # a task that uses an array of this process may wait for tasks that need its thread
+            return self.placement.sync(coroutine, *args)
+
+    async def _settle(self, futures: Sequence[Future]) -> None:
+        await arrivals.not_lost(self.client, futures)
+        for future in futures:
+            await future._state.wait()
+            if future.status == "error":
+                error = future._state.exception
+                if failed_key(error) is None:
+                    key = await self.client.scheduler.distarray_blame(key=future.key)
+                    error._distarray_key = key or future.key
+                raise _another(error).with_traceback(future._state.traceback)
+            if future.status == "cancelled":
+                raise _lost(future)
+
+    async def _fetch(self, futures: Sequence[Future]) -> list[Any]:
+        await self._settle(futures)
+        by_key = {future.key: future for future in futures}
+        # Where a block was told to be is where it is, unless a worker came or went: no need to ask the scheduler.
+        guess: dict[Key, list[str]] = {}
+        for key in by_key:
+            record = self._lineage.record(key)
+            if record is not None:
+                guess[key] = [self.placement.address(record.home)]
+        places = {address for (address,) in guess.values()}
+        near = dict(zip(places, await asyncio.gather(*map(self.placement.reachable, places)), strict=True))
+        guess = {key: place for key, place in guess.items() if near[place[0]]}
+        found: dict[Key, Any] = {}
+        if guess:
+            found = await self._gather_near(guess)
+        if rest := [future for key, future in by_key.items() if key not in found]:
+            found |= await arrivals.gathered(self.client, rest, self._settle)
+        return [found[future.key] for future in futures]
+
+    async def _gather_near(self, places: Mapping[Key, list[str]]) -> dict[Key, Any]:
+        """Blocks straight from the workers that have them; none if one of these is lost meanwhile."""
+        gathering = asyncio.ensure_future(gather_from_workers(places, rpc=self.client.rpc))
+        try:
+            while not (await asyncio.wait((gathering,), timeout=_LOOK_SECONDS))[0]:
+                # distributed would try for half a minute to reach it.
+                if any(address not in self.placement.workers for (address,) in places.values()):
+                    return {}
+            found: dict[Key, Any] = gathering.result()[0]
+            return found
+        finally:
+            gathering.cancel()
+
+    async def _scatter(self, blocks: Mapping[Key, Any], members: Mapping[Key, int], device: str) -> dict[Key, Future]:
+        homes = {key: self.homes[member] for key, member in members.items()}
+        futures: dict[Key, Future] = {}
+        todo = dict(blocks)
+        error: BaseException | None = None
+        for attempt in itertools.count():
+            if attempt:
+                await asyncio.sleep(0.05 * 2 ** min(attempt, 5))
+                await self.placement.refresh()
+                await self.placement.some_worker()
+            # Workers that take nothing are paused: who waits for this call sees to them.
+            if attempt >= _ATTEMPTS and not isinstance(error, TimeoutError):
+                break
+            names: dict[Key, Key] = {key: (self._copy_name, next(self._counter)) for key in todo}
+            groups: defaultdict[str, dict[Key, Any]] = defaultdict(dict)
+            places: dict[Key, str] = {}
+            for key, block in todo.items():
+                address = self.placement.address(homes[key])
+                places[key] = self.placement.spare(address) or address
+                groups[places[key]][names[key]] = pack(block)
+            # A worker may be lost at any point; then its blocks are sent again, elsewhere.
+            sent = await asyncio.gather(
+                *(self._scatter_to(address, group) for address, group in groups.items()), return_exceptions=True
+            )
+            copies: dict[Key, Future] = {}
+            for outcome in sent:
+                if isinstance(outcome, BaseException):
+                    error = outcome
+                else:
+                    copies |= outcome
+            arrived = {
+                key: Task(key, _arrived, device, members[key], TaskRef(names[key]))
+                for key in todo
+                if names[key] in copies
+            }
+            if arrived:
+                order = sorted({homes[key] for key in arrived})
+                graph = Graph(arrived, {key: order.index(homes[key]) for key in arrived}, order)
+                here: dict[Key, Future] = {}
+                for key, future in send(self.client, graph, list(arrived), _PUT_PRIORITY).items():
+                    await future._state.wait()
+                    if future.status == "finished":
+                        here[key] = future
+                        copy, nbytes = copies[names[key]], blocks[key].nbytes
+                        self._lineage.adopt(key, homes[key], future, copy, places[key], nbytes)
+                        del todo[key]
+                    else:
+                        error = future._state.exception
+                        # Futures of one key share a state: the next attempt would find it failed already.
+                        future.release()
+                await self.client.scheduler.distarray_adopt(pairs=[(key, names[key]) for key in here])
+                futures |= here
+            if not todo:
+                return futures
+        raise BlocksLostError(f"{len(todo)} blocks of host data could not be brought to two workers") from error
+
+    async def _scatter_to(self, address: str, group: Mapping[Key, Any]) -> dict[Key, Future]:
+        direct = await self.placement.reachable(address)
+        futures: dict[Key, Future] = await self.client._scatter(
+            dict(group), workers=[address], direct=direct, hash=False, timeout=5
+        )
+        return futures

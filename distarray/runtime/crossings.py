@@ -1,0 +1,261 @@
+"""Crossings: how graphs of several environments are run, one beneath the other (`distarray.expr.crossing`).
+
+`settle` comes before the evaluation of what needs crossings: step by step it evaluates what they read, where that
+lives, and moves it. On a cluster nobody waits in between: the tasks of a move refer to those that make what is moved.
+All of it is planned, and held against the memory of the members, before the first step runs. `foreseen` says where
+crossings will lie, for those who plan without running.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distarray.errors import MemoryBudgetError
+from distarray.expr import crossing
+from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, postorder
+from distarray.runtime import evaluate
+from distarray.runtime.fit import ahead
+from distarray.runtime.memory import is_limit_set, memory_limit
+from distarray.runtime.rehome import healed, is_gone
+from distarray.sharding.sharding import Sharding
+
+if TYPE_CHECKING:
+    from distarray.lower.template import Lowered
+    from distarray.planner.graph import Graph
+    from distarray.runtime.passage import Passage
+
+__all__ = ["Foreseen", "check", "foreseen", "passage_of", "settle", "sources_of"]
+
+
+def settle(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:
+    """Carry out the crossings that pending nodes need; with the lock held.
+
+    Parameters
+    ----------
+    others
+        As for `evaluate.evaluate`.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If members cannot hold what one of the graphs or moves needs; nothing has run then.
+    """
+    steps = crossing.levels(targets)
+    if not steps:
+        return
+    from distarray.runtime.moves import moved
+
+    for node in [n for step in steps for n in step]:
+        healed([node], node.env)
+        (source,) = node.nodes()
+        if is_gone(source.env):  # what can be had again is made where it was to go
+            healed(crossing.graph([source]), source.env, node.env)
+    check(targets)
+
+    def beside() -> list[Expr] | None:
+        # What comes after needs what it reads.
+        found = others()
+        return None if found is None else [*found, *targets]
+
+    for step in steps:
+        evaluate.evaluate(sources_of(step), beside)
+        for node in step:
+            (source,) = node.nodes()
+            crossing.carry_out(node, moved(source, node.env, node.pin))
+
+
+def sources_of(step: Iterable[Expr]) -> list[Expr]:
+    """What crossings read and what is still to be computed for them; each once."""
+    found = {id(source): source for node in step for source in node.nodes() if source.memo is None}
+    return list(found.values())
+
+
+def check(targets: Sequence[Expr]) -> None:
+    """Check that members can hold what computing `targets` needs, crossings included; nothing runs.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they cannot.
+    """
+    from distarray.runtime import planned
+
+    if all(_is_ample(env, nodes) for env, nodes in _by_env(postorder(targets)).items()):
+        return
+    seen = foreseen(targets, is_checked=True)
+    known = seen.stand_ins
+    for env, group in _by_env([t for t in targets if t.memo is None and id(t) not in known]).items():
+        order = crossing.graph(group)
+        if not evaluate.is_small([known.get(id(n), n) for n in order], env):
+            with ahead(seen.coming):
+                planned.check(env, order, {id(t) for t in group}, known)
+
+
+def _by_env(nodes: Iterable[Expr]) -> dict[Environment, list[Expr]]:
+    found: dict[Environment, list[Expr]] = {}
+    for node in nodes:
+        found.setdefault(node.env, []).append(node)
+    return found
+
+
+def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
+    """Whether even one member could hold all of some nodes, however often: then nothing has to be planned to know."""
+    from distarray.runtime import planned
+
+    if not evaluate.is_cluster(env):
+        return not is_limit_set()
+    return planned.is_ample(nodes, env, 2 * planned.COPIES)
+
+
+@dataclass(slots=True)
+class Foreseen:
+    """How the crossings that nodes need will be carried out.
+
+    Parameters
+    ----------
+    stand_ins
+        By ``id`` of each pending crossing a node that lies as it will.
+    lying
+        By ``id`` of each pending node that they read how it will lie, host data before their first use.
+    before
+        By ``id`` of each of both what comes to lie at members of clusters before it is made: see `fit.ahead`.
+    coming
+        What comes to lie there in all.
+    """
+
+    stand_ins: dict[int, Expr] = field(default_factory=dict)
+    lying: dict[int, Stored] = field(default_factory=dict)
+    before: dict[int, Counter[Any]] = field(default_factory=dict)
+    coming: Counter[Any] = field(default_factory=Counter)
+
+
+def foreseen(targets: Iterable[Expr], *, is_checked: bool = False) -> Foreseen:
+    """How the pending crossings that nodes need will be carried out; nothing runs, nothing changes.
+
+    Parameters
+    ----------
+    is_checked
+        Whether members must be able to hold what comes before.
+    """
+    known = Foreseen()
+    for step in crossing.levels(targets):
+        _see_sources(sources_of(step), known, is_checked=is_checked)
+        for node in step:
+            (source,) = node.nodes()
+            _see_crossing(node, source, source.memo or known.lying[id(source)], known, is_checked=is_checked)
+    return known
+
+
+def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) -> None:
+    """See how pending nodes will lie."""
+    from distarray.runtime import planned
+
+    for node in sources:
+        if id(node) in known.stand_ins and id(node) not in known.lying:
+            memo = known.stand_ins[id(node)].memo
+            assert memo is not None
+            known.lying[id(node)] = memo
+    for env, group in _by_env([n for n in sources if id(n) not in known.lying]).items():
+        known.before |= {id(n): Counter(known.coming) for n in group}
+        with ahead(known.coming):
+            found = planned.rehearsed(group, known.stand_ins)
+            if found is not None and is_checked and (evaluate.is_cluster(env) or is_limit_set()):
+                planned.checked(found.graph, env)
+        if found is None:
+            known.lying |= {id(n): _on_client(n, env) for n in group}
+            continue
+        cuts = {id(n): found.lowered.outputs[i][0] for n, i in zip(found.kept, found.plan.outputs)}
+        known.lying |= {id(n): _promised(n, cuts[id(n)]) for n in group}
+        if evaluate.is_cluster(env):
+            for node in found.graph.nodes:
+                if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is tuple:
+                    _see_host(node, node.memo.sharding, known)
+            _see_results(found.lowered, found.graph, env, known)
+
+
+def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:
+    """See data come to members, and if they are sent from this process copies of them to others."""
+    assert node.env.team is not None
+    members, spares = node.env.team.members, evaluate.executor_for(node.env).spares() if is_copied else {}
+    for tile in cut.tiles():
+        nbytes, rank = prod(cut.shard_shape(node.shape, tile)) * node.dtype.itemsize, cut.member(tile)
+        known.coming[members[rank]] += nbytes
+        if rank in spares:
+            known.coming[members[spares[rank]]] += nbytes
+
+
+def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:
+    """See the results of a plan come to members."""
+    from distarray.runtime import planned
+
+    assert env.team is not None
+    for key, nbytes in planned.kept_nbytes(lowered, graph).items():
+        if key in lowered.members:  # else it is there already
+            known.coming[env.team.members[lowered.members[key]]] += nbytes
+
+
+def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is_checked: bool) -> None:
+    """See how a crossing will lie."""
+    from distarray.runtime import passage, planned
+    from distarray.runtime.moves import same_cut
+
+    env = node.env
+    known.before[id(node)] = Counter(known.coming)
+    known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, env, pin=node.pin)
+    if memo.on_client:
+        there.memo = known.lying[id(node)] = _on_client(there, env)
+        # Its first use brings it to where it is to be.
+        cut = planned.host_cut(there, env)
+        if cut is not None:
+            there.memo = Stored(cut, [("dx-host", id(node), tile) for tile in range(cut.n_tiles)])
+        return
+    cut = node.pin or same_cut(memo.sharding, node, env)
+    there.memo = _promised(node, cut)
+    found = passage_of(node, source, memo, cut)
+    if found is not None:
+        with ahead(known.coming):
+            if is_checked:
+                passage.check(found)
+            _see_results(found.lowered("rehearsal"), found.graph, found.env, known)
+    elif evaluate.is_cluster(env):
+        _see_host(there, cut, known, is_copied=source.env.team != env.team)
+    elif is_checked and is_limit_set():
+        _check_here(node, source)
+
+
+def _on_client(node: Expr, env: Environment) -> Stored:
+    """The memo of what will be an array of this process; no memory."""
+    block = np.broadcast_to(np.zeros((), node.dtype), node.shape)
+    return Stored(Sharding.whole(evaluate.mesh_of(env), node.ndim), [block], on_client=True)
+
+
+def _promised(node: Expr, cut: Sharding) -> Stored:
+    """The memo of what will lie so."""
+    return Stored(cut, [BlockName(("dx-crossing", id(node), tile)) for tile in range(cut.n_tiles)])
+
+
+def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> Passage | None:
+    """How a crossing is planned; None where it is not: blocks that go through this process, or stay where they are."""
+    from distarray.runtime import passage
+
+    if memo.on_client or not passage.is_planned(source.env, node.env):
+        return None
+    return passage.passage(source, memo, node.env, cut)
+
+
+def _check_here(node: Expr, source: Expr) -> None:
+    """Check that this process can hold what comes to one of its teams."""
+    # All members are this process: what comes, and what is here already.
+    needed = node.nbytes * (1 if evaluate.is_cluster(source.env) else 2)
+    limit = memory_limit(node.env) * node.env.size
+    if needed > limit:
+        raise MemoryBudgetError(
+            f"{node.op.name}: an array of shape {node.shape} takes {needed} bytes in this process, above the "
+            f"memory-limit of {limit} bytes for all {node.env.size} members; move a part of it, or raise the option"
+        )

@@ -1,0 +1,279 @@
+"""Lineage on a cluster: what dask would need to make a block again, kept bounded.
+
+dask keeps the tasks that led to every live result, so that it can recompute what a lost worker held. A loop of ten
+thousand steps would thus leave ten thousand steps in the scheduler. Here the lineage of a block is *cut* once it is
+`interval` tasks deep: the block gets a copy under a second key on another worker (replicas of one key are undone
+by dask's memory manager), the copy becomes plain data, and the block from then on is "read the copy".
+
+Both are held until nothing that could be recomputed from them is left, so the loss of any one worker loses nothing:
+either the block or its copy survives, and what was computed since is recomputed by dask. After a loss, missing copies
+are made again. Two workers lost at the same moment may lose blocks for good (an error when they are asked for). On a
+cluster of one worker there is no place for a copy: lineage is cut all the same, and the loss of the worker is final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import uuid
+import weakref
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from dask._task_spec import Task, TaskRef
+from dask.typing import Key
+from distributed.client import Future
+from distributed.spans import SpanMetadata
+
+from distarray.runtime.placement import Placement
+from distarray.runtime.scheduler_plugin import Graph
+from distarray.runtime.wire import pack
+
+__all__ = ["BlockRecord", "Lineage", "send"]
+
+logger = logging.getLogger(__name__)
+
+#: A cut is tried again when a worker is lost meanwhile.
+_ATTEMPTS = 5
+#: Between looks at blocks that are being made again after a loss.
+_PATIENCE_SECONDS = 0.2
+
+
+def send(client: Any, graph: Graph, keys: Collection[Key], priority: int = 0) -> dict[Key, Future]:
+    """Send a graph to the scheduler in one message; Futures of `keys`, at once."""
+    futures = client._graph_to_futures(
+        graph,
+        keys,
+        span_metadata=SpanMetadata(collections=[{"type": "distarray"}]),
+        user_priority=priority,
+    )
+    return {key: futures[key] for key in keys}
+
+
+def _longest_chain(tasks: Mapping[Key, Task]) -> int:
+    """The most tasks that run one after the other, of tasks in an order in which they can run.
+
+    A window of a loop may be one submission of hundreds of steps.
+    """
+    depths: dict[Key, int] = {}
+    for key, task in tasks.items():
+        depths[key] = 1 + max((depths.get(k, 0) for k in task.dependencies), default=0)
+    return max(depths.values(), default=0)
+
+
+class BlockRecord:
+    """What the client knows about a kept block.
+
+    Lives as long as the caller's Future, and as the records of blocks computed from it whose lineage is not cut.
+    """
+
+    __slots__ = ("__weakref__", "copied_to", "depth", "held", "home", "key", "nbytes", "parents")
+
+    def __init__(self, key: Key, home: str, depth: int, parents: tuple[BlockRecord, ...], nbytes: int = 0) -> None:
+        self.key = key
+        self.home = home
+        self.nbytes = nbytes
+        #: Tasks one after the other since the lineage began.
+        self.depth = depth
+        self.parents = parents
+        #: After a cut: the block and its copy (None where there is no second worker).
+        self.held: tuple[Future, Future | None] | None = None
+        #: Address of the worker that was given the copy.
+        self.copied_to: str | None = None
+
+
+class Lineage:
+    """The records of the blocks of one client.
+
+    Parameters
+    ----------
+    placement
+        Of the client.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        # The caller's Future -> its record; and both by key. All weak: nothing here keeps a block alive.
+        self._records: weakref.WeakKeyDictionary[Future, BlockRecord] = weakref.WeakKeyDictionary()
+        self._futures: weakref.WeakValueDictionary[Key, Future] = weakref.WeakValueDictionary()
+        self._by_key: weakref.WeakValueDictionary[Key, BlockRecord] = weakref.WeakValueDictionary()
+        self._copy_name = f"dx-copy-{uuid.uuid4().hex}"
+        self._counter = itertools.count()
+        self._mending = False
+        self._mend_again = False
+        placement.listen(self)
+
+    def record(self, key: Key) -> BlockRecord | None:
+        """The record of a block that is held or still needed."""
+        return self._by_key.get(key)
+
+    def future(self, key: Key) -> Future | None:
+        """The Future that a caller holds of a block."""
+        return self._futures.get(key)
+
+    def nbytes_at(self) -> Counter[str]:
+        """Bytes of blocks that are held, and of their copies, by the address of the worker."""
+        found: Counter[str] = Counter()
+        for key, record in list(self._by_key.items()):
+            if record.held is not None or key in self._futures:
+                found[self._placement.address(record.home)] += record.nbytes
+            if record.held is not None and record.copied_to is not None:
+                found[record.copied_to] += record.nbytes
+        return found
+
+    def is_to_be_cut(self, tasks: Mapping[Key, Task], interval: int) -> bool:
+        """Whether blocks that these tasks make will be given copies at once."""
+        return self._depth(tasks) >= interval
+
+    def _depth(self, tasks: Mapping[Key, Task]) -> int:
+        return _longest_chain(tasks) + max((record.depth for record in self._parents(tasks)), default=0)
+
+    def _parents(self, tasks: Mapping[Key, Task]) -> tuple[BlockRecord, ...]:
+        outside = set().union(*(task.dependencies for task in tasks.values())) - tasks.keys()
+        return tuple(record for key in outside if (record := self._by_key.get(key)) is not None)
+
+    def extend(
+        self,
+        tasks: Mapping[Key, Task],
+        futures: Mapping[Key, Future],
+        homes: Mapping[Key, str],
+        interval: int,
+        nbytes: Mapping[Key, int] = MappingProxyType({}),
+    ) -> None:
+        """Note a submission; cut what became too deep, in the background.
+
+        Parameters
+        ----------
+        tasks, futures
+            What was submitted, and the Futures of what is kept.
+        homes
+            Home of each kept block.
+        interval
+            Depth at which lineage is cut, in tasks one after the other.
+        nbytes
+            Of each kept block, as far as it is known.
+        """
+        parents = self._parents(tasks)
+        depth = _longest_chain(tasks) + max((record.depth for record in parents), default=0)
+        for key, future in futures.items():
+            self._add(future, BlockRecord(key, homes[key], depth, parents, nbytes.get(key, 0)))
+        if depth >= interval:
+            # Also what is half as deep: used in every step, it would make every further result too deep at once.
+            deep = [record for record in list(self._records.values()) if 2 * record.depth >= interval]
+            self._placement.spawn(self.cut, self.held(deep))
+            for record in deep:
+                record.depth = 0
+
+    def _add(self, future: Future, record: BlockRecord) -> None:
+        self._records[future] = record
+        self._futures[record.key] = future
+        self._by_key[record.key] = record
+
+    def adopt(self, key: Key, home: str, future: Future, copy: Future | None, copied_to: str, nbytes: int) -> None:
+        """Note a block that was born with a copy: host data that was scattered."""
+        record = BlockRecord(key, home, 0, (), nbytes)
+        if copy is not None:
+            record.held = Future(key, future.client), copy
+            record.copied_to = copied_to
+        self._add(future, record)
+
+    def held(self, records: Iterable[BlockRecord]) -> list[tuple[BlockRecord, Future]]:
+        """The records of blocks that are still on the cluster, each with a Future of ours, so that they stay there."""
+        alive = []
+        for record in records:
+            future = self._futures.get(record.key) or (record.held[0] if record.held else None)
+            if future is not None:
+                alive.append((record, Future(record.key, future.client)))
+        return alive
+
+    async def cut(self, blocks: Iterable[tuple[BlockRecord, Future]]) -> None:
+        """Cut the lineage of blocks, once they are computed. Runs in the client's event loop.
+
+        Parameters
+        ----------
+        blocks
+            From `held`. Those that fail are left alone.
+        """
+        todo = {record.key: (record, block) for record, block in blocks}
+        for _ in range(_ATTEMPTS):
+            for key, (_, block) in list(todo.items()):
+                await block._state.wait()
+                if block.status != "finished":
+                    del todo[key]
+            if not todo:
+                return
+            # A block need not be where its home is served now: a worker may have come back since.
+            where = await self._placement.client.scheduler.who_has(keys=list(todo))
+            copies, places = self._copy({key: addresses[0] for key, addresses in where.items() if addresses})
+            for copy in copies.values():
+                await copy._state.wait()
+            spares = len(self._placement.workers) > 1
+            pairs = [(key, copies[key].key if key in copies else None) for key in todo if key in copies or not spares]
+            for key in await self._placement.client.scheduler.distarray_cut(pairs=pairs):
+                record, block = todo.pop(key)
+                record.held = block, copies.get(key)
+                record.copied_to = places.get(key)
+                record.parents = ()
+                record.depth = 0
+        if todo:
+            logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))
+
+    def _copy(self, blocks: Mapping[Key, str]) -> tuple[dict[Key, Future], dict[Key, str]]:
+        """Start a copy of each block on another worker than the one given: the copies, and where they will be."""
+        places: dict[Key, str] = {}
+        tasks: dict[Key, Task] = {}
+        names: dict[Key, Key] = {}
+        for key, address in blocks.items():
+            spare = self._placement.spare(address)
+            if spare is not None:
+                name = names[key] = (self._copy_name, next(self._counter))
+                tasks[name] = Task(name, pack, TaskRef(key))
+                places[name] = spare
+        if not tasks:
+            return {}, {}
+        homes = sorted(set(places.values()))
+        members = {name: homes.index(place) for name, place in places.items()}
+        futures = send(self._placement.client, Graph(tasks, members, homes), list(tasks))
+        return {key: futures[name] for key, name in names.items()}, {key: places[name] for key, name in names.items()}
+
+    def placement_changed(self) -> None:
+        """Called in the event loop when a worker was lost or joined: make missing copies again."""
+        if self._mending:
+            self._mend_again = True
+        elif any(record.held and record.held[1] for record in list(self._by_key.values())):
+            self._mending = True
+            self._placement.spawn(self._mend)
+
+    async def _mend(self) -> None:
+        try:
+            while True:
+                self._mend_again = False
+                bare, is_complete = await self._without_second_place()
+                await self.cut(self.held(bare))
+                if is_complete and not bare and not self._mend_again:
+                    return
+                await asyncio.sleep(_PATIENCE_SECONDS)
+        finally:
+            self._mending = False
+
+    async def _without_second_place(self) -> tuple[Sequence[BlockRecord], bool]:
+        """Records whose block and copy are not on two workers; and whether all could be judged.
+
+        Those cannot whose block is being fetched or made again.
+        """
+        pairs = [(record, *record.held) for record in list(self._by_key.values()) if record.held]
+        is_complete = all(block.status not in ("pending", "lost") for _, block, _ in pairs)
+        keys = [future.key for _, *both in pairs for future in both if future is not None]
+        if not keys or len(self._placement.workers) < 2:
+            return (), is_complete
+        where = await self._placement.client.scheduler.who_has(keys=keys)
+
+        def is_safe(block: Future, copy: Future | None) -> bool:
+            first, second = where.get(block.key), where.get(copy.key) if copy is not None else ()
+            return bool(first and second) and len({*first, *second}) > 1
+
+        bare = [record for record, block, copy in pairs if block.status == "finished" and not is_safe(block, copy)]
+        return bare, is_complete

@@ -1,0 +1,265 @@
+"""What members count while tasks run: what came in from others, and the most bytes of blocks that they held.
+
+A meter counts where things happen, and knows no plan: on a cluster the workers' own logs of transfers and their stores,
+in this process the arrays that tasks return and read. `explain(analyze=True)` puts it beside what was predicted, and
+`distarray.testing.peaks` gives it to tests. Nobody who does not measure pays for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask._task_spec import Task
+
+from distarray.kernels import tasks
+from distarray.lower.route import Key
+from distarray.planner.graph import Graph
+from distarray.runtime.clients import placement_of
+
+__all__ = ["Arrival", "Count", "active", "metering", "start", "stop"]
+
+
+class Arrival(NamedTuple):
+    """A result, or a block, that came to a member from another one.
+
+    Parameters
+    ----------
+    nbytes
+        As the member counts them.
+    readers
+        The tasks there that it came for, and the number of the stage of each; nothing if none of them is known.
+    """
+
+    nbytes: int
+    readers: tuple[tuple[Key, int], ...]
+
+
+@dataclass(slots=True)
+class Count:
+    """What one member counted.
+
+    Parameters
+    ----------
+    before
+        Bytes of blocks at the start.
+    most
+        Of blocks at any time, those on their way to the member included.
+    arrivals
+        One for each block and message from another member.
+    """
+
+    before: int = 0
+    most: int = 0
+    arrivals: list[Arrival] = field(default_factory=list)
+
+
+def _stages(key: Key, task: Any, read: Any) -> list[int]:
+    """The stages in which a task reads a result, or a block: its own, or those of the links that it was fused of."""
+    if getattr(task, "func", None) is not tasks.run_chain:
+        return [key[1]] if len(key) > 1 and isinstance(key[1], int) else []
+    links, *given = task.args
+    is_key = isinstance(read, (tuple, str))  # a result is named, a block is passed
+    found, first = [], 0
+    for link in links:
+        if any(getattr(a, "key", None) == read if is_key else a is read for a in given[first : first + link.n_args]):
+            found.append(link.key[1])
+        first += link.n_args
+    return found or [key[1]]
+
+
+# -- on the workers of a cluster ----------------------------------------------------------------------------------
+
+
+class _Log(deque[Any]):
+    """A worker's log of transfers, which also tells a meter of each."""
+
+    def __init__(self, log: deque[Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+        super().__init__(log, log.maxlen)
+        self._tell = tell
+
+    def append(self, entry: Any) -> None:
+        self._tell(entry)
+        super().append(entry)
+
+
+class _WorkerMeter:
+    """Counts on one worker of a cluster: a plugin, told of every change of state."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._log = worker.transfer_incoming_log
+        worker.transfer_incoming_log = _Log(self._log, self._arrived)
+        self.count = Count(worker.state.nbytes, worker.state.nbytes)
+
+    def transition(self, key: Key, start: str, finish: str, **kwargs: Any) -> None:
+        state = self._worker.state
+        self.count.most = max(self.count.most, state.nbytes + state.transfer_incoming_bytes)
+
+    def teardown(self, worker: Any) -> None:
+        """Called where the worker ends before the measurement."""
+
+    def _arrived(self, entry: Mapping[str, Any]) -> None:
+        for key, nbytes in entry["keys"].items():
+            readers = self._worker.state.tasks[key].dependents
+            found = [(reader.key, stage) for reader in readers for stage in _stages(reader.key, reader.run_spec, key)]
+            self.count.arrivals.append(Arrival(nbytes or 0, tuple(found)))
+
+    def end(self) -> Count:
+        log = self._worker.transfer_incoming_log
+        self._worker.transfer_incoming_log = deque(log, log.maxlen)
+        return self.count
+
+
+def start(name: str, dask_worker: Any) -> None:
+    """Begin to count on a worker."""
+    dask_worker.plugins[name] = _WorkerMeter(dask_worker)
+
+
+def stop(name: str, dask_worker: Any) -> Count:
+    """What a worker counted; nothing where it came after the start."""
+    meter = dask_worker.plugins.pop(name, None)
+    return Count() if meter is None else meter.end()
+
+
+# -- in this process ----------------------------------------------------------------------------------------------
+
+
+class Meter:
+    """Counts what the tasks of this process read and return, by rank of the member.
+
+    Bytes of an array count as long as its memory lives, whoever holds it: views of one memory count once.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[int, Count] = {}
+        self._held: dict[int, int] = {}
+        #: By `id` of the owner of memory the member whose block it is, as long as it lives.
+        self._owners: dict[int, int] = {}
+        self._arrived: set[tuple[Any, int]] = set()
+        self._members: dict[Key, int] = {}
+        self._lock = threading.RLock()  # memory may die at any allocation
+
+    def begin(self, members: Mapping[Key, int]) -> None:
+        """Tasks are about to run, each for its member."""
+        self._members.update(members)
+
+    def found(self, graph: Graph) -> None:
+        """Blocks that are there before tasks run."""
+        for node in graph.nodes:
+            memo = node.memo
+            if memo is None or memo.on_client:
+                continue
+            for tile, block in zip(memo.sharding.tiles(), memo.blocks, strict=True):
+                member = memo.sharding.member(tile)
+                self._count(member).before += self._hold(member, block)
+
+    def reads(self, key: Key, task: Task, args: Sequence[Any]) -> None:
+        """A task is about to run with these arguments; what it reads of other members has come to its own."""
+        member = self._members[key]
+        for given, value in zip(task.args, args, strict=True):
+            source = self._source(given, value)
+            if source is None or source == member:
+                continue
+            at = getattr(given, "key", id(value)), member
+            with self._lock:
+                if at in self._arrived:
+                    continue
+                self._arrived.add(at)
+            readers = tuple([(key, stage) for stage in _stages(key, task, getattr(given, "key", given))])
+            self._count(member).arrivals.append(Arrival(sum(int(a.nbytes) for a in _arrays(value)), readers))
+
+    def made(self, key: Key, result: Any) -> None:
+        """A task has returned."""
+        for array in _arrays(result):
+            self._hold(self._members[key], array)
+
+    def _source(self, given: Any, value: Any) -> int | None:
+        """The member that an argument lies on; None if it is no block."""
+        if hasattr(given, "key"):
+            return self._members.get(given.key)
+        return self._owners.get(id(_owner(value)[0])) if hasattr(value, "nbytes") else None
+
+    def _count(self, member: int) -> Count:
+        return self.counts.setdefault(member, Count())
+
+    def _hold(self, member: int, array: Any) -> int:
+        """Count the memory of an array; its bytes, none if they are counted already."""
+        owner, nbytes = _owner(array)
+        with self._lock:
+            if id(owner) in self._owners:
+                return 0
+            self._owners[id(owner)] = member
+            self._held[member] = self._held.get(member, 0) + nbytes
+            count = self._count(member)
+            count.most = max(count.most, self._held[member])
+        weakref.finalize(owner, self._died, id(owner), member, nbytes).atexit = False
+        return nbytes
+
+    def _died(self, name: int, member: int, nbytes: int) -> None:
+        with self._lock:
+            del self._owners[name]
+            self._held[member] -= nbytes
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """The arrays of a result: one, or several, nested."""
+    if isinstance(value, tasks.Unfinished):
+        value = tuple(value.blocks)
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _arrays(item)
+    elif hasattr(value, "nbytes"):
+        yield value
+
+
+def _owner(array: Any) -> tuple[Any, int]:
+    """What owns the memory of an array, and its bytes."""
+    while isinstance(array, np.ndarray):
+        base: Any = array.base
+        if hasattr(base, "pool"):
+            return base, int(base.nbytes)
+        if not isinstance(base, np.ndarray):
+            break  # its own, or of a file: then the array stands for it
+        array = base
+    return array, int(array.nbytes)
+
+
+#: Meters of this process that count.
+active: list[Meter] = []
+
+
+@contextmanager
+def metering(client: Any = None) -> Iterator[dict[Any, Count]]:
+    """Count on the workers of a Dask client, or on the members that are threads of this process.
+
+    Yields
+    ------
+    dict
+        What each member counted, by the address of the worker or the rank of the member: filled at the end of the
+        block. Whoever evaluates has to wait for the results in the block.
+    """
+    found: dict[Any, Count] = {}
+    if client is None:
+        meter = Meter()
+        active.append(meter)
+        try:
+            yield found
+        finally:
+            active.remove(meter)
+            found.update(meter.counts)
+        return
+    name = f"distarray-meter-{uuid.uuid4().hex}"
+    ask = placement_of(client).ask
+    ask(start, name)
+    try:
+        yield found
+    finally:
+        found.update(ask(stop, name))

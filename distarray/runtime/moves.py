@@ -1,0 +1,297 @@
+"""Moves: an evaluated array in another environment.
+
+Between teams of one cluster workers send to workers, as the synthesizer plans it (`passage`). In this process blocks
+are shared, not copied, wherever a block is wanted as it is. Only a move between a cluster and this process, or between
+two clusters, brings bytes here, one block at a time. A change of device takes place on the member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise, product
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+from uuid import uuid4
+
+import numpy as np
+from dask._task_spec import Task, TaskRef
+
+from distarray import config
+from distarray.expr.expr import Environment, Expr, Stored
+from distarray.kernels.backends import Backend, backend_for, parse_device
+from distarray.kernels.loans import is_lent
+from distarray.lower.route import Transfer
+from distarray.runtime import counters, passage
+from distarray.runtime.evaluate import executor_for, fetch_blocks, is_cluster, mesh_of
+from distarray.sharding.mesh import Mesh, is_wave
+from distarray.sharding.sharding import Sharding
+from distarray.types import Shape
+
+__all__ = ["moved", "same_cut", "transfers"]
+
+Block: TypeAlias = Any  # of any backend
+
+_runs = count()
+_process = uuid4().hex[:8]
+
+
+class Piece(NamedTuple):
+    """What a block of the new cut needs of one of the old cut: which one, where in it, and where it goes."""
+
+    number: int
+    source: tuple[slice, ...]
+    place: tuple[slice, ...]
+    shape: Shape
+    is_whole: bool  # all of the old block
+
+
+class Tile(NamedTuple):
+    """A block of the new cut: its member, its shape, and the pieces it is put together from."""
+
+    member: int
+    shape: Shape
+    pieces: tuple[Piece, ...]
+
+
+class Target(NamedTuple):
+    """What all blocks of the new cut share; small, since it travels with every task."""
+
+    dtype: np.dtype[Any]
+    layout: tuple[int, ...]
+    old_device: str
+    device: str
+
+
+def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
+    """The memo of the elements of an evaluated node in another environment; the same bits. With the lock held.
+
+    Parameters
+    ----------
+    pin
+        How it is to lie there; None keeps the cut (`same_cut`).
+
+    Raises
+    ------
+    MemoryBudgetError
+        If workers cannot hold what it takes.
+    """
+    memo = node.memo
+    assert memo is not None
+    if memo.on_client:
+        # Small, or not placed yet: its first use brings it to where it is to be.
+        return _stored(node, Sharding.whole(mesh_of(env), node.ndim), _lent(node), on_client=True)
+    sharding = same_cut(memo.sharding, node, env) if pin is None else pin
+    if passage.is_planned(node.env, env):
+        blocks = passage.run(passage.passage(node, memo, env, sharding))
+        return _stored(node, sharding, blocks, on_client=False)
+    tiles = list(_tiles(memo.sharding, sharding, node.shape))
+    target = Target(node.dtype, sharding.layout, node.env.device, env.device)
+    _count(node, env, memo.sharding, tiles)
+    return _stored(node, sharding, _blocks(node, env, tiles, target), on_client=False)
+
+
+def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_client: bool) -> Stored:
+    """The memo of what was made of a node: its own blocks may be among them, or what they are views of."""
+    assert node.memo is not None
+    stored = Stored(sharding, blocks, on_client, exported=False)
+    if not is_cluster(node.env) or node.memo.on_client:
+        theirs = {id(block) for block in node.memo.blocks}
+        stored.share(k for k, block in enumerate(blocks) if id(block) in theirs)
+    return stored
+
+
+def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
+    """The cut of an array in another environment, if nobody says another one.
+
+    Between meshes of equal sizes every tile stays what it is. On another number of members all of them cut the axis
+    that had most parts; an array of one tile stays one, unless it is larger than ``block-bytes``.
+    """
+    mesh, there = sharding.mesh, mesh_of(env)
+    plain = [i for i, name in enumerate(mesh.names) if not is_wave(name)]
+    if tuple(mesh.sizes[i] for i in plain) == there.sizes:
+        names = dict(zip([mesh.names[i] for i in plain], there.names))
+        renamed = Mesh(tuple(names.get(name, name) for name in mesh.names), mesh.sizes)
+        axes = tuple(tuple(names.get(name, name) for name in cut) for cut in sharding.axes)
+        return Sharding(renamed, axes, (), sharding.bounds, sharding.layout)
+    axes_there: list[tuple[str, ...]] = [()] * node.ndim
+    if sharding.n_tiles > 1:
+        axes_there[max(range(node.ndim), key=sharding.parts.__getitem__)] = tuple(reversed(there.names))
+    elif node.ndim and node.nbytes > config.get("block-bytes"):
+        axes_there[max(range(node.ndim), key=node.shape.__getitem__)] = tuple(reversed(there.names))
+    return Sharding(there, tuple(axes_there), layout=sharding.layout)
+
+
+def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[Tile]:
+    """The tiles of the new cut, row-major."""
+    before, after = old.boundaries(shape), new.boundaries(shape)
+    for index in new.tiles():
+        box = [(b[i], b[i + 1]) for b, i in zip(after, index)]
+        per_axis = [list(_overlaps(start, stop, b)) for (start, stop), b in zip(box, before)]
+        pieces = []
+        for chosen in product(*per_axis):
+            number = 0
+            for (part, _, _), n in zip(chosen, old.parts):
+                number = number * n + part
+            starts = [b[part] for (part, _, _), b in zip(chosen, before)]
+            pieces.append(
+                Piece(
+                    number,
+                    tuple(slice(lo - start, hi - start) for (_, lo, hi), start in zip(chosen, starts)),
+                    tuple(slice(lo - start, hi - start) for (_, lo, hi), (start, _) in zip(chosen, box)),
+                    tuple(hi - lo for _, lo, hi in chosen),
+                    all(lo == b[part] and hi == b[part + 1] for (part, lo, hi), b in zip(chosen, before)),
+                )
+            )
+        yield Tile(new.member(index), tuple(stop - start for start, stop in box), tuple(pieces))
+
+
+def _overlaps(start: int, stop: int, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """The parts between these boundaries that have elements of a range: (part, from, to)."""
+    for part, (first, last) in enumerate(pairwise(bounds)):
+        low, high = max(start, first), min(stop, last)
+        if low < high:
+            yield part, low, high
+
+
+# ---------------------------------------------------------------------------------------------------- blocks
+
+
+def _blocks(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
+    """The blocks of the new cut: arrays in this process, Futures on a cluster."""
+    if not is_cluster(env):
+        return list(_made_here(node, tiles, target))
+    if is_cluster(node.env) and _client(node.env) is _client(env):
+        assert all(piece.is_whole for tile in tiles for piece in tile.pieces), "a change of device leaves the cut"
+        return _changed(node, env, tiles, target)
+    # Blocks in this process are NumPy's, whatever their device is to be: their member brings them to it.
+    run, executor = f"{_process}-{next(_runs)}", executor_for(env)
+    futures = []
+    for number, (tile, block) in enumerate(zip(tiles, _made_here(node, tiles, target._replace(device="cpu")))):
+        key = (f"dx-move-{run}", 0, number)
+        futures.append(executor.put({key: block}, {key: tile.member}, env.device)[key])
+    return futures
+
+
+def _client(env: Environment) -> Any:
+    return None if env.team is None else env.team.client
+
+
+def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Block]:
+    """The blocks of the new cut, made in this process; each of the old ones is here as long as it is needed."""
+    remote = is_cluster(node.env)
+    if remote:
+        target = target._replace(old_device="cpu")  # as what they are fetched
+    blocks = () if remote else _lent(node)
+    uses = Counter(piece.number for tile in tiles for piece in tile.pieces)
+    here: dict[int, Block] = {}
+    for tile in tiles:
+        missing = [piece.number for piece in tile.pieces if piece.number not in here]
+        here.update(zip(missing, fetch_blocks(node, missing) if remote else [blocks[n] for n in missing]))
+        parts = [here[p.number] if p.is_whole else here[p.number][p.source] for p in tile.pieces]
+        yield put_together(target, tile.member, tile.shape, tuple(p.place for p in tile.pieces), *parts)
+        for piece in tile.pieces:
+            uses[piece.number] -= 1
+            if not uses[piece.number]:
+                del here[piece.number]
+
+
+def _lent(node: Expr) -> list[Block]:
+    """The blocks of an array in this process for another array to have too: nobody writes to them from now on.
+
+    Where somebody may write to a block already, and where it cannot be known, it is copied.
+    """
+    memo = node.memo
+    assert memo is not None
+    if memo.exported or any(type(b) is not np.ndarray or is_lent(b, to_write=True) for b in memo.blocks):
+        backend = backend_for(node.env.device if not memo.on_client else "cpu", 0)
+        return [backend.copy(block) for block in memo.blocks]
+    memo.share()
+    return list(memo.blocks)
+
+
+def put_together(
+    target: Target, member: int, shape: Shape, places: Sequence[tuple[slice, ...]], *parts: Block
+) -> Block:
+    """A block of pieces; the piece itself if it is all of it and has its memory order."""
+    backend = backend_for(target.device, member)
+    found = [_carried(part, target, backend, member) for part in parts]
+    if len(found) == 1 and tuple(found[0].shape) == shape and _has_layout(found[0], target.layout, backend):
+        return found[0]
+    block = backend.empty(shape, target.dtype, target.layout)
+    for place, part in zip(places, found, strict=True):
+        block[place] = part
+    return block
+
+
+def _has_layout(block: Block, layout: tuple[int, ...], backend: Backend) -> bool:
+    if isinstance(block, np.ndarray):
+        return bool(block.transpose(layout).flags.c_contiguous)
+    return backend.layout_of(block) == layout
+
+
+def _carried(block: Block, target: Target, backend: Backend, member: int) -> Block:
+    """A block on the device of a member."""
+    if parse_device(target.old_device).kind == parse_device(target.device).kind or isinstance(block, np.ndarray):
+        return backend.adopt(block)
+    host = backend_for(target.old_device, member).to_host(block)
+    # Of the fake devices the host's array is their own memory.
+    return backend.adopt(host.copy() if parse_device(target.old_device).kind == "strict" else host)
+
+
+# ------------------------------------------------------------------------------------------------- on a cluster
+
+
+def _changed(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
+    """On a team of a cluster: each member brings its blocks to another device."""
+    memo = node.memo
+    assert memo is not None
+    run = f"{_process}-{next(_runs)}"
+    tasks: dict[Any, Task] = {}
+    for number, tile in enumerate(tiles):
+        refs = [memo.blocks[piece.number] for piece in tile.pieces]
+        args = [block if isinstance(block, np.ndarray) else TaskRef(block.key) for block in refs]
+        key = (f"dx-move-{run}", 0, number)
+        places = tuple(piece.place for piece in tile.pieces)
+        tasks[key] = Task(key, put_together, target, tile.member, tile.shape, places, *args)
+    for c in counters.active:
+        c.tasks += len(tasks)
+        c.by_class.update(tile=len(tasks))
+    nbytes = {key: prod(tile.shape) * node.dtype.itemsize for key, tile in zip(tasks, tiles)}
+    found = executor_for(env).submit(tasks, dict(zip(tasks, (t.member for t in tiles))), list(tasks), nbytes)
+    return list(found.values())
+
+
+def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -> None:
+    """Note what travels: between members as messages, between a cluster and this process as bytes fetched."""
+    if not counters.active:
+        return
+    if is_cluster(node.env) and not (is_cluster(env) and _client(node.env) is _client(env)):
+        for c in counters.active:
+            c.fetched_bytes += node.nbytes
+    found = _transfers(node, env, old, tiles)
+    for c in counters.active:
+        c.transfers += found
+
+
+def transfers(node: Expr, env: Environment, old: Sharding, new: Sharding) -> list[Transfer]:
+    """Messages between members if an array that lies so is moved in this process, or on a team to another device."""
+    return _transfers(node, env, old, list(_tiles(old, new, node.shape)))
+
+
+def _transfers(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -> list[Transfer]:
+    if _client(node.env) is not _client(env):
+        return []
+    ranks = [old.member(index) for index in old.tiles()]
+    found = []
+    for tile in tiles:
+        for piece in tile.pieces:
+            source = ranks[piece.number]
+            if _member(node.env, source) != _member(env, tile.member):
+                rows, nbytes = (piece.shape or (1,))[0], prod(piece.shape) * node.dtype.itemsize
+                found.append(Transfer(source, tile.member, rows, nbytes))
+    return found
+
+
+def _member(env: Environment, rank: int) -> Any:
+    return env.team.members[rank] if env.team is not None else 0

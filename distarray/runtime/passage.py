@@ -1,0 +1,135 @@
+"""Passages: an array goes from one team of a cluster to another, as the synthesizer plans it.
+
+A passage is an evaluation of one stage on the members of both teams, those of the source first: its operand lies on
+places of the one, its result on places of the other. So it is planned (`planner.redistribution.across`), kept to the
+memory of each member in waves, counted and lowered by what does so for a new cut on one team (`collectives`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+from distarray import config
+from distarray.expr.crossing import CROSSING
+from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.lower.template import Lowered
+from distarray.planner.cache import PLANS
+from distarray.planner.graph import Graph, canonical
+from distarray.planner.plan import Access, Cut, Instruction, Plan, Stage
+from distarray.runtime import planned
+from distarray.runtime.budget import refuse
+from distarray.runtime.clients import placement_of
+from distarray.runtime.evaluate import is_cluster
+from distarray.runtime.instantiate import make_tasks
+from distarray.runtime.interrupts import interrupts_deferred
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import Team
+
+__all__ = ["Passage", "check", "is_planned", "passage", "run"]
+
+#: Of the members of a passage, which are in no order.
+_AXIS = "member"
+
+
+class Passage(NamedTuple):
+    """A plan for the members of two teams.
+
+    Parameters
+    ----------
+    plan, graph
+        Of two nodes: the array as it lies, and as it is to lie.
+    env
+        Of the members of both.
+    """
+
+    plan: Plan
+    graph: Graph
+    env: Environment
+
+    def lowered(self, run: str) -> Lowered:
+        """Its tasks; `run` names them."""
+        return make_tasks(self.plan, self.graph, self.env, run)
+
+
+def is_planned(source: Environment, target: Environment) -> bool:
+    """Whether the members of two environments can send each other blocks, and have them on one device."""
+    if not (is_cluster(source) and is_cluster(target)) or source.device != target.device:
+        return False
+    assert source.team is not None
+    assert target.team is not None
+    return source.team.client is target.team.client
+
+
+def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> Passage:
+    """How an array goes from its team to another one of its cluster.
+
+    Parameters
+    ----------
+    node, memo
+        The array, and how it lies or will lie.
+    env
+        Where it goes.
+    sharding
+        How it is to lie there.
+    """
+    both = _both(node.env, env)
+    assert both.team is not None
+    assert env.team is not None
+    number = {member: n for n, member in enumerate(both.team.members)}
+    ranks = tuple([number[member] for member in env.team.members])
+    leaf = Expr(SOURCE, (), node.shape, node.dtype, both)
+    leaf.memo = memo
+    there = Expr(CROSSING, (leaf,), node.shape, node.dtype, both, ("auto", None, ranks), pin=sharding)
+    there.origin = node.origin
+    graph = canonical((leaf, there), {id(there)}, planned.context_of(both))
+    plan = PLANS.get(graph.key, lambda: _plan(there), config.get("plan-cache-size"))
+    return Passage(plan, graph, both)
+
+
+def _both(source: Environment, target: Environment) -> Environment:
+    """The members of two teams, those of the source first."""
+    assert source.team is not None
+    assert target.team is not None
+    # What is known of a team is known by the object: there is one for as long as both live.
+    known = placement_of(source.team.client).joint.setdefault(source.team, weakref.WeakKeyDictionary())
+    team = known.get(target.team)
+    if team is None:
+        members = tuple(dict.fromkeys((*source.team.members, *target.team.members)))
+        team = known[target.team] = Team((len(members),), (_AXIS,), source.team.client, members)
+    return Environment(team, source.device)
+
+
+def _plan(there: Expr) -> Plan:
+    reshard = Instruction("reshard", (0,), there.dtype, there.params)
+    stage = Stage("program", (1,), ("shape", 1), (Access(0),), (reshard,), stores=((1, 1),), cut=Cut("pin", node=1))
+    return Plan((stage,), (1,), "synthesizer")
+
+
+def check(found: Passage) -> None:
+    """Check that the members can hold what a passage needs.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they cannot; says how much, and what would do.
+    """
+    if (excess := planned.exceeds(*found)) is not None:
+        (needed, _), why = excess
+        refuse(CROSSING.name, needed, why)
+
+
+def run(found: Passage) -> list[Any]:
+    """The blocks of the target, row-major: Futures of tasks that are handed out, or arrays where nothing is to be made.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If members cannot hold what it needs; then nothing is handed out.
+    """
+    check(found)
+    lowered = planned.lowered_to_run(*found)
+    with interrupts_deferred():
+        # What the source stands on may be read by others too.
+        ((_, stored),) = planned.handed_out(lowered, found.graph, found.env, lambda: None)
+    return list(stored.blocks)

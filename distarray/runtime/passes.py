@@ -1,0 +1,77 @@
+"""Passes: what ran at a call whose result could not be bound before, so that `explain` of the result can tell.
+
+A sort makes its runs and asks for splitters before there is a node of the result: a plan of the result knows nothing of
+them, though they may need more memory than all that is left to do. They are noted with the nodes that came of them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distarray.expr.expr import Expr
+
+if TYPE_CHECKING:
+    from distarray.lower.template import Lowered
+
+__all__ = ["Pass", "keep", "note", "noted", "passes_of", "recording"]
+
+
+class Pass(NamedTuple):
+    """Tasks that ran before a result was bound.
+
+    Parameters
+    ----------
+    operations
+        In the order in which they came.
+    tasks, messages, moved_bytes
+        That were handed out, and what was to be sent between members.
+    peak_bytes
+        Most bytes of blocks that a member was predicted to hold.
+    """
+
+    operations: tuple[str, ...]
+    tasks: int
+    messages: int
+    moved_bytes: int
+    peak_bytes: int
+
+
+#: Lists that plans that run now are added to.
+recording: list[list[Pass]] = []
+_known: weakref.WeakKeyDictionary[Expr, tuple[Pass, ...]] = weakref.WeakKeyDictionary()
+
+
+@contextmanager
+def noted(found: list[Pass]) -> Iterator[None]:
+    """Add the plans that run in a block to `found`; what other threads run meanwhile counts too."""
+    recording.append(found)
+    try:
+        yield
+    finally:
+        recording[:] = [other for other in recording if other is not found]
+
+
+def note(lowered: Lowered, peak_bytes: int) -> None:
+    """Note a plan that runs, and the most bytes of blocks that a member holds for it."""
+    operations = tuple(dict.fromkeys(name for name, _ in lowered.kernels))
+    moved = sum([t.nbytes for t in lowered.transfers])
+    for found in recording:
+        found.append(Pass(operations, len(lowered.tasks), len(lowered.transfers), moved, peak_bytes))
+
+
+def keep(made: Any, found: Sequence[Pass]) -> None:
+    """Say that nodes came of these passes: a node, or nodes in tuples and lists."""
+    if isinstance(made, Expr):
+        _known[made] = tuple(found)
+    elif isinstance(made, (tuple, list)):
+        for item in made:
+            keep(item, found)
+
+
+def passes_of(nodes: Iterable[Expr]) -> tuple[Pass, ...]:
+    """The passes that nodes came of, each once, in their order."""
+    found = {id(p): p for node in nodes for p in _known.get(node, ())}
+    return tuple(found.values())

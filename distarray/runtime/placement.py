@@ -1,0 +1,478 @@
+"""Which worker serves which rank of a team.
+
+A team lists its members by *home*: the address of the worker that served the rank when the team was made. Homes are
+names and never change, so a type never changes. `Placement` knows, for one client, which worker serves each home now;
+the decision itself is made in the scheduler (`scheduler_plugin`), which announces every change. This module is loaded
+when the first client is met (`clients`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import operator
+import threading
+import time
+import uuid
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import TimeoutError as WaitedLongEnough
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from distarray import config
+from distarray.errors import ClusterGoneError, WorkerPausedError
+from distarray.kernels import reporting
+from distarray.runtime.clients import check_synchronous, gone, is_open
+from distarray.sharding.team import Team
+
+__all__ = ["TOPIC", "Placement", "PlacementListener"]
+
+T = TypeVar("T")
+
+#: Topic under which the scheduler announces who serves whom.
+TOPIC = "distarray-placement"
+#: The axis of the team that stands for "all workers of this client".
+TEAM_AXIS = "x"
+#: How long to try to reach a worker directly before going through the scheduler.
+_CONNECT_SECONDS = 1
+#: Between looks at whether what is waited for can still come.
+_LOOK_SECONDS = 0.25
+#: A resource that no worker has. Tasks that need it say how many workers are wanted: adaptive clusters count tasks.
+_NOBODY = "distarray-nobody"
+#: Tasks per worker that is wanted, at first: an unknown task counts half a second, and a worker is worth five.
+_TASKS_PER_WORKER = 10
+_MOST_TASKS = 10_000
+#: Numbers of the teams that follow a cluster; a newer team has a higher one. 1 is left for those of other processes.
+_generations = itertools.count(2)
+#: Between looks at whether more has to be asked for.
+_ASK_SECONDS = 2
+
+
+class _Miss(NamedTuple):
+    """A worker that was lost: until when it is expected back, and its address."""
+
+    until: float
+    address: str
+
+
+class PlacementListener(Protocol):
+    """What wants to know of lost and joined workers."""
+
+    def placement_changed(self) -> None: ...
+
+
+class Placement:
+    """Who serves each home, as one client knows it; made by `clients.placement_of`.
+
+    Parameters
+    ----------
+    client
+        A running, synchronous ``distributed.Client``. The scheduler has its plugin until the last such client closes.
+    """
+
+    def __init__(self, client: Any) -> None:
+        check_synchronous(client)
+        self._client = weakref.ref(client)
+        #: The connection for which this was made: a scheduler that comes back knows nothing of the former one.
+        self.comm = client.scheduler_comm
+        #: What the executors of this client share, and the executors of the teams that live; theirs to fill.
+        self.lineage: Any = None
+        self.executors: weakref.WeakKeyDictionary[Team, Any] = weakref.WeakKeyDictionary()
+        #: Of two teams that live the one of all their members, for arrays that go from one to the other; `passage`'s to
+        #: fill.
+        self.joint: weakref.WeakKeyDictionary[Team, weakref.WeakKeyDictionary[Team, Team]] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._listeners: weakref.WeakSet[PlacementListener] = weakref.WeakSet()
+        self._team: Team | None = None
+        self._is_stale = True
+        self._changed = threading.Condition()
+        self._version = -1
+        self._names: dict[str, Any] = {}
+        self._serves: dict[str, str] = {}
+        self._workers: dict[str, Any] = {}
+        self._unreachable: set[str] = set()
+        #: The home by which each of the workers goes.
+        self._homes: dict[str, str] = {}
+        #: Homes of workers that were lost, and may come back.
+        self._missed: dict[str, _Miss] = {}
+        self._n_living = self._n_seen = 0
+        self._relieving: asyncio.Task[Any] | None = None
+        #: How often each home occurs in the teams that something runs on, and how often the scheduler was told.
+        self._held: Counter[str] = Counter()
+        self._n_told = 0
+        handler = weakref.WeakMethod(self._announced)
+        client.subscribe_topic(TOPIC, lambda event: (method := handler()) and method(event))
+        client.subscribe_topic(reporting.TOPIC, reporting.received)
+        # After subscribing, so that no change falls between the two.
+        self.sync(self.refresh)
+
+    @property
+    def client(self) -> Any:
+        """The client; ClusterGoneError when it is closed, or has lost its scheduler."""
+        client = self._client()
+        if client is None or not is_open(client) or client.scheduler_comm is not self.comm:
+            raise gone(client)
+        return client
+
+    def sync(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine in the client's event loop, and wait for it.
+
+        All waits for a cluster are made here: they end when the scheduler is gone, and see to it that a worker that is
+        paused does not stop them for longer than ``worker-timeout``.
+        """
+        client = self.client
+        loop = client.loop.asyncio_loop
+        if asyncio._get_running_loop() is loop:
+            raise RuntimeError("the event loop of a client cannot wait for what is to run in it")
+        waiting = asyncio.run_coroutine_threadsafe(self._outcome(function, args), loop)
+        try:
+            while True:
+                try:
+                    outcome = waiting.result(_LOOK_SECONDS)
+                    break
+                except WaitedLongEnough:
+                    if not loop.is_running():
+                        raise gone(client) from None
+        except BaseException:
+            waiting.cancel()  # interrupted
+            raise
+        finally:
+            del waiting
+        try:
+            if outcome[0] is not None:
+                raise outcome[0]
+            return outcome[1]
+        finally:
+            # The error would refer to this frame, and the frame to it: it holds Futures until garbage is collected.
+            del outcome
+
+    def ask(self, function: Callable[..., T], *args: Any, of: Collection[str] | None = None) -> dict[str, T]:
+        """What a function gives on each worker, by address; those that are lost meanwhile give nothing.
+
+        Parameters
+        ----------
+        function, args
+            As in ``client.run``, which raises where a worker is lost, or waits for half a minute.
+        of
+            Addresses of the workers; None: of all that serve.
+        """
+        return self.sync(self._answers, function, args, self.workers if of is None else of)
+
+    async def _answers(self, function: Callable[..., T], args: tuple[Any, ...], of: Collection[str]) -> dict[str, T]:
+        ask = self.client._run
+        asked = {
+            address: asyncio.ensure_future(ask(function, *args, workers=[address], on_error="return")) for address in of
+        }
+        answers: dict[str, T] = {}
+        try:
+            while asked:
+                await asyncio.wait(asked.values(), timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                for address, answer in list(asked.items()):
+                    if answer.done():
+                        del asked[address]
+                        found = answer.result()[address]
+                        if isinstance(found, Exception) and not isinstance(found, OSError):
+                            raise found
+                        if not isinstance(found, OSError):
+                            answers[address] = found
+                    elif address not in self._workers:
+                        asked.pop(address).cancel()
+        finally:
+            for answer in asked.values():
+                answer.cancel()
+        return answers
+
+    def spawn(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run a coroutine in the client's event loop, in the background. It ends with the cluster."""
+        self.client.loop.add_callback(self._until_gone, function, args)
+
+    async def _until_gone(self, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        try:
+            await function(*args)
+        except (OSError, asyncio.CancelledError, ClusterGoneError):
+            if (client := self._client()) is not None and is_open(client):
+                raise
+
+    async def _outcome(
+        self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]
+    ) -> tuple[None, T] | tuple[BaseException, None]:
+        """Return the error that a coroutine raised, or None, and its result."""
+        try:
+            return None, await self._watched(function, args)
+        except (Exception, asyncio.CancelledError) as error:
+            return error, None
+
+    async def _watched(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
+        work = asyncio.ensure_future(function(*args))
+        start = time.monotonic()
+        try:
+            while not (await asyncio.wait((work,), timeout=_LOOK_SECONDS))[0]:
+                self._look(self.client, time.monotonic() - start)
+            return work.result()
+        except (OSError, asyncio.CancelledError) as error:
+            # What distributed says of a connection that is no more.
+            if (client := self._client()) is None or not is_open(client):
+                raise gone(client) from error
+            raise
+        finally:
+            work.cancel()
+            del work  # it refers to its error, and the error to this frame
+
+    def _look(self, client: Any, waited: float) -> None:
+        """Ask the scheduler now and then to relieve workers that are paused."""
+        patience = config.get("worker-timeout")
+        if patience is None:
+            return
+        asked = self._relieving
+        if asked is not None and not asked.done():
+            return
+        stuck = [] if asked is None or asked.cancelled() or asked.exception() else asked.result()
+        self._relieving = asyncio.ensure_future(client.scheduler.distarray_relieve(seconds=patience))
+        # A scheduler that does not answer is found out by the client.
+        self._relieving.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if stuck and waited >= patience:
+            raise WorkerPausedError(
+                f"{_listed(stuck)}, and no other worker can take over; free memory there (delete arrays, set a smaller "
+                f"memory-limit), add workers, or wait for longer than worker-timeout = {patience:g} s"
+            )
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Addresses of the workers that serve, in a stable order: alive, not retired, and not paused for long."""
+        return tuple(self._workers)
+
+    def address(self, home: str) -> str:
+        """The worker that serves `home` now."""
+        return self._serves.get(home, home)
+
+    def spare(self, address: str) -> str | None:
+        """Another worker than `address`, for a second copy of its data; None if there is none."""
+        workers = self.workers
+        others = [worker for worker in workers if worker != address]
+        if not others:
+            return None
+        # The next one in the ring, so that every worker keeps the copies of one other.
+        return others[workers.index(address) % len(others)] if address in workers else others[0]
+
+    def members(self, wanted: int = 1) -> tuple[str, ...]:
+        """Homes of the ranks that this client can use, in rank order: by host, then by the name of the worker.
+
+        A worker that took the place of a lost one goes by the home of the lost one. One that was just lost stays a
+        member of the current team for ``worker-timeout``, since it may come back.
+
+        Parameters
+        ----------
+        wanted
+            So many are waited for where a cluster is adaptive, and one in any case.
+        """
+        self._hear()
+        if len(self._workers) < wanted:
+            self._wait_for(wanted if _may_grow(self.client, wanted) else 1)
+        now = time.monotonic()
+        with self._changed:
+            homes = {*self._homes.values(), *(home for home, miss in self._missed.items() if now < miss.until)}
+            return tuple(sorted(homes, key=lambda home: _rank_order(home, self._names.get(home))))
+
+    def team(self) -> Team:
+        """The team of the workers there are now; the same object for as long as they are the same."""
+        if self._is_stale or self._missed or self._is_behind():
+            with self._lock:
+                self._is_stale = False
+                members = self.members()
+                current = self._team
+                if current is None or current.members != members:
+                    self._team = Team.following(TEAM_AXIS, self.client, members, next(_generations))
+                    # A lost home is remembered by name, to be taken back, whether or not anything ran on the team.
+                    self.hold(members, self._team)
+                now = time.monotonic()
+                with self._changed:
+                    self._missed = {home: miss for home, miss in self._missed.items() if now < miss.until}
+        assert self._team is not None
+        return self._team
+
+    def _n_elsewhere(self) -> int:
+        """Workers that others of this process know of, who may hear of a change before this one."""
+        client = self.client
+        info = client._scheduler_identity if client.cluster is None else getattr(client.cluster, "scheduler_info", {})
+        return len(info.get("workers", ()))
+
+    def _is_behind(self) -> bool:
+        return self._n_elsewhere() not in (self._n_seen, self._n_living)
+
+    def _hear(self) -> None:
+        """Hear what the scheduler has to say, if this is not the first one to know."""
+        if self._is_behind():
+            self._n_seen = self._n_elsewhere()
+            self.sync(self.refresh)
+
+    def _ask_for(self, n: int, asked: list[Any]) -> None:
+        """Say by tasks that nobody can do that so many workers are wanted; they are added to what was asked before."""
+        # Dask's adaptive clusters divide what waits by the threads of the workers there are.
+        more = range(max(_TASKS_PER_WORKER * n, len(asked)) if len(asked) < _MOST_TASKS else 0)
+        key = f"dx-wanted-{uuid.uuid4().hex}"
+        asked += self.client.map(operator.index, more, key=key, resources={_NOBODY: 1}, pure=False)
+
+    async def some_worker(self) -> None:
+        """Ask for a worker, and wait until there is one."""
+        asked: list[Any] = []
+        try:
+            while not self._workers:
+                if not asked:
+                    self._ask_for(1, asked)
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            for future in asked:
+                future.release()
+
+    def _wait_for(self, n: int) -> None:
+        """Ask for workers, and wait until there are so many."""
+        asked: list[Any] = []
+        try:
+            while len(self._workers) < n:
+                self._ask_for(n, asked)
+                with self._changed:
+                    self._changed.wait_for(lambda: len(self._workers) >= n, _ASK_SECONDS)
+        finally:
+            for future in asked:
+                future.release()
+
+    def listen(self, listener: PlacementListener) -> None:
+        """Call ``listener.placement_changed()``, in the client's event loop, after every change. Held weakly."""
+        self._listeners.add(listener)
+
+    async def reachable(self, address: str) -> bool:
+        """Whether this process can talk to a worker directly, now. Costs nothing once there is a connection."""
+        client = self.client
+        if client.direct_to_workers is not None and not client.direct_to_workers:
+            return False
+        if address in self._unreachable or address not in self._workers:
+            return False
+        try:
+            # The pool's own patience with a worker that was just lost is half a minute; it tries again and again.
+            client.rpc.reuse(address, await client.rpc.connect(address, timeout=_CONNECT_SECONDS))
+        except OSError:
+            # Lost, or behind a gateway: both for good.
+            self._unreachable.add(address)
+            return False
+        return True
+
+    def hold(self, homes: Sequence[str], owner: object) -> None:
+        """Have the scheduler remember who serves these homes for as long as `owner` lives."""
+        weakref.finalize(owner, _released, weakref.ref(self), homes).atexit = False
+        self._in_loop(homes, 1)
+
+    def _in_loop(self, homes: Sequence[str], times: int) -> None:
+        client = self._client()
+        if client is not None and client.status == "running":
+            client.loop.add_callback(self._hold, homes, times)
+
+    async def _hold(self, homes: Sequence[str], times: int) -> None:
+        for home in homes:
+            self._held[home] += times
+        self._held += Counter()  # drops what is held no more
+        self._n_told += 1
+        # When client or scheduler are on their way out, this is of no use to anybody.
+        with suppress(OSError, RuntimeError):
+            client = self.client
+            await client.scheduler.distarray_hold(client=client.id, homes=list(self._held), number=self._n_told)
+
+    async def refresh(self) -> None:
+        """Ask the scheduler, for those who cannot wait for its announcement, and for the first time."""
+        from distarray.runtime.scheduler_plugin import join
+
+        client = self.client
+        state = await client.run_on_scheduler(join, client.id)
+        if state["version"] > self._version:
+            self._workers, self._names, self._serves = {}, {}, {}
+            self._update(**state)
+
+    def _announced(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        change = event[1]
+        if change["version"] == self._version + 1:
+            for gone in (*change["left"], *change["forgotten"]):
+                for known in (self._workers, self._names, self._serves):
+                    known.pop(gone, None)
+            facts = {fact: change[fact] for fact in ("version", "serves", "living", "crashed")}
+            self._update(workers=change["joined"], **facts)
+        elif change["version"] > self._version:  # one was missed
+            self.spawn(self.refresh)
+
+    def _update(
+        self,
+        version: int,
+        workers: Mapping[str, Any],
+        serves: Mapping[str, tuple[Any, str | None]],
+        living: int,
+        crashed: Collection[str],
+    ) -> None:
+        """Note what is new.
+
+        Parameters
+        ----------
+        workers
+            Names of workers that serve now.
+        serves
+            Names of lost homes, and who serves them if anybody does.
+        living
+            How many workers there are, those that serve nothing among them.
+        crashed
+            All homes that were lost and may come back.
+        """
+        self._version = version
+        patience = config.get("worker-timeout")
+        until = time.monotonic() + (float("inf") if patience is None else patience)
+        missed = {home: miss for home, miss in self._missed.items() if miss.address in crashed}
+        missed |= {home: _Miss(until, address) for address, home in self._homes.items() if address in crashed}
+        self._names |= workers
+        for home, (name, worker) in serves.items():
+            self._names[home] = name
+            if worker is None:
+                self._serves.pop(home, None)
+            else:
+                self._serves[home] = worker
+        for back in workers:
+            self._serves.pop(back, None)
+        live = sorted((*self._workers, *workers), key=lambda address: _rank_order(address, self._names.get(address)))
+        with self._changed:
+            self._workers = {address: self._names.get(address) for address in live}
+            self._homes = {address: address for address in live}
+            self._homes |= {
+                address: home
+                for home, address in self._serves.items()
+                if address in self._homes and self._names.get(home) == self._names.get(address)
+            }
+            self._missed = missed
+            self._n_living = living
+            self._is_stale = True
+            self._changed.notify_all()
+        self._unreachable &= self._workers.keys()
+        for listener in list(self._listeners):
+            listener.placement_changed()
+
+
+def _released(placement: weakref.ref[Placement], homes: Sequence[str]) -> None:
+    # Finalizers are kept for as long as the process: they refer to no client.
+    if (found := placement()) is not None:
+        found._in_loop(homes, -1)
+
+
+def _rank_order(address: str, name: Any) -> tuple[str, bool, int, str]:
+    # Workers of one host are neighbours; LocalCluster's names 0, 1, .. 10 sort as numbers.
+    host = address.rpartition("://")[2].rpartition(":")[0]
+    number = isinstance(name, int)
+    return host, not number, name if number else 0, str(name) + address
+
+
+def _listed(stuck: list[tuple[str, Any, float]]) -> str:
+    return " and ".join(
+        f"worker {address} (name {name!r}) has been paused by Dask for {seconds:.0f} s, since its memory is nearly full"
+        for address, name, seconds in stuck
+    )
+
+
+def _may_grow(client: Any, size: int) -> bool:
+    """Whether the cluster of a client adds workers as they are needed, up to so many."""
+    adaptive = getattr(client.cluster, "_adaptive", None)
+    return adaptive is not None and adaptive.state in ("starting", "running") and adaptive.maximum >= size

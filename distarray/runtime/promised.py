@@ -1,0 +1,196 @@
+"""Blocks that are still to be made when their array exists already: by tasks of somebody else, at their first use.
+
+On a cluster these tasks are sent along with those of the first evaluation that reads the blocks, and only those that it
+reads. In this process all blocks are made before an evaluation takes the lock: making them may run code of the user.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+
+from distarray.expr.expr import BlockName, Environment, Expr, postorder
+
+if TYPE_CHECKING:
+    from dask._task_spec import Task
+
+__all__ = ["Promise", "PromisedBlocks", "Sources", "joined", "make_here"]
+
+Key: TypeAlias = Any  # dask's: a string or a tuple
+
+
+class Promise(NamedTuple):
+    """A block that the task of this key is to make."""
+
+    key: Key
+
+
+class Sources(NamedTuple):
+    """Tasks that make blocks, by key, in any order; and the members of those that are bound to one."""
+
+    tasks: Mapping[Key, Task]
+    members: Mapping[Key, int]
+
+
+#: Blocks that are to be made in this process.
+_here: weakref.WeakSet[PromisedBlocks] = weakref.WeakSet()
+
+
+class PromisedBlocks(Sequence[Any]):
+    """The blocks of an array, some of them still to be made; looking at one of these makes all.
+
+    Parameters
+    ----------
+    env
+        Where they are to be.
+    keys
+        Of each.
+    make
+        Makes the blocks of all numbers in this process; or the `Sources` of some, on a cluster.
+    """
+
+    def __init__(self, env: Environment, keys: Sequence[Key], make: Callable[[Sequence[int]], Any]) -> None:
+        from distarray.runtime.evaluate import is_cluster
+
+        self.env = env
+        #: What tasks refer to: the blocks that there are, and promises.
+        self.handles: list[Any] = [Promise(key) for key in keys]
+        self.make: Callable[[Sequence[int]], Any] | None = make
+        self._lock = threading.RLock()
+        self._is_here = not is_cluster(env)
+        if self._is_here:
+            _here.add(self)
+
+    def __len__(self) -> int:
+        return len(self.handles)
+
+    @overload
+    def __getitem__(self, number: int) -> Any: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Any]: ...
+    def __getitem__(self, number: int | slice) -> Any:
+        if self.make is not None:
+            self.make_all()
+        return self.handles[number]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def promised(self) -> dict[Key, int]:
+        """Numbers of the blocks that are still to be made, by key."""
+        return {block.key: i for i, block in enumerate(self.handles) if type(block) is Promise}
+
+    def make_all(self) -> None:
+        """Make what is still to be made; on a cluster without waiting for it."""
+        with self._lock:
+            if self.make is None:
+                return
+            numbers = self.promised()
+            if self._is_here:
+                found = dict(zip(numbers, self.make(list(numbers.values())), strict=True))
+            else:
+                from distarray.runtime.evaluate import executor_for
+
+                sources = self.make(list(numbers.values()))
+                tasks = _first_needed({}, sources.tasks, numbers)
+                found = executor_for(self.env).submit(tasks, sources.members, list(numbers))
+            self.settle(found)
+
+    def settle(self, found: Mapping[Key, Any]) -> None:
+        """Note blocks that were made."""
+        with self._lock:
+            self.handles = [found.get(block.key, block) if type(block) is Promise else block for block in self.handles]
+            if not self.promised():
+                self.make = None  # and what it holds
+                _here.discard(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, ([BlockName(block.key) if hasattr(block, "key") else block for block in self],)
+
+
+def make_here(targets: Iterable[Expr]) -> None:
+    """Make the blocks in this process that targets read. Not under the lock."""
+    if _here:
+        for node in postorder(targets):
+            if node.memo is not None and isinstance(node.memo.blocks, PromisedBlocks) and node.memo.blocks in _here:
+                node.memo.blocks.make_all()
+
+
+class Joined(NamedTuple):
+    """An evaluation with the tasks that make what it reads."""
+
+    tasks: Mapping[Key, Task]
+    members: Mapping[Key, int]
+    keep: Sequence[Key]
+    blocks: Sequence[PromisedBlocks]
+
+
+def joined(
+    nodes: Iterable[Expr],
+    tasks: Mapping[Key, Task],
+    members: Mapping[Key, int],
+    keep: Sequence[Key],
+    others: Callable[[], Iterable[Expr] | None] = tuple,
+) -> Joined:
+    """The tasks of an evaluation on a cluster, and those that make the promised blocks that it reads.
+
+    Parameters
+    ----------
+    nodes
+        Of the evaluation.
+    keep
+        Keys of results that are kept. Blocks of what is live, or pending elsewhere, are kept too.
+    others
+        What is pending elsewhere; None: that cannot be told, and all blocks are kept.
+    """
+    waiting = [
+        (node, node.memo.blocks)
+        for node in nodes
+        if node.memo is not None and isinstance(node.memo.blocks, PromisedBlocks) and node.memo.blocks.make is not None
+    ]
+    if not waiting:
+        return Joined(tasks, members, keep, ())
+    read = {*keep}.union(*[task.dependencies for task in tasks.values()])
+    pending = others()
+    needed = None if pending is None else {id(node) for node in postorder(pending)}
+    sources: dict[Key, Task] = {}
+    bound, kept = dict(members), dict.fromkeys(keep)
+    for node, blocks in waiting:
+        numbers = {key: number for key, number in blocks.promised().items() if key in read}
+        assert blocks.make is not None
+        made = blocks.make(list(numbers.values()))
+        sources |= made.tasks
+        bound |= made.members
+        if needed is None or node.is_live or id(node) in needed:
+            kept |= dict.fromkeys(numbers)
+    return Joined(_first_needed(tasks, sources, kept), bound, list(kept), [blocks for _, blocks in waiting])
+
+
+def _first_needed(tasks: Mapping[Key, Task], sources: Mapping[Key, Task], wanted: Collection[Key]) -> dict[Key, Task]:
+    """Tasks in an order in which they can run, and each source that they or `wanted` need before its first reader."""
+    ordered: dict[Key, Task] = {}
+
+    def add(root: Key) -> None:
+        stack = [(root, False)]
+        while stack:
+            key, is_ready = stack.pop()
+            if key in ordered or key not in sources:
+                continue
+            if is_ready:
+                ordered[key] = sources[key]
+                continue
+            stack.append((key, True))
+            stack.extend((parent, False) for parent in sources[key].dependencies)
+
+    for key, task in tasks.items():
+        for parent in task.dependencies:
+            add(parent)
+        ordered[key] = task
+    for key in wanted:
+        add(key)
+    return ordered

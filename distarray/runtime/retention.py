@@ -1,0 +1,61 @@
+"""Retention: which results of an evaluation are kept, because a live handle still refers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from distarray import config
+from distarray.expr import pushdown
+from distarray.expr.expr import Environment, Expr
+from distarray.runtime.memory import memory_limit, room_nbytes
+
+__all__ = ["is_beyond_memory", "result_nbytes", "retained", "streams"]
+
+#: Bytes that fit anywhere.
+FITS = 1 << 28
+_WRITES = ("put", "take_put")
+
+
+def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
+    """Pending nodes whose results are kept although nobody asked for them: a live handle still refers to them.
+
+    Never kept: lenses and constants. Always kept: written bases, but for those that nothing could hold. The rest as
+    long as it fits the memory limit; what a kernel makes from nothing goes first, then what is largest: a handle on an
+    array larger than memory streams.
+    """
+    live = [n for n in nodes if n.is_live and not n.op.repeatable and n.op.kind != "get" and not is_beyond_memory(n)]
+    if not live or config.get("retain") == "none":
+        return {id(n) for n in live if n.op.kind in _WRITES}
+    room = memory_limit(env) * env.size // 2
+    kept = set()
+    for n in sorted(live, key=lambda n: (n.op.kind not in _WRITES, n.op.kind == "create", result_nbytes(n))):
+        room -= result_nbytes(n)
+        if room >= 0 or n.op.kind in _WRITES:
+            kept.add(id(n))
+    return kept
+
+
+def streams(node: Expr) -> bool:
+    """Whether a pending result is computed anew wherever it is read rather than kept: it would not fit in memory."""
+    if node.op.kind in _WRITES:
+        return is_beyond_memory(node)
+    return node.op.kind == "create" or result_nbytes(node) > memory_limit(node.env) * node.env.size // 2
+
+
+def is_beyond_memory(node: Expr) -> bool:
+    """Whether a result is larger than all that its members have: it can be read in parts, and never be held."""
+    nbytes = result_nbytes(node)
+    return nbytes > FITS and nbytes > room_nbytes(node.env)
+
+
+pushdown.is_beyond_memory = is_beyond_memory
+
+
+def result_nbytes(node: Expr) -> int:
+    """Bytes of a node's result, or of all its results."""
+    if type(node.dtype) is tuple:
+        shapes: Any = node.shape  # one for each result
+        return sum(prod(s) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True))
+    return node.nbytes

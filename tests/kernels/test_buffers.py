@@ -1,0 +1,125 @@
+"""The pool lends memory again when, and only when, no array refers to it any more."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distarray.kernels.buffers import ALIGNMENT, SMALLEST, BufferPool
+
+BIG = SMALLEST // 8  # float64
+
+
+def address(x: np.ndarray[Any, Any]) -> int:
+    return int(x.ctypes.data)
+
+
+def test_memory_of_a_dead_array_is_lent_again() -> None:
+    pool = BufferPool()
+    x = pool.take((BIG,), "f8")
+    where = address(x)
+    assert pool.lent_nbytes >= x.nbytes
+    del x
+    assert pool.lent_nbytes == 0
+    assert pool.idle_nbytes >= 8 * BIG
+    assert address(pool.take((BIG // 2, 4), "f4")) == where
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        lambda x: x[3:9].T,
+        lambda x: x.reshape(-1)[::-1].view("i8"),
+        memoryview,
+        np.from_dlpack,
+        lambda x: np.broadcast_to(x[0], (3, 4)),
+        lambda x: np.frombuffer(x.reshape(-1), "u1"),
+    ],
+)
+def test_memory_is_never_lent_while_a_view_lives(export: Any) -> None:
+    pool = BufferPool()
+    x = pool.take((BIG // 4, 4), "f8")
+    x[...] = 1
+    view = export(x)
+    del x
+    others = [pool.take((BIG // 4, 4), "f8") for _ in range(3)]
+    for other in others:
+        other[...] = 7
+    assert not (np.asarray(view) == 7).any()
+    lent = pool.lent_nbytes
+    del view, other
+    gc.collect()
+    assert pool.lent_nbytes < lent
+
+
+@pytest.mark.parametrize("shape", [(), (0, 5), (3,), (3, 4, 5), (200, 300, 5)])
+@pytest.mark.parametrize("dtype", ["f8", "c16", "?", "M8[s]", "f2"])
+def test_shape_dtype_and_layout_are_as_asked(shape: tuple[int, ...], dtype: str) -> None:
+    pool = BufferPool()
+    for layout in ("C", "F", tuple(range(len(shape)))[::-1], (*range(1, len(shape)), *([0] if shape else []))):
+        x = pool.take(shape, dtype, layout)
+        assert x.shape == shape
+        assert x.dtype == np.dtype(dtype)
+        assert x.flags.writeable
+        if layout in ("C", "F"):
+            assert x.flags.c_contiguous if layout == "C" else x.flags.f_contiguous
+        else:
+            assert x.transpose(layout).flags.c_contiguous
+        if x.nbytes >= SMALLEST:
+            assert address(x) % ALIGNMENT == 0
+
+
+def test_idle_memory_is_bounded_and_can_be_trimmed() -> None:
+    pool = BufferPool(limit=3 * 8 * BIG)
+    arrays = [pool.take((BIG,), "f8") for _ in range(6)]
+    arrays.clear()
+    assert 0 < pool.idle_nbytes <= 3 * 8 * BIG
+    pool.trim()
+    assert pool.idle_nbytes == 0
+    huge = pool.take((4 * BIG,), "f8")
+    del huge
+    assert pool.idle_nbytes == 0  # larger than the limit: freed
+
+
+def test_threads_share_a_pool() -> None:
+    pool = BufferPool()
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for i in range(200):
+            x = pool.take((BIG + 1000 * (i % 3),), "f8")
+            x[:] = k
+            view = x[::7]
+            del x
+            if (view != k).any():
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert pool.lent_nbytes == 0
+
+
+@pytest.mark.parametrize(("others", "idle"), [(0, 4), (5, 4), (7, 2), (9, 0), (16, 0)])
+def test_less_lies_idle_where_memory_is_tight(monkeypatch: pytest.MonkeyPatch, others: int, idle: int) -> None:
+    """A fourth of the memory, or what is left up to three fifths of it (here: 9.6 of 16 blocks)."""
+    pool = BufferPool()
+    monkeypatch.setattr(
+        "distarray.kernels.buffers.resident_nbytes",
+        lambda: others * 8 * BIG + pool._idle_nbytes + pool._lent_nbytes,
+    )
+    pool.memory = 8 * BIG * 16
+    blocks = [pool.take((BIG,), "f8") for _ in range(6)]
+    del blocks
+    assert pool.idle_nbytes == idle * 8 * BIG
+    pool.memory = None
+    blocks = [pool.take((BIG,), "f8") for _ in range(6)]
+    del blocks
+    assert pool.idle_nbytes == 6 * 8 * BIG

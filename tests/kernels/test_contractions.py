@@ -1,0 +1,232 @@
+"""Contractions of blocks: every geometry of boxes, on every device, in scratch of a bounded size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distarray.expr.joins import PRODUCT, Join
+from distarray.kernels import contractions
+from distarray.kernels.backends import NUMPY, backend_for, no_host_copies
+from distarray.kernels.contractions import contract
+from distarray.kernels.monoids import MONOIDS
+from distarray.ops.semirings import parse_join, traced
+
+FEW = settings(max_examples=150, derandomize=True, deadline=None)
+F8 = np.dtype("f8")
+
+
+def join_of(name, *dtypes, then=None):
+    return traced(parse_join(name, len(dtypes)), tuple(map(np.dtype, dtypes)), then)
+
+
+def whole(blocks, labels, result, join, agg):
+    """The loop space at once, in numpy."""
+    loops = list(dict.fromkeys(label for own in labels for label in own))
+    wide = [
+        np.expand_dims(
+            np.transpose(x, [own.index(label) for label in loops if label in own]),
+            tuple(a for a, label in enumerate(loops) if label not in own),
+        )
+        for x, own in zip(blocks, labels)
+    ]
+    joined = join(*wide)
+    for a in reversed(range(len(loops))):
+        if loops[a] not in result:
+            joined = agg.reduce(joined, axis=a)
+    kept = [label for label in loops if label in result]
+    return np.transpose(joined, [kept.index(label) for label in result])
+
+
+@st.composite
+def spaces(draw, max_operands=3):
+    """Labels of some operands, in any order, and of the result; extents; which operands are stored how."""
+    n = draw(st.integers(1, 4))
+    sizes = [draw(st.sampled_from([1, 2, 3, 5, 9, 40])) for _ in range(n)]
+    terms = draw(
+        st.lists(st.lists(st.sampled_from(range(n)), unique=True, max_size=n), min_size=2, max_size=max_operands)
+    )
+    found = sorted({label for own in terms for label in own})
+    result = draw(st.permutations(found))[: draw(st.integers(0, len(found)))]
+    layouts = [draw(st.permutations(range(len(own)))) for own in terms]
+    return [tuple(t) for t in terms], tuple(result), sizes, layouts
+
+
+def stored(shape, layout, seed):
+    """Distinct numbers in a block whose axes lie in memory in the order `layout`."""
+    x = np.random.default_rng(seed).permutation(int(np.prod(shape))).reshape([shape[a] for a in layout])
+    return (x % 97).astype("f8").transpose(np.argsort(layout))
+
+
+@FEW
+@given(spaces(), st.sampled_from([64, 512, 4096]), st.sampled_from(["max", "sum", "logaddexp", "any"]))
+def test_boxes_of_every_size_give_what_the_whole_gives(drawn, nbytes, agg):
+    terms, result, sizes, layouts = drawn
+    if np.prod([sizes[k] for k in {k for own in terms for k in own}]) > 60_000:
+        return
+    blocks = [stored([sizes[k] for k in own], layout, i) for i, (own, layout) in enumerate(zip(terms, layouts))]
+    join = join_of("add", *["f8"] * len(blocks), then=np.dtype(bool) if agg == "any" else None)
+    ufunc = {"max": np.maximum, "sum": np.add, "any": np.logical_or}.get(agg, np.logaddexp)
+    expected = whole(blocks, terms, result, lambda *x: sum(x[1:], x[0]), ufunc)
+    if agg == "any":
+        expected = expected.astype(bool)
+    before = contractions.SCRATCH_NBYTES
+    contractions.SCRATCH_NBYTES = nbytes
+    try:
+        found = contract(NUMPY, blocks, (terms, result, join, agg), expected.dtype)
+    finally:
+        contractions.SCRATCH_NBYTES = before
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["absdiff", "sqdiff", "sub", "eq", "xor", "div"])
+@pytest.mark.parametrize("dtypes", [("B", "B"), ("f4", "f4"), ("c16", "c16"), ("i1", "f8"), ("?", "?")])
+def test_steps_reuse_scratch_and_change_no_operand(name, dtypes, monkeypatch):
+    monkeypatch.setattr(contractions, "SCRATCH_NBYTES", 256)
+    rng = np.random.default_rng(0)
+    blocks = [rng.integers(0, 2 if d == "?" else 9, s).astype(d) for s, d in zip([(7, 11), (11, 13)], dtypes)]
+    copies = [x.copy() for x in blocks]
+    params = (((0, 1), (1, 2)), (0, 2))
+    try:
+        join = join_of(name, *dtypes)
+    except TypeError:  # numpy has no such function of these dtypes
+        return
+    dtype = np.add.reduce(np.ones(1, join.dtype)).dtype
+    with np.errstate(all="ignore"):
+        found = contract(NUMPY, blocks, (*params, join, "sum"), dtype)
+        expected = whole(blocks, *params, IN_NUMPY[name], np.add)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert found.dtype == dtype
+    for x, y in zip(blocks, copies):
+        np.testing.assert_array_equal(x, y)
+
+
+IN_NUMPY = {
+    "absdiff": lambda x, y: np.maximum(x, y) - np.minimum(x, y) if x.dtype.kind == "u" else np.abs(x - y),
+    "sqdiff": lambda x, y: np.square(x - y),
+    "sub": np.subtract,
+    "eq": np.equal,
+    "xor": np.logical_xor,
+    "div": np.divide,
+}
+
+
+def test_half_floats_are_added_in_single():
+    x = np.ones((1, 4096), "f2")
+    join = join_of("add", "f2", "f2")
+    partial = contract(NUMPY, [x, x], (((0, 1), (2, 1)), (0, 2), join, "sum"), np.dtype("f2"))
+    assert partial.dtype == np.float32
+    assert MONOIDS["sum"].finish(partial, np.dtype("f2")).item() == 8192
+    partial = contract(NUMPY, [x, x], (((0, 1), (2, 1)), (0, 2), PRODUCT, "sum"), np.dtype("f2"))
+    assert (partial.dtype, partial.item()) == (np.float32, 4096)
+
+
+def test_nothing_aggregates_to_the_identity():
+    x, y = np.ones((3, 0)), np.ones((0, 4))
+    for agg, value in (("sum", 0), ("prod", 1), ("logaddexp", -np.inf)):
+        found = contract(NUMPY, [x, y], (((0, 1), (1, 2)), (0, 2), join_of("add", "f8", "f8"), agg), F8)
+        np.testing.assert_array_equal(found, np.full((3, 4), value))
+    found = contract(
+        NUMPY, [np.ones((0, 3)), y[:0].T], (((0, 1), (2, 0)), (0, 1), join_of("add", "f8", "f8"), "max"), F8
+    )
+    assert found.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("terms", "shapes", "result"),
+    [
+        (((0, 1), (1, 2)), ((400, 50), (50, 600)), (0, 2)),
+        (((0, 1), (2, 1)), ((400, 50), (600, 50)), (0, 2)),
+        (((0, 1), (2, 1)), ((400, 50), (600, 50)), (2, 0)),
+        (((0,), (1,)), ((4000,), (6000,)), ()),
+        (((0, 1), (0, 2)), ((9000, 30), (9000, 40)), (1, 2)),
+        (((0, 1), (1, 2), (2, 3)), ((60, 70), (70, 80), (80, 90)), (0, 3)),
+    ],
+    ids=["ij,jk->ik", "ij,kj->ik", "ij,kj->ki", "i,j->", "ki,kj->ij", "ij,jk,kl->il"],
+)
+def test_scratch_is_bounded_however_large_the_loop_space_is(terms, shapes, result):
+    # a process of its own: other threads of the test run allocate too
+    code = f"""
+import tracemalloc
+import numpy as np
+from distarray.kernels.backends import NUMPY
+from distarray.kernels.contractions import contract
+from distarray.ops.semirings import parse_join, traced
+blocks = [np.random.default_rng(i).standard_normal(s) for i, s in enumerate({shapes})]
+join = traced(parse_join("add", len(blocks)), tuple([b.dtype for b in blocks]), None)
+tracemalloc.start()
+made = contract(NUMPY, blocks, ({terms}, {result}, join, "max"), np.dtype("f8"))
+print(tracemalloc.get_traced_memory()[1], made.nbytes)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    peak, nbytes = map(int, done.stdout.split())
+    # a slot of scratch, one turned copy of each operand, and what numpy reduces a box to
+    bound = nbytes + (2 + len(shapes)) * contractions.SCRATCH_NBYTES
+    loops = {label: n for own, s in zip(terms, shapes) for label, n in zip(own, s)}
+    assert peak <= bound < 8 * np.prod(list(loops.values()), dtype=float) / 4
+
+
+def test_the_buffer_of_numpy_is_put_back():
+    before = np.getbufsize()
+    x = np.ones((4, 1000))
+    contract(NUMPY, [x, x], (((0, 1), (2, 1)), (0, 2, 1), join_of("add", "f8", "f8"), "max"), F8)
+
+    def fails(p, q):
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        contract(NUMPY, [x, x], (((0, 1), (2, 1)), (0, 2, 1), Join("fails", F8, is_users=True), "max", fails), F8)
+    assert np.getbufsize() == before
+
+
+ON_DEVICE = [
+    (name, agg)
+    for name in ("add", "absdiff", "eq", "max", "and")
+    for agg in ("sum", "prod", "max", "min", "any", "all", "bitwise_or", "hypot")
+    if not (name in ("eq", "and") and agg in ("max", "min"))  # the standard orders no truth values
+]
+
+
+@pytest.mark.parametrize(("name", "agg"), ON_DEVICE)
+def test_kernels_stay_on_their_device(name, agg, monkeypatch):
+    pytest.importorskip("array_api_strict")
+    monkeypatch.setattr(contractions, "DEVICE_BOX", 16)
+    backend = backend_for("strict:1")
+    rng = np.random.default_rng(0)
+    dtype = "i8" if agg == "bitwise_or" else "f8"
+    blocks = [rng.integers(1, 5, s).astype(dtype) for s in [(3, 4), (4, 5)]]
+    join = join_of(name, dtype, dtype, then=np.dtype(bool) if agg in ("any", "all") else None)
+    ufunc = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "any": "logical_or"}.get(agg, agg)
+    try:
+        result = getattr(np, ufunc.replace("all", "logical_and")).reduce(np.ones(1, join.dtype)).dtype
+    except TypeError:
+        return
+    params = (((0, 1), (1, 2)), (2, 0), join, agg)
+    expected = contract(NUMPY, blocks, params, result)
+    adopted = [backend.adopt(x) for x in blocks]
+    with no_host_copies():
+        found = contract(backend, adopted, params, result)
+    np.testing.assert_allclose(backend.to_host(found), expected, rtol=1e-12)
+
+
+def test_a_function_of_the_users_sees_blocks_of_its_device():
+    pytest.importorskip("array_api_strict")
+    backend = backend_for("strict:1")
+    x = np.arange(12.0).reshape(3, 4)
+    seen = []
+
+    def function(p, q):
+        seen.append((p.shape, q.shape, type(p).__module__.partition(".")[0]))
+        return p - q
+
+    params = (((0, 1), (2, 1)), (0, 2), Join("function", F8, is_users=True), "max", function)
+    found = contract(backend, [backend.adopt(x), backend.adopt(x)], params, F8)
+    np.testing.assert_array_equal(backend.to_host(found), (x[:, None] - x[None]).max(-1))
+    assert seen == [((3, 3, 4),) * 2 + ("array_api_strict",)]

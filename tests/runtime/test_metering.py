@@ -1,0 +1,109 @@
+"""What members count is measured where it happens: it may differ from what is predicted, and then does."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.lower import route
+from distarray.lower.route import Transfer
+from distarray.runtime.metering import active, metering
+from distarray.testing import peaks
+
+MiB = 1 << 20
+TEAM = dx.Team((4,), ("x",))
+
+
+def wrong(*args: Any, **kwargs: Any) -> Transfer:
+    """A message of twice the bytes that are sent."""
+    told = Transfer(*args, **kwargs)
+    return Transfer(told.source, told.destination, told.rows, 2 * told.nbytes, told.stage)
+
+
+def stencil(team: Any) -> Any:
+    x = (dx.arange(4096.0 * 64, team=team).reshape(4096, 64) + 0).persist()
+    return x[2:] - x[:-2]
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_what_threads_count_differs_from_a_wrong_prediction(monkeypatch: pytest.MonkeyPatch, is_wrong: bool) -> None:
+    with dx.config.set(block_bytes=0, plan_cache_size=0):
+        y = stencil(TEAM)
+        if is_wrong:
+            monkeypatch.setattr(route, "Transfer", wrong)
+        told = y.explain(analyze=True)
+    sent = 3 * 2 * 64 * 8
+    assert told.moved_bytes == sent * (1 + is_wrong)
+    assert told.measured.moved_bytes == sent
+    assert told.measured.messages == told.messages == 3
+    assert ("moved_bytes" in told.off) == is_wrong
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_what_workers_count_differs_from_a_wrong_prediction(
+    process_cluster: Any, monkeypatch: pytest.MonkeyPatch, is_wrong: bool
+) -> None:
+    with dx.config.set(block_bytes=0, plan_cache_size=0):
+        y = stencil("current")
+        if is_wrong:
+            monkeypatch.setattr(route, "Transfer", wrong)
+        told = y.explain(analyze=True)
+    sent = 2 * 2 * 64 * 8
+    assert told.moved_bytes == sent * (1 + is_wrong)
+    assert sent <= told.measured.moved_bytes <= sent + 1000  # as workers count them, with the headers of arrays
+    assert told.measured.messages == told.messages == 2
+    assert ("moved_bytes" in told.off) == is_wrong
+    assert 0 < told.measured.peak_bytes <= told.peak_bytes * 1.01
+
+
+def test_the_state_of_a_reduction_counts_with_all_its_arrays() -> None:
+    """Of a standard deviation several arrays travel: each was predicted to be one."""
+    with dx.config.set(block_bytes=0):
+        x = (dx.asarray(np.arange(4096.0 * 64).reshape(4096, 64), team=TEAM, sharding=("x", None)) + 0).persist()
+        told = dx.std(x, axis=0).explain(analyze=True)
+    assert told.moved_bytes == told.measured.moved_bytes > 3 * 64 * 8
+
+
+def test_blocks_of_each_member_are_counted_as_long_as_they_live() -> None:
+    n = 8 * MiB
+    x = dx.ones((4, n // 8), team=TEAM, sharding=("x", None)).persist()
+    # Memory that was resident before may be used again for blocks; this is not.
+    with peaks() as found, mmap.mmap(-1, 4 * n) as fresh:
+        fresh.write(bytes([1]) * (4 * n))
+        y = (x * 2.0).persist()
+        del y
+        gc.collect()
+        y = (x * 3.0).persist()
+    assert {m: (p.before, p.blocks) for m, p in found.items()} == dict.fromkeys(range(4), (n, 2 * n))
+    assert 0.8 * 4 * n <= found[0].resident <= 3.5 * 4 * n
+    assert not active
+    del y
+
+
+def test_nothing_is_counted_after_a_block_that_raises() -> None:
+    with pytest.raises(KeyError), metering():
+        raise KeyError
+    assert not active
+
+
+@pytest.mark.cluster
+def test_each_worker_is_measured(process_cluster: Any) -> None:
+    n = 16 * MiB
+    x = dx.ones((3, n // 8), sharding=(dx.current_team().mesh.names, None)).persist()
+    np.asarray(x[:, 0])
+    with peaks() as found:
+        y = (x * 2.0).persist()
+        np.asarray(y[:, 0])
+    assert len(found) == 3
+    for p in found.values():
+        assert n <= p.before <= n + 1000
+        assert 2 * n <= p.blocks <= 2 * n + 2000
+        assert 0.8 * n <= p.resident <= 3 * n
+    logs = process_cluster.run(lambda dask_worker: type(dask_worker.transfer_incoming_log).__name__)
+    assert set(logs.values()) == {"deque"}
