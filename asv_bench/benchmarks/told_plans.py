@@ -107,14 +107,13 @@ def tell(results: Sequence[Any], name: str) -> None:
     from distarray import config
     from distarray.planner.cache import PLANS
     from distarray.planner.partition.placed import Planning
-    from distarray.runtime.evaluate import mesh_of
     from distarray.runtime.planned import limits_of, plan_of
     from distarray.runtime.rates import rates_for
 
     plan, graph, env = plan_of([x.__dx_node__() for x in results])
     if name == SEARCHED:
         return
-    mesh = mesh_of(env)
+    mesh = env.mesh
     planning = Planning(graph, mesh, limits_of(env), rates_for(env), plan.stages)
     PLANS.put(graph.key, told_plan(plan, planning.facts, mesh, name), config.get("plan-cache-size"))
 

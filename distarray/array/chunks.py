@@ -305,7 +305,7 @@ def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment, near: 
     >>> sharding_of_chunks(((4, 4), (3, 3)), Environment(Team((4,), ("x",)))).axes
     (('x_1',), ('x_2',))
     """
-    mesh = env.team.mesh if env.team is not None else Mesh()
+    mesh = env.mesh
     if all(len(sizes) == 1 for sizes in chunks):
         return Sharding.whole(mesh, len(chunks))
     dealt, counts = _dealt(chunks, mesh.size, near)

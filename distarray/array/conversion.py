@@ -451,7 +451,7 @@ def local(x: DistArray, member: int = 0) -> Any:
         return LocalBlock(np.empty((0,) * version.ndim, version.dtype), tile_slices)
     tile = list(sharding.tiles())[numbers[0]]
     frame = tuple(range(*s.indices(n)) for s, n in zip(sharding.tile_slices(version.shape, tile), version.shape))
-    is_here = not evaluation.is_cluster(version.env) or memo.on_client
+    is_here = not version.env.is_cluster or memo.on_client
     block = memo.blocks[numbers[0]] if is_here else evaluation.fetch_blocks(version, numbers)[0]
     values, slices = _through(x, block, frame)
     return LocalBlock(lend(values, writeable=is_here and not x._readonly), slices)

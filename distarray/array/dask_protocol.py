@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
-from distarray.runtime import evaluate as evaluation
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -186,7 +185,7 @@ def _rebuilt(
     """An array of blocks that dask computed: arrays, or Futures under a client."""
     name = (rename or {}).get(name, name)
     blocks = [results[(name, *tile)] for tile in sharding.tiles()]
-    if not evaluation.is_cluster(env):
+    if not env.is_cluster:
         blocks = [block.result() if hasattr(block, "result") else block for block in blocks]
     node = Expr(SOURCE, (), shape, dtype, env)
     node.memo = Stored(sharding, blocks, exported=True)

@@ -138,7 +138,7 @@ def _whole_block(base: Base) -> Any:
     version = own_storage(base, placed=base.current.pin is not None)
     memo = version.memo
     assert memo is not None
-    is_elsewhere = evaluation.is_cluster(version.env) and not memo.on_client
+    is_elsewhere = version.env.is_cluster and not memo.on_client
     if len(memo.blocks) == 1 and not is_elsewhere:
         return memo.blocks[0]
     if version.env.device != "cpu" or version.nbytes > evaluation.STAYS_NBYTES or _n_shards(memo) > 1:

@@ -93,7 +93,7 @@ def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
         # The first read of a version fetches its element only: it may be the only one.
         _cached[source] = _Rows()
         return None
-    if memo is not None and not evaluation.is_cluster(source.env) and type(memo.blocks[0]) is np.ndarray:
+    if memo is not None and not source.env.is_cluster and type(memo.blocks[0]) is np.ndarray:
         return _from_block(source, lens)
     if source.shape and source.nbytes > ROW_NBYTES * source.shape[0]:
         return None

@@ -54,7 +54,7 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
             planned.place(version)
         memo = version.memo
         assert memo is not None
-        if evaluation.is_cluster(version.env) and not memo.on_client:
+        if version.env.is_cluster and not memo.on_client:
             return version
         if not _is_shared(base) and not _are_borrowed(memo) and not _is_read(version):
             return version

@@ -19,7 +19,6 @@ from distarray.planner import eindecomp
 from distarray.planner.cache import EINPLANS
 from distarray.planner.eindecomp import EinGraph, EinPlan, parse_expr, parse_graph
 from distarray.planner.rates import current_rates
-from distarray.runtime.evaluate import is_cluster
 from distarray.runtime.rates import places_of, rates_for
 
 __all__ = ["plan", "plan_cost"]
@@ -193,7 +192,7 @@ def _by_name(graph: EinGraph, layouts: Layouts) -> dict[str, tuple[int, ...]]:
 def _workers(p: int | None) -> dict[str, Any]:
     """How many workers are planned for, where they are, and what moving and computing costs them."""
     env = environment()
-    if is_cluster(env):
+    if env.is_cluster:
         places = places_of(env) if p in (None, env.size) else None
         return {"p": env.size if p is None else p, "places": places, "rates": rates_for(env)}
     if p is not None:

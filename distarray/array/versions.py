@@ -42,7 +42,7 @@ def is_remembered(current: Expr, following: Expr) -> bool:
         following.memo is not None
         or following.op.repeatable
         or _is_never_stored(following)
-        or (evaluation.is_cluster(current.env) and config.get("errors") != "deferred")
+        or (current.env.is_cluster and config.get("errors") != "deferred")
     )
 
 

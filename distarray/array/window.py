@@ -206,7 +206,7 @@ def _evaluate_one_by_one(nodes: Sequence[Expr], failed: weakref.WeakSet[Expr]) -
 
 def run(*nodes: Expr) -> None:
     """Compute nodes at the call, together: what a kernel raises is raised here, on a cluster too."""
-    if not evaluation.is_cluster(nodes[0].env):
+    if not nodes[0].env.is_cluster:
         observe(nodes)
         return
     # What is kept besides must not share a task with what may fail.
@@ -276,7 +276,7 @@ def reads_what_others_write(node: Expr) -> bool:
 def is_written_outside(node: Expr) -> bool:
     """Whether somebody outside may write the memory of a computed node."""
     memo = node.memo
-    if memo is None or (evaluation.is_cluster(node.env) and not memo.on_client):
+    if memo is None or (node.env.is_cluster and not memo.on_client):
         return False
     return any(isinstance(block, np.ndarray) and is_lent(block, to_write=True) for block in memo.present)
 

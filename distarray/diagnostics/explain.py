@@ -203,7 +203,7 @@ def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Callable[[],
         limit_bytes=memory_limit(env),
         peak_bytes=peak,
         growth_bytes=growth,
-        host_bytes=node.nbytes if comes and evaluate.is_cluster(env) else 0,
+        host_bytes=node.nbytes if comes and env.is_cluster else 0,
     )
     return _analyzed(explanation, [node], (), others) if analyze else explanation
 
@@ -242,7 +242,7 @@ def _move(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> tuple[StageR
     """
     moved = [] if memo.on_client else transfers(source, node.env, memo.sharding, cut)
     nbytes = sum([t.nbytes for t in moved])
-    is_there = evaluate.is_cluster(node.env)
+    is_there = node.env.is_cluster
     # Blocks that another member of this process is to have are shared.
     held = node.nbytes * (1 if memo.on_client else 2) if not is_there else -(-node.nbytes // node.env.size)
     stage = StageReport(
@@ -251,7 +251,7 @@ def _move(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> tuple[StageR
         cut=format_type(node.shape, node.dtype, cut),
         parts=cut.parts,
         tiles=cut.n_tiles,
-        tasks=cut.n_tiles if is_there and not memo.on_client and evaluate.is_cluster(source.env) else 0,
+        tasks=cut.n_tiles if is_there and not memo.on_client and source.env.is_cluster else 0,
         read_bytes=node.nbytes,
         moved_bytes=nbytes,
         messages=len(moved),
@@ -311,7 +311,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
 
     number = {id(n): i for n, i in zip(rehearsal.kept, rehearsal.plan.outputs, strict=True)}
     growth = {m: memory.peak[m] - memory.resident.get(m, 0) for m in memory.peak}
-    one_process = not evaluate.is_cluster(env)
+    one_process = not env.is_cluster
     return Explanation(
         _environment(env),
         len(operations),

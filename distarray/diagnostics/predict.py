@@ -122,11 +122,11 @@ def rehearse(
     if found is None:
         return None
     plan, graph, lowered, from_cache, host_bytes, kept = found
-    cluster = evaluate.is_cluster(env)
+    cluster = env.is_cluster
     if cluster:
         host_bytes += sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
-    planning = Planning(graph, evaluate.mesh_of(env), planned.limits_of(env), rates_for(env), plan.stages)
+    planning = Planning(graph, env.mesh, planned.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(
         plan,
         graph,
@@ -151,7 +151,7 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
             return memo.sharding
         found = planned.rehearsed([node], known)
     if found is None:
-        return Sharding.whole(evaluate.mesh_of(env), node.ndim)
+        return Sharding.whole(env.mesh, node.ndim)
     # Operands come before users, and nothing but the node itself was asked for.
     return found.lowered.outputs[len(found.graph.nodes) - 1][0]
 

@@ -52,6 +52,16 @@ class Environment:
         """Number of members."""
         return 1 if self.team is None else self.team.size
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the members are workers of a cluster."""
+        return self.team is not None and self.team.client is not None
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh of the team, or the one without axes."""
+        return _NO_MESH if self.team is None else self.team.mesh
+
     def __str__(self) -> str:
         return f"(team={self.team!r}, device={self.device!r})"
 
@@ -318,7 +328,7 @@ def source(block: Any, env: Environment, sharding: Sharding | None = None, *, on
         See `Stored.on_client`.
     """
     node = Expr(SOURCE, (), tuple(block.shape), block.dtype, env)
-    mesh = env.team.mesh if env.team is not None else _NO_MESH
+    mesh = env.mesh
     node.memo = Stored(sharding or Sharding.whole(mesh, len(block.shape)), (block,), on_client=on_client)
     return node
 

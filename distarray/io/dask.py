@@ -19,7 +19,6 @@ from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.kernels.backends import backend_for
-from distarray.runtime import evaluate as evaluation
 from distarray.runtime.promised import PromisedBlocks, Sources
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -79,7 +78,7 @@ def from_dask(
     env = environment(team, device)
     cut = sharding_of_chunks(array.chunks, env)
     name = f"dx-from-dask-{uuid.uuid4().hex}"
-    make = (_on_cluster if evaluation.is_cluster(env) else _in_process)(array, cut, env, name)
+    make = (_on_cluster if env.is_cluster else _in_process)(array, cut, env, name)
     blocks = PromisedBlocks(env, [(name, 0, number) for number in range(cut.n_tiles)], make)
     node = Expr(SOURCE, (), shape, dtype, env)
     # Dask may keep what it gives away, a persisted collection for example: never written in place.

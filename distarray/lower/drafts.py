@@ -35,7 +35,6 @@ from distarray.planner.propagation import (
 )
 from distarray.planner.rates import current_rates
 from distarray.sharding.boxes import Box
-from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Draft", "Drafting", "Tile"]
@@ -110,7 +109,7 @@ class Drafting:
         #: Whether tiles may be split in core and border; then only where the model predicts a gain, unless "always".
         self.has_overlap = overlap == "always" or (overlap is True and machine.is_cluster)
         self.overlap_rates = None if overlap == "always" else current_rates()
-        self.mesh = env.team.mesh if env.team is not None else Mesh((), ())
+        self.mesh = env.mesh
         self.template = Template()
         self.out = self.template.lowered
         self.out.counts.update(tile=0, project=0, piece=0, combine=0)

@@ -652,7 +652,7 @@ def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits, n_elements: i
 class _Propagation:
     def __init__(self, graph: Graph, env: Environment, limits: Limits) -> None:
         self._graph = graph
-        self._mesh = env.team.mesh if env.team is not None else Mesh((), ())
+        self._mesh = env.mesh
         self._limits = limits
         #: Whether there is nothing that another cut could save: no product, and all is read where it lies.
         self.is_aligned = True

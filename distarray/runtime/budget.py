@@ -15,7 +15,6 @@ from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment, Expr
 from distarray.lower.liveness import Liveness
 from distarray.planner.plan import Plan
-from distarray.runtime.evaluate import is_cluster
 from distarray.runtime.memory import available_nbytes, is_limit_set, memory_limit, room_nbytes, room_of
 from distarray.runtime.retention import is_beyond_memory, result_nbytes
 
@@ -57,7 +56,7 @@ def check_fetch(node: Expr) -> None:
         If it does not; says how much it would take, and what there is.
     """
     # What is computed in this process is made in blocks, and copied from there.
-    is_made_here = node.memo is None and not is_cluster(node.env) and node.env.device == "cpu"
+    is_made_here = node.memo is None and not node.env.is_cluster and node.env.device == "cpu"
     needed, free = node.nbytes * (2 if is_made_here else 1), available_nbytes()
     if needed > free:
         raise MemoryBudgetError(

@@ -26,7 +26,7 @@ from dask._task_spec import Task, TaskRef
 from distarray.expr.expr import Environment
 from distarray.kernels.backends import backend_for
 from distarray.planner.rates import RateTable, own_part
-from distarray.runtime.evaluate import executor_for, is_cluster
+from distarray.runtime.evaluate import executor_for
 from distarray.runtime.memory import n_threads
 from distarray.runtime.rates import Calibration, WorkerFacts, signature, worker_facts
 
@@ -77,7 +77,7 @@ def measured(env: Environment) -> Calibration:
     bench = _Bench(env)
     bench.run([(m, _nothing, ()) for m in range(env.size)])  # connections, pools, imports
     rates: dict[str, float | RateTable] = {"task": bench.task()}
-    rates |= bench.links() if is_cluster(env) else bench.inside()
+    rates |= bench.links() if env.is_cluster else bench.inside()
     for kind in _KERNELS:
         rates |= bench.kernels(kind)
     date = datetime.now(UTC).strftime("%Y-%m-%d")
@@ -91,7 +91,7 @@ class _Bench:
         self.env = env
         self.executor = executor_for(env)
         #: Members that run tasks at the same time: those of a process share its threads.
-        self.members = range(env.size if is_cluster(env) else min(env.size, n_threads()))
+        self.members = range(env.size if env.is_cluster else min(env.size, n_threads()))
 
     def run(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> tuple[float, list[Any]]:
         """Seconds until all calls are done, and what they return; `_Result` arguments are results of earlier calls."""
@@ -107,7 +107,7 @@ class _Bench:
         start = time.perf_counter()
         handles = self.executor.submit(tasks, members, keep)
         results = [handles[key] for key in keep]
-        if is_cluster(self.env):
+        if self.env.is_cluster:
             self.executor.wait(results)
         seconds = time.perf_counter() - start
         return seconds, self.executor.fetch(results)

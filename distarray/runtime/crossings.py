@@ -108,7 +108,7 @@ def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
     """Whether even one member could hold all of some nodes, however often: then nothing has to be planned to know."""
     from distarray.runtime import planned
 
-    if not evaluate.is_cluster(env):
+    if not env.is_cluster:
         return not is_limit_set()
     return planned.is_ample(nodes, env, 2 * planned.COPIES)
 
@@ -165,14 +165,14 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
         known.before |= {id(n): Counter(known.coming) for n in group}
         with ahead(known.coming):
             found = planned.rehearsed(group, known.stand_ins)
-            if found is not None and is_checked and (evaluate.is_cluster(env) or is_limit_set()):
+            if found is not None and is_checked and (env.is_cluster or is_limit_set()):
                 planned.checked(found.graph, env)
         if found is None:
             known.lying |= {id(n): _on_client(n, env) for n in group}
             continue
         cuts = {id(n): found.lowered.outputs[i][0] for n, i in zip(found.kept, found.plan.outputs)}
         known.lying |= {id(n): _promised(n, cuts[id(n)]) for n in group}
-        if evaluate.is_cluster(env):
+        if env.is_cluster:
             for node in found.graph.nodes:
                 if node.memo is not None and not node.memo.on_client and type(node.memo.handles[0]) is tuple:
                     _see_host(node, node.memo.sharding, known)
@@ -223,7 +223,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
             if is_checked:
                 passage.check(found)
             _see_results(found.lowered("rehearsal"), found.graph, found.env, known)
-    elif evaluate.is_cluster(env):
+    elif env.is_cluster:
         _see_host(there, cut, known, is_copied=source.env.team != env.team)
     elif is_checked and is_limit_set():
         _check_here(node, source)
@@ -232,7 +232,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
 def _on_client(node: Expr, env: Environment) -> Stored:
     """The memo of what will be an array of this process; no memory."""
     block = np.broadcast_to(np.zeros((), node.dtype), node.shape)
-    return Stored(Sharding.whole(evaluate.mesh_of(env), node.ndim), [block], on_client=True)
+    return Stored(Sharding.whole(env.mesh, node.ndim), [block], on_client=True)
 
 
 def _promised(node: Expr, cut: Sharding) -> Stored:
@@ -252,7 +252,7 @@ def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> Passage
 def _check_here(node: Expr, source: Expr) -> None:
     """Check that this process can hold what comes to one of its teams."""
     # All members are this process: what comes, and what is here already.
-    needed = node.nbytes * (1 if evaluate.is_cluster(source.env) else 2)
+    needed = node.nbytes * (1 if source.env.is_cluster else 2)
     limit = memory_limit(node.env) * node.env.size
     if needed > limit:
         raise MemoryBudgetError(

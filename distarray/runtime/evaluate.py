@@ -46,10 +46,8 @@ __all__ = [
     "fetch",
     "fetch_blocks",
     "futures_of",
-    "is_cluster",
     "is_small",
     "locked",
-    "mesh_of",
     "state_of",
     "wait_for",
     "waiter",
@@ -75,14 +73,9 @@ on_failure: Callable[[], None] | None = None
 STAYS_NBYTES = 64 << 10
 
 
-def is_cluster(env: Environment) -> bool:
-    """Whether the members of an environment are workers of a Dask cluster."""
-    return env.team is not None and env.team.client is not None
-
-
 def executor_for(env: Environment) -> Any:
     """The executor of a team: the cluster's, or the threads of this process."""
-    if is_cluster(env):
+    if env.is_cluster:
         assert env.team is not None
         client = env.team.client
         # By client, then by team: two clients of one cluster make equal teams.
@@ -104,7 +97,7 @@ def executor_for(env: Environment) -> Any:
 
 def device_labels(env: Environment) -> tuple[str, ...]:
     """The device string of each member, in rank order; those of workers are asked of them."""
-    if is_cluster(env):
+    if env.is_cluster:
         labels: tuple[str, ...] = executor_for(env).labels(env.device)
         return labels
     return tuple(backend_for(env.device, rank).label for rank in range(env.size))
@@ -121,7 +114,7 @@ def check_device(env: Environment) -> None:
         If CuPy, a GPU or array_api_strict is missing: of a cluster, on a worker.
     """
     parse_device(env.device)
-    if not is_cluster(env):
+    if not env.is_cluster:
         return check_here(env.device)
     executor = executor_for(env)
     if env.device not in executor.checked:
@@ -202,7 +195,7 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
         free = donated(order, wanted, others)
         with interrupts_deferred() if free else nullcontext():
             values = interpret(order, wanted, free)
-            mesh = mesh_of(env)
+            mesh = env.mesh
             results = []
             for node in order:
                 value = values.get(id(node))
@@ -217,7 +210,7 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
         for c in counters.active:
             c.inline += 1
         return
-    if is_cluster(env):
+    if env.is_cluster:
         healthy = healed(order, env)
         if healthy is not env:
             _evaluate(healthy, targets, others)
@@ -233,17 +226,12 @@ def _whole(mesh: Mesh, ndim: int) -> Sharding:
     return Sharding.whole(mesh, ndim)
 
 
-def mesh_of(env: Environment) -> Mesh:
-    """The mesh of a team, or the one without axes."""
-    return env.team.mesh if env.team is not None else Mesh((), ())
-
-
 def is_small(order: Sequence[Expr], env: Environment) -> bool:
     """Whether every array is one block of at most ``block-bytes`` in this process: then there is nothing to plan."""
     if env.device != "cpu":
         return False
     limit = config.get("block-bytes")
-    in_process = not is_cluster(env)
+    in_process = not env.is_cluster
     for node in order:
         memo = node.memo
         if memo is not None:
@@ -287,7 +275,7 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     tiles = list(memo.sharding.tiles())
     found = fetch_blocks(node, range(len(tiles)))
     if len(tiles) == 1:
-        if node.memo is memo and is_cluster(node.env) and node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES:
+        if node.memo is memo and node.env.is_cluster and node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES:
             # what is small and was brought here stays here, and travels with the plans that use it
             node.memo = Stored(memo.sharding, (found[0],), on_client=True)
         return np.array(found[0], copy=True)
@@ -301,7 +289,7 @@ def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any
     """The Futures of evaluated nodes, in their order; none of what is in this process."""
     found: dict[Environment, list[Any]] = {}
     for node in nodes:
-        if node.memo is not None and is_cluster(node.env) and not node.memo.on_client:
+        if node.memo is not None and node.env.is_cluster and not node.memo.on_client:
             found.setdefault(node.env, []).extend(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
     return found
 
@@ -347,7 +335,7 @@ def state_of(node: Expr) -> str:
     """What is known of the blocks of an evaluated node: ``"finished"``, ``"pending"`` or ``"failed"``; asks nobody."""
     memo = node.memo
     assert memo is not None
-    if memo.on_client or not is_cluster(node.env):
+    if memo.on_client or not node.env.is_cluster:
         return "finished"
     states = {getattr(b, "status", "pending") for b in memo.handles if not isinstance(b, np.ndarray)}
     return "finished" if states <= {"finished"} else "failed" if states & {"error", "cancelled"} else "pending"
@@ -359,7 +347,7 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
     assert memo is not None
     numbers = list(numbers)
     blocks = [memo.blocks[i] for i in numbers]
-    if is_cluster(node.env) and not memo.on_client:
+    if node.env.is_cluster and not memo.on_client:
         remote = [i for i, b in enumerate(blocks) if not isinstance(b, np.ndarray)]
         try:
             executor, futures = executor_for(node.env), [blocks[i] for i in remote]

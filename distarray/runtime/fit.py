@@ -24,7 +24,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import Limits
 from distarray.planner.rates import current_rates
-from distarray.runtime.evaluate import executor_for, is_cluster
+from distarray.runtime.evaluate import executor_for
 from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
 from distarray.runtime.retention import result_nbytes
@@ -78,7 +78,7 @@ def held_in(env: Environment) -> Counter[int]:
 
 def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
     """What the members of an environment hold for these tasks, beside all that lies there already."""
-    if not is_cluster(env):
+    if not env.is_cluster:
         return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
     executor = executor_for(env)
     standing = Standing(held_in(env), executor.spares(), executor.is_to_be_cut(lowered.tasks), executor.serving())
@@ -101,7 +101,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Pl
     -------
     Of the plans that were tried the first that fits, else the one that exceeds the limit least, and says so (`above`).
     """
-    tries = limits_to_try(limits.member, is_worker=is_cluster(env))
+    tries = limits_to_try(limits.member, is_worker=env.is_cluster)
     if sum(map(result_nbytes, graph.nodes)) <= tries[0]:  # even all of it at one member
         return eager or plan
     trials = _Trials(plan, graph, env, limits)

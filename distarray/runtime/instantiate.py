@@ -22,7 +22,6 @@ from distarray.lower.template import Lowered, Template, is_key
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.runtime.donation import withheld
-from distarray.runtime.evaluate import is_cluster
 from distarray.runtime.memory import STREAMED, memory_limit
 from distarray.runtime.promised import Promise
 from distarray.runtime.rates import rates_of
@@ -61,7 +60,7 @@ def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
 
 def _machine(env: Environment) -> Machine:
     limit = memory_limit(env)
-    return Machine(is_cluster(env), limit, max(1, limit // STREAMED))
+    return Machine(env.is_cluster, limit, max(1, limit // STREAMED))
 
 
 def _instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowered:

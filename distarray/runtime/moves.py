@@ -23,7 +23,7 @@ from distarray.kernels.backends import Backend, backend_for, parse_device
 from distarray.kernels.loans import is_lent
 from distarray.lower.route import Transfer
 from distarray.runtime import counters, passage
-from distarray.runtime.evaluate import executor_for, fetch_blocks, is_cluster, mesh_of
+from distarray.runtime.evaluate import executor_for, fetch_blocks
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
@@ -80,7 +80,7 @@ def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
     assert memo is not None
     if memo.on_client:
         # Small, or not placed yet: its first use brings it to where it is to be.
-        return _stored(node, Sharding.whole(mesh_of(env), node.ndim), _lent(node), on_client=True)
+        return _stored(node, Sharding.whole(env.mesh, node.ndim), _lent(node), on_client=True)
     sharding = same_cut(memo.sharding, node, env) if pin is None else pin
     if passage.is_planned(node.env, env):
         blocks = passage.run(passage.passage(node, memo, env, sharding))
@@ -95,7 +95,7 @@ def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_clien
     """The memo of what was made of a node: its own blocks may be among them, or what they are views of."""
     assert node.memo is not None
     stored = Stored(sharding, blocks, on_client, exported=False)
-    if not is_cluster(node.env) or node.memo.on_client:
+    if not node.env.is_cluster or node.memo.on_client:
         theirs = {id(block) for block in node.memo.blocks}
         stored.share(k for k, block in enumerate(blocks) if id(block) in theirs)
     return stored
@@ -107,7 +107,7 @@ def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
     Between meshes of equal sizes every tile stays what it is. On another number of members all of them cut the axis
     that had most parts; an array of one tile stays one, unless it is larger than ``block-bytes``.
     """
-    mesh, there = sharding.mesh, mesh_of(env)
+    mesh, there = sharding.mesh, env.mesh
     plain = [i for i, name in enumerate(mesh.names) if not is_wave(name)]
     if tuple(mesh.sizes[i] for i in plain) == there.sizes:
         names = dict(zip([mesh.names[i] for i in plain], there.names))
@@ -159,9 +159,9 @@ def _overlaps(start: int, stop: int, bounds: Sequence[int]) -> Iterator[tuple[in
 
 def _blocks(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
     """The blocks of the new cut: arrays in this process, Futures on a cluster."""
-    if not is_cluster(env):
+    if not env.is_cluster:
         return list(_made_here(node, tiles, target))
-    if is_cluster(node.env) and _client(node.env) is _client(env):
+    if node.env.is_cluster and _client(node.env) is _client(env):
         assert all(piece.is_whole for tile in tiles for piece in tile.pieces), "a change of device leaves the cut"
         return _changed(node, env, tiles, target)
     # Blocks in this process are NumPy's, whatever their device is to be: their member brings them to it.
@@ -179,7 +179,7 @@ def _client(env: Environment) -> Any:
 
 def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Block]:
     """The blocks of the new cut, made in this process; each of the old ones is here as long as it is needed."""
-    remote = is_cluster(node.env)
+    remote = node.env.is_cluster
     if remote:
         target = target._replace(old_device="cpu")  # as what they are fetched
     blocks = () if remote else _lent(node)
@@ -266,7 +266,7 @@ def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -
     """Note what travels: between members as messages, between a cluster and this process as bytes fetched."""
     if not counters.active:
         return
-    if is_cluster(node.env) and not (is_cluster(env) and _client(node.env) is _client(env)):
+    if node.env.is_cluster and not (env.is_cluster and _client(node.env) is _client(env)):
         for c in counters.active:
             c.fetched_bytes += node.nbytes
     found = _transfers(node, env, old, tiles)

@@ -20,7 +20,6 @@ from distarray.planner.plan import Access, Cut, Instruction, Plan, Stage
 from distarray.runtime import planned
 from distarray.runtime.budget import refuse
 from distarray.runtime.clients import placement_of
-from distarray.runtime.evaluate import is_cluster
 from distarray.runtime.instantiate import make_tasks
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.sharding.sharding import Sharding
@@ -54,7 +53,7 @@ class Passage(NamedTuple):
 
 def is_planned(source: Environment, target: Environment) -> bool:
     """Whether the members of two environments can send each other blocks, and have them on one device."""
-    if not (is_cluster(source) and is_cluster(target)) or source.device != target.device:
+    if not (source.is_cluster and target.is_cluster) or source.device != target.device:
         return False
     assert source.team is not None
     assert target.team is not None

@@ -31,7 +31,7 @@ from distarray.planner.rates import current_rates
 from distarray.runtime import counters, metering, passes
 from distarray.runtime.budget import check_held, check_peak, check_whole_kernels, excess_of, names_of, refuse
 from distarray.runtime.donation import inplace_results, kept
-from distarray.runtime.evaluate import LOCK, STAYS_NBYTES, executor_for, is_cluster, is_small, locked, mesh_of
+from distarray.runtime.evaluate import LOCK, STAYS_NBYTES, executor_for, is_small, locked
 from distarray.runtime.fit import fitted, held_in, peaks_of
 from distarray.runtime.instantiate import make_tasks
 from distarray.runtime.interrupts import interrupts_deferred
@@ -116,7 +116,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
         graph = canonical(order, wanted, context_of(env))
     if plan.is_provisional:
         _uses(graph)[0] += 1
-    cluster = is_cluster(env)
+    cluster = env.is_cluster
     made = [result_nbytes(n) for n in order if n.memo is None]
     is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
     inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
@@ -140,7 +140,7 @@ def lowered_to_run(
         passes.note(lowered, peak)
         for c in counters.active:
             c.predicted_peak = max(c.predicted_peak, peak)
-    if not is_cluster(env):
+    if not env.is_cluster:
         for meter in metering.active:
             meter.found(graph)
     return lowered
@@ -165,7 +165,7 @@ def handed_out(
     executor = executor_for(env)
     keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
-    if is_cluster(env):
+    if env.is_cluster:
         whole = joined(graph.nodes, timed(lowered), lowered.members, keep, others)
         found = executor.submit(whole.tasks, whole.members, whole.keep, kept_nbytes(lowered, graph))
         for blocks in whole.blocks:
@@ -198,12 +198,12 @@ def check(
     env: Environment, order: Sequence[Expr], wanted: set[int], stand_ins: Mapping[int, Expr] = MappingProxyType({})
 ) -> None:
     """Check that members can hold what these nodes need: see `evaluate.check`."""
-    if not is_cluster(env) and not is_limit_set():
+    if not env.is_cluster and not is_limit_set():
         return
     cuts = host_cuts(order, wanted, env, stand_ins)
     hosts = [n for n in order if id(n) in cuts]
     graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
-    if not is_cluster(env) or not is_ample(graph.nodes, env):
+    if not env.is_cluster or not is_ample(graph.nodes, env):
         checked(graph, env)
 
 
@@ -258,7 +258,7 @@ def rehearsed(
     cuts = host_cuts(order, {id(n) for n in wanted}, env, stand_ins)
     plan, graph, _ = plan_of(wanted, {**stand_ins, **as_cut(hosts, cuts)})
     from_cache = plan_cache_info().misses == misses
-    inplace = {} if is_cluster(env) else inplace_results(plan, graph, order, others)
+    inplace = {} if env.is_cluster else inplace_results(plan, graph, order, others)
     lowered = make_tasks(plan, graph, env, "rehearsal", inplace)
     order = crossing.graph(wanted)
     host_bytes = sum(n.nbytes for n in hosts if id(n) in cuts)
@@ -289,7 +289,7 @@ def _fitted(plan: Plan, graph: Graph, env: Environment) -> Plan:
         plan = replace(plan, beside=beside)
     with rates_of(env):
         found = fitted(plan, graph, env, limits, _eager(plan, graph, env, limits))
-        if found.above is None or not is_cluster(env) or plan.planner == "propagation":
+        if found.above is None or not env.is_cluster or plan.planner == "propagation":
             return found
         # A plan that moves least may hold more than the one that follows the cuts that there are.
         plain = fitted(replace(propagate(graph, env, limits), beside=beside), graph, env, limits)
@@ -298,7 +298,7 @@ def _fitted(plan: Plan, graph: Graph, env: Environment) -> Plan:
 
 def _beside(graph: Graph, env: Environment) -> int:
     """Bytes that lie on a member of a cluster beside the blocks of a graph: other arrays, and all copies."""
-    if not is_cluster(env):
+    if not env.is_cluster:
         return 0
     executor = executor_for(env)
     found, spares = held_in(env), executor.spares()
@@ -318,7 +318,7 @@ def _beside(graph: Graph, env: Environment) -> int:
 
 def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan | None:
     """A plan whose products do not wait for all of their operands, if there is one: it may hold more."""
-    if not is_cluster(env) or env.size == 1 or config.get("planner") == "propagation":
+    if not env.is_cluster or env.size == 1 or config.get("planner") == "propagation":
         return None
     if (
         not any(stage.kind == "contract" for stage in plan.stages)
@@ -327,7 +327,7 @@ def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan |
         return None
     from distarray.planner.partition import overlapped
 
-    found = overlapped(plan, graph, mesh_of(env), limits, current_rates())
+    found = overlapped(plan, graph, env.mesh, limits, current_rates())
     return None if found is plan else found
 
 
@@ -340,7 +340,7 @@ def checked(graph: Graph, env: Environment) -> Plan:
         If they cannot: then nothing has run.
     """
     plan = _found(graph, env)
-    if not is_cluster(env):
+    if not env.is_cluster:
         check_peak(plan, graph.nodes, memory_limit(env))
         return plan
     if exceeds(plan, graph, env) is not None:
@@ -450,9 +450,9 @@ def host_cut(node: Expr, env: Environment) -> Sharding | None:
     if node.nbytes <= limits_of(env).block:
         # What stays in this process is brought to a device by every plan anew.
         whole = env.device != "cpu" and node.nbytes > STAYS_NBYTES
-        return Sharding.whole(mesh_of(env), node.ndim) if whole else None
+        return Sharding.whole(env.mesh, node.ndim) if whole else None
     axis = next((a for a, n in enumerate(node.shape) if n >= env.size), node.shape.index(max(node.shape)))
-    mesh = mesh_of(env)
+    mesh = env.mesh
     return Sharding(mesh, tuple([tuple(reversed(mesh.names)) if a == axis else () for a in range(node.ndim)]))
 
 
@@ -483,7 +483,7 @@ def _place(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
     array = memo.blocks[0]
     blocks = [_in_layout(array[cut.tile_slices(node.shape, t)], cut.layout) for t in cut.tiles()]
     members = [cut.member(t) for t in cut.tiles()]
-    if is_cluster(env):
+    if env.is_cluster:
         run = f"{_process}-{next(_runs)}"
         keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
         found = executor.put(dict(zip(keys, blocks, strict=True)), dict(zip(keys, members, strict=True)), env.device)
@@ -491,7 +491,7 @@ def _place(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
         keep_host(node, array)
     else:
         stored = [backend_for(env.device, m).adopt(b) for b, m in zip(blocks, members, strict=True)]
-    node.memo = Stored(cut, stored, exported=memo.exported and not is_cluster(env), shared=frozenset())
+    node.memo = Stored(cut, stored, exported=memo.exported and not env.is_cluster, shared=frozenset())
     if memo.shared:
         node.memo.share()
 
@@ -566,7 +566,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
                     leaf.memo.exported = True  # the tasks have its blocks, for as long as somebody has the graph
         graph.update(lowered.tasks)
         for leaf in nodes.nodes:
-            if leaf.memo is not None and is_cluster(env) and not leaf.memo.on_client:
+            if leaf.memo is not None and env.is_cluster and not leaf.memo.on_client:
                 graph.update({b.key: b for b in leaf.memo.blocks if not isinstance(b, np.ndarray)})
         ((sharding, refs),) = lowered.outputs.values()
     read = {key for task in graph.values() for key in getattr(task, "dependencies", ())}
@@ -588,7 +588,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
 
 def _check_calls(lowered: Lowered, plan: Plan, graph: Graph, env: Environment) -> None:
     """Check that members can hold what tasks need of which nothing is kept."""
-    if not is_limit_set() and not is_cluster(env):
+    if not is_limit_set() and not env.is_cluster:
         return
     found = peaks_of(lowered, graph, env)
     if (why := excess_of(found, env)) is not None:
@@ -647,7 +647,7 @@ def for_each_block(
         for c in counters.active:
             c.tasks += len(calls)
             c.by_class["call"] += len(calls)
-        if is_cluster(env):
+        if env.is_cluster:
             whole = joined(nodes, tasks, members, calls)
             found = executor.submit(whole.tasks, whole.members, whole.keep)
             for blocks in whole.blocks:

@@ -52,14 +52,13 @@ class PromisedBlocks(Sequence[Any]):
     """
 
     def __init__(self, env: Environment, keys: Sequence[Key], make: Callable[[Sequence[int]], Any]) -> None:
-        from distarray.runtime.evaluate import is_cluster
 
         self.env = env
         #: What tasks refer to: the blocks that there are, and promises.
         self.handles: list[Any] = [Promise(key) for key in keys]
         self.make: Callable[[Sequence[int]], Any] | None = make
         self._lock = threading.RLock()
-        self._is_here = not is_cluster(env)
+        self._is_here = not env.is_cluster
         if self._is_here:
             _here.add(self)
 

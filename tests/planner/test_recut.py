@@ -8,7 +8,6 @@ import pytest
 import distarray as dx
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.rates import Rates
-from distarray.runtime.evaluate import mesh_of
 from distarray.runtime.planned import limits_of, plan_of
 
 #: Nothing costs anything but tasks, elements or messages.
@@ -19,7 +18,7 @@ LATENCY = Rates(latency=1, task=0, bandwidth=1e30, compute=0, gemm=0, generic=0)
 
 def placed(y: dx.DistArray, rates: Rates = TASKS) -> Placed:
     plan, graph, env = plan_of([y.__dx_node__()])
-    return Planning(graph, mesh_of(env), limits_of(env), rates, plan.stages).place(plan.stages)
+    return Planning(graph, env.mesh, limits_of(env), rates, plan.stages).place(plan.stages)
 
 
 def lying(team: dx.Team, sharding: tuple[str, str] = ("x", "y")) -> dx.DistArray:

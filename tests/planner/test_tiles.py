@@ -18,7 +18,6 @@ from distarray.planner.partition.placed import Planning
 from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import Rates
 from distarray.planner.streams import Streams
-from distarray.runtime.evaluate import mesh_of
 from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.planned import plan_of
 
@@ -195,7 +194,7 @@ def test_a_stream_of_too_many_tiles_is_no_plan(monkeypatch: pytest.MonkeyPatch) 
     team = dx.Team((2,), ("T",))
     x = dx.arange(4096.0, team=team).reshape(64, 64)
     plan, graph, env = plan_of([((x + 1) @ (x * 2)).sum(axis=0).__dx_node__()])
-    streams = Streams(plan, Planning(graph, mesh_of(env), Limits(1, 1), Rates(), plan.stages), 1)
+    streams = Streams(plan, Planning(graph, env.mesh, Limits(1, 1), Rates(), plan.stages), 1)
     heads = streams.heads()
     assert heads
     assert any(streams.streamed(head, 16) is not None for head in heads)
