@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.expr import Environment, Expr
-from distarray.lower.drafts import Draft
 from distarray.lower.footprint import least_moved
 from distarray.lower.liveness import Liveness
+from distarray.lower.records import Draft
 from distarray.lower.route import Want
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph

@@ -16,50 +16,54 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from distarray.kernels import tasks
 from distarray.kernels.tasks import Mosaic, StageSpec
 from distarray.lower.footprint import Moves, Window, n_elements, waves, window_of
+from distarray.lower.loop_tiles import loop_tiles
+from distarray.lower.records import Draft
 from distarray.lower.route import Transfer, key_of
+from distarray.lower.state import Lowering
 from distarray.planner.moves import movements, redistributed, redistributes, wishes
 from distarray.planner.plan import Stage
 from distarray.planner.redistribution import PIECE_LIMIT
 from distarray.planner.redistribution.transfers import Assembly, Block, Layer, Movement
 from distarray.sharding.cuts import boundaries
 
-if TYPE_CHECKING:
-    from distarray.lower.drafts import Draft, Drafting
-    from distarray.lower.stage_tasks import Lowering
-
-__all__ = ["Moves", "first_pass", "is_move", "second_pass"]
+__all__ = ["first_pass", "is_move", "second_pass"]
 
 
-def is_move(drafting: Drafting, stage: Stage) -> bool:
+def is_move(low: Lowering, stage: Stage) -> bool:
     """Whether a stage only cuts a stored array in another way."""
-    if not redistributes(stage, drafting.graph.nodes):
+    if not redistributes(stage, low.graph.nodes):
         return False
-    at = drafting.located.get(drafting.source(stage.reads[0].node, stage))
+    at = low.located.get(low.source(stage.reads[0].node, stage))
     return at is not None and not at.on_client and at.create is None
 
 
-def first_pass(drafting: Drafting, draft: Draft) -> Moves:
+def first_pass(low: Lowering, draft: Draft) -> None:
     """Plan a redistribution; see `is_move`."""
+    draft.moves = _planned(low, draft)
+    loop_tiles(low, draft)
+
+
+def _planned(low: Lowering, draft: Draft) -> Moves:
     stage = draft.stage
-    node = drafting.source(stage.reads[0].node, stage)
-    at = drafting.located[node]
-    mode, memory, ranks = wishes(stage, drafting.graph.nodes)
-    has_messages = drafting.machine.is_cluster
+    node = low.source(stage.reads[0].node, stage)
+    at = low.located[node]
+    mode, memory, ranks = wishes(stage, low.graph.nodes)
+    has_messages = low.machine.is_cluster
     plan = redistributed(
         at.shape, at.sharding, draft.sharding, at.dtype.itemsize, mode, has_messages=has_messages, ranks=ranks
     )
     steps = movements(at.shape, at.sharding, draft.sharding, plan)
     moves = Moves(node, at, draft.sharding, plan, steps, ranks=ranks)
     if ranks is not None:
-        result = drafting.located[stage.stores[0][1]]
+        result = low.located[stage.stores[0][1]]
         result.members = [ranks[member] for member in result.members]
     if has_messages:
-        limit = drafting.room if memory is None else memory
+        limit = low.room if memory is None else memory
         moves.waves = waves(moves, limit, is_strict=memory is not None)
     return moves
 
@@ -116,9 +120,9 @@ class _Unit(NamedTuple):
     n_turns: int = 1
 
 
-def second_pass(lowering: Lowering, draft: Draft) -> None:
+def second_pass(low: Lowering, draft: Draft) -> None:
     """Make the tasks of a redistribution."""
-    _Mover(lowering, draft).lower()
+    _Mover(low, draft).lower()
 
 
 class _Mover:

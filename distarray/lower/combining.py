@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distarray.kernels import tasks
 from distarray.kernels.tasks import Finish
-from distarray.lower.drafts import Tile
+from distarray.lower.records import Tile
 from distarray.lower.regions import n_elements
+from distarray.lower.state import Lowering
 from distarray.planner.plan import Combine
-
-if TYPE_CHECKING:
-    from distarray.lower.stage_tasks import Lowering
 
 __all__ = ["Partials", "combine", "combined_index", "combined_shape"]
 

@@ -9,25 +9,22 @@ repeated indices the last one wins. Where all is at hand, one task does it.
 from __future__ import annotations
 
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.tasks import StageSpec, TileSpec
-from distarray.lower.drafts import Draft, Tile
+from distarray.lower.records import Draft, Tile
 from distarray.lower.route import Arguments, Want
+from distarray.lower.state import Lowering
 from distarray.planner.propagation import Reading
 from distarray.sharding.boxes import Box, intersect
-
-if TYPE_CHECKING:
-    from distarray.lower.drafts import Drafting
-    from distarray.lower.stage_tasks import Lowering
 
 __all__ = ["first_pass", "second_pass"]
 
 
-def first_pass(low: Drafting, draft: Draft) -> None:
+def first_pass(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads."""
     if draft.stage.kind == "take":
         _want_take(low, draft)
@@ -54,7 +51,7 @@ def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...
 # ------------------------------------------------------------------------------------------------------ reads
 
 
-def _source_boxes(low: Drafting, r: Reading, view: Box) -> list[Box]:
+def _source_boxes(low: Lowering, r: Reading, view: Box) -> list[Box]:
     """The boxes of an operand's view that single source tiles hold: what each of them is asked for."""
     at = low.located[low.source(r.node)]
     if at.on_client or at.create is not None:
@@ -62,7 +59,7 @@ def _source_boxes(low: Drafting, r: Reading, view: Box) -> list[Box]:
     return [seen for _, _, seen in r.lens.fragments(view, at.boundaries)]
 
 
-def _want_take(low: Drafting, draft: Draft) -> None:
+def _want_take(low: Lowering, draft: Draft) -> None:
     x, *index = draft.readings
     draft.extra = []
     for number, (tile, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
@@ -132,7 +129,7 @@ def _reads(
 # ----------------------------------------------------------------------------------------------------- writes
 
 
-def _value_readings(low: Drafting, draft: Draft) -> tuple[tuple[int, ...], list[Reading]]:
+def _value_readings(low: Lowering, draft: Draft) -> tuple[tuple[int, ...], list[Reading]]:
     """Extents of the loops of the values, and value and index operands broadcast to them."""
     node = low.graph.nodes[draft.stage.nodes[0]]
     axes, at, n_index = node.params[:3]
@@ -157,7 +154,7 @@ def _value_readings(low: Drafting, draft: Draft) -> tuple[tuple[int, ...], list[
     return extents, out
 
 
-def _want_put(low: Drafting, draft: Draft) -> None:
+def _want_put(low: Lowering, draft: Draft) -> None:
     node = low.graph.nodes[draft.stage.nodes[0]]
     axes, at, n_index = node.params[:3]
     extents, readings = _value_readings(low, draft)

@@ -1,28 +1,84 @@
 """The one door from plans to tasks.
 
-`lower` walks the stages of a plan twice: first (`drafts`) it resolves every cut and collects what every tile reads, so
-that all that one member needs of a tile travels in one piece; then (`stage_tasks`) it makes the tasks, and `fuse` joins
-those that only hand a block on. What comes out is a `Template`, remembered by geometry, which the runtime fills in for
-every run (`runtime.instantiate`). Nothing here knows Dask, clients or locks.
+`lower` walks the stages of a plan twice. The first pass resolves every cut and collects what every tile reads: all
+reads of a plan are known before the first task is made, so that all that one member needs of a tile elsewhere travels
+in one piece. The second makes the tasks, in an order in which they can run, and `fuse` joins those that only hand a
+block on. What comes out is a `Template`, remembered by geometry, which the runtime fills in for every run
+(`runtime.instantiate`). Nothing here knows Dask, clients or locks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from distarray import config
 from distarray.expr.expr import Environment
+from distarray.lower import block_kernels, collectives, gather, programs, reshapes
 from distarray.lower.fuse import fuse
+from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.machine import Machine
-from distarray.lower.stage_tasks import Lowering
+from distarray.lower.records import Draft
+from distarray.lower.route import Located
+from distarray.lower.state import Lowering
 from distarray.lower.template import Template
 from distarray.planner.cache import LRUCache
 from distarray.planner.graph import Graph
-from distarray.planner.plan import Plan
+from distarray.planner.plan import Plan, Stage, StageKind
+from distarray.planner.propagation import (
+    Loops,
+    base_reading,
+    combined_sharding,
+    kernel_shardings,
+    reading,
+    resolve_cut,
+    stage_loops,
+)
 from distarray.planner.rates import current_rates
 
-__all__ = ["lower", "lower_once"]
+__all__ = ["FAMILIES", "Family", "lower", "lower_once"]
+
+
+class Family(NamedTuple):
+    """How the stages of a kind are lowered.
+
+    Parameters
+    ----------
+    first_pass
+        Says what every tile reads.
+    second_pass
+        Makes the tasks.
+    """
+
+    first_pass: Callable[[Lowering, Draft], None]
+    second_pass: Callable[[Lowering, Draft], None]
+
+
+def _nothing(low: Lowering, draft: Draft) -> None:
+    """What there is to do for a stage whose results another one makes."""
+
+
+_KERNELS = Family(loop_tiles, block_kernels.second_pass)
+_GATHER = Family(gather.first_pass, gather.second_pass)
+_MOVE = Family(collectives.first_pass, collectives.second_pass)
+
+#: By kind of stage.
+FAMILIES: dict[StageKind, Family] = {
+    "program": Family(loop_tiles, programs.second_pass),
+    "contract": _KERNELS,
+    "block": _KERNELS,
+    "fold": _KERNELS,
+    "tiles": _KERNELS,
+    "windows": _KERNELS,
+    "reshape": Family(reshapes.first_pass, reshapes.second_pass),
+    "take": _GATHER,
+    "take_put": _GATHER,
+    "item": Family(_nothing, _nothing),
+}
+
+
+def _family(draft: Draft) -> Family:
+    return _MOVE if draft.is_move else FAMILIES[draft.stage.kind]
 
 
 def lower(
@@ -85,11 +141,97 @@ def _template(
     inplace: Mapping[int, int],
     held: Mapping[int, frozenset[int]],
 ) -> Template:
-    state = Lowering(plan, graph, env, machine, inplace, held)
-    state.out.drafts = state.first_pass()
-    state.second_pass(state.out.drafts)
+    low = Lowering(plan, graph, env, machine, inplace, held)
+    low.locate_sources()
+    drafts = low.out.drafts
+    for step, stage in enumerate(plan.stages):
+        low.begin(step)
+        drafts.append(_draft(low, stage))
+    for step, draft in enumerate(drafts):
+        low.begin(step)
+        _family(draft).second_pass(low, draft)
+    _finish(low)
     # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
-    del state.routes
+    del low.routes
     is_streamed = any(stage.cut.waves for stage in plan.stages)
-    fuse(state.template, is_paced=is_streamed and machine.is_cluster)
-    return state.template
+    fuse(low.template, is_paced=is_streamed and machine.is_cluster)
+    return low.template
+
+
+def _finish(low: Lowering) -> None:
+    """Note what the tasks make, and what they cost."""
+    for i in low.plan.outputs:
+        at = low.located[i]
+        low.out.outputs[i] = (at.sharding, at.refs)
+    low.out.transfers = low.routes.transfers
+    low.out.packed_bytes = low.routes.packed_bytes
+    for draft in low.out.drafts:
+        for tile in draft.tiles:
+            if all(tile.box) and tile.is_last:
+                for i in draft.stage.nodes:
+                    low.out.kernels[low.graph.nodes[i].op.name, tile.index] += 1
+
+
+# --------------------------------------------------------------------------------------------------- first pass
+
+
+def _draft(low: Lowering, stage: Stage) -> Draft:
+    """How a stage is cut, where its results will lie, and what every tile reads."""
+    if stage.kind == "item":
+        return _draft_item(low, stage)
+    nodes = low.graph.nodes
+    loops = stage_loops(stage, nodes)
+    readings = [reading(a, loops, p, nodes, low.lying(a.node)) for p, a in enumerate(stage.reads)]
+    base = base_reading(stage, low.graph, lambda i: low.located[i].sharding)
+    below = -1 if base is None else base.node
+    sharding = resolve_cut(stage.cut, loops, readings, nodes, base, low.mesh)
+    draft = Draft(stage, loops, sharding, readings, [], below)
+    _place_results(low, draft)
+    draft.inplace = stage.write is not None and stage.write[1] in low.inplace
+    if low.has_overlap and any(r.node == draft.base for r in readings):
+        draft.inplace = False  # the border reads what the core would have overwritten
+    draft.is_move = collectives.is_move(low, stage)
+    _family(draft).first_pass(low, draft)
+    return draft
+
+
+def _place_results(low: Lowering, draft: Draft) -> None:
+    """Sharding of what the stage makes; the references come in the second pass."""
+    stage, nodes = draft.stage, low.graph.nodes
+    for _, i in stage.stores:
+        low.locate(i, draft.sharding)
+    for c in stage.combines:
+        keepdims = bool(nodes[c.node].params[1])
+        low.locate(c.node, combined_sharding(draft.sharding, c.axes, keepdims=keepdims))
+    if stage.write is not None:
+        i = stage.write[1]
+        below = low.located[draft.base]
+        low.locate(i, below.sharding)
+    if stage.kind == "program":
+        return
+    i = stage.nodes[0]
+    node = nodes[i]
+    if stage.kind == "take_put":
+        found = low.graph.operands[i][0]
+        assert found is not None
+        draft.base = found
+        low.locate(i, low.located[found].sharding)
+        draft.inplace = i in low.inplace
+        return
+    shardings = kernel_shardings(draft.sharding, draft.loops)
+    if isinstance(node.dtype, tuple):
+        shapes: Any = node.shape  # one for each result
+        low.several[i] = [
+            Located(*facts, [None] * facts[0].n_tiles) for facts in zip(shardings, shapes, node.dtype, strict=True)
+        ]
+        low.located[i] = low.several[i][0]
+    else:
+        low.locate(i, shardings[0])
+
+
+def _draft_item(low: Lowering, stage: Stage) -> Draft:
+    i = stage.nodes[0]
+    which = low.graph.nodes[i].params[0]
+    assert isinstance(which, int)
+    low.located[i] = low.several[stage.reads[0].node][which]
+    return Draft(stage, Loops(()), low.located[i].sharding, [], [])

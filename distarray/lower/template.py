@@ -16,7 +16,7 @@ from distarray.lower.route import Key, Transfer
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
-    from distarray.lower.drafts import Draft
+    from distarray.lower.records import Draft
 
 __all__ = ["Lowered", "Recipe", "Template", "is_key"]
 

@@ -19,7 +19,7 @@ from distarray.runtime.memory import available_nbytes, is_limit_set, memory_limi
 from distarray.runtime.retention import is_beyond_memory, result_nbytes
 
 if TYPE_CHECKING:
-    from distarray.lower.drafts import Draft
+    from distarray.lower.records import Draft
 
 __all__ = ["check_fetch", "check_held", "check_peak", "check_whole_kernels", "excess_of", "names_of", "refuse"]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import distarray as dx
 from distarray.kernels import tasks
-from distarray.lower.drafts import _in_turns
+from distarray.lower.loop_tiles import _in_turns
 from distarray.lower.route import Turn, _by_turns
 from distarray.lower.template import Lowered
 from distarray.planner.propagation import with_waves

@@ -16,7 +16,7 @@ from distarray.planner.rates import Rates
 
 __all__ = ["FAN_IN", "Machine"]
 
-#: Partial results that one combining task takes: as in `lower.stage_tasks`.
+#: Partial results that one combining task takes: as in `lower.combining`.
 FAN_IN = 8
 
 

@@ -1,0 +1,360 @@
+"""Lowering of elementwise programs with their reductions and writes: one task per tile.
+
+A tile of a program is divided into regions in which every operand is one slice of a block or piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from distarray.expr.lens import Affine
+from distarray.kernels import program as programs
+from distarray.kernels import tasks
+from distarray.kernels.tasks import Finish, Part, Read, Region, StageSpec, TileSpec
+from distarray.lower import combining
+from distarray.lower.combining import Partials
+from distarray.lower.records import Draft, Tile
+from distarray.lower.regions import count_regions, frame_of, is_within, n_elements, restrict, shifted
+from distarray.lower.route import Arguments, Key
+from distarray.lower.state import Lowering
+from distarray.planner.plan import Combine, Instruction, Stage
+from distarray.planner.propagation import Loops
+from distarray.planner.rates import hides_a_transfer
+from distarray.sharding.boxes import size
+
+__all__ = ["second_pass"]
+
+#: Regions of a tile beyond which an operand is put together instead.
+MAX_REGIONS = 64
+
+#: Kernels whose block is new, in memory order, and all the memory that they need: a result needs no copy of it.
+_MADE_ANEW = ("arange", "linspace", "random_", "drawn_")
+
+
+@lru_cache(maxsize=512)
+def _program(
+    n_reads: int,
+    instructions: tuple[Instruction, ...],
+    outputs: tuple[int, ...],
+    combines: tuple[tuple[int, str, tuple[int, ...], np.dtype[Any]], ...],
+) -> programs.Program:
+    """The executable program of a stage; programs keep their register schedules, so equal ones are shared."""
+    return programs.Program(
+        n_reads,
+        tuple(
+            [
+                programs.Instruction(
+                    i.function, tuple([r if r >= 0 else programs.Scalar(-1 - r) for r in i.inputs]), i.dtype, i.params
+                )
+                for i in instructions
+            ]
+        ),
+        outputs,
+        tuple([programs.Reduction(*c) for c in combines]),
+    )
+
+
+def _is_alone(draft: Draft, c: Combine) -> bool:
+    """Whether a tile has all that one tile of the result is reduced from."""
+    return all(draft.sharding.parts[a] == 1 for a in c.axes)
+
+
+def second_pass(low: Lowering, draft: Draft) -> None:
+    """Make the tasks."""
+    stage, nodes = draft.stage, low.graph.nodes
+    if stage.write is not None:
+        at, below = low.located[stage.write[1]], low.located[draft.base]
+        low.inherit(at, below, {number for _, number in draft.base_tiles}, draft.inplace)
+    if draft.inplace:
+        for tile in draft.tiles:
+            for want in tile.wants:
+                low.routes.prepare(want)
+    spec = low.share(_program_spec(low, draft))
+    partials: list[Partials] = [{} for _ in stage.combines]
+    unfinished: dict[int, Key] = {}
+    for t, tile in enumerate(draft.tiles):
+        if all(tile.box):
+            _lower_program_tile(low, draft, spec, t, tile, partials, unfinished)
+        else:
+            for _, i in stage.stores:
+                low.located[i].refs[tile.number] = low.empty_tile(tile, nodes[i].dtype)
+    for c, finish, found in zip(stage.combines, spec.finishes, partials, strict=True):
+        combining.combine(low, c.node, finish, found)
+    for _, i in stage.stores:
+        low.fill_empty(i)
+
+
+def _program_spec(low: Lowering, draft: Draft) -> StageSpec:
+    stage, loops = draft.stage, draft.loops
+    outputs = tuple(register for register, _ in stage.stores)
+    filled = -1
+    if stage.write is not None:
+        if stage.write[0] >= 0:
+            outputs += (stage.write[0],)
+        else:
+            filled = -1 - stage.write[0]
+    combines = tuple((c.register, c.monoid, c.axes, c.dtype) for c in stage.combines)
+    return StageSpec(
+        _program(len(stage.reads), stage.instructions, outputs, combines),
+        (),
+        tuple(low.graph.nodes[i].dtype for _, i in stage.stores),
+        tuple(_finish(low, c, loops) for c in stage.combines),
+        stage.write is not None,
+        draft.sharding.layout,
+        low.env.device,
+        _errstate(low, stage),
+        extents=loops.extents,
+        filled=filled,
+    )
+
+
+def _lower_program_tile(
+    low: Lowering,
+    draft: Draft,
+    spec: StageSpec,
+    t: int,
+    tile: Tile,
+    partials: Sequence[Partials],
+    unfinished: dict[int, Key],
+) -> None:
+    """The task of a tile, and where its results are; what is still to be combined goes to `partials`.
+
+    Of a tile that is filled in turns it is the task of one of them: `unfinished` has that of the one before.
+    """
+    stage, nodes = draft.stage, low.graph.nodes
+    args = Arguments()
+    into = args.ref(unfinished[tile.number]) if tile.turn else -1
+    write, hazard = _write(low, draft, t, tile, args) if stage.write is not None else (None, False)
+    reuse = _reuse(low, draft, tile, args)
+    regions, assembled = _regions(low, draft, tile, args)
+    alone = [_is_alone(draft, c) for c in stage.combines]
+    record = TileSpec(
+        tile.member,
+        tuple(map(len, tile.whole)),
+        regions,
+        assembled,
+        tuple(args.generated),
+        tuple(
+            combining.combined_shape(low, c, tile) if is_alone else None
+            for c, is_alone in zip(stage.combines, alone, strict=True)
+        ),
+        write,
+        hazard,
+        tuple([r.start for r in tile.whole]),
+        (),
+        reuse,
+        into,
+        not tile.is_last,
+        _is_made(low, draft, tile, args, reuse),
+    )
+    key = _emit_program(low, draft, spec, _name(low, stage), record, args, tile)
+    low.routes.made(tile.member, key)
+    low.note_readers(key, args, draft, t)
+    if not tile.is_last:
+        unfinished[tile.number] = key
+        return
+    n_results = len(stage.stores) + len(stage.combines) + (stage.write is not None)
+    keys = iter(low.results(key, n_results, tile.member, tile.number))
+    for (_, i), arg in zip(stage.stores, reuse, strict=True):
+        if arg >= 0:
+            low.wait_for_readers(key, low.located[low.inplace[i]].refs[tile.number])
+        else:
+            low.allocated(tile.whole, nodes[i].dtype)
+        low.located[i].refs[tile.number] = next(keys)
+    for c, is_alone, found in zip(stage.combines, alone, partials, strict=True):
+        index = combining.combined_index(low, c, tile.index)
+        if is_alone:
+            at = low.located[c.node]
+            at.refs[at.number(index)] = next(keys)
+        else:
+            found.setdefault(index, []).append((next(keys), tile.member))
+    if stage.write is not None and write is not None:
+        base_tile, number = draft.base_tiles[t]
+        if not write[2]:
+            below = low.located[draft.base]
+            low.allocated(below.box(base_tile), below.dtype)
+        low.located[stage.write[1]].refs[number] = next(keys)
+
+
+def _is_made(low: Lowering, draft: Draft, tile: Tile, args: Arguments, reuse: tuple[int, ...]) -> bool:
+    """Whether the one result of a tile is what a kernel makes anew for just this box."""
+    stage = draft.stage
+    if stage.instructions or stage.combines or stage.write is not None or len(stage.stores) != 1:
+        return False
+    if args.given or len(args.generated) != 1 or reuse != (-1,):
+        return False
+    made, dtype = args.generated[0], low.graph.nodes[stage.stores[0][1]].dtype
+    is_plain = draft.readings[0].lens.is_identity(made.shape) and draft.sharding.layout in (
+        (),
+        tuple(range(len(made.shape))),
+    )
+    return is_plain and made.dtype == dtype and made.name.startswith(_MADE_ANEW) and tile.n_turns == 1
+
+
+def _emit_program(
+    low: Lowering, draft: Draft, spec: StageSpec, name: str, record: TileSpec, args: Arguments, tile: Tile
+) -> Key:
+    """The task of a tile; two of them where its core is to run before what it needs from others has come."""
+    local = [r for r in record.regions if not any(p.arg in args.remote for p in r.operands)]
+    if (
+        not low.has_overlap
+        or tile.n_turns > 1
+        or spec.finishes
+        or record.assembled
+        or not args.remote
+        or not local
+        or len(local) == len(record.regions)
+        or not _pays(low, draft, record, local, args, tile)
+    ):
+        return low.emit("tile", name, tasks.run_program, (spec, record, *args.given), tile.member, tile.number)
+    # The core: regions whose operands are all here. It is given None for what is still on its way.
+    core = [None if k in args.remote else a for k, a in enumerate(args.given)]
+    first = low.emit(
+        "tile",
+        f"{name}-core",
+        tasks.run_program,
+        (spec, replace(record, regions=tuple(local), is_unfinished=True), *core),
+        tile.member,
+        tile.number,
+    )
+    low.note_readers(first, args, draft, -1)
+    rest = tuple([r for r in record.regions if r not in local])
+    # generated operands are numbered after the given ones, to which the core's results are now added
+    n = len(args.given)
+    moved = tuple(
+        [r._replace(operands=tuple([p._replace(arg=p.arg + 1) if p.arg >= n else p for p in r.operands])) for r in rest]
+    )
+    border = replace(record, regions=moved, into=n)
+    return low.emit(
+        "tile", f"{name}-border", tasks.run_program, (spec, border, *args.given, first), tile.member, tile.number
+    )
+
+
+def _pays(low: Lowering, draft: Draft, record: TileSpec, local: list[Region], args: Arguments, tile: Tile) -> bool:
+    """Whether the model says that the core of a tile is to be a task of its own."""
+    if low.overlap_rates is None:
+        return True
+    nbytes = sum(
+        n_elements(tuple(map(len, source))) * low.graph.nodes[want.node].dtype.itemsize
+        for want in tile.wants
+        for _, number, source, _ in want.fragments
+        if number in want.private
+    )
+    n_core, n_all = sum(n_elements(r.shape) for r in local), n_elements(record.shape)
+    return hides_a_transfer(low.overlap_rates, len(args.remote), nbytes, n_core, n_all, len(draft.stage.instructions))
+
+
+def _regions(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
+    """Boxes of the tile in which every operand is one slice; operands that need too many are assembled."""
+    found = [low.routes.parts(w, args) for w in tile.wants]
+    box = tile.box
+    start = tuple([r.start for r in box])
+    first = tuple([r.start for r in tile.whole])
+    if all(len(f) == 1 for f in found):
+        operands = tuple([args.settle(f[0][0]) for f in found])
+        place = None if tile.n_turns == 1 else tuple([slice(r.start, r.stop) for r in shifted(box, first)])
+        return (Region(place, tuple(map(len, box)), start, operands),), ()
+    cuts: list[set[int]] = [{r.start, r.stop} for r in box]
+    split = []
+    for f in found:
+        plain = len(f) > 1 and all(r.step == 1 for _, seen in f for r in seen)
+        split.append(plain)
+    n = count_regions(cuts, [f for f, s in zip(found, split, strict=True) if s])
+    if n > MAX_REGIONS:
+        split = [False] * len(found)
+    for f, s in zip(found, split, strict=True):
+        if s:
+            for _, seen in f:
+                for a, r in enumerate(seen):
+                    cuts[a] |= {r.start, r.stop}
+    assembled: list[Read] = []
+    whole: dict[int, int] = {}
+    for p, (f, s) in enumerate(zip(found, split, strict=True)):
+        if len(f) > 1 and not s:
+            whole[p] = len(assembled)
+            assembled.append(low.read(draft.readings[p], tile.wants[p].box, f, args))
+    ordered = [sorted(c) for c in cuts]
+    first_assembled = len(args.given) + len(args.generated)
+    regions = []
+    for chosen in product(*[list(pairwise(c)) for c in ordered]):
+        part_box = tuple([range(a, b) for a, b in chosen])
+        operands_here = []
+        for p, f in enumerate(found):
+            lens = draft.readings[p].lens
+            if p in whole:
+                part = Part(first_assembled + whole[p], -1, Affine.identity(tuple(map(len, box))))
+                operands_here.append(part._replace(lens=part.lens.restricted(shifted(part_box, start), frame_of(box))))
+                continue
+            for part, seen in f:
+                if all(is_within(r, s) for r, s in zip(part_box, seen, strict=True)):
+                    inner = tuple(
+                        [range(r.start - s.start, r.stop - s.start) for r, s in zip(part_box, seen, strict=True)]
+                    )
+                    operands_here.append(args.settle(part)._replace(lens=restrict(part.lens, inner)))
+                    break
+            else:
+                raise AssertionError(f"no part of operand {p} covers {part_box} through {lens}")
+        place = tuple([slice(a - s, b - s) for (a, b), s in zip(chosen, first, strict=True)])
+        regions.append(
+            Region(place, tuple(map(len, part_box)), tuple([r.start for r in part_box]), tuple(operands_here))
+        )
+    return tuple(regions), tuple(assembled)
+
+
+def _write(
+    low: Lowering, draft: Draft, t: int, tile: Tile, args: Arguments
+) -> tuple[tuple[int, Affine, bool, bool], bool]:
+    assert draft.stage.write is not None
+    lens: Affine = low.graph.nodes[draft.stage.write[1]].runtime
+    below = low.located[draft.base]
+    base_tile, number = draft.base_tiles[t]
+    frame = below.box(base_tile)
+    arg = args.ref(below.refs[number])
+    here = lens.restricted(tile.box, frame)
+    # Elements are counted, since no two of the view are one of the base: a diagonal reaches from end to end of a
+    # tile along every axis, and leaves most of it as it is.
+    whole = size(tile.box) == size(frame)
+    hazard = draft.inplace and any(
+        r.node == draft.base and not (r.lens.terms == lens.terms and r.lens.shape == lens.shape) for r in draft.readings
+    )
+    inplace = draft.inplace and number not in below.shared
+    return (arg, here, inplace, whole), hazard
+
+
+def _reuse(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[int, ...]:
+    """For each stored result the argument whose block it takes over, or -1."""
+    out = []
+    for _, i in draft.stage.stores:
+        arg = -1
+        node = low.inplace.get(i)
+        if node is not None:
+            at = low.located[node]
+            is_plain = at.sharding == draft.sharding and not at.on_client and at.create is None
+            if is_plain and tile.number not in at.shared:
+                arg = args.ref(at.refs[tile.number])
+        out.append(arg)
+    return tuple(out)
+
+
+def _errstate(low: Lowering, stage: Stage) -> tuple[str, ...] | None:
+    for i in stage.nodes:
+        state = low.graph.nodes[i].errstate
+        if state is not None:
+            return state
+    return None
+
+
+def _finish(low: Lowering, c: Combine, loops: Loops) -> Finish:
+    node = low.graph.nodes[c.node]
+    return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params[2:], loops.extents)
+
+
+def _name(low: Lowering, stage: Stage) -> str:
+    nodes = low.graph.nodes
+    return nodes[stage.nodes[-1]].op.name if stage.nodes else stage.kind

@@ -1,0 +1,62 @@
+"""Records of a lowering between its two passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from distarray.lower.footprint import Moves
+from distarray.lower.route import Want
+from distarray.planner.plan import Stage
+from distarray.planner.propagation import Loops, Reading
+from distarray.sharding.boxes import Box
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Draft", "Tile"]
+
+
+@dataclass(slots=True)
+class Tile:
+    """A tile between the two passes, or a part of one that is filled in turns.
+
+    Parameters
+    ----------
+    whole
+        The box of the tile.
+    turn, n_turns
+        Which part of it, of how many.
+    """
+
+    index: tuple[int, ...]
+    number: int
+    box: Box
+    member: int
+    wants: list[Want]
+    whole: Box = ()
+    turn: int = 0
+    n_turns: int = 1
+
+    def __post_init__(self) -> None:
+        self.whole = self.whole or self.box
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the tile is there after it."""
+        return self.turn == self.n_turns - 1
+
+
+@dataclass(slots=True)
+class Draft:
+    """A stage between the two passes."""
+
+    stage: Stage
+    loops: Loops
+    sharding: Sharding
+    readings: list[Reading]
+    tiles: list[Tile]
+    base: int = -1
+    base_tiles: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
+    inplace: bool = False
+    extra: Any = None  # what a family keeps between the passes
+    is_move: bool = False
+    moves: Moves | None = None  # where it is one

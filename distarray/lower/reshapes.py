@@ -1,0 +1,84 @@
+"""Lowering of reshapes: a tile of the result is, in each group of axes, one run of elements of the source."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from distarray.expr.lens import reshape_groups
+from distarray.kernels import tasks
+from distarray.kernels.tasks import Region, StageSpec, TileSpec
+from distarray.lower.records import Draft, Tile
+from distarray.lower.regions import runs
+from distarray.lower.route import Arguments, Want
+from distarray.lower.state import Lowering
+from distarray.sharding.boxes import Box
+
+__all__ = ["first_pass", "second_pass"]
+
+
+def first_pass(low: Lowering, draft: Draft) -> None:
+    """Say what every tile reads: a few boxes of the source."""
+    node = low.graph.nodes[draft.stage.nodes[0]]
+    r = draft.readings[0]
+    old = r.lens.shape
+    groups = reshape_groups(old, node.shape)
+    bounds = draft.sharding.boundaries(node.shape)
+    runs_of_tile = []
+    for number, index in enumerate(draft.sharding.tiles()):
+        box = tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])
+        member = draft.sharding.member(index)
+        wants: list[Want] = []
+        places: list[tuple[tuple[slice, ...], tuple[int, ...]]] = []
+        extents: list[int] = []
+        per_group: list[list[tuple[slice, Box]]] = []
+        for source_axes, result_axes in groups:
+            lo, hi = 0, 1
+            inner = 1
+            for a in result_axes[1:]:
+                inner *= node.shape[a]
+            if result_axes:
+                first = box[result_axes[0]]
+                lo, hi = first.start * inner, first.stop * inner
+            extents.append(hi - lo)
+            per_group.append(
+                [
+                    (slice(start - lo, stop - lo), b)
+                    for start, stop, b in runs(lo, hi, tuple([old[a] for a in source_axes]))
+                ]
+            )
+        for chosen in product(*per_group) if all(box) else ():
+            source: list[range] = [range(0)] * len(old)
+            for (source_axes, _), (_, b) in zip(groups, chosen, strict=True):
+                for a, s in zip(source_axes, b, strict=True):
+                    source[a] = s
+            wants.append(low.routes.want(low.source(r.node), r.lens, tuple(source), member))
+            place = tuple([c[0] for c in chosen])
+            places.append((place, tuple([s.stop - s.start for s in place])))
+        runs_of_tile.append((tuple(extents), places))
+        draft.tiles.append(Tile(index, number, box, member, wants))
+    draft.extra = runs_of_tile
+
+
+def second_pass(low: Lowering, draft: Draft) -> None:
+    """Make the tasks."""
+    stage, nodes = draft.stage, low.graph.nodes
+    i = stage.nodes[0]
+    node = nodes[i]
+    at = low.located[i]
+    spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="reshape"))
+    for tile, (extents, places) in zip(draft.tiles, draft.extra, strict=True):
+        if not all(tile.box):
+            at.refs[tile.number] = low.empty_tile(tile, node.dtype)
+            continue
+        args = Arguments()
+        found = [low.routes.parts(w, args) for w in tile.wants]
+        reads = tuple([low.read(draft.readings[0], w.box, f, args) for w, f in zip(tile.wants, found, strict=True)])
+        regions = tuple([Region(place, shape, (), ()) for place, shape in places])
+        record = TileSpec(
+            tile.member, tuple(map(len, tile.box)), regions, (), tuple(args.generated), reads=reads, offset=extents
+        )
+        key = low.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
+        low.allocated(tile.box, node.dtype)
+        for where in args.direct:
+            low.routes.readers.setdefault(where, []).append(key)
+        at.refs[tile.number] = key

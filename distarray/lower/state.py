@@ -1,0 +1,201 @@
+"""State of one lowering, and what every family of stages does with it: emit tasks, read tiles, keep writes in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.expr.expr import Environment
+from distarray.kernels import tasks
+from distarray.kernels.backends import NUMPY, Backend, backend_for
+from distarray.kernels.tasks import Part, Read, StageSpec
+from distarray.lower.machine import Machine
+from distarray.lower.records import Draft, Tile
+from distarray.lower.regions import n_elements
+from distarray.lower.route import Arguments, Key, Leaf, Located, Routes, key_of
+from distarray.lower.template import Recipe, Template
+from distarray.planner.graph import Graph
+from distarray.planner.plan import Plan, Stage
+from distarray.planner.propagation import Reading
+from distarray.planner.rates import current_rates
+from distarray.sharding.boxes import Box
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Lowering"]
+
+
+class Lowering:
+    """State of one lowering."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        graph: Graph,
+        env: Environment,
+        machine: Machine,
+        inplace: Mapping[int, int],
+        held: Mapping[int, frozenset[int]],
+    ) -> None:
+        self.plan = plan
+        self.graph = graph
+        self.env = env
+        self.machine = machine
+        self.inplace = inplace
+        #: By node the numbers of the blocks that somebody else has.
+        self.held = held
+        overlap = config.get("overlap")
+        #: Whether tiles may be split in core and border; then only where the model predicts a gain, unless "always".
+        self.has_overlap = overlap == "always" or (overlap is True and machine.is_cluster)
+        self.overlap_rates = None if overlap == "always" else current_rates()
+        self.mesh = env.mesh
+        self.template = Template()
+        self.out = self.template.lowered
+        self.out.counts.update(tile=0, project=0, piece=0, combine=0)
+        self.located: dict[int, Located] = {}
+        self.several: dict[int, list[Located]] = {}
+        #: Bytes on a member from which on what passes through it comes in turns.
+        self.large = machine.large
+        #: Bytes that it may hold of what the plan reads and makes.
+        self.room = max(0, machine.memory - plan.beside)
+        self.routes = Routes(self.located, self.emit_piece, env.device, self.large)
+        self._step = 0
+
+    # ------------------------------------------------------------------------------------------------ tasks
+
+    def begin(self, step: int) -> None:
+        """Go on with a stage of the plan."""
+        self._step = step
+        self.routes.begin(step)
+
+    def emit(
+        self,
+        kind: str,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        member: int,
+        number: int = 0,
+        waits: Sequence[Key] = (),
+    ) -> Key:
+        recipes = self.template.recipes
+        key: Key = (f"dx-{name}", self._step, number)
+        if key in recipes:
+            key = (*key, len(recipes))
+        recipes[key] = Recipe(kind, function, tuple(args), tuple(waits))
+        self.out.members[key] = member
+        self.out.counts[kind] += 1
+        return key
+
+    def emit_piece(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], member: int, waits: Sequence[Key] = ()
+    ) -> Key:
+        return self.emit("piece", name, function, args, member, len(self.template.recipes), waits)
+
+    def results(self, key: Key, n: int, member: int, number: int) -> list[Key]:
+        """The keys of the results of a task: itself, or one projection for each of several."""
+        if n == 1:
+            return [key]
+        return [self.emit("project", f"item{i}", tasks.project, (i, key), member, number) for i in range(n)]
+
+    def share(self, spec: StageSpec) -> StageSpec:
+        """The record that the tasks of the stage share, to be filled in for every run."""
+        self.template.specs.append((spec, self._step))
+        return spec
+
+    def allocated(self, box: Box, dtype: np.dtype[Any]) -> None:
+        """Count a block that a task makes."""
+        self.out.allocated_bytes += n_elements(tuple(map(len, box))) * dtype.itemsize
+
+    # ------------------------------------------------------------------------------------------------ arrays
+
+    def locate_sources(self) -> None:
+        """Say where the blocks of what is there lie, and what is made where it is read."""
+        nodes = self.graph.nodes
+        for i, node in enumerate(nodes):
+            memo = node.memo
+            if memo is not None:
+                refs: list[Any] = [Leaf(i, k) for k in range(len(memo.blocks))]
+                self.located[i] = Located(memo.sharding, node.shape, node.dtype, refs, on_client=memo.on_client)
+                self.located[i].shared |= self.held.get(i, frozenset())
+            elif node.op.kind == "create":
+                # A created node is made wherever it is read; only as the base of a write, or when kept, it is stored
+                # too, under its own number.
+                self.located[~i] = Located(
+                    Sharding.whole(self.mesh, node.ndim), node.shape, node.dtype, [], create=node
+                )
+
+    def source(self, i: int, stage: Stage | None = None) -> int:
+        """Number under which a node is read; by the stage that stores it, if that is said."""
+        if ~i not in self.located:
+            return i
+        is_stored = i in self.located and self.graph.is_held(i) and (stage is None or i not in stage.nodes)
+        return i if is_stored else ~i
+
+    def lying(self, i: int) -> Sharding | None:
+        """How a node is cut that is read, as far as that is known."""
+        at = self.located[self.source(i)]
+        if at.create is not None:
+            return at.create.pin
+        return None if at.on_client else at.sharding
+
+    def locate(self, i: int, sharding: Sharding) -> None:
+        """Say how a result is cut; its blocks come in the second pass."""
+        node = self.graph.nodes[i]
+        at = Located(sharding, node.shape, node.dtype, [])
+        at.refs = [None] * sharding.n_tiles
+        self.located[i] = at
+
+    def inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
+        """A new version begins as the old one; tiles that it does not touch stay shared unless the old one ends."""
+        at.refs = list(below.refs)
+        if not below.on_client:
+            at.members = below.members
+        at.shared = set(below.shared) if inplace else set(range(len(at.refs)))
+        at.shared -= touched
+        if not inplace:
+            below.shared |= at.shared  # the old one's blocks are the new one's too
+
+    def empty_tile(self, tile: Tile, dtype: np.dtype[Any]) -> Any:
+        return self.backend_here(tile.member).empty(tuple(map(len, tile.box)), dtype)
+
+    def backend_here(self, member: int) -> Backend:
+        """What makes blocks of a member in this process, which are small: on a cluster it need not have the device."""
+        return NUMPY if self.machine.is_cluster else backend_for(self.env.device, member)
+
+    def fill_empty(self, i: int) -> None:
+        """Tiles without elements have blocks too: made here, no task."""
+        at = self.located[i]
+        for number, tile in enumerate(at.sharding.tiles()):
+            if at.refs[number] is None:
+                shape = tuple(map(len, at.box(tile)))
+                assert 0 in shape, "every tile with elements has a task"
+                at.refs[number] = self.backend_here(at.members[number]).empty(shape, at.dtype)
+
+    # ------------------------------------------------------------------------------------------------- reads
+
+    def read(self, r: Reading, box: Box, found: Sequence[tuple[Part, Box]], args: Arguments) -> Read:
+        dtype = self.graph.nodes[r.node].dtype
+        parts = tuple([args.settle(p) for p, _ in found])
+        if len(parts) == 1:
+            return Read(tuple(map(len, box)), dtype, parts, ((),))
+        places = tuple(
+            [
+                tuple([slice(s.start - b.start, s.stop - b.start, s.step) for s, b in zip(seen, box, strict=True)])
+                for _, seen in found
+            ]
+        )
+        return Read(tuple(map(len, box)), dtype, parts, places)
+
+    def note_readers(self, key: Key, args: Arguments, draft: Draft, t: int) -> None:
+        for at in args.direct:
+            self.routes.readers.setdefault(at, []).append(key)
+        if draft.inplace and t >= 0 and draft.base_tiles[t][1] not in self.located[draft.base].shared:
+            self.wait_for_readers(key, self.located[draft.base].refs[draft.base_tiles[t][1]])
+
+    def wait_for_readers(self, key: Key, ref: Any) -> None:
+        waits = {k for k in self.routes.readers.get(key_of(ref), ()) if k != key}
+        if waits:
+            self.out.after.setdefault(key, set()).update(waits)
