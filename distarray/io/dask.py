@@ -18,7 +18,7 @@ from distarray.array.conversion import reshard
 from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
-from distarray.kernels.backends import backend_for
+from distarray.kernels.devices import backend_for
 from distarray.runtime.promised import PromisedBlocks, Sources
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike

@@ -1,25 +1,22 @@
 """What blocks are made of: NumPy, CuPy, or array_api_strict, and how each makes, moves and computes them.
 
-`backend_for` gives the backend of one member of a team from the device string of the array. Tasks use nothing else of
+`devices.backend_for` gives the backend of one member of a team. Tasks use nothing else of
 an array library than the functions of ``backend.xp``, what `Backend` lists, and programs, which `Program.run` hands to
 ``backend.run`` unless the blocks are NumPy's.
 
 ``"strict"`` proves without a GPU that kernels stay on their device: its blocks are arrays of array_api_strict on fake
 devices, which refuse to mix and to become NumPy arrays, and under `no_host_copies` to become Python numbers too.
-CuPy and array_api_strict are imported when their device is first asked for.
+array_api_strict is imported when its device is first asked for.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -27,64 +24,20 @@ from numpy.typing import DTypeLike
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
-
-if TYPE_CHECKING:
-    from distarray.kernels.program import Program, Reduction
+from distarray.kernels.program import Program, Reduction
 
 __all__ = [
     "NUMPY",
     "Backend",
-    "Device",
     "Layout",
     "axes_by_stride",
-    "backend_for",
-    "check_here",
     "no_host_copies",
-    "parse_device",
     "transport",
 ]
 
 DType = np.dtype[Any]
 Block = Any  # an array of a backend: they share no base class
 Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermost
-
-_DEVICE = re.compile(r"(cpu)|(cuda)(?::(\d+))?|(strict)(?::([12]))?")
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A parsed device string.
-
-    Attributes
-    ----------
-    kind
-        ``"cpu"``, ``"cuda"`` or ``"strict"``.
-    index
-        The number after the colon, or None: then each member has its own.
-    """
-
-    kind: str
-    index: int | None
-
-
-def parse_device(text: str) -> Device:
-    """Read a device string: ``cpu``, ``cuda``, ``cuda:<j>``, ``strict``, ``strict:1`` or ``strict:2``.
-
-    Raises
-    ------
-    ValueError
-        If it is none of these.
-
-    Examples
-    --------
-    >>> parse_device("cuda:3")
-    Device(kind='cuda', index=3)
-    """
-    match = _DEVICE.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"device={text!r} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
-    index = match[3] or match[5]
-    return Device(match[1] or match[2] or match[4], None if index is None else int(index))
 
 
 class Backend(Protocol):
@@ -146,71 +99,6 @@ class Backend(Protocol):
         partial: Callable[[Reduction, Block], Any],
     ) -> tuple[list[Block], list[Any]]:
         """The outputs of a program and the partials of its reductions; `partial` makes one from a register in full."""
-
-
-def backend_for(device: str, member: int = 0) -> Backend:
-    """The backend of one member.
-
-    Parameters
-    ----------
-    device
-        Device string.
-    member
-        Rank in the team. ``"strict"`` has even members on the first fake device and odd ones on the second. ``"cuda"``
-        gives the members in this process GPUs in turn; a worker of a cluster has its own (`device_ranks`).
-
-    Raises
-    ------
-    ValueError
-        If `device` is no device string, or names a GPU that is not there.
-    ImportError
-        If the library of the blocks is missing.
-    RuntimeError
-        If CuPy finds no GPU.
-    """
-    if device == "cpu":
-        return NUMPY
-    parsed = parse_device(device)
-    index = parsed.index
-    if parsed.kind == "strict":
-        return _strict(member % 2 + 1 if index is None else index)
-    if index is not None:
-        return _cupy(index, False)
-    return _cupy(_turn(member), True)
-
-
-def _turn(member: int) -> int:
-    """Whose turn it is to have a GPU of this process: its members', or the worker's that the process is."""
-    if "distributed.worker" not in sys.modules:
-        return member
-    from distarray.kernels.device_ranks import worker_rank
-
-    rank = worker_rank()
-    return member if rank is None else rank
-
-
-def check_here(device: str) -> None:
-    """Whether blocks on a device can be made in this process. Raises as `backend_for` does; starts nothing."""
-    parsed = parse_device(device)
-    if parsed.kind == "cuda":
-        _cupy(parsed.index or 0, parsed.index is None)
-    else:
-        backend_for(device)
-
-
-@lru_cache(maxsize=8)
-def _strict(index: int) -> Backend:
-    return StrictBackend(index)
-
-
-@lru_cache(maxsize=64)
-def _cupy(index: int, wraps: bool) -> Backend:
-    from distarray.kernels.cupy_backend import CupyBackend, gpu_count
-
-    count = gpu_count()
-    if not wraps and index >= count:
-        raise ValueError(f"device='cuda:{index}' names GPU {index}, but CuPy finds {count} here")
-    return CupyBackend(index % count)
 
 
 class NumpyBackend:
@@ -499,7 +387,6 @@ def no_host_copies() -> Iterator[None]:
 
 
 def _guarded() -> Iterator[tuple[Any, tuple[str, ...]]]:
-    import sys
 
     try:
         from array_api_strict._array_object import Array

@@ -1,6 +1,6 @@
 """Blocks on a GPU: CuPy arrays, and programs as one generated kernel each.
 
-The only module that imports CuPy; `backends.backend_for` imports it when a ``"cuda"`` device is first asked for.
+The only module that imports CuPy; `devices.backend_for` imports it when a ``"cuda"`` device is first asked for.
 
 A program becomes one `cupy.ElementwiseKernel`, or one `cupy.ReductionKernel` if all that it makes is one sum-like
 reduction. Every operand is cast to the dtype that numpy's own resolution gives, so promotion is numpy's whatever the

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.backends import backend_for
+from distarray.kernels.devices import backend_for
 from distarray.sharding.boxes import runs
 
 __all__ = ["CREATE", "write_block"]

@@ -15,9 +15,9 @@ import numpy as np
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr, late_params
 from distarray.kernels import tables
-from distarray.kernels.backends import backend_for
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
+from distarray.kernels.devices import backend_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.folds import FOLD
 from distarray.kernels.loans import is_ours

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Monoid, Partial
 from distarray.kernels.schedule import Call, Schedule, State, Step, schedule
 from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
-
-if TYPE_CHECKING:
-    from distarray.kernels.backends import Backend
 
 __all__ = ["FloatingPointEvent", "Instruction", "Outcome", "Program", "Reduction", "Scalar"]
 
@@ -140,6 +137,23 @@ class Outcome(NamedTuple):
     events: tuple[FloatingPointEvent, ...] = ()
 
 
+class Runner(Protocol):
+    """What runs programs on blocks that are not NumPy's: see `backends.Backend`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[Block],
+        scalars: Sequence[Any],
+        shape: tuple[int, ...],
+        outs: Sequence[Block | None] | None,
+        partial: Callable[[Reduction, Block], Any],
+    ) -> tuple[list[Block], list[Any]]: ...
+
+
 @dataclass(frozen=True)
 class Program:
     """Elementwise instructions, the registers to be stored in full, and reductions of registers.
@@ -178,7 +192,7 @@ class Program:
         scalars: Sequence[Any],
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None = None,
-        backend: Backend | None = None,
+        backend: Runner | None = None,
         errstate: ErrState | None = None,
         origin: Sequence[int] | None = None,
         extents: Sequence[int] | None = None,
@@ -223,7 +237,7 @@ class Program:
         scalars: Sequence[Any],
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
-        backend: Backend | None,
+        backend: Runner | None,
         current: list[str],
         origin: Sequence[int] | None,
         extents: Sequence[int] | None,

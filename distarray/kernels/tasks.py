@@ -19,8 +19,8 @@ import numpy as np
 from distarray.expr.expr import Expr, late_params
 from distarray.expr.lens import Affine
 from distarray.kernels import tables
-from distarray.kernels.backends import backend_for
 from distarray.kernels.contractions import contract
+from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
 from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours

@@ -10,7 +10,8 @@ import numpy as np
 from distarray import config
 from distarray.expr.expr import Environment
 from distarray.kernels import tasks
-from distarray.kernels.backends import NUMPY, Backend, backend_for
+from distarray.kernels.backends import NUMPY, Backend
+from distarray.kernels.devices import backend_for
 from distarray.kernels.tasks import Part, Read, StageSpec
 from distarray.lower.machine import Machine
 from distarray.lower.records import Draft, Tile

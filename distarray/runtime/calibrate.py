@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from dask._task_spec import Task, TaskRef
 
 from distarray.expr.expr import Environment
-from distarray.kernels.backends import backend_for
+from distarray.kernels.devices import backend_for
 from distarray.planner.rates import RateTable, own_part
 from distarray.runtime.evaluate import executor_for
 from distarray.runtime.memory import n_threads

@@ -23,8 +23,8 @@ from distributed.utils_comm import gather_from_workers
 
 from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError
-from distarray.kernels.backends import backend_for, check_here
 from distarray.kernels.device_ranks import DeviceRanks
+from distarray.kernels.devices import backend_for, check_here
 from distarray.runtime import arrivals
 from distarray.runtime.clients import placement_of
 from distarray.runtime.lineage import Lineage, send

@@ -21,7 +21,7 @@ from distarray import config
 from distarray.errors import BlocksLostError
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Stored, postorder
-from distarray.kernels.backends import backend_for, check_here, parse_device
+from distarray.kernels.devices import backend_for, check_here, parse_device
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.interpret import NEW, interpret
 from distarray.kernels.reporting import warnings_gathered

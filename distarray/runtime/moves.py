@@ -19,7 +19,8 @@ from dask._task_spec import Task, TaskRef
 
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
-from distarray.kernels.backends import Backend, backend_for, parse_device
+from distarray.kernels.backends import Backend
+from distarray.kernels.devices import backend_for, parse_device
 from distarray.kernels.loans import is_lent
 from distarray.lower.route import Transfer
 from distarray.runtime import counters, passage

@@ -21,7 +21,7 @@ from dask._task_spec import Alias, DataNode, Task, TaskRef
 from distarray import config
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Stored, postorder
-from distarray.kernels.backends import backend_for
+from distarray.kernels.devices import backend_for
 from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS, LRUCache, plan_cache_info
 from distarray.planner.graph import Graph, canonical

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distarray.errors import NotSupportedError
-from distarray.kernels.backends import NUMPY, Device, backend_for, no_host_copies, parse_device
+from distarray.kernels.backends import NUMPY, no_host_copies
+from distarray.kernels.devices import Device, backend_for, parse_device
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.program import Instruction, Program, Reduction, Scalar
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from distarray.expr.joins import PRODUCT, Join
 from distarray.kernels import contractions
-from distarray.kernels.backends import NUMPY, backend_for, no_host_copies
+from distarray.kernels.backends import NUMPY, no_host_copies
 from distarray.kernels.contractions import contract
+from distarray.kernels.devices import backend_for
 from distarray.kernels.monoids import MONOIDS
 from distarray.ops.semirings import parse_join, traced
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distarray.kernels import backends, cupy_backend
+from distarray.kernels import cupy_backend, devices
 from distarray.kernels.program import Instruction, Program, Reduction, Scalar
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -249,7 +249,7 @@ def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime))
     monkeypatch.setattr(cupy_backend, "_cupy", lambda: cupy)
     with pytest.raises(RuntimeError, match="needs an NVIDIA GPU and its driver; CuPy says: cudaErrorNoDevice"):
-        backends.backend_for("cuda")
+        devices.backend_for("cuda")
     runtime.getDeviceCount = lambda: 2
     with pytest.raises(ValueError, match=r"cuda:2.*finds 2"):
-        backends.backend_for("cuda:2")
+        devices.backend_for("cuda:2")

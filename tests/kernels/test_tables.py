@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from distarray.errors import NotSupportedError
 from distarray.expr.op import CATALOGUE
 from distarray.kernels import tables
-from distarray.kernels.backends import backend_for, no_host_copies
+from distarray.kernels.backends import no_host_copies
+from distarray.kernels.devices import backend_for
 from distarray.kernels.tables import (
     BLOCK,
     CREATE,

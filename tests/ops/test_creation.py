@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import distarray as dx
 from distarray import ops
 from distarray.expr.op import CATALOGUE
-from distarray.kernels.backends import backend_for
+from distarray.kernels.devices import backend_for
 from distarray.kernels.tables import CREATE
 from distarray.ops import creation
 

@@ -14,7 +14,8 @@ import pytest
 
 import distarray as dx
 from distarray.kernels import backends
-from distarray.kernels.backends import StrictBackend, backend_for
+from distarray.kernels.backends import StrictBackend
+from distarray.kernels.devices import backend_for
 
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("array_api_strict")
@@ -109,14 +110,14 @@ class FakeGpu:
 
 def has_gpus(count: int) -> Any:
     def play(dask_worker: Any = None) -> None:
-        from distarray.kernels import backends
+        from distarray.kernels import devices
 
         def cupy(index: int, wraps: bool) -> Any:
             if not wraps and index >= count:
                 raise ValueError(f"device='cuda:{index}' names GPU {index}, but CuPy finds {count} here")
             return FakeGpu(index % count)
 
-        backends._cupy = cupy
+        devices._cupy = cupy
 
     return play
 
