@@ -134,7 +134,6 @@ def _rates() -> _Option:
 _OPTIONS: dict[str, _Option] = {
     "memory-limit": _nbytes(optional=True),
     "device-memory-limit": _nbytes(optional=True),
-    "piece-limit": _nbytes(),
     "block-bytes": _nbytes(),
     "team": _choice("current", None),
     "device": _device(),

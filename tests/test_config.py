@@ -1,6 +1,7 @@
 """Options: one table, three files that must agree with it, and a `get` that never serves a stale value."""
 
 import os
+import re
 import subprocess
 import sys
 import timeit
@@ -20,7 +21,6 @@ ALLOWED = [
     ("memory-limit", None, None),
     ("memory-limit", "2GiB", 2**31),
     ("device_memory_limit", 10**9, 10**9),
-    ("piece-limit", "16 MiB", 2**24),
     ("block-bytes", 0, 0),
     ("team", None, None),
     ("device", "cuda:12", "cuda:12"),
@@ -66,7 +66,7 @@ REFUSED = [
     ("calibration", {"nope": 1}),
     ("calibration", {5: 1}),
     ("block-bytes", float("nan")),
-    ("piece-limit", [1]),
+    ("block-bytes", [1]),
     ("errors", "never"),
 ]
 
@@ -80,6 +80,13 @@ def test_defaults_schema_and_table_name_the_same_options():
     schema = load("distarray-schema.yaml")["properties"]["distarray"]["properties"]
     assert set(defaults) == set(schema) == set(config.names())
     assert all(entry["description"].strip() for entry in schema.values())
+
+
+@pytest.mark.parametrize("name", config.names())
+def test_every_option_is_read_somewhere(name):
+    spelled = re.compile(rf"""["']({name}|{name.replace("-", "_")})["']""")
+    readers = [p for p in PACKAGE.rglob("*.py") if p.name != "config.py" and spelled.search(p.read_text("utf-8"))]
+    assert readers
 
 
 @pytest.mark.parametrize("name", config.names())
@@ -176,8 +183,8 @@ def test_get_follows_dask_config_set_and_refresh():
 
 
 def test_bad_value_from_a_file_is_reported_at_get():
-    with dask.config.set({"distarray.piece-limit": "big"}), pytest.raises(ValueError, match="'piece-limit' is 'big'"):
-        config.get("piece-limit")
+    with dask.config.set({"distarray.block-bytes": "big"}), pytest.raises(ValueError, match="'block-bytes' is 'big'"):
+        config.get("block-bytes")
 
 
 def test_get_falls_back_to_the_default_when_a_file_empties_the_section():

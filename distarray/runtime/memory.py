@@ -196,7 +196,9 @@ def limits_to_try(limit: int, *, is_worker: bool) -> tuple[int, ...]:
 
 def memory_limit(env: Environment) -> int:
     """Byte budget of a member: the configured one, else half of what there is for it."""
-    limit = config.get("memory-limit")
+    limit = config.get("device-memory-limit") if env.device.startswith("cuda") else None
+    if limit is None:
+        limit = config.get("memory-limit")
     if limit is not None:
         return int(limit)
     if env.team is not None and env.team.client is not None:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import distarray as dx
+from distarray import config
 from distarray.errors import MemoryBudgetError
+from distarray.expr.expr import Environment
 from distarray.runtime import budget, memory
 from distarray.testing import counting
 
@@ -23,6 +25,14 @@ def test_available_memory_is_that_of_the_control_group_where_it_is_less(
     assert memory.available_nbytes() == 400
     (tmp_path / "max").write_text("max")
     assert memory.available_nbytes() > 400
+
+
+def test_members_with_a_gpu_have_a_budget_of_their_own() -> None:
+    cpu, gpu = Environment(None), Environment(None, "cuda:0")
+    with config.set(memory_limit="2 MiB"):
+        assert memory.memory_limit(cpu) == memory.memory_limit(gpu) == 2 << 20
+        with config.set(device_memory_limit="3 MiB"):
+            assert (memory.memory_limit(cpu), memory.memory_limit(gpu)) == (2 << 20, 3 << 20)
 
 
 def test_an_array_that_is_asked_for_fits_into_this_process_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
