@@ -42,7 +42,8 @@ def versions() -> Rows:
 def devices() -> Rows:
     """Device strings that can be used in this process, and why others cannot."""
     from distarray.expr.expr import Environment
-    from distarray.runtime.memory import memory_limit, n_threads
+    from distarray.runtime.clients import n_threads
+    from distarray.runtime.memory import memory_limit
 
     n = n_threads()
     limit = format_nbytes(memory_limit(Environment(None)))

@@ -17,8 +17,7 @@ from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate as evaluation
 from distarray.runtime import rehome
 from distarray.runtime.arrivals import client_of_team, name_of
-from distarray.runtime.clients import active_client, known_following, resolve_members, team_for_client
-from distarray.runtime.memory import n_threads
+from distarray.runtime.clients import active_client, known_following, n_threads, resolve_members, team_for_client
 from distarray.sharding import team as _team
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.mesh import Mesh

@@ -26,8 +26,8 @@ from dask._task_spec import Task, TaskRef
 from distarray.expr.expr import Environment
 from distarray.kernels.devices import backend_for
 from distarray.planner.rates import RateTable, own_part
+from distarray.runtime.clients import n_threads
 from distarray.runtime.evaluate import executor_for
-from distarray.runtime.memory import n_threads
 from distarray.runtime.rates import Calibration, WorkerFacts, signature, worker_facts
 
 __all__ = ["measured"]

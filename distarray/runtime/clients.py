@@ -12,8 +12,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from distarray.errors import ClusterGoneError, ShardingError
-from distarray.runtime.memory import n_threads
+from distarray.errors import ShardingError
+from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.sharding.team import Team
 
 if TYPE_CHECKING:
@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "active_client",
-    "check_synchronous",
-    "gone",
-    "is_open",
     "known_following",
+    "n_threads",
     "placement_of",
     "resolve_members",
     "team_for_client",
 ]
+
+
+def n_threads() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
 
 
 def active_client() -> Any:
@@ -59,32 +64,6 @@ def active_client() -> Any:
     if client.status == "connecting":
         raise gone(client)
     return client if client.status == "running" else None
-
-
-def check_synchronous(client: Any) -> None:
-    """Raise RuntimeError where a client is asynchronous."""
-    if client.asynchronous:
-        raise RuntimeError(
-            f"{client!r} is asynchronous here (asynchronous=True, or this is the thread of its event loop), but arrays "
-            "submit work and wait for it like numpy; use them in a thread (asyncio.to_thread) that has a synchronous "
-            "distributed.Client(address), or say team=None for arrays that are not distributed"
-        )
-
-
-def is_open(client: Any) -> bool:
-    """Whether a client is connected with its scheduler."""
-    # A scheduler that says goodbye leaves the status as it was.
-    comm = client.scheduler_comm
-    return client.status == "running" and comm is not None and not comm.closed()
-
-
-def gone(client: Any) -> ClusterGoneError:
-    """Return the error for a client that is closed, or has lost its scheduler."""
-    why = "is closed" if client is None or client.status in ("closing", "closed") else "has lost its scheduler"
-    return ClusterGoneError(
-        f"the Dask client {why}, and the blocks that its workers held are lost; make a new Client: arrays of data that "
-        "are in this process, or can be made again, go there when they are next used"
-    )
 
 
 #: What holds what belongs to a client is the client itself: a registry would keep it alive, whose values refer to it.

@@ -26,10 +26,9 @@ from distarray.kernels.inside import is_inside_task
 from distarray.kernels.interpret import NEW, interpret
 from distarray.kernels.reporting import warnings_gathered
 from distarray.runtime import counters
-from distarray.runtime.clients import placement_of
+from distarray.runtime.clients import n_threads, placement_of
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.interrupts import interrupts_deferred
-from distarray.runtime.memory import n_threads
 from distarray.runtime.promised import make_here
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import result_nbytes, retained

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from distarray import config
 from distarray.expr.expr import Environment
 from distarray.kernels.buffers import POOL, resident_nbytes
+from distarray.runtime.clients import n_threads, placement_of
+from distarray.runtime.connections import is_open
 
 __all__ = [
     "STREAMED",
@@ -20,7 +22,6 @@ __all__ = [
     "limits_to_try",
     "memory_limit",
     "n_tasks_at_once",
-    "n_threads",
     "process_nbytes",
     "room_nbytes",
     "room_of",
@@ -51,13 +52,6 @@ UNDER_WAY = 0.9
 _UNKNOWN = 4 << 30
 #: By team: what is known of its workers.
 _facts: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
-
-
-def n_threads() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)
@@ -160,8 +154,6 @@ def _worker_facts(env: Environment) -> _Workers:
     assert team is not None
     known = _facts.get(team)
     if known is None:
-        from distarray.runtime.clients import is_open, placement_of
-
         if not is_open(team.client):
             return _Workers(None, 1, PROCESS_NBYTES)  # nothing will run there
         workers = team.client.scheduler_info(n_workers=-1)["workers"].values()

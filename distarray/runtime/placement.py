@@ -24,15 +24,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from distarray import config
 from distarray.errors import ClusterGoneError, WorkerPausedError
 from distarray.kernels import reporting
-from distarray.runtime.clients import check_synchronous, gone, is_open
+from distarray.runtime.connections import check_synchronous, gone, is_open
+from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
 
-__all__ = ["TOPIC", "Placement", "PlacementListener"]
+__all__ = ["Placement", "PlacementListener"]
 
 T = TypeVar("T")
 
-#: Topic under which the scheduler announces who serves whom.
-TOPIC = "distarray-placement"
 #: The axis of the team that stands for "all workers of this client".
 TEAM_AXIS = "x"
 #: How long to try to reach a worker directly before going through the scheduler.

@@ -28,7 +28,7 @@ import numpy as np
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
 from distarray.planner.rates import MEASURED, Rates, RateTable, current_rates
-from distarray.runtime.memory import n_threads
+from distarray.runtime.clients import n_threads
 from distarray.sharding.team import Team
 from distarray.version import __version__
 

@@ -15,7 +15,7 @@ from typing import Any
 from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError
 from distarray.expr.expr import Environment, Expr, Stored
-from distarray.runtime.clients import is_open
+from distarray.runtime.connections import is_open
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 

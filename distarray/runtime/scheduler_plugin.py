@@ -31,8 +31,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
-from distarray.runtime.placement import TOPIC
-from distarray.runtime.wire import is_ours, unpack
+from distarray.runtime.wire import TOPIC, is_ours, unpack
 from distarray.runtime.worker_plugin import CUT, GONE, LEAVE, LineagePlugin
 
 __all__ = ["Graph", "PlacementPlugin", "join"]

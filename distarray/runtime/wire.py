@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["PREFIX", "Packed", "is_ours", "pack", "unpack"]
+__all__ = ["PREFIX", "TOPIC", "Packed", "is_ours", "pack", "unpack"]
 
 #: What the names of all our tasks and data begin with.
 PREFIX = "dx-"
+#: Topic under which the scheduler announces who serves whom.
+TOPIC = "distarray-placement"
 
 
 #: A block as it travels, and the axes that it was transposed by (None: it travels as it is).

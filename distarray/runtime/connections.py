@@ -1,0 +1,35 @@
+"""What a Dask client can be asked without a word to its scheduler: whether it is there, and in what mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distarray.errors import ClusterGoneError
+
+__all__ = ["check_synchronous", "gone", "is_open"]
+
+
+def check_synchronous(client: Any) -> None:
+    """Raise RuntimeError where a client is asynchronous."""
+    if client.asynchronous:
+        raise RuntimeError(
+            f"{client!r} is asynchronous here (asynchronous=True, or this is the thread of its event loop), but arrays "
+            "submit work and wait for it like numpy; use them in a thread (asyncio.to_thread) that has a synchronous "
+            "distributed.Client(address), or say team=None for arrays that are not distributed"
+        )
+
+
+def is_open(client: Any) -> bool:
+    """Whether a client is connected with its scheduler."""
+    # A scheduler that says goodbye leaves the status as it was.
+    comm = client.scheduler_comm
+    return client.status == "running" and comm is not None and not comm.closed()
+
+
+def gone(client: Any) -> ClusterGoneError:
+    """Return the error for a client that is closed, or has lost its scheduler."""
+    why = "is closed" if client is None or client.status in ("closing", "closed") else "has lost its scheduler"
+    return ClusterGoneError(
+        f"the Dask client {why}, and the blocks that its workers held are lost; make a new Client: arrays of data that "
+        "are in this process, or can be made again, go there when they are next used"
+    )
