@@ -138,7 +138,7 @@ class Predicted:
 
 def predicted(system: DistArray, workload: Workload, operands: Sequence[Any], baseline: str | None = None) -> Predicted:
     """The plan of the last evaluation that the program needs; steps that wait for values run for it."""
-    from distarray.runtime.planned import plan_of
+    from distarray.runtime.planning import plan_of
 
     dx = system.xp
     with dx.config.set(planner=system.planner):

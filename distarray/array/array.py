@@ -269,7 +269,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         env = self._env
         if env.device == "cpu":
             return ("cpu",) * env.size
-        from distarray.runtime.evaluate import device_labels
+        from distarray.runtime.members import device_labels
 
         return device_labels(env)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distarray import config
 from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import observations
 from distarray.runtime.watching import draw_progress
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def wait(*args: Any, **options: Any) -> tuple[Any, ...]:
     with config.set(options):
         nodes = [x.__dx_node__() for x in _arrays(args)]
         window.observe(nodes)
-        evaluation.wait_for(nodes)
+        observations.wait_for(nodes)
     return args
 
 
@@ -111,7 +111,7 @@ def progress(*args: Any, **options: Any) -> Any:
 
     def compute_nodes() -> list[Any]:
         window.observe(nodes)
-        return evaluation.futures_of(nodes)
+        return observations.futures_of(nodes)
 
     return draw_progress(compute_nodes, **options)
 

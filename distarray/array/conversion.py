@@ -27,8 +27,7 @@ from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
 from distarray.ops.elementwise import RESHARD
 from distarray.ops.files import FileRange, load_npy
-from distarray.runtime import evaluate as evaluation
-from distarray.runtime import rehome
+from distarray.runtime import observations, rehome
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -389,9 +388,9 @@ class Block(NamedTuple):
 def _stored(x: DistArray) -> tuple[Expr, Stored]:
     node = x.__dx_node__()
     window.observe((node,))
-    from distarray.runtime import planned
+    from distarray.runtime import hosts
 
-    planned.place(node)
+    hosts.place(node)
     assert node.memo is not None
     return node, node.memo
 
@@ -414,7 +413,7 @@ def iter_blocks(x: DistArray, visit: Sequence[str] | None = None) -> Iterator[Bl
         tiles.sort(key=lambda item: [sharding.mesh.coordinates(sharding.place(item[1]))[p] for p in rank])
     held = node.hold()  # what is written to the array meanwhile is written elsewhere
     for number, tile in tiles:
-        (block,) = evaluation.fetch_blocks(node, (number,))
+        (block,) = observations.fetch_blocks(node, (number,))
         yield Block(sharding.member(tile), sharding.tile_slices(node.shape, tile), lend(block))
     del held
 
@@ -452,7 +451,7 @@ def local(x: DistArray, member: int = 0) -> Any:
     tile = list(sharding.tiles())[numbers[0]]
     frame = tuple(range(*s.indices(n)) for s, n in zip(sharding.tile_slices(version.shape, tile), version.shape))
     is_here = not version.env.is_cluster or memo.on_client
-    block = memo.blocks[numbers[0]] if is_here else evaluation.fetch_blocks(version, numbers)[0]
+    block = memo.blocks[numbers[0]] if is_here else observations.fetch_blocks(version, numbers)[0]
     values, slices = _through(x, block, frame)
     return LocalBlock(lend(values, writeable=is_here and not x._readonly), slices)
 

@@ -38,9 +38,9 @@ class _Graph(Mapping[Any, Any]):
     def filled(self) -> tuple[str, dict[Any, Any], Sharding]:
         """Name, tasks and sharding; plans on first use."""
         if self._filled is None:
-            from distarray.runtime import planned
+            from distarray.runtime import exports
 
-            self._filled = planned.graph_of(self.node)
+            self._filled = exports.graph_of(self.node)
         return self._filled
 
     def __getitem__(self, key: Any) -> Any:

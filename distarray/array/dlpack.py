@@ -23,7 +23,7 @@ from distarray.expr.expr import Stored, source
 from distarray.expr.lens import get
 from distarray.kernels.backends import transport
 from distarray.kernels.loans import foreign_memory, lend
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import observations, reading
 from distarray.sharding.mesh import is_wave
 from distarray.types import HostArray
 
@@ -141,9 +141,9 @@ def _whole_block(base: Base) -> Any:
     is_elsewhere = version.env.is_cluster and not memo.on_client
     if len(memo.blocks) == 1 and not is_elsewhere:
         return memo.blocks[0]
-    if version.env.device != "cpu" or version.nbytes > evaluation.STAYS_NBYTES or _n_shards(memo) > 1:
+    if version.env.device != "cpu" or version.nbytes > reading.STAYS_NBYTES or _n_shards(memo) > 1:
         return None
-    joined = source(evaluation.fetch(version), version.env)
+    joined = source(observations.fetch(version), version.env)
     if not base.advance(version, joined, joined.hold(by_base=True)):
         return _whole_block(base)  # another thread has written
     assert joined.memo is not None

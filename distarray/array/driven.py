@@ -8,8 +8,7 @@ from distarray import config
 from distarray.array import window
 from distarray.expr.expr import Slot
 from distarray.ops.programs import Program
-from distarray.runtime import evaluate as evaluation
-from distarray.runtime import passes
+from distarray.runtime import evaluate, observations, passes
 
 __all__ = ["drive"]
 
@@ -35,14 +34,14 @@ def drive(name: str, program: Program) -> Any:
                     "it to 'counts'"
                 )
             if ask.ahead:
-                evaluation.check(ask.ahead)
+                evaluate.check(ask.ahead)
             kept += [node.hold() for node in (*ask.values, *ask.kept)]
             with passes.noted(found):
                 if ask.values:
                     window.observe((*ask.values, *ask.kept))
                 elif ask.kept:
                     window.run(*ask.kept)  # nothing will be looked at, but what fails is to be raised here
-            ask = program.send(tuple([evaluation.fetch(node) for node in ask.values]))
+            ask = program.send(tuple([observations.fetch(node) for node in ask.values]))
     except StopIteration as stop:
         if found:
             passes.keep(stop.value, found)

@@ -16,7 +16,7 @@ from distarray.array import window
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Expr, Scalar
 from distarray.expr.lens import Affine
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import observations
 from distarray.runtime.retention import streams
 from distarray.types import HostArray
 
@@ -49,7 +49,7 @@ def fetch(node: Expr) -> HostArray:
             check_room(node)
         if node.memo is None:
             window.observe((node,))
-        return evaluation.fetch(node)
+        return observations.fetch(node)
     finally:
         window.leave()
 
@@ -77,7 +77,7 @@ def item(node: Expr) -> HostArray:
         if memo.on_client and type(memo.blocks[0]) is np.ndarray:
             block: HostArray = memo.blocks[0]
             return block
-        return evaluation.fetch(node)
+        return observations.fetch(node)
     finally:
         window.leave()
 

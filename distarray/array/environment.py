@@ -14,8 +14,7 @@ from distarray.arguments import shown
 from distarray.expr import side_by_side
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
-from distarray.runtime import evaluate as evaluation
-from distarray.runtime import rehome
+from distarray.runtime import members, rehome
 from distarray.runtime.arrivals import client_of_team, name_of
 from distarray.runtime.clients import active_client, known_following, n_threads, resolve_members, team_for_client
 from distarray.sharding import team as _team
@@ -157,7 +156,7 @@ def check_device(device: Any, team: Team | None) -> str:
     if not isinstance(device, str) or not _DEVICE.fullmatch(device):
         raise ValueError(f"device={shown(device)} is none; use cpu, cuda, cuda:<j>, strict, strict:1 or strict:2")
     if device != "cpu":
-        evaluation.check_device(Environment(team, device))
+        members.check_device(Environment(team, device))
     return device
 
 

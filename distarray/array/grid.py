@@ -11,7 +11,7 @@ from distarray.expr import expr
 from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Ranges
 from distarray.kernels.inside import is_inside_task
-from distarray.runtime import planned
+from distarray.runtime import hosts
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -21,7 +21,7 @@ __all__ = ["Grid", "grid_over", "lying", "ranges_of"]
 def lying(node: Expr) -> Sharding:
     """How the elements of a node lie when an operation reads them: host data are placed, what is pending is planned."""
     if node.memo is not None and not is_inside_task():  # there they stay, and whoever waits may hold the lock
-        planned.place(node)
+        hosts.place(node)
     known = expr.lying(node)
     return planned_sharding(node, node.env) if known is None else known
 

@@ -24,7 +24,7 @@ from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, put_item, p
 from distarray.ops.indexing import take as _take
 from distarray.ops.manipulation import stack
 from distarray.ops.marks import chosen, counts_of
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import observations
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
 
@@ -76,7 +76,7 @@ def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
     bounds = sharding.boundaries(mask.shape)[0]
     counts = counts_of(mask, bounds, sharding)
     window.observe((counts,))
-    found = np.cumsum([0, *evaluation.fetch(counts)]).tolist()
+    found = np.cumsum([0, *observations.fetch(counts)]).tolist()
     return bind_tiles(NONZERO, [(mask, bounds)], [((found[-1],), np.int64, found)] * mask.ndim, sharding)
 
 
@@ -148,7 +148,7 @@ def _compressed(node: Expr, mask: Expr) -> Expr | None:
     bounds = sharding.boundaries(mask.shape)[0]
     counts = counts_of(mask, bounds, sharding)
     window.observe((counts,))
-    return chosen(mask, [node], evaluation.fetch(counts), bounds, sharding)[0]
+    return chosen(mask, [node], observations.fetch(counts), bounds, sharding)[0]
 
 
 def written(node: Expr, index: Advanced, value: Any, mode: Mode, casting: Casting = "same_kind") -> Expr:

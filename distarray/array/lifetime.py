@@ -7,7 +7,7 @@ import numpy as np
 from distarray.array import window
 from distarray.array.base import Base, copied
 from distarray.expr.expr import Expr, Stored, postorder
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import members
 
 __all__ = ["delete", "own_storage"]
 
@@ -24,7 +24,7 @@ def delete(base: Base) -> None:
     window.flush()
     shared = _is_shared(base)
     base.drop()
-    with evaluation.locked():
+    with members.locked():
         memo = version.memo
         if memo is not None and not shared and not memo.exported and not _is_read(version):
             # Futures and arrays are freed when nothing refers to them; views of the base still refer to the node.
@@ -49,9 +49,9 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
         version = base.current
         window.observe((version,))
         if placed:
-            from distarray.runtime import planned
+            from distarray.runtime import hosts
 
-            planned.place(version)
+            hosts.place(version)
         memo = version.memo
         assert memo is not None
         if version.env.is_cluster and not memo.on_client:

@@ -13,7 +13,7 @@ from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray
 from distarray.expr.pushdown import narrowed
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import observations
 from distarray.types import HostArray
 
 __all__ = ["array2string", "array_repr", "array_str"]
@@ -88,7 +88,7 @@ def _corners(x: DistArray, edge: int) -> HostArray:
     corners = [narrowed(x[at].__dx_node__()) for at in product(*sides)]
     with config.set(retain="none"):  # a live array is not kept whole because its corners are looked at
         window.observe(corners)
-    values = [evaluation.fetch(corner) for corner in corners]
+    values = [observations.fetch(corner) for corner in corners]
     for axis in reversed(range(x.ndim)):
         n = len(sides[axis])
         values = [np.concatenate(values[k : k + n], axis=axis) for k in range(0, len(values), n)]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from distarray import config
 from distarray.expr.expr import Expr, postorder
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import observations
 from distarray.runtime.retention import streams
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _is_good(version: Expr) -> bool:
     """Whether it is known that a version can be had."""
     if version.memo is None:
         return version.op.repeatable
-    return evaluation.state_of(version) == "finished"
+    return observations.state_of(version) == "finished"
 
 
 def forget_settled() -> None:
@@ -124,7 +124,7 @@ def _bases() -> list[Base]:
 
 
 def _has_failed(version: Expr) -> bool:
-    return version.memo is not None and evaluation.state_of(version) == "failed"
+    return version.memo is not None and observations.state_of(version) == "failed"
 
 
 def _fall_back(base: Base, compute: Callable[[Expr], None]) -> None:

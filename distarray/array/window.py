@@ -27,7 +27,7 @@ from distarray.array import versions
 from distarray.expr.expr import ITEM, PACKAGE, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.loans import is_lent
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import evaluate, observations
 from distarray.runtime.retention import streams
 
 __all__ = ["enter", "flush", "leave", "observe", "pending", "period_of", "register", "run"]
@@ -171,14 +171,14 @@ def flush() -> None:
     window.places.clear()
     if nodes:
         try:
-            evaluation.evaluate(nodes, pending_beside(nodes))
+            evaluate.evaluate(nodes, pending_beside(nodes))
         except Exception:
             if not _evaluate_one_by_one(nodes, failed):
                 raise
     versions.forget_settled()
     # Only now, so that an interrupt leaves them listed; what streams or failed still reads what it was made from.
     window.nodes = [weakref.ref(n) for n in _waiting(window)]
-    running = evaluation.waiter(nodes)
+    running = observations.waiter(nodes)
     if running is not None:
         window.in_flight.append(running)
         while len(window.in_flight) > IN_FLIGHT:
@@ -195,7 +195,7 @@ def _evaluate_one_by_one(nodes: Sequence[Expr], failed: weakref.WeakSet[Expr]) -
             continue
         try:
             if failed.isdisjoint(postorder([node])):
-                evaluation.evaluate((node,), pending_beside((node,)))
+                evaluate.evaluate((node,), pending_beside((node,)))
                 continue
         except Exception:
             pass
@@ -212,7 +212,7 @@ def run(*nodes: Expr) -> None:
     # What is kept besides must not share a task with what may fail.
     observe([n for n in postorder(nodes) if n not in nodes and n.memo is None and n.is_live])
     observe(nodes)
-    evaluation.wait_for(nodes)
+    observations.wait_for(nodes)
 
 
 def pending_beside(nodes: Iterable[Expr]) -> _Others:
@@ -246,11 +246,11 @@ class _Others:
 
 
 def _compute(version: Expr) -> None:
-    evaluation.evaluate((version,), pending_beside((version,)))
-    evaluation.wait_for((version,), told=False)
+    evaluate.evaluate((version,), pending_beside((version,)))
+    observations.wait_for((version,), told=False)
 
 
-evaluation.on_failure = partial(versions.restore, _compute)
+observations.on_failure = partial(versions.restore, _compute)
 
 
 def reads_what_others_write(node: Expr) -> bool:
@@ -290,7 +290,7 @@ def observe(nodes: Sequence[Expr]) -> None:
     was_observed, window.observed = window.observed, (*window.observed, *nodes)
     window.is_building = False
     try:
-        evaluation.evaluate(nodes, pending_beside(nodes))
+        evaluate.evaluate(nodes, pending_beside(nodes))
     except Exception:
         versions.restore(_compute, nodes)
         raise

@@ -27,7 +27,7 @@ from distarray.lower.footprint import most_held, reports
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.runtime import evaluate, rates
+from distarray.runtime import evaluate, members, observations, rates
 from distarray.runtime.counters import Counters, counting
 from distarray.runtime.crossings import Foreseen, foreseen, passage_of, sources_of
 from distarray.runtime.fit import ahead, peaks_of
@@ -129,7 +129,7 @@ def _beside(
 
 
 def _foreseen(targets: Sequence[Expr]) -> Foreseen:
-    with evaluate.locked():
+    with members.locked():
         return foreseen(targets)
 
 
@@ -180,7 +180,7 @@ def _analyzed(
     ):
         start = time.perf_counter()
         evaluate.evaluate(targets, others)
-        evaluate.wait_for([*targets, *kept])
+        observations.wait_for([*targets, *kept])
         seconds = time.perf_counter() - start
     return _with_measured(explanation, counters, counts.values(), spans, seconds, peak.most)
 

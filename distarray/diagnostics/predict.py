@@ -27,7 +27,7 @@ from distarray.planner.partition.eingraph import stage_bound
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import combined_sharding, result_sharding
-from distarray.runtime import evaluate, planned
+from distarray.runtime import members, planning, rehearsal
 from distarray.runtime.crossings import foreseen
 from distarray.runtime.fit import peaks_of
 from distarray.runtime.rates import rates_for
@@ -117,8 +117,8 @@ def rehearse(
     stand_ins
         Of what is to come from other environments: see `crossings.foreseen`.
     """
-    with evaluate.locked():
-        found = planned.rehearsed(targets, stand_ins, others)
+    with members.locked():
+        found = rehearsal.rehearsed(targets, stand_ins, others)
     if found is None:
         return None
     plan, graph, lowered, from_cache, host_bytes, kept = found
@@ -126,7 +126,7 @@ def rehearse(
     if cluster:
         host_bytes += sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
-    planning = Planning(graph, env.mesh, planned.limits_of(env), rates_for(env), plan.stages)
+    problem = Planning(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(
         plan,
         graph,
@@ -135,21 +135,21 @@ def rehearse(
         traffic_of(lowered, graph),
         peaks_of(lowered, graph, env),
         host_bytes * cluster,
-        planning.place(plan.stages),
-        sum([stage_bound(facts, env.size) for facts in planning.facts]),
+        problem.place(plan.stages),
+        sum([stage_bound(facts, env.size) for facts in problem.facts]),
         kept,
     )
 
 
 def planned_sharding(node: Expr, env: Environment) -> Sharding:
     """How a pending node will lie, by the plan that would compute it now."""
-    with evaluate.locked():
+    with members.locked():
         known = foreseen([node]).stand_ins
         if id(node) in known:
             memo = known[id(node)].memo
             assert memo is not None
             return memo.sharding
-        found = planned.rehearsed([node], known)
+        found = rehearsal.rehearsed([node], known)
     if found is None:
         return Sharding.whole(env.mesh, node.ndim)
     # Operands come before users, and nothing but the node itself was asked for.

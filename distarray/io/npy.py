@@ -24,8 +24,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.expr import postorder
 from distarray.kernels.files import write_block
 from distarray.ops.files import FileRange, load_npy
-from distarray.runtime import evaluate as evaluation
-from distarray.runtime import planned
+from distarray.runtime import exports, small
 from distarray.runtime.retention import streams
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
@@ -262,7 +261,7 @@ def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
 def _write(x: DistArray, path: str, offset: int, fortran_order: bool) -> None:
     node = x.__dx_node__()
     env = node.env
-    if node.memo is None and not (streams(node) and not evaluation.is_small(postorder([node]), env)):
+    if node.memo is None and not (streams(node) and not small.is_small(postorder([node]), env)):
         window.observe((node,))
     shape = node.shape
-    planned.for_each_block(node, write_block, lambda box: (path, offset, shape, box, fortran_order))
+    exports.for_each_block(node, write_block, lambda box: (path, offset, shape, box, fortran_order))

@@ -27,7 +27,7 @@ from distarray.expr.expr import Environment
 from distarray.kernels.devices import backend_for
 from distarray.planner.rates import RateTable, own_part
 from distarray.runtime.clients import n_threads
-from distarray.runtime.evaluate import executor_for
+from distarray.runtime.members import executor_for
 from distarray.runtime.rates import Calibration, WorkerFacts, signature, worker_facts
 
 __all__ = ["measured"]

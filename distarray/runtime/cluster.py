@@ -25,7 +25,7 @@ from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.kernels.device_ranks import DeviceRanks
 from distarray.kernels.devices import backend_for, check_here
-from distarray.runtime import arrivals
+from distarray.runtime import attached
 from distarray.runtime.clients import placement_of
 from distarray.runtime.lineage import Lineage, send
 from distarray.runtime.scheduler_plugin import Graph
@@ -285,7 +285,7 @@ class ClusterExecutor:
     def attach(self, keys: Sequence[Key]) -> list[Future]:
         """Futures of results that arrived by name: those that their client has, else new ones; waits for nothing."""
         known = [self._lineage.future(key) for key in keys]
-        found = iter(arrivals.attach(self.client, [key for key, future in zip(keys, known) if future is None]))
+        found = iter(attached.attach(self.client, [key for key, future in zip(keys, known) if future is None]))
         return [next(found) if future is None else future for future in known]
 
     def cut_lineage(self, futures: Iterable[Future]) -> None:
@@ -297,11 +297,11 @@ class ClusterExecutor:
         self._sync(self._lineage.cut, self._lineage.held(records))
 
     def _sync(self, coroutine: Any, *args: Any) -> Any:
-        with arrivals.seceded():  # a task that uses an array of this process may wait for tasks that need its thread
+        with attached.seceded():  # a task that uses an array of this process may wait for tasks that need its thread
             return self.placement.sync(coroutine, *args)
 
     async def _settle(self, futures: Sequence[Future]) -> None:
-        await arrivals.not_lost(self.client, futures)
+        await attached.not_lost(self.client, futures)
         for future in futures:
             await future._state.wait()
             if future.status == "error":
@@ -329,7 +329,7 @@ class ClusterExecutor:
         if guess:
             found = await self._gather_near(guess)
         if rest := [future for key, future in by_key.items() if key not in found]:
-            found |= await arrivals.gathered(self.client, rest, self._settle)
+            found |= await attached.gathered(self.client, rest, self._settle)
         return [found[future.key] for future in futures]
 
     async def _gather_near(self, places: Mapping[Key, list[str]]) -> dict[Key, Any]:

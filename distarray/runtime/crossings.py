@@ -1,73 +1,44 @@
 """Crossings: how graphs of several environments are run, one beneath the other (`distarray.expr.crossing`).
 
-`settle` comes before the evaluation of what needs crossings: step by step it evaluates what they read, where that
-lives, and moves it. On a cluster nobody waits in between: the tasks of a move refer to those that make what is moved.
-All of it is planned, and held against the memory of the members, before the first step runs. `foreseen` says where
-crossings will lie, for those who plan without running.
+`evaluate.settle` carries them out. All of it is planned, and held against the memory of the members, before the first
+step runs. `foreseen` says where crossings will lie, for those who plan without running.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from distarray.errors import MemoryBudgetError
 from distarray.expr import crossing
 from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, postorder
-from distarray.runtime import evaluate
+from distarray.lower.template import Lowered
+from distarray.planner.graph import Graph
+from distarray.runtime import passage, planning, rehearsal
 from distarray.runtime.fit import ahead
+from distarray.runtime.hosts import host_cut
+from distarray.runtime.members import executor_for
 from distarray.runtime.memory import is_limit_set, memory_limit
-from distarray.runtime.rehome import healed, is_gone
+from distarray.runtime.rehome import healed, is_gone, same_cut
+from distarray.runtime.running import kept_nbytes
+from distarray.runtime.small import is_small
 from distarray.sharding.sharding import Sharding
 
-if TYPE_CHECKING:
-    from distarray.lower.template import Lowered
-    from distarray.planner.graph import Graph
-    from distarray.runtime.passage import Passage
-
-__all__ = ["Foreseen", "check", "foreseen", "passage_of", "settle", "sources_of"]
+__all__ = ["Foreseen", "check", "foreseen", "heal", "passage_of", "sources_of"]
 
 
-def settle(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:
-    """Carry out the crossings that pending nodes need; with the lock held.
-
-    Parameters
-    ----------
-    others
-        As for `evaluate.evaluate`.
-
-    Raises
-    ------
-    MemoryBudgetError
-        If members cannot hold what one of the graphs or moves needs; nothing has run then.
-    """
-    steps = crossing.levels(targets)
-    if not steps:
-        return
-    from distarray.runtime.moves import moved
-
+def heal(steps: Sequence[Sequence[Expr]]) -> None:
+    """Let crossings and what they read go where they can be had, where clients are gone."""
     for node in [n for step in steps for n in step]:
         healed([node], node.env)
         (source,) = node.nodes()
         if is_gone(source.env):  # what can be had again is made where it was to go
             healed(crossing.graph([source]), source.env, node.env)
-    check(targets)
-
-    def beside() -> list[Expr] | None:
-        # What comes after needs what it reads.
-        found = others()
-        return None if found is None else [*found, *targets]
-
-    for step in steps:
-        evaluate.evaluate(sources_of(step), beside)
-        for node in step:
-            (source,) = node.nodes()
-            crossing.carry_out(node, moved(source, node.env, node.pin))
 
 
 def sources_of(step: Iterable[Expr]) -> list[Expr]:
@@ -84,17 +55,15 @@ def check(targets: Sequence[Expr]) -> None:
     MemoryBudgetError
         If they cannot.
     """
-    from distarray.runtime import planned
-
     if all(_is_ample(env, nodes) for env, nodes in _by_env(postorder(targets)).items()):
         return
     seen = foreseen(targets, is_checked=True)
     known = seen.stand_ins
     for env, group in _by_env([t for t in targets if t.memo is None and id(t) not in known]).items():
         order = crossing.graph(group)
-        if not evaluate.is_small([known.get(id(n), n) for n in order], env):
+        if not is_small([known.get(id(n), n) for n in order], env):
             with ahead(seen.coming):
-                planned.check(env, order, {id(t) for t in group}, known)
+                rehearsal.check(env, order, {id(t) for t in group}, known)
 
 
 def _by_env(nodes: Iterable[Expr]) -> dict[Environment, list[Expr]]:
@@ -106,11 +75,9 @@ def _by_env(nodes: Iterable[Expr]) -> dict[Environment, list[Expr]]:
 
 def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
     """Whether even one member could hold all of some nodes, however often: then nothing has to be planned to know."""
-    from distarray.runtime import planned
-
     if not env.is_cluster:
         return not is_limit_set()
-    return planned.is_ample(nodes, env, 2 * planned.COPIES)
+    return planning.is_ample(nodes, env, 2 * planning.COPIES)
 
 
 @dataclass(slots=True)
@@ -154,8 +121,6 @@ def foreseen(targets: Iterable[Expr], *, is_checked: bool = False) -> Foreseen:
 
 def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) -> None:
     """See how pending nodes will lie."""
-    from distarray.runtime import planned
-
     for node in sources:
         if id(node) in known.stand_ins and id(node) not in known.lying:
             memo = known.stand_ins[id(node)].memo
@@ -164,9 +129,9 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
     for env, group in _by_env([n for n in sources if id(n) not in known.lying]).items():
         known.before |= {id(n): Counter(known.coming) for n in group}
         with ahead(known.coming):
-            found = planned.rehearsed(group, known.stand_ins)
+            found = rehearsal.rehearsed(group, known.stand_ins)
             if found is not None and is_checked and (env.is_cluster or is_limit_set()):
-                planned.checked(found.graph, env)
+                planning.checked(found.graph, env)
         if found is None:
             known.lying |= {id(n): _on_client(n, env) for n in group}
             continue
@@ -182,7 +147,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
 def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:
     """See data come to members, and if they are sent from this process copies of them to others."""
     assert node.env.team is not None
-    members, spares = node.env.team.members, evaluate.executor_for(node.env).spares() if is_copied else {}
+    members, spares = node.env.team.members, executor_for(node.env).spares() if is_copied else {}
     for tile in cut.tiles():
         nbytes, rank = prod(cut.shard_shape(node.shape, tile)) * node.dtype.itemsize, cut.member(tile)
         known.coming[members[rank]] += nbytes
@@ -192,26 +157,21 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
 
 def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:
     """See the results of a plan come to members."""
-    from distarray.runtime import planned
-
     assert env.team is not None
-    for key, nbytes in planned.kept_nbytes(lowered, graph).items():
+    for key, nbytes in kept_nbytes(lowered, graph).items():
         if key in lowered.members:  # else it is there already
             known.coming[env.team.members[lowered.members[key]]] += nbytes
 
 
 def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is_checked: bool) -> None:
     """See how a crossing will lie."""
-    from distarray.runtime import passage, planned
-    from distarray.runtime.moves import same_cut
-
     env = node.env
     known.before[id(node)] = Counter(known.coming)
     known.stand_ins[id(node)] = there = Expr(SOURCE, (), node.shape, node.dtype, env, pin=node.pin)
     if memo.on_client:
         there.memo = known.lying[id(node)] = _on_client(there, env)
         # Its first use brings it to where it is to be.
-        cut = planned.host_cut(there, env)
+        cut = host_cut(there, env)
         if cut is not None:
             there.memo = Stored(cut, [("dx-host", id(node), tile) for tile in range(cut.n_tiles)])
         return
@@ -240,10 +200,8 @@ def _promised(node: Expr, cut: Sharding) -> Stored:
     return Stored(cut, [BlockName(("dx-crossing", id(node), tile)) for tile in range(cut.n_tiles)])
 
 
-def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> Passage | None:
+def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> passage.Passage | None:
     """How a crossing is planned; None where it is not: blocks that go through this process, or stay where they are."""
-    from distarray.runtime import passage
-
     if memo.on_client or not passage.is_planned(source.env, node.env):
         return None
     return passage.passage(source, memo, node.env, cut)

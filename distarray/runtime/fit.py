@@ -24,8 +24,8 @@ from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import Limits
 from distarray.planner.rates import current_rates
-from distarray.runtime.evaluate import executor_for
 from distarray.runtime.instantiate import make_tasks_once
+from distarray.runtime.members import executor_for
 from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
 from distarray.runtime.retention import result_nbytes
 from distarray.sharding.mesh import Mesh

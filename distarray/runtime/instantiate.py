@@ -6,6 +6,8 @@ name of the run. Keys are unique per evaluation: a key that named other work bef
 
 from __future__ import annotations
 
+import itertools
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -26,7 +28,15 @@ from distarray.runtime.memory import STREAMED, memory_limit
 from distarray.runtime.promised import Promise
 from distarray.runtime.rates import rates_of
 
-__all__ = ["make_tasks", "make_tasks_once"]
+__all__ = ["make_tasks", "make_tasks_once", "new_run"]
+
+_runs = itertools.count()
+_process = uuid.uuid4().hex[:8]
+
+
+def new_run() -> str:
+    """A name for tasks that no others have had or will have."""
+    return f"{_process}-{next(_runs)}"
 
 
 def make_tasks(

@@ -17,15 +17,15 @@ from uuid import uuid4
 import numpy as np
 from dask._task_spec import Task, TaskRef
 
-from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.backends import Backend
 from distarray.kernels.devices import backend_for, parse_device
 from distarray.kernels.loans import is_lent
 from distarray.lower.route import Transfer
 from distarray.runtime import counters, passage
-from distarray.runtime.evaluate import executor_for, fetch_blocks
-from distarray.sharding.mesh import Mesh, is_wave
+from distarray.runtime.members import executor_for
+from distarray.runtime.reading import read_blocks
+from distarray.runtime.rehome import same_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
 
@@ -102,27 +102,6 @@ def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_clien
     return stored
 
 
-def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
-    """The cut of an array in another environment, if nobody says another one.
-
-    Between meshes of equal sizes every tile stays what it is. On another number of members all of them cut the axis
-    that had most parts; an array of one tile stays one, unless it is larger than ``block-bytes``.
-    """
-    mesh, there = sharding.mesh, env.mesh
-    plain = [i for i, name in enumerate(mesh.names) if not is_wave(name)]
-    if tuple(mesh.sizes[i] for i in plain) == there.sizes:
-        names = dict(zip([mesh.names[i] for i in plain], there.names))
-        renamed = Mesh(tuple(names.get(name, name) for name in mesh.names), mesh.sizes)
-        axes = tuple(tuple(names.get(name, name) for name in cut) for cut in sharding.axes)
-        return Sharding(renamed, axes, (), sharding.bounds, sharding.layout)
-    axes_there: list[tuple[str, ...]] = [()] * node.ndim
-    if sharding.n_tiles > 1:
-        axes_there[max(range(node.ndim), key=sharding.parts.__getitem__)] = tuple(reversed(there.names))
-    elif node.ndim and node.nbytes > config.get("block-bytes"):
-        axes_there[max(range(node.ndim), key=node.shape.__getitem__)] = tuple(reversed(there.names))
-    return Sharding(there, tuple(axes_there), layout=sharding.layout)
-
-
 def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[Tile]:
     """The tiles of the new cut, row-major."""
     before, after = old.boundaries(shape), new.boundaries(shape)
@@ -188,7 +167,7 @@ def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Bl
     here: dict[int, Block] = {}
     for tile in tiles:
         missing = [piece.number for piece in tile.pieces if piece.number not in here]
-        here.update(zip(missing, fetch_blocks(node, missing) if remote else [blocks[n] for n in missing]))
+        here.update(zip(missing, read_blocks(node, missing) if remote else [blocks[n] for n in missing]))
         parts = [here[p.number] if p.is_whole else here[p.number][p.source] for p in tile.pieces]
         yield put_together(target, tile.member, tile.shape, tuple(p.place for p in tile.pieces), *parts)
         for piece in tile.pieces:

@@ -17,11 +17,12 @@ from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Access, Cut, Instruction, Plan, Stage
-from distarray.runtime import planned
 from distarray.runtime.budget import refuse
 from distarray.runtime.clients import placement_of
 from distarray.runtime.instantiate import make_tasks
 from distarray.runtime.interrupts import interrupts_deferred
+from distarray.runtime.planning import context_of, exceeds
+from distarray.runtime.running import handed_out, lowered_to_run
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
@@ -81,7 +82,7 @@ def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> P
     leaf.memo = memo
     there = Expr(CROSSING, (leaf,), node.shape, node.dtype, both, ("auto", None, ranks), pin=sharding)
     there.origin = node.origin
-    graph = canonical((leaf, there), {id(there)}, planned.context_of(both))
+    graph = canonical((leaf, there), {id(there)}, context_of(both))
     plan = PLANS.get(graph.key, lambda: _plan(there), config.get("plan-cache-size"))
     return Passage(plan, graph, both)
 
@@ -113,7 +114,7 @@ def check(found: Passage) -> None:
     MemoryBudgetError
         If they cannot; says how much, and what would do.
     """
-    if (excess := planned.exceeds(*found)) is not None:
+    if (excess := exceeds(*found)) is not None:
         (needed, _), why = excess
         refuse(CROSSING.name, needed, why)
 
@@ -127,8 +128,8 @@ def run(found: Passage) -> list[Any]:
         If members cannot hold what it needs; then nothing is handed out.
     """
     check(found)
-    lowered = planned.lowered_to_run(*found)
+    lowered = lowered_to_run(*found)
     with interrupts_deferred():
         # What the source stands on may be read by others too.
-        ((_, stored),) = planned.handed_out(lowered, found.graph, found.env, lambda: None)
+        ((_, stored),) = handed_out(lowered, found.graph, found.env, lambda: None)
     return list(stored.blocks)

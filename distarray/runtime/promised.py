@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 from distarray.expr.expr import BlockName, Environment, Expr, postorder
+from distarray.runtime.members import executor_for
 
 if TYPE_CHECKING:
     from dask._task_spec import Task
@@ -52,7 +53,6 @@ class PromisedBlocks(Sequence[Any]):
     """
 
     def __init__(self, env: Environment, keys: Sequence[Key], make: Callable[[Sequence[int]], Any]) -> None:
-
         self.env = env
         #: What tasks refer to: the blocks that there are, and promises.
         self.handles: list[Any] = [Promise(key) for key in keys]
@@ -93,8 +93,6 @@ class PromisedBlocks(Sequence[Any]):
             if self._is_here:
                 found = dict(zip(numbers, self.make(list(numbers.values())), strict=True))
             else:
-                from distarray.runtime.evaluate import executor_for
-
                 sources = self.make(list(numbers.values()))
                 tasks = _first_needed({}, sources.tasks, numbers)
                 found = executor_for(self.env).submit(tasks, sources.members, list(numbers))

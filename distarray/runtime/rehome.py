@@ -16,10 +16,10 @@ from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime.connections import is_open
-from distarray.sharding.mesh import Mesh
+from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_arrays_environment", "revive"]
+__all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_arrays_environment", "revive", "same_cut"]
 
 
 def _in_this_process(device: str) -> Environment:
@@ -104,8 +104,6 @@ def healed(order: Sequence[Expr], env: Environment, to: Environment | None = Non
                 "client, and move the array there by x.to_team(team)"
             )
         to = new_arrays_environment(env.device)
-    from distarray.runtime.moves import same_cut
-
     here = [node for node in order if id(node.env) in gone]
     bound = bound_to_team(here, to)
     if bound is not None:
@@ -121,6 +119,27 @@ def healed(order: Sequence[Expr], env: Environment, to: Environment | None = Non
             node.memo = replace(node.memo, sharding=Sharding.whole(mesh, node.ndim), on_client=True)
         node.env = to
     return to
+
+
+def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
+    """The cut of an array in another environment, if nobody says another one.
+
+    Between meshes of equal sizes every tile stays what it is. On another number of members all of them cut the axis
+    that had most parts; an array of one tile stays one, unless it is larger than ``block-bytes``.
+    """
+    mesh, there = sharding.mesh, env.mesh
+    plain = [i for i, name in enumerate(mesh.names) if not is_wave(name)]
+    if tuple(mesh.sizes[i] for i in plain) == there.sizes:
+        names = dict(zip([mesh.names[i] for i in plain], there.names))
+        renamed = Mesh(tuple(names.get(name, name) for name in mesh.names), mesh.sizes)
+        axes = tuple(tuple(names.get(name, name) for name in cut) for cut in sharding.axes)
+        return Sharding(renamed, axes, (), sharding.bounds, sharding.layout)
+    axes_there: list[tuple[str, ...]] = [()] * node.ndim
+    if sharding.n_tiles > 1:
+        axes_there[max(range(node.ndim), key=sharding.parts.__getitem__)] = tuple(reversed(there.names))
+    elif node.ndim and node.nbytes > config.get("block-bytes"):
+        axes_there[max(range(node.ndim), key=node.shape.__getitem__)] = tuple(reversed(there.names))
+    return Sharding(there, tuple(axes_there), layout=sharding.layout)
 
 
 def bound_to_team(order: Sequence[Expr], env: Environment) -> Expr | None:

@@ -15,7 +15,7 @@ import pytest
 from helpers import collected, eventually_equal, no_garbage_collected
 
 import distarray as dx
-from distarray.runtime.evaluate import executor_for
+from distarray.runtime.members import executor_for
 
 distributed = pytest.importorskip("distributed")
 

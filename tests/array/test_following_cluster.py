@@ -20,7 +20,7 @@ from helpers import collected, eventually
 import distarray as dx
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError, WorkerPausedError
 from distarray.runtime.clients import placement_of
-from distarray.runtime.evaluate import executor_for
+from distarray.runtime.members import executor_for
 
 distributed = pytest.importorskip("distributed")
 Status = pytest.importorskip("distributed.core").Status

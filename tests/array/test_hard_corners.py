@@ -23,8 +23,7 @@ from dask._task_spec import Alias, Task, TaskRef
 import distarray as dx
 from distarray.array import window
 from distarray.array.blockwise import map_blocks
-from distarray.runtime import evaluate as evaluation
-from distarray.runtime import planned
+from distarray.runtime import exports, observations
 
 TEAM = dx.Team((4,), ("R",))
 #: Small arrays are plain calls, large ones tasks on the pool, middling ones tasks in the calling thread.
@@ -56,7 +55,7 @@ def run_twice(x: dx.DistArray) -> np.ndarray:
     """The value of `x` from its functional tasks, each of which runs two times on the same inputs."""
     node = x._node()
     assert node.memo is None
-    name, graph, sharding = planned.graph_of(node)
+    name, graph, sharding = exports.graph_of(node)
     results: dict[Any, Any] = {}
 
     def value(a: Any) -> Any:
@@ -120,8 +119,8 @@ def test_writes_that_run_twice_apply_once(step: Callable[..., Any], window: int)
     a = np.arange(32.0)
     x = rows(a) + 0
     x.compute()
-    before = [b.copy() for b in evaluation.blocks_of(x._node())]
-    held = evaluation.blocks_of(x._node())
+    before = [b.copy() for b in observations.blocks_of(x._node())]
+    held = observations.blocks_of(x._node())
     y = x.copy()
     with dx.config.set(window=512):
         y = step(y, a)

@@ -22,7 +22,7 @@ import pytest
 from helpers import eventually, module_at, no_garbage_collected
 
 import distarray as dx
-from distarray.runtime import evaluate as evaluation
+from distarray.runtime import members
 
 distributed = pytest.importorskip("distributed")
 
@@ -215,7 +215,7 @@ def _programs_beside_kills(client: Any, n_kills: int, seed: int, check: Callable
         x = dx.asarray(a, sharding=(team.axes, None))
         big = dx.asarray(host, sharding=(team.axes,))
         (big + 1).persist()
-        lineage = evaluation.executor_for(x.__dx_node__().env)._lineage
+        lineage = members.executor_for(x.__dx_node__().env)._lineage
 
         def is_mended() -> bool:
             """Every block lies on two workers, or can be made again: the next loss loses nothing."""

@@ -18,7 +18,7 @@ from distarray.expr.indexing import parse_index
 from distarray.kernels.buffers import POOL
 from distarray.ops import contractions, elementwise, indexing, manipulation, reductions
 from distarray.planner.cache import plan_cache_clear
-from distarray.runtime import evaluate
+from distarray.runtime import evaluate, observations
 from distarray.runtime.counters import counting
 from distarray.sharding import Sharding, Team
 
@@ -46,7 +46,7 @@ def view(node, *index):
 
 
 def value(node):
-    return evaluate.fetch(node)
+    return observations.fetch(node)
 
 
 def stencil():

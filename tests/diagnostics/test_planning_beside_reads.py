@@ -10,7 +10,7 @@ import pytest
 
 import distarray as dx
 from distarray.expr.expr import postorder
-from distarray.runtime.planned import as_cut, host_cuts
+from distarray.runtime.hosts import as_cut, host_cuts
 
 HOST = np.arange(400 * 400.0).reshape(400, 400)  # above block-bytes: cut at its first use, whole until then
 

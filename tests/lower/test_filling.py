@@ -106,7 +106,7 @@ def test_a_worker_may_be_lost_between_the_turns(mortal_cluster: Any, name: str) 
         a = np.random.default_rng(0).random((N, N))
         x = dx.asarray(a).reshard((names, None)).persist()
         float(x[0, 0])
-        held = max(dx.runtime.evaluate.executor_for(x.__dx_node__().env).held().values())
+        held = max(dx.runtime.members.executor_for(x.__dx_node__().env).held().values())
         pids = mortal_cluster.run(os.getpid)
         with dx.config.set(memory_limit=held + int(2.1 * x.nbytes / 3)):
             with counting() as counted:

@@ -14,7 +14,8 @@ from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Affine
 from distarray.ops import contractions, elementwise, manipulation, reductions
 from distarray.runtime.counters import counting
-from distarray.runtime.evaluate import evaluate, fetch
+from distarray.runtime.evaluate import evaluate
+from distarray.runtime.observations import fetch
 from distarray.sharding.spec import parse_sharding
 from distarray.sharding.team import Team
 

@@ -18,7 +18,7 @@ from distarray.lower.route import Turn, _by_turns
 from distarray.lower.template import Lowered
 from distarray.planner.propagation import with_waves
 from distarray.runtime.instantiate import make_tasks_once
-from distarray.runtime.planned import plan_of
+from distarray.runtime.planning import plan_of
 from distarray.sharding.boxes import Box, intersect_boxes
 from distarray.testing import counting
 

@@ -8,7 +8,7 @@ import pytest
 import distarray as dx
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.rates import Rates
-from distarray.runtime.planned import limits_of, plan_of
+from distarray.runtime.planning import limits_of, plan_of
 
 #: Nothing costs anything but tasks, elements or messages.
 TASKS = Rates(latency=0, task=1, bandwidth=0, compute=0, gemm=0, generic=0)

@@ -19,7 +19,7 @@ from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import Rates
 from distarray.planner.streams import Streams
 from distarray.runtime.instantiate import make_tasks_once
-from distarray.runtime.planned import plan_of
+from distarray.runtime.planning import plan_of
 
 #: Small enough for tests to cut everything: bytes of a block, and of a tile.
 BLOCK, TILE = 64, 256

@@ -55,7 +55,7 @@ def test_copies_that_cut_the_lineage_count(process_cluster: Any) -> None:
     with dx.config.set(lineage_interval=1):
         x = (dx.arange(3.0 * n) + 1).persist()
         float(x[0])
-        executor = dx.runtime.evaluate.executor_for(x.__dx_node__().env)
+        executor = dx.runtime.members.executor_for(x.__dx_node__().env)
         # What others had made may be on its way out.
         wait_until(lambda: max(executor.held().values()) <= 2 * 8 * n + 1000)
         executor.cut_lineage(x.__dx_node__().memo.blocks)
@@ -115,7 +115,7 @@ def test_what_no_worker_can_hold_is_refused_without_a_limit_that_is_set(
         names = dx.current_team().mesh.names
         x = (dx.arange(65536.0).reshape(256, 256) + 0).reshard((names, None)).persist()
         y = x.reshard((None, names))
-        monkeypatch.setattr("distarray.runtime.planned.is_ample", lambda nodes, env: False)
+        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda nodes, env: False)
         for room, fits in [
             (Room(400_000, 0), False),  # all blocks do not fit, and tasks would have to write to disk
             (Room(400_000, x.nbytes), True),  # they may

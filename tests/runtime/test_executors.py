@@ -15,7 +15,7 @@ import pytest
 
 import distarray as dx
 from distarray import config
-from distarray.runtime import planned
+from distarray.runtime import running
 
 TEAM = dx.Team((2,), ("T",))
 
@@ -84,15 +84,15 @@ def test_ctrl_c_is_answered_while_something_large_is_planned(after: float) -> No
 def test_ctrl_c_does_not_wait_for_long_chains_of_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not done in place, so they may be interrupted anywhere."""
     seen: list[dict[int, int]] = []
-    make_tasks = planned.make_tasks
+    make_tasks = running.make_tasks
 
     def spy(plan: Any, graph: Any, env: Any, run: str, inplace: Any) -> Any:
         seen.append(inplace)
         return make_tasks(plan, graph, env, run, inplace)
 
-    monkeypatch.setattr(planned, "make_tasks", spy)
-    for limit in (planned.INPLACE_NBYTES, 1 << 20):
-        monkeypatch.setattr(planned, "INPLACE_NBYTES", limit)
+    monkeypatch.setattr(running, "make_tasks", spy)
+    for limit in (running.INPLACE_NBYTES, 1 << 20):
+        monkeypatch.setattr(running, "INPLACE_NBYTES", limit)
         x = dx.asarray(np.arange(400_000.0), team=TEAM, sharding=("T",))
         x += 1
         x.persist()

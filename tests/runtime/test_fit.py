@@ -18,7 +18,7 @@ from distarray.lower.liveness import Standing, liveness
 from distarray.planner.plan import Plan
 from distarray.runtime import fit
 from distarray.runtime.instantiate import make_tasks_once
-from distarray.runtime.planned import plan_of
+from distarray.runtime.planning import plan_of
 from distarray.testing import counting
 
 TEAM = dx.Team((4,), ("x",))

@@ -1,0 +1,142 @@
+"""Futures of keys that another client, or nobody, may hold, and results that are brought here from where they are.
+
+Nothing here imports distributed, or asyncio, when it is loaded: where they were not imported there is no client.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+from distarray.errors import BlocksLostError
+
+__all__ = ["attach", "gathered", "not_lost", "read", "seceded", "thread_state"]
+
+#: Between looks at whether the scheduler still knows blocks that are waited for.
+_LOOK_SECONDS = 0.25
+#: How often blocks are asked for while workers are being lost.
+_ATTEMPTS = 12
+#: States of a task in the scheduler from which it will not be computed for who asks for its result only now.
+_GONE = frozenset({None, "released", "forgotten"})
+
+#: Futures of keys that another client, or nobody, may hold.
+_attached: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def thread_state() -> Any:
+    """What distributed knows of this thread: of one that runs a task its key and worker."""
+    return sys.modules["distributed.utils"].thread_state
+
+
+def attach(client: Any, keys: Sequence[Any]) -> list[Any]:
+    """Futures of keys that the scheduler of a client is to know; asks and waits for nothing."""
+    future = sys.modules["distributed.client"].Future
+    unknown = [key for key in keys if key not in client.futures]
+    futures = [future(key, client) for key in keys]
+    if unknown:
+        client._send_to_scheduler({"op": "client-desires-keys", "keys": unknown, "client": client.id})
+        _attached.update(f for f in futures if f.status == "pending")
+    return futures
+
+
+async def not_lost(client: Any, futures: Sequence[Any]) -> None:
+    """Wait for those of the Futures that were attached, as long as the scheduler means to have their results.
+
+    Raises
+    ------
+    BlocksLostError
+        If it does not: nobody held them between pickling and reading.
+    """
+    import asyncio  # takes a tenth of the time of `import distarray`, and is there where there are Futures
+
+    waiting = [f for f in futures if f.status == "pending" and f in _attached] if _attached else []
+    while waiting:
+        states = await client.scheduler.get_task_status(keys=[f.key for f in waiting])
+        gone = [f.key for f in waiting if f.status == "pending" and states[f.key] in _GONE]
+        if gone:
+            raise BlocksLostError(
+                f"block {gone[0]!r} is not on the cluster any more: an array that travels must be held, by x or by "
+                "x.persist(), until what reads it has begun"
+            )
+        waits = [asyncio.ensure_future(f._state.wait()) for f in waiting]
+        await asyncio.wait(waits, timeout=_LOOK_SECONDS)
+        for wait in waits:
+            wait.cancel()
+        waiting = [f for f in waiting if f.status == "pending"]
+
+
+async def gathered(
+    client: Any, futures: Sequence[Any], settle: Callable[[Sequence[Any]], Awaitable[None]]
+) -> dict[Any, Any]:
+    """Results by key, wherever they are: asked of the workers if the client may, else of the scheduler.
+
+    Not ``client._gather``: where a result is lost while it is waited for, that leaves a cycle which holds the Futures,
+    and what it has gathered, until Python collects garbage.
+
+    Parameters
+    ----------
+    settle
+        Waits until the results are there, and raises if they will not be.
+    """
+    by_key = {future.key: future for future in futures}
+    found: dict[Any, Any] = {}
+    for _ in range(_ATTEMPTS):
+        await settle([future for key, future in by_key.items() if key not in found])
+        rest = [key for key in by_key if key not in found]
+        if client.direct_to_workers:
+            who_has = await client.scheduler.who_has(keys=rest)
+            found |= (await sys.modules["distributed.utils_comm"].gather_from_workers(who_has, rpc=client.rpc))[0]
+            rest = [key for key in rest if key not in found]
+        if not rest:
+            return found
+        response = await client.scheduler.gather(keys=rest)
+        if response["status"] == "OK":
+            found |= response["data"]
+            return found
+        for key in response["keys"]:  # lost just now: the scheduler says when they are there again
+            client._send_to_scheduler({"op": "report-key", "key": key})
+            by_key[key]._state.reset()
+    raise BlocksLostError(f"block {rest[0]!r} could not be brought here from the workers that hold it")
+
+
+@contextmanager
+def seceded() -> Iterator[None]:
+    """In a task of a worker: leave its thread to other tasks, one of which may be what is waited for."""
+    if getattr(thread_state(), "key", None) is None:
+        yield
+        return
+    is_free = False
+    with suppress(KeyError, ValueError, AttributeError):  # not a thread of a pool, or no longer
+        sys.modules["distributed.worker"].secede()
+        is_free = True
+    try:
+        yield
+    finally:
+        if is_free:
+            sys.modules["distributed.threadpoolexecutor"].rejoin()
+
+
+def read(future: Any) -> Any:
+    """The result of an attached Future in this process; a task that has to wait for it gives up its thread."""
+    client, sync = future.client, sys.modules["distributed.utils"].sync
+    (state,) = sync(client.loop, client.scheduler.get_task_status, keys=[future.key]).values()
+    with nullcontext() if state in _GONE | {"memory", "erred"} else seceded():
+        return sync(client.loop, _gathered, client, future)
+
+
+async def _gathered(client: Any, future: Any) -> Any:
+    async def settle(futures: Sequence[Any]) -> None:
+        await not_lost(client, [future])
+        await future._state.wait()
+        if future.status == "error":
+            raise future._state.exception.with_traceback(future._state.traceback)
+        if future.status == "cancelled":
+            raise BlocksLostError(
+                f"block {future.key!r} is lost ({future._state.exception}): the workers that held it were lost, or the "
+                "cluster was restarted"
+            )
+
+    return (await gathered(client, [future], settle))[future.key]

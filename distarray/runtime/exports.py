@@ -1,0 +1,163 @@
+"""Tasks for others: graphs of Dask collections, and calls of a function on each block, as writers of files need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask._task_spec import Alias, DataNode, Task, TaskRef
+
+from distarray.expr import crossing
+from distarray.expr.expr import Environment, Expr, postorder
+from distarray.lower.template import Lowered
+from distarray.planner.graph import Graph
+from distarray.planner.plan import Plan
+from distarray.runtime import counters
+from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
+from distarray.runtime.evaluate import settle
+from distarray.runtime.fit import peaks_of
+from distarray.runtime.hosts import place_hosts
+from distarray.runtime.instantiate import make_tasks, new_run
+from distarray.runtime.members import executor_for, locked
+from distarray.runtime.memory import is_limit_set, memory_limit
+from distarray.runtime.planning import plan_of
+from distarray.runtime.promised import PromisedBlocks, joined, make_here
+from distarray.runtime.running import count
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["for_each_block", "graph_of"]
+
+
+def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
+    """A Dask graph that computes one node and changes no handle: versions are pinned, nothing is donated or kept.
+
+    Returns
+    -------
+    name
+        The results have the keys ``(name, *tile)``.
+    graph
+        Nodes of ``dask._task_spec`` by key, and Futures under their own keys.
+    sharding
+        How the results tile the array.
+    """
+    run = new_run()
+    # Not the name of its tasks, whose keys have a step and a number where results have a tile.
+    name = f"dx-array-{run}"
+    graph: dict[Any, Any] = {}
+    _settle(node)
+    for leaf in postorder([node]):
+        if leaf.memo is not None and isinstance(leaf.memo.blocks, PromisedBlocks):
+            leaf.memo.blocks.make_all()  # dask's graph is to hold what it reads
+    if node.memo is not None:
+        sharding, refs = node.memo.sharding, list(node.memo.blocks)
+        node.memo.exported = True  # Dask may hand the blocks on
+    else:
+        with locked():
+            place_hosts(node)
+            plan, nodes, env = plan_of([node])
+            lowered = make_tasks(plan, nodes, env, run)
+            for leaf in nodes.nodes:
+                if leaf.memo is not None:
+                    leaf.memo.exported = True  # the tasks have its blocks, for as long as somebody has the graph
+        graph.update(lowered.tasks)
+        for leaf in nodes.nodes:
+            if leaf.memo is not None and env.is_cluster and not leaf.memo.on_client:
+                graph.update({b.key: b for b in leaf.memo.blocks if not isinstance(b, np.ndarray)})
+        ((sharding, refs),) = lowered.outputs.values()
+    read = {key for task in graph.values() for key in getattr(task, "dependencies", ())}
+    for tile, ref in zip(sharding.tiles(), refs, strict=True):
+        key = (name, *tile)
+        if isinstance(ref, tuple) and ref not in read:
+            # nobody else reads the task: it takes the name of the result
+            task = graph.pop(ref)
+            graph[key] = Task(key, task.func, *task.args)
+        elif isinstance(ref, tuple):
+            graph[key] = Alias(key, target=ref)
+        elif hasattr(ref, "key"):
+            graph[ref.key] = ref
+            graph[key] = Alias(key, target=ref.key)
+        else:
+            graph[key] = DataNode(key, ref)
+    return name, graph, sharding
+
+
+def for_each_block(
+    node: Expr, function: Callable[..., Any], arguments: Callable[[tuple[tuple[int, int], ...]], tuple[Any, ...]]
+) -> None:
+    """Call a function with each block of a node where the block lies, and wait until all calls are over.
+
+    A pending node is computed for it and not kept: each block is freed as soon as the function has had it.
+
+    Parameters
+    ----------
+    function
+        Called as ``function(block, *arguments(box), device, member)``, box: (start, stop) per axis; more than once for
+        a block if its member is lost. It must not keep or write the block.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If members cannot hold what computing the blocks needs; then nothing has run.
+    """
+    env = node.env
+    _settle(node)
+    memo = node.memo
+    if memo is not None and memo.on_client:
+        (tile,) = memo.sharding.tiles()
+        function(memo.blocks[0], *arguments(memo.sharding.tile_box(node.shape, tile)), env.device, 0)
+        return
+    executor = executor_for(env)
+    make_here((node,))
+    run = new_run()
+    with locked():
+        if memo is not None:
+            lowered, sharding, refs, nodes = Lowered(), memo.sharding, list(memo.blocks), []
+        else:
+            place_hosts(node)
+            plan, graph, _ = plan_of([node])
+            lowered, nodes = make_tasks(plan, graph, env, run), graph.nodes
+            ((sharding, refs),) = lowered.outputs.values()
+            check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
+        tasks, members, calls = dict(lowered.tasks), dict(lowered.members), []
+        for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs, strict=True)):
+            key = (f"dx-call-{run}", 0, number)
+            member = sharding.member(tile)
+            ref = TaskRef(getattr(ref, "key", ref)) if isinstance(ref, tuple) or hasattr(ref, "key") else ref
+            tasks[key] = Task(key, function, ref, *arguments(sharding.tile_box(node.shape, tile)), env.device, member)
+            members[key] = member
+            calls.append(key)
+        if memo is None:
+            _check_calls(replace(lowered, tasks=tasks, members=members, outputs={}), plan, graph, env)
+            count(lowered)
+        for c in counters.active:
+            c.tasks += len(calls)
+            c.by_class["call"] += len(calls)
+        if env.is_cluster:
+            whole = joined(nodes, tasks, members, calls)
+            found = executor.submit(whole.tasks, whole.members, whole.keep)
+            for blocks in whole.blocks:
+                blocks.settle(found)
+        else:
+            executor.submit(tasks, members, calls, lowered.after)
+            return
+    executor.wait(found.values())
+
+
+def _check_calls(lowered: Lowered, plan: Plan, graph: Graph, env: Environment) -> None:
+    """Check that members can hold what tasks need of which nothing is kept."""
+    if not is_limit_set() and not env.is_cluster:
+        return
+    found = peaks_of(lowered, graph, env)
+    if (why := excess_of(found, env)) is not None:
+        needed, stage = found.worst
+        refuse(names_of(plan, graph.nodes, stage), needed, why)
+
+
+def _settle(node: Expr) -> None:
+    """Bring what a node needs of other environments to its own."""
+    if crossing.are_pending():
+        make_here([node])
+        with locked():
+            settle([node])

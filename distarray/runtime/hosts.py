@@ -1,0 +1,135 @@
+"""Host data of large arrays: how they are cut before their first use, and how they come to the members."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.kernels.devices import backend_for
+from distarray.planner.cache import PLANS, LRUCache
+from distarray.planner.graph import canonical
+from distarray.planner.plan import Plan
+from distarray.runtime.instantiate import new_run
+from distarray.runtime.members import LOCK, executor_for
+from distarray.runtime.planning import (
+    USES_BEFORE_SEARCH,
+    context_of,
+    fit_to_memory,
+    limits_of,
+    plan_with_inputs,
+    uses_of,
+)
+from distarray.runtime.reading import STAYS_NBYTES
+from distarray.runtime.rehome import keep_host
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["as_cut", "host_cut", "host_cuts", "place", "place_hosts", "put"]
+
+#: Plans with the cuts of host arrays, by their numbers and the key that the graph would have with the default cuts.
+_INPUTS: LRUCache[tuple[Plan, Mapping[int, Sharding]]] = LRUCache()
+
+
+def host_cuts(
+    order: Sequence[Expr],
+    wanted: Collection[int],
+    env: Environment,
+    stand_ins: Mapping[int, Expr] = MappingProxyType({}),
+) -> dict[int, Sharding]:
+    """How large host arrays are cut before their first use, by ``id``: as the user asked, else as suits what is run."""
+    hosts = [n for n in order if n.memo is not None and n.memo.on_client]
+    cuts = {id(n): cut for n in hosts if (cut := host_cut(n, env)) is not None}
+    free = [n for n in hosts if n.pin is None and id(n) in cuts]
+    if not free or env.size == 1 or config.get("planner") == "propagation" or len(cuts) == len(order):
+        return cuts
+    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    number = {id(n): i for i, n in enumerate(order)}
+    inputs = {number[id(n)]: cuts[id(n)] for n in free}
+    n_kept = config.get("plan-cache-size")
+    # What lies already in the default cut stays so: graphs of the same key have other arrays that are still to be cut.
+    key = graph.key, tuple(inputs)
+    plan, chosen = _INPUTS.get(key, lambda: plan_with_inputs(graph, env, inputs), n_kept)
+    if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
+        plan, chosen = plan_with_inputs(graph, env, inputs, "again")
+        _INPUTS.put(key, (plan, chosen), n_kept)
+    cuts.update({id(order[i]): cut for i, cut in chosen.items()})
+    # The plan is that of the arrays cut so.
+    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    PLANS.get(graph.key, lambda: fit_to_memory(plan, graph, env), n_kept)
+    return cuts
+
+
+def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Expr]:
+    """What is planned in the place of host arrays before they are cut: nodes that lie so, with keys for their tiles."""
+    found = {}
+    for number, node in enumerate(hosts):
+        cut = cuts.get(id(node))
+        if cut is not None:
+            found[id(node)] = there = Expr(node.op, (), node.shape, node.dtype, node.env, pin=node.pin)
+            there.memo = Stored(cut, [("dx-host", number, t) for t in range(cut.n_tiles)])
+    return found
+
+
+def host_cut(node: Expr, env: Environment) -> Sharding | None:
+    """How a host array is cut if nothing but the array is known; None where it stays in one piece."""
+    if node.pin is not None:
+        return node.pin
+    if node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
+        return None
+    if node.nbytes <= limits_of(env).block:
+        # What stays in this process is brought to a device by every plan anew.
+        whole = env.device != "cpu" and node.nbytes > STAYS_NBYTES
+        return Sharding.whole(env.mesh, node.ndim) if whole else None
+    axis = next((a for a, n in enumerate(node.shape) if n >= env.size), node.shape.index(max(node.shape)))
+    mesh = env.mesh
+    return Sharding(mesh, tuple([tuple(reversed(mesh.names)) if a == axis else () for a in range(node.ndim)]))
+
+
+def place(node: Expr) -> None:
+    """Bring host data of an evaluated node to the members that are to hold its parts, as its first use would."""
+    cut = host_cut(node, node.env) if node.memo is not None and node.memo.on_client else None
+    if cut is not None:
+        with LOCK:
+            put(node, node.env, executor_for(node.env), cut)
+
+
+def place_hosts(node: Expr) -> None:
+    """Cut the large host arrays that a node needs into tiles, so that it is planned as it would be evaluated."""
+    order = postorder([node])
+    cuts = host_cuts(order, {id(node)}, node.env)
+    for leaf in order:
+        if id(leaf) in cuts:
+            put(leaf, leaf.env, executor_for(leaf.env), cuts[id(leaf)])
+
+
+def put(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
+    """Cut a large host array into tiles: views of it in this process, blocks on the members of a cluster."""
+    memo = node.memo
+    assert memo is not None
+    assert memo.on_client, "an array that is cut already is not cut again"
+    array = memo.blocks[0]
+    blocks = [_in_layout(array[cut.tile_slices(node.shape, t)], cut.layout) for t in cut.tiles()]
+    members = [cut.member(t) for t in cut.tiles()]
+    if env.is_cluster:
+        run = new_run()
+        keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
+        found = executor.put(dict(zip(keys, blocks, strict=True)), dict(zip(keys, members, strict=True)), env.device)
+        stored: list[Any] = [found[k] for k in keys]
+        keep_host(node, array)
+    else:
+        stored = [backend_for(env.device, m).adopt(b) for b, m in zip(blocks, members, strict=True)]
+    node.memo = Stored(cut, stored, exported=memo.exported and not env.is_cluster, shared=frozenset())
+    if memo.shared:
+        node.memo.share()
+
+
+def _in_layout(part: np.ndarray[Any, Any], layout: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """A part of a host array as a contiguous block with its axes in this order; itself if it is one."""
+    ordered = part.transpose(layout)
+    if ordered.flags.c_contiguous:
+        return part
+    return np.ascontiguousarray(ordered).transpose(sorted(range(part.ndim), key=layout.__getitem__))

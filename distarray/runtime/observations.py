@@ -1,0 +1,122 @@
+"""What is seen of evaluated nodes: their values, whether their blocks are there, and waiting for these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.errors import BlocksLostError
+from distarray.expr.expr import Environment, Expr, Stored
+from distarray.runtime import counters
+from distarray.runtime.evaluate import evaluate
+from distarray.runtime.members import executor_for
+from distarray.runtime.reading import STAYS_NBYTES, read_blocks
+from distarray.runtime.rehome import revive
+
+__all__ = ["blocks_of", "fetch", "fetch_blocks", "futures_of", "state_of", "wait_for", "waiter"]
+
+#: Called when blocks that are waited for turn out to have failed on a cluster; the array layer assigns it.
+on_failure: Callable[[], None] | None = None
+
+
+def blocks_of(node: Expr) -> Sequence[Any]:
+    """The stored blocks of an evaluated node, row-major: arrays in process, Futures on a cluster."""
+    assert node.memo is not None
+    return node.memo.blocks
+
+
+def fetch(node: Expr) -> np.ndarray[Any, Any]:
+    """An evaluated node as one host array that the caller owns."""
+    memo = node.memo
+    assert memo is not None
+    for c in counters.active:
+        c.fetched_bytes += node.nbytes
+    if memo.on_client:
+        return np.array(memo.blocks[0], copy=True)
+    tiles = list(memo.sharding.tiles())
+    found = fetch_blocks(node, range(len(tiles)))
+    if len(tiles) == 1:
+        if node.memo is memo and node.env.is_cluster and node.env.device == "cpu" and node.nbytes <= STAYS_NBYTES:
+            # what is small and was brought here stays here, and travels with the plans that use it
+            node.memo = Stored(memo.sharding, (found[0],), on_client=True)
+        return np.array(found[0], copy=True)
+    out = np.empty(node.shape, node.dtype)
+    for t, block in zip(tiles, found, strict=True):
+        out[memo.sharding.tile_slices(node.shape, t)] = block
+    return out
+
+
+def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:
+    """Some blocks of an evaluated node as host arrays; what is lost and can be had again is made again."""
+    memo, wanted = node.memo, list(numbers)
+    assert memo is not None
+    try:
+        return read_blocks(node, wanted)
+    except BlocksLostError:
+        if not revive(node):
+            _tell_of_failure()
+            raise
+    except Exception:
+        _tell_of_failure()
+        raise
+    evaluate((node,))
+    whole, tiles = fetch(node), list(memo.sharding.tiles())
+    return [whole[memo.sharding.tile_slices(node.shape, tiles[i])] for i in wanted]
+
+
+def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any]]:
+    """The Futures of evaluated nodes, in their order; none of what is in this process."""
+    found: dict[Environment, list[Any]] = {}
+    for node in nodes:
+        if node.memo is not None and node.env.is_cluster and not node.memo.on_client:
+            found.setdefault(node.env, []).extend(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
+    return found
+
+
+def waiter(nodes: Iterable[Expr]) -> Callable[[], None] | None:
+    """What waits for the blocks of evaluated nodes, and keeps none of those that are there; None if all are here."""
+    by_env = {env: set(futures) for env, futures in _futures_by_environment(nodes).items()}
+    for futures in by_env.values():
+        for future in list(futures):
+            future.add_done_callback(futures.discard)
+    if not by_env:
+        return None
+
+    def wait() -> None:
+        for env, futures in by_env.items():
+            executor_for(env).wait(list(futures))
+
+    return wait
+
+
+def futures_of(nodes: Iterable[Expr]) -> list[Any]:
+    """The Futures of evaluated nodes; none of what is in this process."""
+    return [future for futures in _futures_by_environment(nodes).values() for future in futures]
+
+
+def wait_for(nodes: Iterable[Expr], *, told: bool = True) -> None:
+    """Wait until the blocks of evaluated nodes are there; `told`: a failure is told to `on_failure`."""
+    try:
+        for env, futures in _futures_by_environment(nodes).items():
+            executor_for(env).wait(futures)
+    except Exception:
+        if told:
+            _tell_of_failure()
+        raise
+
+
+def _tell_of_failure() -> None:
+    if on_failure is not None:
+        on_failure()
+
+
+def state_of(node: Expr) -> str:
+    """What is known of the blocks of an evaluated node: ``"finished"``, ``"pending"`` or ``"failed"``; asks nobody."""
+    memo = node.memo
+    assert memo is not None
+    if memo.on_client or not node.env.is_cluster:
+        return "finished"
+    states = {getattr(b, "status", "pending") for b in memo.handles if not isinstance(b, np.ndarray)}
+    return "finished" if states <= {"finished"} else "failed" if states & {"error", "cancelled"} else "pending"

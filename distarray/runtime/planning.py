@@ -1,0 +1,199 @@
+"""Plans of graphs: made or from the cache, searched for when they come again, kept to the memory of members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from distarray import config
+from distarray.expr import crossing
+from distarray.expr.expr import Environment, Expr
+from distarray.planner.cache import PLANS, LRUCache
+from distarray.planner.graph import Graph, canonical
+from distarray.planner.plan import Plan
+from distarray.planner.propagation import Limits, propagate
+from distarray.planner.rates import current_rates
+from distarray.runtime import counters
+from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
+from distarray.runtime.fit import fitted, held_in, peaks_of
+from distarray.runtime.instantiate import make_tasks
+from distarray.runtime.members import executor_for
+from distarray.runtime.memory import limits_to_try, memory_limit
+from distarray.runtime.rates import rates_for, rates_of
+from distarray.runtime.retention import is_beyond_memory, result_nbytes
+from distarray.sharding.sharding import Sharding
+
+if TYPE_CHECKING:
+    from distarray.planner.partition.plans import Effort
+
+__all__ = [
+    "COPIES",
+    "checked",
+    "context_of",
+    "exceeds",
+    "fit_to_memory",
+    "is_ample",
+    "limits_of",
+    "plan_of",
+    "plan_with_inputs",
+    "uses_of",
+]
+
+#: Runs of a provisional plan before a better one is searched for: the third run has it.
+USES_BEFORE_SEARCH = 2
+_USES: LRUCache[list[int]] = LRUCache()
+#: Times that a member may have an array at most: as it lies, as it is sent, as it arrives, and copied for its loss.
+COPIES = 4
+#: Largest tile that the planner chooses by itself, as a part of the memory limit.
+TILES_PER_LIMIT = 8
+
+
+def limits_of(env: Environment) -> Limits:
+    """What bounds the size of tiles in an environment."""
+    limit = memory_limit(env)
+    return Limits(config.get("block-bytes"), max(1 << 20, limit // TILES_PER_LIMIT), limit)
+
+
+def context_of(env: Environment) -> tuple[Any, ...]:
+    """What decides a plan beside its graph."""
+    limits = limits_of(env)
+    return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
+
+
+def _found(graph: Graph, env: Environment) -> Plan:
+    """The plan of a graph: made now, or from the cache; searched for when the graph comes the third time."""
+    n_kept = config.get("plan-cache-size")
+    plan = PLANS.get(graph.key, lambda: fit_to_memory(_plan(graph, env), graph, env), n_kept)
+    if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
+        plan = fit_to_memory(_plan(graph, env, "again"), graph, env)
+        PLANS.put(graph.key, plan, n_kept)
+    return plan
+
+
+def fit_to_memory(plan: Plan, graph: Graph, env: Environment) -> Plan:
+    if any(is_beyond_memory(graph.nodes[i]) for i in graph.kept):
+        return plan  # it is only looked at: see `check_held`
+    limits = limits_of(env)
+    if beside := _beside(graph, env):
+        plan = replace(plan, beside=beside)
+    with rates_of(env):
+        found = fitted(plan, graph, env, limits, _eager(plan, graph, env, limits))
+        if found.above is None or not env.is_cluster or plan.planner == "propagation":
+            return found
+        # A plan that moves least may hold more than the one that follows the cuts that there are.
+        plain = fitted(replace(propagate(graph, env, limits), beside=beside), graph, env, limits)
+        return plain if plain.above is None or plain.above[0] < found.above[0] else found
+
+
+def _beside(graph: Graph, env: Environment) -> int:
+    """Bytes that lie on a member of a cluster beside the blocks of a graph: other arrays, and all copies."""
+    if not env.is_cluster:
+        return 0
+    executor = executor_for(env)
+    found, spares = held_in(env), executor.spares()
+    for node in graph.nodes:
+        memo = node.memo
+        if memo is None or memo.on_client or isinstance(node.dtype, tuple):
+            continue
+        for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
+            member = memo.sharding.member(tile)
+            nbytes = prod(memo.sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
+            if not isinstance(ref, tuple):
+                found[member] -= nbytes
+            elif member in spares:  # host data that are to be sent, and their copies
+                found[spares[member]] += nbytes
+    return max([0, *found.values()])
+
+
+def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan | None:
+    """A plan whose products do not wait for all of their operands, if there is one: it may hold more."""
+    if not env.is_cluster or env.size == 1 or config.get("planner") == "propagation":
+        return None
+    if (
+        not any(stage.kind == "contract" for stage in plan.stages)
+        or max(map(result_nbytes, graph.nodes)) <= limits.block
+    ):
+        return None
+    from distarray.planner.partition import overlapped
+
+    found = overlapped(plan, graph, env.mesh, limits, current_rates())
+    return None if found is plan else found
+
+
+def checked(graph: Graph, env: Environment) -> Plan:
+    """The plan of a graph, that its members can hold.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they cannot: then nothing has run.
+    """
+    plan = _found(graph, env)
+    if not env.is_cluster:
+        check_peak(plan, graph.nodes, memory_limit(env))
+        return plan
+    if exceeds(plan, graph, env) is not None:
+        # The plan may be of a time when more was held, or less.
+        plan = fit_to_memory(_plan(graph, env), graph, env)
+        PLANS.put(graph.key, plan, config.get("plan-cache-size"))
+        if (excess := exceeds(plan, graph, env)) is not None:
+            (needed, stage), why = excess
+            refuse(names_of(plan, graph.nodes, stage), needed, why)
+    return plan
+
+
+def exceeds(plan: Plan, graph: Graph, env: Environment) -> tuple[tuple[int, int], str] | None:
+    """What the workers of a cluster cannot hold of a plan: the most bytes of one, and the stage; and why."""
+    if is_ample(graph.nodes, env):
+        return None
+    found = peaks_of(make_tasks(plan, graph, env, "budget"), graph, env)
+    why = excess_of(found, env)
+    return None if why is None else (found.worst, why)
+
+
+def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) -> bool:
+    """Whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
+    held = max(held_in(env).values(), default=0)
+    most = limits_to_try(memory_limit(env), is_worker=True)[0]
+    return bool(held + n_copies * sum(map(result_nbytes, nodes)) <= most)
+
+
+def uses_of(graph: Graph) -> list[int]:
+    """How often the provisional plan of a graph has run."""
+    return _USES.get(graph.key, lambda: [0], config.get("plan-cache-size"))
+
+
+def _plan(graph: Graph, env: Environment, effort: Effort = "once") -> Plan:
+    return plan_with_inputs(graph, env, {}, effort)[0]
+
+
+def plan_with_inputs(
+    graph: Graph, env: Environment, inputs: Mapping[int, Sharding], effort: Effort = "once"
+) -> tuple[Plan, Mapping[int, Sharding]]:
+    """A plan, and how host arrays are cut by it: see `partition_with_inputs`."""
+    for c in counters.active:
+        c.planner_calls += 1
+    planner = config.get("planner")
+    limits = limits_of(env)
+    with rates_of(env):
+        if planner == "propagation":
+            return propagate(graph, env, limits), inputs
+        # not loaded by those who do without
+        from distarray.planner.partition import partition_with_inputs
+
+        if planner == "eindecomp":
+            effort = "always"
+        return partition_with_inputs(graph, env, limits, current_rates(), inputs, effort, config.get("objective"))
+
+
+def plan_of(
+    targets: Sequence[Expr], stand_ins: Mapping[int, Expr] = MappingProxyType({})
+) -> tuple[Plan, Graph, Environment]:
+    """The plan of pending targets, made or from the cache; nothing runs. For `stand_ins` see `canonical`."""
+    order = crossing.graph(targets)
+    env = targets[0].env
+    graph = canonical(order, {id(t) for t in targets}, context_of(env), stand_ins)
+    return _found(graph, env), graph, env

@@ -1,0 +1,39 @@
+"""Blocks of evaluated nodes, read into this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.expr.expr import Expr
+from distarray.kernels.devices import backend_for
+from distarray.runtime.members import executor_for
+
+__all__ = ["STAYS_NBYTES", "read_blocks"]
+
+#: Bytes up to which a result that was fetched from a cluster stays in this process.
+STAYS_NBYTES = 64 << 10
+
+
+def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]]:
+    """Some blocks of an evaluated node as host arrays; not copied where they are in this process.
+
+    Raises
+    ------
+    BlocksLostError
+        If a block is lost with the workers that held it.
+    """
+    memo = node.memo
+    assert memo is not None
+    blocks = [memo.blocks[i] for i in numbers]
+    if node.env.is_cluster and not memo.on_client:
+        remote = [i for i, b in enumerate(blocks) if not isinstance(b, np.ndarray)]
+        executor, futures = executor_for(node.env), [blocks[i] for i in remote]
+        if node.env.device != "cpu":
+            ranks = [memo.sharding.member(tile) for tile in memo.sharding.tiles()]
+            futures = executor.on_host(futures, [ranks[numbers[i]] for i in remote], node.env.device)
+        for i, b in zip(remote, executor.fetch(futures), strict=True):
+            blocks[i] = b
+    return [b if isinstance(b, np.ndarray) else backend_for(node.env.device, 0).to_host(b) for b in blocks]

@@ -1,0 +1,153 @@
+"""Evaluations that run by tasks: planned, held against the memory of members, lowered and handed to an executor.
+
+Loaded when the first arrays come that are more than one small block each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from distarray.expr.expr import Environment, Expr, Stored
+from distarray.lower.template import Lowered
+from distarray.planner.graph import Graph, canonical
+from distarray.planner.plan import Plan
+from distarray.runtime import counters, metering, passes
+from distarray.runtime.budget import check_held, check_whole_kernels
+from distarray.runtime.donation import inplace_results, kept
+from distarray.runtime.fit import peaks_of
+from distarray.runtime.hosts import as_cut, host_cuts, put
+from distarray.runtime.instantiate import make_tasks, new_run
+from distarray.runtime.interrupts import interrupts_deferred
+from distarray.runtime.members import executor_for
+from distarray.runtime.memory import memory_limit
+from distarray.runtime.planning import checked, context_of, uses_of
+from distarray.runtime.promised import joined
+from distarray.runtime.retention import result_nbytes
+from distarray.runtime.task_times import timed
+
+__all__ = ["count", "handed_out", "kept_nbytes", "lowered_to_run", "run"]
+
+#: Bytes of results per task below which tasks run one after the other in the calling thread.
+INLINE_NBYTES = 32 << 10
+#: Bytes of results up to which blocks are taken over: Ctrl-C waits for writes in place, so they take a second at most,
+#: or so many times the largest of the results: a few operations are no longer here than in numpy.
+INPLACE_NBYTES = 8 << 30
+INPLACE_STEPS = 4
+
+
+def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]) -> None:
+    """Evaluate nodes of one environment by tasks, and set the memos of those that are wanted.
+
+    Parameters
+    ----------
+    order
+        All nodes needed, operands before users.
+    wanted
+        ``id`` of the nodes whose results are kept.
+    others
+        See `evaluate.evaluate`.
+    """
+    check_held([n for n in order if n.memo is None], wanted)
+    executor = executor_for(env)
+    cuts = host_cuts(order, wanted, env)
+    hosts = [n for n in order if id(n) in cuts]
+    graph = canonical(order, wanted, context_of(env), as_cut(hosts, cuts))
+    plan = checked(graph, env)  # what is too large is not even sent
+    if hosts:
+        for node in hosts:
+            put(node, env, executor, cuts[id(node)])
+        graph = canonical(order, wanted, context_of(env))
+    if plan.is_provisional:
+        uses_of(graph)[0] += 1
+    cluster = env.is_cluster
+    made = [result_nbytes(n) for n in order if n.memo is None]
+    is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
+    inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
+    lowered = lowered_to_run(plan, graph, env, inplace)
+    overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
+    # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
+    with interrupts_deferred() if overwrites or cluster else nullcontext():
+        results = handed_out(lowered, graph, env, others, sum(made))
+        kept(results, order, {id(graph.nodes[i]) for i in inplace.values()})
+
+
+def lowered_to_run(
+    plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int] = MappingProxyType({})
+) -> Lowered:
+    """The tasks of a plan that is to run now, counted; for `inplace` see `lower`."""
+    lowered = make_tasks(plan, graph, env, new_run(), inplace)
+    check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
+    count(lowered)
+    if counters.active or passes.recording:
+        peak = max(peaks_of(lowered, graph, env).peak.values(), default=0)
+        passes.note(lowered, peak)
+        for c in counters.active:
+            c.predicted_peak = max(c.predicted_peak, peak)
+    if not env.is_cluster:
+        for meter in metering.active:
+            meter.found(graph)
+    return lowered
+
+
+def handed_out(
+    lowered: Lowered,
+    graph: Graph,
+    env: Environment,
+    others: Callable[[], Iterable[Expr] | None] = tuple,
+    n_made: int = 0,
+) -> list[tuple[Expr, Stored]]:
+    """Give tasks to the executor of a team, with interrupts deferred; what becomes of the results that are kept.
+
+    Parameters
+    ----------
+    others
+        See `evaluate.evaluate`.
+    n_made
+        Bytes of all results.
+    """
+    executor = executor_for(env)
+    keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
+    if env.is_cluster:
+        whole = joined(graph.nodes, timed(lowered), lowered.members, keep, others)
+        found = executor.submit(whole.tasks, whole.members, whole.keep, kept_nbytes(lowered, graph))
+        for blocks in whole.blocks:
+            blocks.settle(found)
+    else:
+        is_inline = n_made < INLINE_NBYTES * len(lowered.tasks)
+        found = executor.submit(timed(lowered), lowered.members, keep, lowered.after, is_inline)
+    results = []
+    for i, (sharding, refs) in lowered.outputs.items():
+        if graph.nodes[i].memo is None:
+            stored = Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False)
+            # Tiles of which nothing was to be computed were made with the template, for all its runs.
+            stored.share(k for k, r in enumerate(refs) if not isinstance(r, tuple) and id(r) not in before)
+            results.append((graph.nodes[i], stored))
+    return results
+
+
+def kept_nbytes(lowered: Lowered, graph: Graph) -> dict[Any, int]:
+    """Bytes of each block that tasks make and that is kept."""
+    found: dict[Any, int] = {}
+    for i, (sharding, refs) in lowered.outputs.items():
+        node = graph.nodes[i]
+        for tile, ref in zip(sharding.tiles(), refs, strict=True):
+            if isinstance(ref, tuple):
+                found[ref] = prod(sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
+    return found
+
+
+def count(lowered: Lowered) -> None:
+    """Add tasks to the counters that are open."""
+    for c in counters.active:
+        c.tasks += len(lowered.tasks)
+        c.by_class.update(lowered.counts)
+        c.transfers += lowered.transfers
+        c.kernels.update(lowered.kernels)
+        c.packed_bytes += lowered.packed_bytes
+        c.allocated_bytes += lowered.allocated_bytes
+        c.members.update(lowered.members)
