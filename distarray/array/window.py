@@ -283,7 +283,10 @@ def is_written_outside(node: Expr) -> bool:
 
 def observe(nodes: Sequence[Expr]) -> None:
     """Compute these nodes now, and whatever live handle's node they need."""
-    if all(n.memo is not None for n in nodes):
+    for node in nodes:
+        if node.memo is None:
+            break
+    else:
         return
     window = _local.window
     nodes = _with_siblings(nodes, window)

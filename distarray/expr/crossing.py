@@ -23,6 +23,8 @@ CROSSING = declare("to_team", "crossing")
 
 #: Those of the whole process that are pending: as a rule none, and then nobody walks to find them.
 _pending: weakref.WeakSet[Expr] = weakref.WeakSet()
+#: Whether there has been one: most programs move nothing, and every evaluation asks.
+_has_been = False
 
 
 def crossing(source: Expr, env: Environment, pin: Sharding | None = None) -> Expr:
@@ -40,7 +42,9 @@ def crossing(source: Expr, env: Environment, pin: Sharding | None = None) -> Exp
 
 def note_pending(node: Expr) -> None:
     """Note a node that is made: it may be a pending crossing."""
+    global _has_been
     if node.op is CROSSING and node.memo is None:
+        _has_been = True
         _pending.add(node)
 
 
@@ -52,7 +56,7 @@ def carry_out(node: Expr, stored: Stored) -> None:
 
 def are_pending() -> bool:
     """Whether there is a pending crossing at all."""
-    return bool(_pending)
+    return _has_been and bool(_pending)
 
 
 def is_crossing(node: Expr) -> bool:

@@ -288,6 +288,8 @@ class Expr:
             slot.n_bases = int(by_base)
             self.slot = weakref.ref(slot)
             return slot
+        if not by_base and (held := self.slot()) is not None:
+            return held
         # Two threads that made one each would leave one of them with a node that seems dead.
         with _slots_lock:
             found = self.slot()

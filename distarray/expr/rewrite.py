@@ -244,6 +244,8 @@ def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
 
 def _reduce_full(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
+    if x.memo is not None:
+        return None
     if x.op is GET:  # all that a lens shows of it is alike
         x = found[0] if (found := _pending(x)) is not None else x
     if x is None or x.op not in _FILLED or (found := _pending(x)) is None:

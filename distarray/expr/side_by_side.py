@@ -37,9 +37,10 @@ def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def placed(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _NOT_HOST.issuperset(map(type, args)) and (not kwargs or _NOT_HOST.issuperset(map(type, kwargs.values()))):
+            return function(*args, **kwargs)
         kinds = {*map(type, args), *map(type, kwargs.values())}
-        if not kinds <= _NOT_HOST:
-            _NOT_HOST.update([kind for kind in kinds if hasattr(kind, "__dx_node__")])
+        _NOT_HOST.update([kind for kind in kinds if hasattr(kind, "__dx_node__")])
         if kinds <= _NOT_HOST:
             return function(*args, **kwargs)
         env = first_environment((*args, *kwargs.values()))

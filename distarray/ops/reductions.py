@@ -85,7 +85,8 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     """`op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     node, _ = one_array(op.name, x)
     axes = _axes(op, axis, node.ndim)
-    keepdims = flag(keepdims, "keepdims")
+    if keepdims is not False:
+        keepdims = flag(keepdims, "keepdims")
     result = _result_dtype(op.name, node.dtype) if dtype is None else _wanted_dtype(op, node.dtype, as_dtype(dtype))
     if node.op is SLIDING or node.op is GET:
         made = _over_windows(op, node, axes, keepdims, result, extra)

@@ -9,7 +9,6 @@ it is submitted, so an interrupt leaves everything as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 
 from distarray.errors import BlocksLostError
 from distarray.expr import crossing
@@ -17,7 +16,7 @@ from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.reporting import warnings_gathered
 from distarray.runtime import counters, small
-from distarray.runtime.members import locked
+from distarray.runtime.members import LOCK, locked
 from distarray.runtime.promised import make_here
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained
@@ -44,15 +43,22 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None
         changed then.
     """
     make_here(targets)
-    with locked(), nullcontext() if is_inside_task() else warnings_gathered():
-        if crossing.are_pending():
-            settle(targets, others)
-        by_env: dict[Environment, list[Expr]] = {}
-        for t in targets:
-            if t.memo is None:
-                by_env.setdefault(t.env, []).append(t)
-        for env, group in by_env.items():
-            _evaluate(env, group, others)
+    if is_inside_task():  # whoever waits for the task may hold the lock
+        _evaluate(targets, others)
+    else:
+        with LOCK, warnings_gathered():
+            _evaluate(targets, others)
+
+
+def _evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:
+    if crossing.are_pending():
+        settle(targets, others)
+    by_env: dict[Environment, list[Expr]] = {}
+    for t in targets:
+        if t.memo is None:
+            by_env.setdefault(t.env, []).append(t)
+    for env, group in by_env.items():
+        _evaluate_in(env, group, others)
 
 
 def check(targets: Sequence[Expr]) -> None:
@@ -127,7 +133,7 @@ def _moved(node: Expr) -> Stored:
     return moved(source, node.env, node.pin)
 
 
-def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:
+def _evaluate_in(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:
     order = postorder(targets)
     aimed = {id(t) for t in targets}
     wanted = aimed | retained([n for n in order if n.memo is None and id(n) not in aimed], env)
@@ -139,7 +145,7 @@ def _evaluate(env: Environment, targets: Sequence[Expr], others: Callable[[], It
     if env.is_cluster:
         healthy = healed(order, env)
         if healthy is not env:
-            _evaluate(healthy, targets, others)
+            _evaluate_in(healthy, targets, others)
             return
     # Planning and lowering are imported when they are first needed: small arrays never need them.
     from distarray.runtime import running

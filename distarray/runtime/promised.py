@@ -37,6 +37,8 @@ class Sources(NamedTuple):
 
 #: Blocks that are to be made in this process.
 _here: weakref.WeakSet[PromisedBlocks] = weakref.WeakSet()
+#: Whether there have been any: only graphs of Dask make them, and every evaluation asks.
+_has_been = False
 
 
 class PromisedBlocks(Sequence[Any]):
@@ -60,6 +62,8 @@ class PromisedBlocks(Sequence[Any]):
         self._lock = threading.RLock()
         self._is_here = not env.is_cluster
         if self._is_here:
+            global _has_been
+            _has_been = True
             _here.add(self)
 
     def __len__(self) -> int:
@@ -112,7 +116,7 @@ class PromisedBlocks(Sequence[Any]):
 
 def make_here(targets: Iterable[Expr]) -> None:
     """Make the blocks in this process that targets read. Not under the lock."""
-    if _here:
+    if _has_been and _here:
         for node in postorder(targets):
             if node.memo is not None and isinstance(node.memo.blocks, PromisedBlocks) and node.memo.blocks in _here:
                 node.memo.blocks.make_all()
