@@ -66,6 +66,8 @@ ARGMIN = declare("argmin", "reduce", monoid="argmin")
 COUNT_NONZERO = declare("count_nonzero", "reduce", monoid="count")
 #: numpy reduces a number by these along the axis that it would have.
 _ALONG_NUMBERS = (SUM, PROD, MAX, MIN, ANY, ALL, COUNT_NONZERO, ARGMAX, ARGMIN)
+#: Of these users say the dtype of the result.
+_OF_ANY_DTYPE = (SUM, PROD, MEAN, VAR, STD)
 
 
 @lru_cache(maxsize=1024)
@@ -76,7 +78,7 @@ def _result_dtype(name: str, dtype: DType) -> DType:
 
 def _wanted_dtype(op: Op, dtype: DType, wanted: DType) -> DType:
     """The dtype of a result that should be `wanted`: dates and time spans stay what they are, or are numpy's error."""
-    if op is COUNT_NONZERO or wanted == dtype or (dtype.kind not in "mM" and wanted.kind not in "mM"):
+    if op not in _OF_ANY_DTYPE or wanted == dtype or (dtype.kind not in "mM" and wanted.kind not in "mM"):
         return wanted
     return as_dtype(getattr(np, op.name)(np.ones(1, dtype), dtype=wanted).dtype)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.kernels import backends
+from distarray.kernels import backends, devices
 from distarray.kernels.backends import StrictBackend
 from distarray.kernels.devices import backend_for
 
@@ -209,5 +209,5 @@ def test_a_worker_that_takes_the_place_of_a_lost_one_has_its_gpu() -> None:
 
 
 def test_members_of_one_process_have_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_cupy", lambda index, wraps: FakeGpu(index % 2))
+    monkeypatch.setattr(devices, "_cupy", lambda index, wraps: FakeGpu(index % 2))
     assert [backend_for("cuda", member).label for member in range(4)] == ["cuda:0", "cuda:1"] * 2
