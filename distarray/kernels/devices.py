@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import sys
+import weakref
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from distarray.kernels.backends import NUMPY, Backend, StrictBackend
 
-__all__ = ["Device", "backend_for", "check_here", "parse_device"]
+__all__ = ["Device", "backend_for", "check_here", "parse_device", "worker_rank"]
+
+#: Of the workers in this process.
+_ranks: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 _DEVICE = re.compile(r"(cpu)|(cuda)(?::(\d+))?|(strict)(?::([12]))?")
 
@@ -59,7 +66,7 @@ def backend_for(device: str, member: int = 0) -> Backend:
         Device string.
     member
         Rank in the team. ``"strict"`` has even members on the first fake device and odd ones on the second. ``"cuda"``
-        gives the members in this process GPUs in turn; a worker of a cluster has its own (`device_ranks`).
+        gives the members in this process GPUs in turn; a worker of a cluster has its own (`worker_rank`).
 
     Raises
     ------
@@ -83,12 +90,29 @@ def backend_for(device: str, member: int = 0) -> Backend:
 
 def _turn(member: int) -> int:
     """Whose turn it is to have a GPU of this process: its members', or the worker's that the process is."""
-    if "distributed.worker" not in sys.modules:
-        return member
-    from distarray.kernels.device_ranks import worker_rank
-
     rank = worker_rank()
     return member if rank is None else rank
+
+
+def worker_rank() -> int | None:
+    """The rank of the worker whose task this thread runs, among those that see its GPUs; None where it runs none.
+
+    A worker asks the scheduler when a task of its own first needs a GPU (`runtime.device_ranks`), and keeps the answer.
+    """
+    if "distributed.worker" not in sys.modules:
+        return None
+    from distributed.utils import sync, thread_state
+    from distributed.worker import get_worker
+
+    if getattr(thread_state, "key", None) is None:
+        return None
+    worker = get_worker()
+    rank = _ranks.get(worker)
+    if rank is None:
+        group = [socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES", "")]
+        ask = worker.scheduler.distarray_device_rank
+        rank = _ranks[worker] = sync(worker.loop, ask, address=worker.address, group=group)
+    return rank
 
 
 def check_here(device: str) -> None:

@@ -53,9 +53,16 @@ def _planned(low: Lowering, draft: Draft) -> Moves:
     node = low.source(stage.reads[0].node, stage)
     at = low.located[node]
     mode, memory, ranks = wishes(stage, low.graph.nodes)
-    has_messages = low.machine.is_cluster
+    has_messages = low.site.is_cluster
     plan = redistributed(
-        at.shape, at.sharding, draft.sharding, at.dtype.itemsize, mode, has_messages=has_messages, ranks=ranks
+        at.shape,
+        at.sharding,
+        draft.sharding,
+        at.dtype.itemsize,
+        mode,
+        has_messages=has_messages,
+        rates=low.site.rates,
+        ranks=ranks,
     )
     steps = movements(at.shape, at.sharding, draft.sharding, plan)
     moves = Moves(node, at, draft.sharding, plan, steps, ranks=ranks)
@@ -136,7 +143,7 @@ class _Mover:
         (_, i), *_ = draft.stage.stores
         self.result = lowering.located[i]
         self.dtype = lowering.graph.nodes[i].dtype
-        self.has_messages = lowering.machine.is_cluster
+        self.has_messages = lowering.site.is_cluster
         self.spec = lowering.share(
             StageSpec(None, (), (self.dtype,), layout=draft.sharding.layout, device=lowering.env.device, name="reshard")
         )

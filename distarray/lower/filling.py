@@ -22,7 +22,7 @@ __all__ = ["is_possible", "parts"]
 def is_possible(low: Lowering, draft: Draft) -> bool:
     """Whether the tiles of a stage may be filled in turns: it only stores, and each member makes one large tile."""
     stage = draft.stage
-    if not low.machine.is_cluster or stage.kind != "program" or draft.moves is not None:
+    if not low.site.is_cluster or stage.kind != "program" or draft.moves is not None:
         return False
     if stage.write is not None or stage.combines or stage.cut.waves or not stage.stores:
         return False

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from distarray import config
 from distarray.expr.expr import Environment
 from distarray.lower import block_kernels, collectives, gather, programs, reshapes
 from distarray.lower.fuse import fuse
 from distarray.lower.loop_tiles import loop_tiles
-from distarray.lower.machine import Machine
 from distarray.lower.records import Draft
 from distarray.lower.route import Located
+from distarray.lower.site import Site
 from distarray.lower.state import Lowering
 from distarray.lower.template import Template
 from distarray.planner.cache import LRUCache
@@ -34,7 +33,6 @@ from distarray.planner.propagation import (
     resolve_cut,
     stage_loops,
 )
-from distarray.planner.rates import current_rates
 
 __all__ = ["FAMILIES", "Family", "lower", "lower_once"]
 
@@ -85,7 +83,7 @@ def lower(
     plan: Plan,
     graph: Graph,
     env: Environment,
-    machine: Machine,
+    site: Site,
     inplace: Mapping[int, int],
     held: Mapping[int, frozenset[int]],
 ) -> Template:
@@ -102,23 +100,23 @@ def lower(
     held
         By such a node the numbers of the blocks that somebody else has.
     """
-    key = _geometry(plan, graph, inplace, held)
-    return _TEMPLATES.get(
-        key, lambda: _template(plan, graph, env, machine, inplace, held), config.get("plan-cache-size")
-    )
+    key = _geometry(plan, graph, site, inplace, held)
+    return _TEMPLATES.get(key, lambda: _template(plan, graph, env, site, inplace, held), site.n_templates)
 
 
-def lower_once(plan: Plan, graph: Graph, env: Environment, machine: Machine) -> Template:
+def lower_once(plan: Plan, graph: Graph, env: Environment, site: Site) -> Template:
     """The tasks of a plan that is only tried: nothing is remembered."""
-    return _template(plan, graph, env, machine, {}, {})
+    return _template(plan, graph, env, site, {}, {})
 
 
 _TEMPLATES: LRUCache[Template] = LRUCache()
 
 
-def _geometry(plan: Plan, graph: Graph, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]) -> Any:
+def _geometry(
+    plan: Plan, graph: Graph, site: Site, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]
+) -> Any:
     """What decides the tasks of a plan beside its key: extents, boundaries and lenses."""
-    facts: list[Any] = [graph.key, plan.serial, config.get("overlap"), current_rates()]
+    facts: list[Any] = [graph.key, plan.serial, site.overlap, site.rates]
     facts += [tuple(inplace.items()), tuple(held.items())]
     for node in graph.nodes:
         memo = node.memo
@@ -137,11 +135,11 @@ def _template(
     plan: Plan,
     graph: Graph,
     env: Environment,
-    machine: Machine,
+    site: Site,
     inplace: Mapping[int, int],
     held: Mapping[int, frozenset[int]],
 ) -> Template:
-    low = Lowering(plan, graph, env, machine, inplace, held)
+    low = Lowering(plan, graph, env, site, inplace, held)
     low.locate_sources()
     drafts = low.out.drafts
     for step, stage in enumerate(plan.stages):
@@ -154,7 +152,7 @@ def _template(
     # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
     del low.routes
     is_streamed = any(stage.cut.waves for stage in plan.stages)
-    fuse(low.template, is_paced=is_streamed and machine.is_cluster)
+    fuse(low.template, is_paced=is_streamed and site.is_cluster)
     return low.template
 
 

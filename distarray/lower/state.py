@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
 from distarray.expr.expr import Environment
 from distarray.kernels import tasks
 from distarray.kernels.backends import NUMPY, Backend
 from distarray.kernels.devices import backend_for
 from distarray.kernels.tasks import Part, Read, StageSpec
-from distarray.lower.machine import Machine
 from distarray.lower.records import Draft, Tile
 from distarray.lower.regions import n_elements
 from distarray.lower.route import Arguments, Key, Leaf, Located, Routes, key_of
+from distarray.lower.site import Site
 from distarray.lower.template import Recipe, Template
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.propagation import Reading
-from distarray.planner.rates import current_rates
 from distarray.sharding.boxes import Box
 from distarray.sharding.sharding import Sharding
 
@@ -36,21 +34,21 @@ class Lowering:
         plan: Plan,
         graph: Graph,
         env: Environment,
-        machine: Machine,
+        site: Site,
         inplace: Mapping[int, int],
         held: Mapping[int, frozenset[int]],
     ) -> None:
         self.plan = plan
         self.graph = graph
         self.env = env
-        self.machine = machine
+        self.site = site
         self.inplace = inplace
         #: By node the numbers of the blocks that somebody else has.
         self.held = held
-        overlap = config.get("overlap")
+        overlap = site.overlap
         #: Whether tiles may be split in core and border; then only where the model predicts a gain, unless "always".
-        self.has_overlap = overlap == "always" or (overlap is True and machine.is_cluster)
-        self.overlap_rates = None if overlap == "always" else current_rates()
+        self.has_overlap = overlap == "always" or (overlap is True and site.is_cluster)
+        self.overlap_rates = None if overlap == "always" else site.rates
         self.mesh = env.mesh
         self.template = Template()
         self.out = self.template.lowered
@@ -58,9 +56,9 @@ class Lowering:
         self.located: dict[int, Located] = {}
         self.several: dict[int, list[Located]] = {}
         #: Bytes on a member from which on what passes through it comes in turns.
-        self.large = machine.large
+        self.large = site.large
         #: Bytes that it may hold of what the plan reads and makes.
-        self.room = max(0, machine.memory - plan.beside)
+        self.room = max(0, site.memory - plan.beside)
         self.routes = Routes(self.located, self.emit_piece, env.device, self.large)
         self._step = 0
 
@@ -164,7 +162,7 @@ class Lowering:
 
     def backend_here(self, member: int) -> Backend:
         """What makes blocks of a member in this process, which are small: on a cluster it need not have the device."""
-        return NUMPY if self.machine.is_cluster else backend_for(self.env.device, member)
+        return NUMPY if self.site.is_cluster else backend_for(self.env.device, member)
 
     def fill_empty(self, i: int) -> None:
         """Tiles without elements have blocks too: made here, no task."""

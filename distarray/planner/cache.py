@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from distarray import config
-
 if TYPE_CHECKING:
     from distarray.planner.eindecomp import EinPlan
     from distarray.planner.plan import Plan
@@ -80,6 +78,8 @@ EINPLANS: LRUCache[EinPlan] = LRUCache()
 
 def plan_cache_info() -> PlanCacheInfo:
     """Hits, misses, maximal and current size of the plan cache."""
+    from distarray import config
+
     return PLANS.info()._replace(maxsize=config.get("plan-cache-size"))
 
 

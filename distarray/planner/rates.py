@@ -12,8 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from distarray import config
-
 __all__ = [
     "MEASURED",
     "KernelKind",
@@ -190,6 +188,8 @@ _NAMES = frozenset(field.name for field in fields(Rates))
 
 def current_rates() -> Rates:
     """The rates that hold now: the defaults, what was measured, and what ``calibration`` says, in this order."""
+    from distarray import config  # dask's; who says the rates needs none
+
     said = config.get("calibration") or {}
     known = {**MEASURED.get({}), **said}
     if not known:

@@ -23,10 +23,10 @@ from distributed.utils_comm import gather_from_workers
 
 from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError
-from distarray.kernels.device_ranks import DeviceRanks
 from distarray.kernels.devices import backend_for, check_here
 from distarray.runtime import attached
 from distarray.runtime.clients import placement_of
+from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
 from distarray.runtime.scheduler_plugin import Graph
 from distarray.runtime.wire import Packed, pack, unpack

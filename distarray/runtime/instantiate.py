@@ -15,18 +15,19 @@ from typing import Any
 
 from dask._task_spec import Task, TaskRef
 
+from distarray import config
 from distarray.expr.expr import Environment, Expr, late_params
 from distarray.kernels.tasks import Folding, StageSpec, TileSpec
 from distarray.lower import lower
-from distarray.lower.machine import Machine
 from distarray.lower.route import ClientBox, Key, Leaf
+from distarray.lower.site import Site
 from distarray.lower.template import Lowered, Template, is_key
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.runtime.donation import withheld
 from distarray.runtime.memory import STREAMED, memory_limit
 from distarray.runtime.promised import Promise
-from distarray.runtime.rates import rates_of
+from distarray.runtime.rates import rates_for
 
 __all__ = ["make_tasks", "make_tasks_once", "new_run"]
 
@@ -57,20 +58,19 @@ def make_tasks(
         are retried.
     """
     held = {i: withheld(memo) for i in inplace.values() if (memo := graph.nodes[i].memo) is not None}
-    with rates_of(env):
-        template = lower.lower(plan, graph, env, _machine(env), inplace, held)
+    template = lower.lower(plan, graph, env, _site(env), inplace, held)
     return _instantiate(template, plan, graph, run)
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
     """The tasks of a plan that is only tried: nothing is remembered."""
-    with rates_of(env):
-        return _instantiate(lower.lower_once(plan, graph, env, _machine(env)), plan, graph, "trial")
+    return _instantiate(lower.lower_once(plan, graph, env, _site(env)), plan, graph, "trial")
 
 
-def _machine(env: Environment) -> Machine:
+def _site(env: Environment) -> Site:
     limit = memory_limit(env)
-    return Machine(env.is_cluster, limit, max(1, limit // STREAMED))
+    overlap, n_kept = config.get("overlap"), config.get("plan-cache-size")
+    return Site(env.is_cluster, limit, max(1, limit // STREAMED), rates_for(env), overlap, n_kept)
 
 
 def _instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowered:

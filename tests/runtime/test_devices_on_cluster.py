@@ -198,7 +198,7 @@ def test_a_device_is_asked_for_once_per_team(gpu_cluster: Any, monkeypatch: pyte
 
 
 def test_a_worker_that_takes_the_place_of_a_lost_one_has_its_gpu() -> None:
-    from distarray.kernels.device_ranks import DeviceRanks
+    from distarray.runtime.device_ranks import DeviceRanks
 
     ranks = DeviceRanks()
     assert [ranks.rank(address, ["host", ""]) for address in ("a", "b", "c")] == [0, 1, 2]

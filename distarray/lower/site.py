@@ -1,0 +1,39 @@
+"""Site: what lowering is told of where its tasks will run. It asks nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from distarray.planner.rates import Rates
+
+__all__ = ["Site"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The members that tasks are made for.
+
+    Parameters
+    ----------
+    is_cluster
+        Whether they are workers of a cluster, between which blocks travel as messages; else threads of one process.
+    memory
+        Byte budget of a member.
+    large
+        Bytes on a member from which on what passes through it comes in turns.
+    rates
+        What moving and computing cost there.
+    overlap
+        Whether tiles may be split in core and border, so that transfers run beside work: on a cluster where the rates
+        predict a gain, never, or always.
+    n_templates
+        How many templates are remembered.
+    """
+
+    is_cluster: bool
+    memory: int
+    large: int
+    rates: Rates
+    overlap: bool | Literal["always"] = True
+    n_templates: int = 512
