@@ -30,6 +30,7 @@ from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
 from distarray.kernels.loans import is_any_outside
 from distarray.ops import paths, programs
+from distarray.ops.elementwise import as_scalar
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position, positions_of
 from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
 from distarray.sharding.layout import c_layout, layout_name, layout_of
@@ -359,7 +360,10 @@ class DistArray(Operators, Methods, Chunked, Collection):
         if type(parsed) is Basic:
             if parsed.is_view:
                 return self._view(parsed.affine)
-            return self._on(bind_get(self.__dx_node__(), parsed.affine))
+            made = bind_get(self.__dx_node__(), parsed.affine)
+            if not made.shape and made.op is not GET:  # an index makes a number, also of what it had not to look into
+                made = as_scalar(made)
+            return self._on(made)
         from distarray.array.indexing import picked
 
         return picked(self, self._advanced(parsed))

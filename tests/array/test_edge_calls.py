@@ -86,3 +86,25 @@ def test_edge_call(call):
     np.testing.assert_allclose(found, expected, rtol=1e-12) if expected.dtype.kind in "fc" else (
         np.testing.assert_array_equal(found, expected)
     )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda xp: xp.asarray(np.array(71, "u8"))[None],
+        lambda xp: xp.reshape(xp.asarray(np.array(71, "u8")), (1, 1))[0],
+        lambda xp: xp.full((3,), 71, dtype="u8"),
+        lambda xp: xp.asarray(np.array([71], "u8")),
+    ],
+    ids=["0-d with an axis", "0-d reshaped", "constant", "vector"],
+)
+def test_an_index_makes_a_number_of_everything(make):
+    found = []
+    for xp in (np, dx):
+        x = make(xp)
+        with pytest.warns(np.exceptions.ComplexWarning):
+            x[-1] -= 2 - 1j
+        number = x[-1]
+        number -= 0.5
+        found.append((np.asarray(x).tolist(), float(number), str(number.dtype)))
+    assert found[0] == found[1]
