@@ -19,13 +19,12 @@ from distarray.dtypes import as_dtype
 from distarray.errors import ShardingError
 from distarray.expr.bind import bind_create, bind_map, bind_put
 from distarray.expr.crossing import crossing, graph
-from distarray.expr.expr import Environment, Expr, Stored, cut_of, source
+from distarray.expr.expr import RESHARD, Environment, Expr, Stored, cut_of, source
 from distarray.expr.lens import Affine, get, strided_dummy
 from distarray.expr.side_by_side import first_environment
 from distarray.kernels.loans import lend
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
-from distarray.ops.elementwise import RESHARD
 from distarray.ops.files import FileRange, load_npy
 from distarray.runtime import observations, rehome
 from distarray.sharding.layout import LayoutLike

@@ -19,7 +19,7 @@ from distarray.sharding.sharding import Sharding
 
 __all__ = ["CROSSING", "are_pending", "carry_out", "crossing", "graph", "is_crossing", "levels", "note_pending"]
 
-CROSSING = declare("to_team", "crossing")
+CROSSING = declare("to_team", "crossing", is_identity=True)
 
 #: Those of the whole process that are pending: as a rule none, and then nobody walks to find them.
 _pending: weakref.WeakSet[Expr] = weakref.WeakSet()

@@ -34,6 +34,8 @@ GET = declare("get", "get")
 PUT = declare("put", "put")
 RESHAPE = declare("reshape", "reshape")
 ITEM = declare("item", "item")
+#: The same elements, cut as the node is pinned; parameters: mode and memory of the redistribution.
+RESHARD = declare("reshard", "map", is_identity=True)
 
 _sequence = itertools.count()
 _slots_lock = threading.RLock()

@@ -72,6 +72,8 @@ class Op:
         evaluated at the call.
     repeatable
         Whether computing it again is free of cost worth keeping (constants, ``arange``): never kept.
+    is_identity
+        Whether it leaves every element as it is, unless it changes the dtype.
     home
         The module that declares it: modules of operations are loaded when they are first used.
     """
@@ -82,6 +84,7 @@ class Op:
     monoid: str = ""
     may_raise: bool = False
     repeatable: bool = False
+    is_identity: bool = False
     home: str = ""
 
     def __repr__(self) -> str:
@@ -99,7 +102,14 @@ def _lookup(name: str, home: str) -> Op:
 
 
 def declare(
-    name: str, kind: Kind, *, rule: str = "", monoid: str = "", may_raise: bool = False, repeatable: bool = False
+    name: str,
+    kind: Kind,
+    *,
+    rule: str = "",
+    monoid: str = "",
+    may_raise: bool = False,
+    repeatable: bool = False,
+    is_identity: bool = False,
 ) -> Op:
     """Add a row to the catalogue and return it; names are unique.
 
@@ -109,7 +119,7 @@ def declare(
     frame = sys._getframe(1)
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back  # a family's function, or a comprehension
-    op = Op(name, kind, rule, monoid, may_raise, repeatable, str(frame.f_globals["__name__"]))
+    op = Op(name, kind, rule, monoid, may_raise, repeatable, is_identity, str(frame.f_globals["__name__"]))
     known = CATALOGUE.setdefault(name, op)
     assert astuple(known) == astuple(op), f"operation {name!r} is declared twice"
     return known

@@ -18,11 +18,11 @@ import numpy as np
 from distarray import config
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_get, unbox
-from distarray.expr.expr import Expr
+from distarray.expr.expr import RESHARD, Expr
 from distarray.expr.joins import Join
 from distarray.expr.op import declare
 from distarray.ops.contractions import EINSUM, Labels, alone, contraction, plain_loops, scalar_node
-from distarray.ops.elementwise import RESHARD, astype
+from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
 from distarray.ops.manipulation import permute_lens
 from distarray.ops.paths import Factors, Layout, Order, chosen_order, parse_path

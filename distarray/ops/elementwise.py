@@ -158,14 +158,12 @@ true_divide = divide
 
 # ------------------------------------------------------------------------------------ signatures of their own
 
-ASTYPE = declare("astype", "map")
+ASTYPE = declare("astype", "map", is_identity=True)
 CLIP = declare("clip", "map")
 #: A complex array of its real and its imaginary part, without arithmetic: infinities and signs of zero stay.
 COMPLEX = declare("complex", "map")
 FREXP = declare("frexp", "map")
 MODF = declare("modf", "map")
-#: The same elements, cut as the node is pinned; parameters: mode and memory of the redistribution.
-RESHARD = declare("reshard", "map")
 #: The element of an array without axes, as the result of a function: what numpy has a scalar for (`as_scalar`).
 SCALAR = declare("scalar", "map")
 POW = declare("pow", "map")

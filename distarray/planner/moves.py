@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from distarray.expr.crossing import CROSSING
-from distarray.expr.expr import Expr
+from distarray.expr.expr import RESHARD, Expr
 from distarray.planner import redistribution
 from distarray.planner.plan import Stage
 from distarray.planner.rates import Rates
@@ -21,9 +21,6 @@ from distarray.planner.redistribution.transfers import Movement, exchange_of, la
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Wishes", "movements", "n_exchanges", "redistributed", "redistributes", "wishes"]
-
-#: Names of the operations that leave every element as it is.
-_IDENTITIES = frozenset({"reshard", "astype"})
 
 
 class Wishes(NamedTuple):
@@ -52,17 +49,16 @@ def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
         return False
     if len(stage.stores) != 1 or len(stage.reads) != 1 or len(stage.instructions) != 1:
         return False
-    access, (instruction,) = stage.reads[0], stage.instructions
+    access = stage.reads[0]
     source, made = nodes[access.node], nodes[stage.stores[0][1]]
-    return not access.path and instruction.function in _IDENTITIES and source.dtype == made.dtype
+    return not access.path and made.op.is_identity and source.dtype == made.dtype
 
 
 def wishes(stage: Stage, nodes: Sequence[Expr]) -> Wishes:
     """What was asked of the redistribution that a stage is."""
     node = nodes[stage.stores[0][1]]
-    if node.op is CROSSING:
-        return Wishes(*node.params)  # set by runtime.passage
-    return Wishes(*node.params) if node.op.name == "reshard" else Wishes()  # set by array.conversion.reshard
+    # Set by array.conversion.reshard, and by runtime.passage.
+    return Wishes(*node.params) if node.op in (RESHARD, CROSSING) else Wishes()
 
 
 def redistributed(
