@@ -27,7 +27,7 @@ from distarray.array import versions
 from distarray.expr.expr import ITEM, PACKAGE, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.loans import is_lent
-from distarray.runtime import evaluate, observations
+from distarray.runtime import evaluate, observations, reading
 from distarray.runtime.retention import streams
 
 __all__ = ["enter", "flush", "leave", "observe", "pending", "period_of", "register", "run"]
@@ -250,7 +250,7 @@ def _compute(version: Expr) -> None:
     observations.wait_for((version,), told=False)
 
 
-observations.on_failure = partial(versions.restore, _compute)
+reading.on_failure = partial(versions.restore, _compute)
 
 
 def reads_what_others_write(node: Expr) -> bool:

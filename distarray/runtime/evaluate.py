@@ -18,6 +18,7 @@ from distarray.kernels.reporting import warnings_gathered
 from distarray.runtime import counters, small
 from distarray.runtime.members import LOCK, locked
 from distarray.runtime.promised import make_here
+from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained
 
@@ -128,6 +129,7 @@ def _moved(node: Expr) -> Stored:
         return moved(source, node.env, node.pin)
     except BlocksLostError:
         if not revive(source):
+            tell_of_failure()
             raise
     evaluate((source,))
     return moved(source, node.env, node.pin)

@@ -12,13 +12,10 @@ from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime import counters
 from distarray.runtime.evaluate import evaluate
 from distarray.runtime.members import executor_for
-from distarray.runtime.reading import STAYS_NBYTES, read_blocks
+from distarray.runtime.reading import STAYS_NBYTES, read_blocks, tell_of_failure
 from distarray.runtime.rehome import revive
 
 __all__ = ["blocks_of", "fetch", "fetch_blocks", "futures_of", "state_of", "wait_for", "waiter"]
-
-#: Called when blocks that are waited for turn out to have failed on a cluster; the array layer assigns it.
-on_failure: Callable[[], None] | None = None
 
 
 def blocks_of(node: Expr) -> Sequence[Any]:
@@ -56,11 +53,8 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
         return read_blocks(node, wanted)
     except BlocksLostError:
         if not revive(node):
-            _tell_of_failure()
+            tell_of_failure()
             raise
-    except Exception:
-        _tell_of_failure()
-        raise
     evaluate((node,))
     whole, tiles = fetch(node), list(memo.sharding.tiles())
     return [whole[memo.sharding.tile_slices(node.shape, tiles[i])] for i in wanted]
@@ -103,13 +97,8 @@ def wait_for(nodes: Iterable[Expr], *, told: bool = True) -> None:
             executor_for(env).wait(futures)
     except Exception:
         if told:
-            _tell_of_failure()
+            tell_of_failure()
         raise
-
-
-def _tell_of_failure() -> None:
-    if on_failure is not None:
-        on_failure()
 
 
 def state_of(node: Expr) -> str:

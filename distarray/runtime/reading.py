@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from distarray.errors import BlocksLostError
 from distarray.expr.expr import Expr
 from distarray.kernels.devices import backend_for
 from distarray.runtime.members import executor_for
 
-__all__ = ["STAYS_NBYTES", "read_blocks"]
+__all__ = ["STAYS_NBYTES", "read_blocks", "tell_of_failure"]
+
+#: Called when blocks that are waited for turn out to have failed on a cluster; the array layer assigns it.
+on_failure: Callable[[], None] | None = None
 
 #: Bytes up to which a result that was fetched from a cluster stays in this process.
 STAYS_NBYTES = 64 << 10
+
+
+def tell_of_failure() -> None:
+    """Say that blocks of a cluster have failed, so that writes which these spoil are taken back."""
+    if on_failure is not None:
+        on_failure()
 
 
 def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]]:
@@ -31,9 +41,16 @@ def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]
     if node.env.is_cluster and not memo.on_client:
         remote = [i for i, b in enumerate(blocks) if not isinstance(b, np.ndarray)]
         executor, futures = executor_for(node.env), [blocks[i] for i in remote]
-        if node.env.device != "cpu":
-            ranks = [memo.sharding.member(tile) for tile in memo.sharding.tiles()]
-            futures = executor.on_host(futures, [ranks[numbers[i]] for i in remote], node.env.device)
-        for i, b in zip(remote, executor.fetch(futures), strict=True):
+        try:
+            if node.env.device != "cpu":
+                ranks = [memo.sharding.member(tile) for tile in memo.sharding.tiles()]
+                futures = executor.on_host(futures, [ranks[numbers[i]] for i in remote], node.env.device)
+            arrived = executor.fetch(futures)
+        except BlocksLostError:  # who asks may have them made again
+            raise
+        except Exception:
+            tell_of_failure()
+            raise
+        for i, b in zip(remote, arrived, strict=True):
             blocks[i] = b
     return [b if isinstance(b, np.ndarray) else backend_for(node.env.device, 0).to_host(b) for b in blocks]
