@@ -157,7 +157,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         """
         base = self._base
         while True:
-            since = base.current
+            since = base.expr or base.current
             version = _apart(written(since)) if is_any_outside() else written(since)
             if version.memo is None and _runs_at_once(version):
                 window.run(version)
