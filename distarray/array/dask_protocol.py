@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
 from distarray.sharding.sharding import Sharding
 
@@ -193,7 +194,7 @@ def _rebuilt(
 
 
 def _content(node: Expr) -> list[Any]:
-    """What the values of a node depend on, as plain data."""
+    """What the values of a node depend on, as data that Dask makes a token of."""
     from distarray.array.pickling import flatten
 
     content: list[Any] = []
@@ -204,4 +205,8 @@ def _content(node: Expr) -> list[Any]:
 
 
 def _plain(runtime: Any) -> Any:
-    return runtime if isinstance(runtime, np.ndarray | np.generic) else repr(runtime)
+    """A run-time parameter as Dask makes tokens of it: functions by what they do, data by all of them.
+
+    The text of a lens has all that it is; that of a function or of an array has not.
+    """
+    return repr(runtime) if type(runtime) is Affine else runtime

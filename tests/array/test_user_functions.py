@@ -153,3 +153,49 @@ def test_on_a_cluster_every_call_runs_its_own_function(process_cluster):
         for value in (2.0, 3.0):
             made, oracle = form(x, Factor(value))
             np.testing.assert_array_equal(np.asarray(made), oracle(host))
+
+
+def _twice(block):
+    return block * 2
+
+
+def _times(block, by):
+    return block * by
+
+
+def test_dask_tells_calls_of_different_functions_and_arguments_apart():
+    dask = pytest.importorskip("dask")
+    from dask.base import tokenize
+
+    x = dx.arange(6.0)
+    with dx.config.set(errors="deferred"):
+        calls = {
+            "by 2": dx.map_blocks(_times, x, by=2, dtype="f8"),
+            "by 3": dx.map_blocks(_times, x, by=3, dtype="f8"),
+            "position 2": dx.map_blocks(_times, x, 4, dtype="f8"),
+            "position 3": dx.map_blocks(_times, x, 5, dtype="f8"),
+            "lambda 6": dx.map_blocks(lambda b: b * 6, x, dtype="f8"),
+            "lambda 7": dx.map_blocks(lambda b: b * 7, x, dtype="f8"),
+            "depth 1": dx.map_overlap(lambda b: b + b.shape[0], x, depth=1, boundary="reflect", dtype="f8"),
+            "depth 2": dx.map_overlap(lambda b: b + b.shape[0], x, depth=2, boundary="reflect", dtype="f8"),
+        }
+        same = [dx.map_blocks(_twice, x, dtype="f8") for _ in range(2)]
+    assert len({tokenize(made) for made in calls.values()}) == len(calls)
+    assert tokenize(same[0]) == tokenize(same[1])
+    found = dict(zip(calls, dask.compute(*calls.values()), strict=True))
+    for name, by in [("by 2", 2), ("by 3", 3), ("position 2", 4), ("position 3", 5), ("lambda 6", 6), ("lambda 7", 7)]:
+        np.testing.assert_array_equal(found[name], np.arange(6.0) * by)
+    for name, made in calls.items():
+        np.testing.assert_array_equal(found[name], np.asarray(made), err_msg=name)
+
+
+def test_dask_tells_large_parameters_apart():
+    from dask.base import tokenize
+
+    first = np.arange(5000.0)
+    second = first.copy()
+    second[2500] = -1
+    x = dx.asarray(np.arange(5000.0))
+    with dx.config.set(errors="deferred"):
+        tokens = [tokenize(dx.map_blocks(_times, x, by=data, dtype="f8")) for data in (first, second)]
+    assert tokens[0] != tokens[1]
