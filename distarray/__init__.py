@@ -52,6 +52,7 @@ from distarray.array.views import (
     atleast_3d,
     broadcast_arrays,
     broadcast_to,
+    diag,
     diagonal,
     dsplit,
     expand_dims,
@@ -365,7 +366,6 @@ if TYPE_CHECKING:  # loaded at their first use: see _HOMES
         append,
         broadcast_shapes,
         column_stack,
-        diag,
         diagflat,
         dstack,
         ediff1d,
@@ -502,7 +502,7 @@ _HOMES = {
         "sinc sinh spacing sqrt square subtract tan tanh true_divide trunc"
     ),
     "distarray.ops.manipulation": (
-        "append broadcast_shapes column_stack diag diagflat dstack ediff1d hstack pad roll row_stack vstack"
+        "append broadcast_shapes column_stack diagflat dstack ediff1d hstack pad roll row_stack vstack"
     ),
     "distarray.ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
     "distarray.ops.reductions": "average cumulative_prod cumulative_sum",

@@ -1,6 +1,7 @@
 """Linear algebra: the array API standard's functions and numpy's."""
 
 from distarray.array.tensors import tensorinv, tensorsolve
+from distarray.array.views import matrix_diagonal as diagonal
 from distarray.array.views import matrix_transpose
 from distarray.ops.contractions import matmul, tensordot, vecdot
 from distarray.ops.linalg import (
@@ -14,7 +15,6 @@ from distarray.ops.linalg import (
     cond,
     cross,
     det,
-    diagonal,
     eig,
     eigh,
     eigvals,

@@ -204,7 +204,7 @@ class Methods:
 
     def copy(self: Any, order: str = "C") -> Any:
         """An array of the same elements that aliases nothing; nothing is copied until one of the two is written."""
-        if order != "C":
+        if type(order) is not str or order != "C":
             memory_order(order)
         return self._on(self.__dx_node__())
 

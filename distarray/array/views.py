@@ -22,10 +22,10 @@ from distarray.ops import creation, manipulation
 from distarray.types import AxesLike, Shape
 
 __all__ = [
-    "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "beside", "broadcast_arrays", "broadcast_to", "diagonal",
-    "dsplit", "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "isfortran", "matrix_transpose",
-    "may_share_memory", "meshgrid", "moveaxis", "permute_dims", "ravel", "real", "real_if_close", "reshape",
-    "rollaxis", "rot90", "shares_memory", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
+    "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "beside", "broadcast_arrays", "broadcast_to", "diag",
+    "diagonal", "dsplit", "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "isfortran", "matrix_diagonal",
+    "matrix_transpose", "may_share_memory", "meshgrid", "moveaxis", "permute_dims", "ravel", "real", "real_if_close",
+    "reshape", "rollaxis", "rot90", "shares_memory", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
 ]  # fmt: skip
 
 
@@ -124,6 +124,17 @@ def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:
     """A diagonal of two axes as the new last axis; a view, read-only as numpy's."""
     return as_distarray(a).diagonal(offset, axis1, axis2)  # type: ignore[no-any-return]
+
+
+def diag(v: Any, k: int = 0) -> DistArray:
+    """The `k`-th diagonal of a matrix, a view, read-only as numpy's; or the matrix with the vector `v` on it."""
+    x = as_distarray(v)
+    return diagonal(x, k) if x.ndim == 2 else manipulation.diag(x, k)
+
+
+def matrix_diagonal(x: Any, /, *, offset: int = 0) -> DistArray:
+    """The diagonals of the last two axes: a view, read-only as numpy's."""
+    return diagonal(x, offset, -2, -1)
 
 
 # --------------------------------------------------------------------------------------------- broadcasting

@@ -353,9 +353,9 @@ def _contract_permuted(node: Expr) -> Expr | None:
     if labels == list(inputs):
         return None
     params = (tuple(labels), result, *rest)
-    return Expr(
-        node.op, tuple(operands), node.shape, node.dtype, node.env, params, None, node.pin, node.origin, node.errstate
-    )
+    # The late parameters stay: the join may be a function of the user's.
+    facts = (node.env, params, node.runtime, node.pin, node.origin, node.errstate)
+    return Expr(node.op, tuple(operands), node.shape, node.dtype, *facts)
 
 
 def _runs(labels: list[tuple[int, ...]], result: tuple[int, ...]) -> list[list[int]]:

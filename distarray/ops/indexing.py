@@ -256,9 +256,9 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     n = node.shape[axis]
     if type(indices) in (bool, int):
         indices = np.asarray(indices)
-    if mode != "raise":
-        indices = confined(indices, n, mode)
     index = _integers(indices)
+    if mode != "raise":
+        index = _integers(confined(index, n, mode))
     shape = tuple(np.shape(index)) if not hasattr(index, "shape") else tuple(index.shape)
     if n == 0 and math.prod(shape) and math.prod(node.shape[:axis] + node.shape[axis + 1 :]):
         raise IndexError("cannot do a non-empty take from an empty axes.")

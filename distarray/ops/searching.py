@@ -11,6 +11,7 @@ from collections.abc import Generator
 
 import numpy as np
 
+from distarray.arguments import shown
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr
@@ -45,6 +46,8 @@ def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = No
 
     `sorter` are the indices that sort `x1` where it is not sorted itself.
     """
+    if not isinstance(side, str):
+        raise TypeError(f"side={shown(side)}: search side must be str, not {type(side).__name__}")
     if side not in ("left", "right"):
         raise ValueError(f"search side must be 'left' or 'right' (got {side!r})")
     operands = unbox("searchsorted", (x1, x2) if sorter is None else (x1, x2, sorter))

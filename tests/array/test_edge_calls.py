@@ -108,3 +108,16 @@ def test_an_index_makes_a_number_of_everything(make):
         number -= 0.5
         found.append((np.asarray(x).tolist(), float(number), str(number.dtype)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "diagonal", [lambda xp, a: xp.diag(a), lambda xp, a: xp.linalg.diagonal(a)], ids=["diag", "linalg"]
+)
+def test_diagonals_are_views_that_are_not_written(diagonal):
+    for xp in (np, dx):
+        a = xp.asarray(np.arange(9.0).reshape(3, 3))
+        seen = diagonal(xp, a)
+        a[1, 1] = 99
+        np.testing.assert_array_equal(np.asarray(seen), [0, 99, 8])
+        with pytest.raises(ValueError, match="read-only"):
+            seen[0] = 1

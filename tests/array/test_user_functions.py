@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,6 +77,11 @@ def join(x, k):
     return made, lambda n: (n[:, None] + n[None] * k.value).max(-1)
 
 
+def join_turned(x, k):
+    made = dx.einsum("ij,jk->ik", x, x.T, join=lambda a, b: a + b * k.value, agg="max", dtype="f8")
+    return made, lambda n: (n[:, None] + n[None] * k.value).max(-1)
+
+
 def map_tiles(x, k):
     y = x.copy()
 
@@ -97,6 +103,7 @@ FORMS = [
     one_of_several,
     reduction,
     join,
+    join_turned,
     map_tiles,
 ]
 
@@ -151,7 +158,7 @@ def test_on_a_cluster_every_call_runs_its_own_function(process_cluster):
     x = dx.asarray(host)
     for form in FORMS:
         for value in (2.0, 3.0):
-            made, oracle = form(x, Factor(value))
+            made, oracle = form(x, SimpleNamespace(value=value))  # workers need not know this module
             np.testing.assert_array_equal(np.asarray(made), oracle(host))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from distarray.arguments import shown
 from distarray.expr.bind import bind, bind_create, bind_get, bind_put, bind_tiles
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
@@ -50,8 +51,8 @@ def qr(x: Array, /, mode: str = "reduced") -> Any:
     MemoryBudgetError
         If a matrix is brought to one member and does not fit its memory budget.
     """
-    if mode not in ("reduced", "complete", "r"):
-        raise ValueError(f"Unrecognized mode '{mode}'; use 'reduced', 'complete' or 'r'")
+    if not isinstance(mode, str) or mode not in ("reduced", "complete", "r"):
+        raise ValueError(f"Unrecognized mode {shown(mode)}; use 'reduced', 'complete' or 'r'")
     node, box = matrices("qr", x)
     *lead, m, n = node.shape
     if is_cut(node) and (mode != "complete" or m <= n):
