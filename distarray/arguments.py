@@ -19,8 +19,8 @@ from distarray.types import Axes, DTypeLike, HostArray, Shape
 
 __all__ = [
     "CASTINGS", "MAX_COUNT", "ORDERS", "callback", "choice", "count", "flag", "host_array", "integer", "integers",
-    "mapping", "memory_order", "naming", "normalize_axes", "normalize_axis", "number", "parse_shape", "sequence",
-    "shown",
+    "mapping", "memory_order", "naming", "normalize_axes", "normalize_axis", "number", "parse_shape",
+    "refuse_list", "sequence", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -144,6 +144,12 @@ def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
     if len(set(axes)) != len(axes):
         raise ValueError(f"{name}: duplicate axis in {shown(axis)} of an array of rank {ndim}")
     return axes
+
+
+def refuse_list(axis: Any, name: str = "axis") -> None:
+    """Raise numpy's TypeError for a list of axes, which only some of its functions take."""
+    if type(axis) is list:
+        raise TypeError(f"{name}={shown(axis)} must be an integer or a tuple of integers, not list")
 
 
 def parse_shape(shape: Any, name: str = "shape") -> Shape:

@@ -316,7 +316,7 @@ def _moved(x: DistArray, env: Environment, sharding: ShardingLike) -> DistArray:
         return x if sharding is None else reshard(x, sharding)
     memo = node.memo
     if pin is None and not (memo is not None and memo.on_client) and (known := cut_of(node)) is not None:
-        from distarray.runtime.moves import same_cut
+        from distarray.runtime.rehome import same_cut
 
         pin = same_cut(known, node, env)
     if memo is None and node.op.repeatable:

@@ -221,7 +221,7 @@ def _skewed(shape: Shape, parts: int, env: Environment) -> Sharding | None:
     """A cut of every axis into `parts` tiles of sizes about 1 : 2 : 3 ..., in waves, so that any team will do."""
     if not shape:
         return None
-    team = Mesh() if env.team is None else env.team.mesh
+    team = env.mesh
     # The number of tiles must not grow with the rank; axes of one element tell the least.
     chosen = sorted(sorted(range(len(shape)), key=lambda axis: shape[axis] == 1)[:_FORCED_AXES])
     waves = {axis: f"%{i + 1}" for i, axis in enumerate(chosen)}

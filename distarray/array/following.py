@@ -110,26 +110,22 @@ def moved(node: Expr, env: Environment) -> Expr:
     What is made from nothing, and what is too large to be stored, is computed there; else what is pending is computed
     where it is (on a cluster without waiting for it), and its blocks move.
     """
-    from distarray.runtime import moves
-
     rehome.healed(graph([node]), node.env)
     if node.memo is None and streams(node) and (found := _copied(node, env)) is not None:
         return found
-    there = crossing(node, env, None if node.pin is None else moves.same_cut(node.pin, node, env))
+    there = crossing(node, env, None if node.pin is None else rehome.same_cut(node.pin, node, env))
     window.observe((there,))
     return there
 
 
 def _copied(node: Expr, env: Environment) -> Expr | None:
     """A pending node in another environment, on copies of what it needs; None where it is bound to its team."""
-    from distarray.runtime import moves
-
     order = graph([node])
     if rehome.bound_to_team(order, env) is not None:
         return None
     there: dict[int, Expr] = {}
     for n in order:
-        pin = None if n.pin is None else moves.same_cut(n.pin, n, env)
+        pin = None if n.pin is None else rehome.same_cut(n.pin, n, env)
         if n.memo is not None or is_crossing(n):
             there[id(n)] = crossing(n if n.memo is not None else n.nodes()[0], env, pin)
             continue

@@ -24,6 +24,7 @@ from distarray.arguments import (
     normalize_axes,
     normalize_axis,
     parse_shape,
+    refuse_list,
     sequence,
     shown,
 )
@@ -96,10 +97,9 @@ def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
 
 def squeeze_lens(shape: Shape, axis: AxesLike = None) -> Affine:
     """Without the axes `axis`, which must have extent 1; all such axes by default."""
+    refuse_list(axis)
     if axis is None:
         axes = tuple(a for a, n in enumerate(shape) if n == 1)
-    elif type(axis) is list:
-        raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not list")
     elif not shape and axis in (0, -1):  # numpy's: a number has the axis that it would have
         axes = ()
     else:

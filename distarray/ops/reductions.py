@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, normalize_axes, normalize_axis, shown
+from distarray.arguments import flag, normalize_axes, normalize_axis, refuse_list
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
 from distarray.expr.expr import GET, Expr
@@ -118,8 +118,7 @@ def _over_windows(
 def _axes(op: Op, axis: AxesLike, ndim: int) -> tuple[int, ...]:
     if not ndim and op in _ALONG_NUMBERS and type(axis) is int and axis in (0, -1):
         return ()
-    if type(axis) is list:  # which numpy takes in other functions
-        raise TypeError(f"axis={shown(axis)} must be an integer or a tuple of integers, not list")
+    refuse_list(axis)
     return normalize_axes(axis, ndim)
 
 

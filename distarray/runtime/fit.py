@@ -28,7 +28,6 @@ from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
 from distarray.runtime.retention import result_nbytes
-from distarray.sharding.mesh import Mesh
 
 if TYPE_CHECKING:
     from distarray.planner.partition.placed import Planning
@@ -205,7 +204,7 @@ class _Trials:
         """The facts of a plan."""
         from distarray.planner.partition.placed import Planning  # not loaded by those whose arrays are small
 
-        mesh = Mesh((), ()) if self.env.team is None else self.env.team.mesh
+        mesh = self.env.mesh
         return Planning(self.graph, mesh, self.limits, current_rates(), plan.stages)
 
     def held(self, plan: Plan) -> _Held:

@@ -29,7 +29,7 @@ from distarray.runtime.rehome import same_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
 
-__all__ = ["moved", "same_cut", "transfers"]
+__all__ = ["moved", "transfers"]
 
 Block: TypeAlias = Any  # of any backend
 

@@ -111,7 +111,7 @@ def healed(order: Sequence[Expr], env: Environment, to: Environment | None = Non
             f"{bound.op.name}: the client of {bound.env.team!r} is gone, and {to.team!r} has not its shape, to which "
             "the operation is bound; compute it again from its operands"
         )
-    mesh = Mesh() if to.team is None else to.team.mesh
+    mesh = to.mesh
     for node in here:
         if node.pin is not None:
             node.pin = same_cut(node.pin, node, to)
@@ -144,9 +144,9 @@ def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
 
 def bound_to_team(order: Sequence[Expr], env: Environment) -> Expr | None:
     """A pending node that can only be computed on a team of the shape that its own has; None if another one will do."""
-    mesh = Mesh() if env.team is None else env.team.mesh
+    mesh = env.mesh
     for node in order:
-        own = Mesh() if node.env.team is None else node.env.team.mesh
+        own = node.env.mesh
         if node.memo is None and node.op.kind in _BOUND_TO_MESH and own != mesh:
             return node
     return None
