@@ -207,7 +207,9 @@ class Lineage:
                 return
             # A block need not be where its home is served now: a worker may have come back since.
             where = await self._placement.client.scheduler.who_has(keys=list(todo))
-            copies, places = self._copy({key: addresses[0] for key, addresses in where.items() if addresses})
+            copies, places = self._copy(
+                {key: self._place(todo[key][0], addresses) for key, addresses in where.items() if addresses}
+            )
             for copy in copies.values():
                 await copy._state.wait()
             spares = len(self._placement.workers) > 1
@@ -220,6 +222,11 @@ class Lineage:
                 record.depth = 0
         if todo:
             logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))
+
+    def _place(self, record: BlockRecord, addresses: Sequence[str]) -> str:
+        """Where a block lies: its home where it is there, since others may have fetched it for a moment."""
+        home = self._placement.address(record.home)
+        return home if home in addresses else addresses[0]
 
     def _copy(self, blocks: Mapping[Key, str]) -> tuple[dict[Key, Future], dict[Key, str]]:
         """Start a copy of each block on another worker than the one given: the copies, and where they will be."""

@@ -277,6 +277,16 @@ def test_cut_lineage_keeps_value_and_key_and_forgets_what_led_to_it(cluster4):
         np.testing.assert_array_equal(got, expected)
 
 
+def test_copies_go_to_the_spare_of_the_home_though_others_fetched_the_block(process_cluster):
+    """Two cuts at once see what the other fetched for a moment; copies lie evenly all the same."""
+    run = executor(process_cluster)
+    state = ring_steps(run, constants(run, "ring", [1, 2, 3]), 1, 3)
+    run.wait(state.values())
+    process_cluster.replicate(list(state.values()))
+    run.cut_lineage(state.values())
+    assert {record.copied_to for record in run._lineage._by_key.values()} == set(run.homes)
+
+
 # -- loss of workers -----------------------------------------------------------------------------------------------
 
 
