@@ -20,7 +20,7 @@ from distarray.types import Axes, DTypeLike, HostArray, Shape
 __all__ = [
     "CASTINGS", "MAX_COUNT", "ORDERS", "callback", "choice", "count", "flag", "host_array", "integer", "integers",
     "mapping", "memory_order", "naming", "normalize_axes", "normalize_axis", "number", "parse_shape",
-    "refuse_list", "sequence", "shown",
+    "refuse_loose_axis", "sequence", "shown",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -146,10 +146,10 @@ def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
     return axes
 
 
-def refuse_list(axis: Any, name: str = "axis") -> None:
-    """Raise numpy's TypeError for a list of axes, which only some of its functions take."""
-    if type(axis) is list:
-        raise TypeError(f"{name}={shown(axis)} must be an integer or a tuple of integers, not list")
+def refuse_loose_axis(axis: Any, name: str = "axis") -> None:
+    """Raise numpy's TypeError for a list of axes and for a truth value, which only some of its functions take."""
+    if isinstance(axis, list | bool | np.bool):
+        raise TypeError(f"{name}={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 
 def parse_shape(shape: Any, name: str = "shape") -> Shape:

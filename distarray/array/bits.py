@@ -57,8 +57,8 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
 
 
 def _vectors(x: DistArray, axis: int | None) -> tuple[DistArray, int]:
-    if axis is None or not x.ndim:
-        return x.ravel(), 0
+    if axis is None or not x.ndim:  # a number has the axis that it would have
+        return x.ravel(), 0 if axis is None else normalize_axis(axis, 1)
     return x, normalize_axis(axis, x.ndim)
 
 

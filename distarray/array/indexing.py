@@ -162,7 +162,7 @@ def written(node: Expr, index: Advanced, value: Any, mode: Mode, casting: Castin
         seen = index.affine.shape
         whole = index.affine.is_identity(node.shape)
         rest = seen[axis + len(mask.shape) :]
-        if whole and mask.shape == node.shape and len(np.shape(value)) > 1:
+        if (not node.shape or (whole and mask.shape == node.shape)) and len(np.shape(value)) > 1:
             raise TypeError(
                 "NumPy boolean array indexing assignment requires a 0 or 1-dimensional input, input has "
                 f"{len(np.shape(value))} dimensions"

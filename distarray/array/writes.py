@@ -84,7 +84,8 @@ def _scatter(
 
     seen = read(version, lens)
     if mode == "set" and not hasattr(type(value), "__dx_node__"):
-        value = _cast_host(value, seen.dtype)
+        # At integer arrays numpy casts a single date as an array of one.
+        value = _cast_host(np.asarray(value) if isinstance(value, np.generic) else value, seen.dtype)
     return put(version, lens, written(seen, index, value, mode, casting))
 
 
@@ -132,7 +133,8 @@ def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: 
             f"dimension of {len(shape)}."
         )
     _check_broadcast(host.shape, shape)
-    cast = _cast_host(value if isinstance(value, list | tuple) else host, dtype)
+    # What is no array is cast as it is: numpy makes no number of a single date, and of an array of one it does.
+    cast = _cast_host(value if isinstance(value, list | tuple | np.generic) else host, dtype)
     return literal(cast, env, name) if isinstance(cast, np.ndarray) else cast
 
 

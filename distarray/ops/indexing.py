@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
-from distarray.arguments import choice, host_array, normalize_axis
+from distarray.arguments import choice, host_array, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     bind,
@@ -248,6 +248,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
         For indices outside of the axis: ``raise``, ``wrap`` or ``clip``.
     """
     choice(mode, ("raise", "wrap", "clip"), "mode")
+    refuse_loose_axis(axis)
     node, box = one_array("take", x) if not _is_host(x) else _adopt(x, indices)
     if axis is None or not node.ndim:  # a number has the axis that it would have
         axis = 0 if axis is None else normalize_axis(axis, 1)

@@ -24,7 +24,7 @@ from distarray.arguments import (
     normalize_axes,
     normalize_axis,
     parse_shape,
-    refuse_list,
+    refuse_loose_axis,
     sequence,
     shown,
 )
@@ -97,7 +97,7 @@ def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
 
 def squeeze_lens(shape: Shape, axis: AxesLike = None) -> Affine:
     """Without the axes `axis`, which must have extent 1; all such axes by default."""
-    refuse_list(axis)
+    refuse_loose_axis(axis)
     if axis is None:
         axes = tuple(a for a, n in enumerate(shape) if n == 1)
     elif not shape and axis in (0, -1):  # numpy's: a number has the axis that it would have
@@ -432,6 +432,7 @@ def concat(
     ndim = nodes[0].ndim
     if ndim == 0:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
+    refuse_loose_axis(axis)
     axis = normalize_axis(axis, ndim)
     for i, n in enumerate(nodes):
         if n.ndim != ndim:

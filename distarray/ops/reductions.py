@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import flag, normalize_axes, normalize_axis, refuse_list
+from distarray.arguments import flag, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind_reduce, bind_reshape, unbox
 from distarray.expr.expr import GET, Expr
@@ -118,7 +118,7 @@ def _over_windows(
 def _axes(op: Op, axis: AxesLike, ndim: int) -> tuple[int, ...]:
     if not ndim and op in _ALONG_NUMBERS and type(axis) is int and axis in (0, -1):
         return ()
-    refuse_list(axis)
+    refuse_loose_axis(axis)
     return normalize_axes(axis, ndim)
 
 
@@ -191,6 +191,7 @@ def argmin(x: Array, /, axis: int | None = None, *, keepdims: bool = False) -> A
 
 def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
     node, _ = one_array(op.name, x)
+    refuse_loose_axis(axis)
     # Over all axes the index counts in C order: the monoid's own rule.
     if axis is None or (not node.ndim and axis in (0, -1)):
         axes = tuple(range(node.ndim))
@@ -307,6 +308,7 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
     from distarray.ops.manipulation import expand_dims, extended
 
     node, box = one_array(f"cumulative {name}", x)
+    refuse_loose_axis(axis)
     if node.ndim == 0:
         # A number is a row of one, as in numpy; the axis is checked against that.
         return _cumulative(name, expand_dims(x, axis=0), axis, dtype, include_initial)
@@ -314,6 +316,11 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
         if node.ndim != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0
+    if dtype is not None and node.dtype.kind == "m":
+        # numpy's function takes the dtype that its ufunc refuses: time spans stay what they are
+        as_numpy = np.cumsum if name == "add" else np.cumprod
+        if as_numpy(np.ones(1, node.dtype), dtype=as_dtype(dtype)).dtype == node.dtype:
+            dtype = None
     partial = accumulate(name, node, axis, dtype)
     if include_initial:
         partial = extended(partial, normalize_axis(axis, node.ndim), before=0 if name == "add" else 1)

@@ -161,6 +161,8 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
     if axis is None:
         node = bind_reshape(node, (node.size,))
         axis = -1
+    elif name == "argpartition" and not node.ndim:  # numpy's: a number has the axis that it would have
+        node = bind_reshape(node, (1,))
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
     places = host_array(kth, "kth", kinds="iu")

@@ -14,6 +14,11 @@ def _set(x, index, value):
     return x
 
 
+def _masked(x, value):
+    x[x == x] = value
+    return x
+
+
 CALLS = {
     # nested lists have no more axes than what they are written to
     "deeper than a slice": lambda xp, a: _set(a(np.zeros(5)), slice(2, 4), [[1, 2]]),
@@ -21,7 +26,27 @@ CALLS = {
     "complex and deeper": lambda xp, a: _set(a(np.zeros(5, bool)), slice(2, 4), [[1j]]),
     "an array may be deeper": lambda xp, a: _set(a(np.zeros(5)), slice(2, 4), np.array([[[1, 2]]])),
     "at positions": lambda xp, a: _set(a(np.zeros(5)), [2, 3], [[1, 2]]),
+    "mask of a number": lambda xp, a: _masked(a(np.array(3)), [[1]]),
+    "mask of a number, flat": lambda xp, a: _masked(a(np.array(3)), [1]),
+    # a single date is no number, an array of one is, as at integer arrays
+    **{
+        f"{date!r} in {dtype} at {index}": (
+            lambda xp, a, date=date, dtype=dtype, index=index: _set(a(np.zeros(3, dtype)), index, date)
+        )
+        for date in (np.datetime64("2021"), np.timedelta64(3, "s"), *(np.array(y, "M8[Y]") for y in ("2021", ["2021"])))
+        for dtype in ("i8", "f8", "?", "c16", "m8[ms]", "M8[D]")
+        for index in (0, slice(2), ..., [0, 1])
+    },
     # time spans stay time spans
+    "cumsum of spans": lambda xp, a: xp.cumsum(a(SPANS), dtype="m8[s]"),
+    "cumsum of spans as others": lambda xp, a: xp.cumsum(a(SPANS), dtype="m8[ms]"),
+    "cumsum of spans as f8": lambda xp, a: xp.cumsum(a(SPANS), dtype="f8"),
+    "cumprod of spans": lambda xp, a: xp.cumprod(a(SPANS), dtype="m8[s]"),
+    # a number has the axis that it would have, and no other
+    "argpartition of a number": lambda xp, a: xp.argpartition(a(3.0), 0, axis=0),
+    "argpartition of a number, axis 1": lambda xp, a: xp.argpartition(a(3.0), 0, axis=1),
+    "packbits of a number": lambda xp, a: xp.packbits(a(np.uint8(1)), axis=0),
+    "packbits of a number, axis 1": lambda xp, a: xp.packbits(a(np.uint8(1)), axis=1),
     "sum of spans as u1": lambda xp, a: xp.sum(a(SPANS), dtype="u1"),
     "sum of spans as f4": lambda xp, a: xp.sum(a(SPANS), dtype="f4"),
     "mean of spans as f4": lambda xp, a: xp.mean(a(SPANS), dtype="f4"),
@@ -69,6 +94,13 @@ CALLS = {
 } | {
     f"{name} along a list": lambda xp, a, name=name: getattr(xp, name)(a([[3, 1, 2]]), axis=[0])
     for name in ("sum", "max", "any", "all", "prod", "mean", "std", "count_nonzero", "ptp", "squeeze", "flip", "median")
+} | {
+    f"{name} along {axis}": lambda xp, a, name=name, axis=axis: getattr(xp, name)(a([3.0, 1.0, 2.0]), axis=axis)
+    for name in ("sum", "max", "any", "mean", "std", "argmax", "cumsum", "sort", "flip", "expand_dims")
+    for axis in (True, False, np.True_)
+} | {
+    "take along False": lambda xp, a: xp.take(a([1.0]), [0], axis=False),
+    "concatenate along False": lambda xp, a: xp.concatenate([a([1.0])], axis=False),
 }  # fmt: skip
 
 
