@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,63 @@ def docstring_violations(module: Module) -> list[str]:
     return [] if ast.get_docstring(module.tree) else [f"{module.name} has no docstring"]
 
 
+def _sections(docstring: str) -> dict[str, list[str]]:
+    """The names that numpydoc sections of a docstring explain, by the heading of the section."""
+    found: dict[str, list[str]] = {}
+    lines = docstring.splitlines()
+    heading = ""
+    for i, line in enumerate(lines):
+        under = lines[i + 1] if i + 1 < len(lines) else ""
+        if re.fullmatch(r"-{3,}", under.strip()) and line.strip():
+            heading = line.strip()
+            found[heading] = []
+        elif heading and line and not line[0].isspace() and not re.fullmatch(r"-{3,}", line):
+            found[heading] += [name.lstrip("*") for name in re.split(r",\s*", line.split(" : ")[0].strip())]
+    return found
+
+
+def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    args = function.args
+    every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+    return {arg.arg for arg in every if arg is not None}
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    """Names of the fields, attributes and methods of a class, and the arguments of its constructor."""
+    found: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self":
+            found.add(inner.attr)
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            found.add(inner.id)
+        elif isinstance(inner, ast.FunctionDef):
+            found.add(inner.name)
+            if inner.name in ("__init__", "__new__"):
+                found |= _arguments(inner)
+    return found
+
+
+def docstring_name_violations(module: Module) -> list[str]:
+    """What docstrings explain and what is not there: parameters of functions, fields of classes.
+
+    The parameters of a class whose constructor is a base's are not judged.
+    """
+    found: list[str] = []
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        sections = _sections(ast.get_docstring(node) or "")
+        if isinstance(node, ast.ClassDef):
+            own = _members(node)
+            is_whole = not node.bases or any(isinstance(n, ast.FunctionDef) and n.name == "__init__" for n in node.body)
+            explained = [*sections.get("Attributes", ()), *(sections.get("Parameters", ()) if is_whole else ())]
+        else:
+            own = _arguments(node)
+            explained = sections.get("Parameters", [])
+        found += [f"{module.name}:{node.lineno} {node.name} has no {name}" for name in explained if name not in own]
+    return found
+
+
 def dunder_all_violations(module: Module) -> list[str]:
     if module.name not in PUBLIC_NAMESPACES:
         return []
@@ -144,7 +202,7 @@ def dunder_all_violations(module: Module) -> list[str]:
     return [f"{module.name} is public and has no __all__"]
 
 
-CHECKS = [layer_violations, name_violations, docstring_violations, dunder_all_violations]
+CHECKS = [layer_violations, name_violations, docstring_violations, docstring_name_violations, dunder_all_violations]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -279,6 +337,20 @@ def test_relative_import_in_a_package_counts_from_the_package():
         (name_violations, Module("distarray.planner.utils", '"""Doc."""')),
         (name_violations, Module("distarray.array._core", '"""Doc."""')),
         (docstring_violations, Module("distarray.planner.cost", "x = 1")),
+        (
+            docstring_name_violations,
+            Module(
+                "distarray.planner.cost",
+                'def f(x):\n    """Doc.\n\n    Parameters\n    ----------\n    x, y\n        Text.\n    """',
+            ),
+        ),
+        (
+            docstring_name_violations,
+            Module(
+                "distarray.planner.cost",
+                'class A:\n    """Doc.\n\n    Attributes\n    ----------\n    x\n    y\n    """\n    x: int',
+            ),
+        ),
         (dunder_all_violations, Module("distarray.linalg", '"""Doc."""\nx = 1')),
     ],
 )

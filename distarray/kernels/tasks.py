@@ -141,10 +141,16 @@ class StageSpec:
 
     Parameters
     ----------
+    program
+        The elementwise program of a tile, or None where another function computes it.
+    scalars
+        Values of the run-time scalars, in the order of the program's slots.
     stores
-        (register, dtype) of each result that is stored in full.
-    combines
-        See `Finish`; in the order of the program's reductions.
+        Dtype of each result that is stored in full.
+    finishes
+        How each reduction ends, in the order of the program's reductions.
+    writes
+        Whether the last result is written into a tile of a base.
     device
         Device string.
     errstate

@@ -127,8 +127,8 @@ class Stage:
         the ``lens``'s; ``labels`` for contractions and kernels, which have their own loops.
     reads
         Operands.
-    instructions, n_registers
-        The elementwise program: registers 0.. are the reads.
+    instructions
+        The elementwise program; its first registers are the reads.
     scalars
         (node, operand position) of each run-time scalar.
     stores

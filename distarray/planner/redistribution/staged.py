@@ -76,6 +76,8 @@ def _factors(n: int, by_message: float) -> tuple[int, ...]:
     by_message
         Seconds of a message by those of a step.
 
+    Examples
+    --------
     >>> _factors(64, 0.0), _factors(64, 0.1), _factors(64, 10.0)
     ((64,), (8, 8), (2, 2, 2, 2, 2, 2))
     """
