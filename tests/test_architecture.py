@@ -7,11 +7,12 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-LEAVES = {"arguments", "dtypes", "types", "errors", "config", "lazy", "version"}
+LEAVES = {"arguments", "dtypes", "types", "errors", "config", "hooks", "lazy", "version"}
 PURE = {"sharding", "expr", "ops", "planner", "lower"}
 
 #: Layer -> layers it may import, besides itself. "root" is distarray/*.py that is no leaf: the public namespaces.
@@ -135,6 +136,32 @@ def docstring_violations(module: Module) -> list[str]:
     return [] if ast.get_docstring(module.tree) else [f"{module.name} has no docstring"]
 
 
+@cache
+def _names_of_modules() -> frozenset[str]:
+    return frozenset(module.name for module in read_package())
+
+
+def reassignments(module: Module) -> list[str]:
+    """Names of other modules of the package that a module assigns: an import upwards that nobody sees.
+
+    What a lower layer asks of a higher one is a name of `distarray.hooks`, which is there for it.
+    """
+    imported: dict[str, str] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "distarray":
+            imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    modules = {name: target for name, target in imported.items() if target in _names_of_modules()}
+    found: list[str] = []
+    for node in ast.walk(module.tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in [t for whole in targets for t in (whole.elts if isinstance(whole, ast.Tuple) else [whole])]:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                owner = modules.get(target.value.id)
+                if owner is not None and owner != "distarray.hooks":
+                    found.append(f"{module.name}:{target.lineno} assigns {owner}.{target.attr}")
+    return found
+
+
 def _sections(docstring: str) -> dict[str, list[str]]:
     """The names that numpydoc sections of a docstring explain, by the heading of the section."""
     found: dict[str, list[str]] = {}
@@ -202,7 +229,14 @@ def dunder_all_violations(module: Module) -> list[str]:
     return [f"{module.name} is public and has no __all__"]
 
 
-CHECKS = [layer_violations, name_violations, docstring_violations, docstring_name_violations, dunder_all_violations]
+CHECKS = [
+    layer_violations,
+    name_violations,
+    reassignments,
+    docstring_violations,
+    docstring_name_violations,
+    dunder_all_violations,
+]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -337,6 +371,8 @@ def test_relative_import_in_a_package_counts_from_the_package():
         (name_violations, Module("distarray.planner.utils", '"""Doc."""')),
         (name_violations, Module("distarray.array._core", '"""Doc."""')),
         (docstring_violations, Module("distarray.planner.cost", "x = 1")),
+        (reassignments, Module("distarray.array.array", "from distarray.expr import bind\nbind.adopt = print")),
+        (reassignments, Module("distarray.array.array", "from distarray.expr import bind as b\nx, b.adopt = 1, print")),
         (
             docstring_name_violations,
             Module(

@@ -13,7 +13,7 @@ from weakref import ref
 
 import numpy as np
 
-from distarray import config
+from distarray import config, hooks
 from distarray.arguments import shown
 from distarray.array import elements, window, writes
 from distarray.array.base import Base, cast, copied, put, read
@@ -23,13 +23,12 @@ from distarray.array.driven import drive
 from distarray.array.environment import forced_parts, parse_pin
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
-from distarray.expr import bind
 from distarray.expr.bind import bind_get, bind_reshape
 from distarray.expr.expr import GET, ITEM, Environment, Expr, lying
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
 from distarray.kernels.loans import is_any_outside
-from distarray.ops import paths, programs
+from distarray.ops import paths
 from distarray.ops.elementwise import as_scalar
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position, positions_of
 from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
@@ -654,6 +653,6 @@ def _planned_cost(factors: paths.Factors, steps: tuple[paths.Step, ...], objecti
     return planned_cost(factors, steps, objective)
 
 
-bind.adopt = _adopted
-programs.driver = drive
-paths.planned_cost = _planned_cost
+hooks.adopt = _adopted
+hooks.drive = drive
+hooks.planned_cost = _planned_cost

@@ -9,15 +9,13 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias, TypeGuard
 
-from distarray import config
+from distarray import config, hooks
 from distarray.arguments import shown
-from distarray.expr import side_by_side
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
-from distarray.runtime import members, rehome
+from distarray.runtime import members
 from distarray.runtime.arrivals import client_of_team, name_of
 from distarray.runtime.clients import active_client, known_following, n_threads, resolve_members, team_for_client
-from distarray.sharding import team as _team
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -46,8 +44,8 @@ _CPU = "cpu"
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|strict(:[12])?")
 
 # What teams stand for, and how they travel with the name of their cluster, the execution layer knows.
-_team.resolve_members, _team.known_following = resolve_members, known_following
-_team.name_client, _team.find_client = name_of, client_of_team
+hooks.resolve_members, hooks.known_following = resolve_members, known_following
+hooks.name_client, hooks.find_client = name_of, client_of_team
 
 #: What ``use`` says in this context: team and device, ``"current"`` and None where it says nothing.
 _used: ContextVar[tuple[TeamLike, str | None]] = ContextVar("distarray environment", default=("current", None))
@@ -140,7 +138,7 @@ def within(env: Environment) -> AbstractContextManager[None]:
     return use("current" if follows else env.team, env.device)
 
 
-side_by_side.within = within
+hooks.within = within
 
 
 def check_device(device: Any, team: Team | None) -> str:
@@ -191,7 +189,7 @@ def environment(team: TeamLike = "current", device: str | None = None) -> Enviro
     return Environment(team, device)
 
 
-rehome.new_arrays_environment = lambda device: environment("current", device)
+hooks.new_arrays_environment = lambda device: environment("current", device)
 
 
 def parse_pin(

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distarray import hooks
 from distarray.array import window
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr import bind
 from distarray.expr.crossing import crossing, graph, is_crossing
 from distarray.expr.expr import Environment, Expr
 from distarray.runtime import rehome
@@ -40,7 +40,7 @@ def meet(args: Sequence[Any], nodes: Sequence[Any], env: Environment | None) -> 
             return None
         alive = [e for e in envs if not rehome.is_gone(e)]
         # Between two clusters nothing moves unasked: `follow` refuses.
-        env = max(alive, key=_generation) if alive else rehome.new_arrays_environment(envs[0].device)
+        env = max(alive, key=_generation) if alive else rehome.new_environment(envs[0].device)
     found: list[Any] = []
     for a, n in zip(args, nodes, strict=True):
         there = follow(a, n, env) if type(n) is Expr else n
@@ -134,4 +134,4 @@ def _copied(node: Expr, env: Environment) -> Expr | None:
     return there[id(node)]
 
 
-bind.meet = meet
+hooks.meet = meet

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
+from distarray import config, hooks
 from distarray.array import versions
 from distarray.expr.expr import ITEM, PACKAGE, Expr, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.loans import is_lent
-from distarray.runtime import evaluate, observations, reading
+from distarray.runtime import evaluate, observations
 from distarray.runtime.retention import streams
 
 __all__ = ["enter", "flush", "leave", "observe", "pending", "period_of", "register", "run"]
@@ -250,7 +250,7 @@ def _compute(version: Expr) -> None:
     observations.wait_for((version,), told=False)
 
 
-reading.on_failure = partial(versions.restore, _compute)
+hooks.on_failure = partial(versions.restore, _compute)
 
 
 def reads_what_others_write(node: Expr) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from distarray import hooks
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
@@ -66,15 +67,6 @@ class Boxed(Protocol):
 def identity(node: Expr) -> Any:
     """How results are boxed where no operand is boxed."""
     return node
-
-
-#: Where operations on host data alone take place and how their results are boxed; the array layer assigns it.
-adopt: Callable[[], tuple[Environment, Box]] | None = None
-
-
-#: Operands of several environments in one, where they go by themselves; None if they do not. From the arguments, their
-#: nodes, and the environment if it is settled; to the nodes there, and where that is. The array layer assigns it.
-meet: Callable[[Sequence[Any], Sequence[Any], Environment | None], tuple[list[Any], Environment] | None] | None = None
 
 
 class Operands:
@@ -139,7 +131,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
     EnvironmentMismatchError
         If two operands live in different environments; names every operand.
     TypeError
-        If nothing among `args` is an array, and no array layer is there to adopt host data (`adopt`).
+        If nothing among `args` is an array, and no array layer is there to adopt host data (`hooks.adopt`).
     """
     nodes: list[Any] = []
     box: Box | None = None
@@ -168,7 +160,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
             clash = True
         nodes.append(node)
     if clash:
-        met = None if meet is None else meet(args, nodes, fixed)
+        met = None if hooks.meet is None else hooks.meet(args, nodes, fixed)
         if met is None:
             listed = ", ".join(f"operand {i} in {n.env}" for i, n in enumerate(nodes) if type(n) is Expr)
             raise EnvironmentMismatchError(
@@ -177,10 +169,10 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
             )
         nodes, env = met
     if env is None:
-        if adopt is None or not args:
+        if hooks.adopt is None or not args:
             raise TypeError(f"{name}: none of the operands is a DistArray")
         # numpy scripts call functions on numbers and lists too
-        env, box = adopt()
+        env, box = hooks.adopt()
         nodes = [literal(n, env, f"{name}, operand {i}") for i, n in enumerate(nodes)]
         return Operands(nodes, env, box)
     if plain:

@@ -20,21 +20,19 @@ from heapq import heappop, heappush
 from math import gcd
 from typing import Any, TypeAlias
 
+from distarray import hooks
 from distarray.expr.affine import Affine, Term
 from distarray.expr.expr import GET, RESHAPE, Expr
 from distarray.expr.lens import reshape_groups
 from distarray.expr.rewrite import simplify
 from distarray.sharding.boxes import Box, contains, full, size
 
-__all__ = ["is_beyond_memory", "narrowed", "pushed"]
+__all__ = ["narrowed", "pushed"]
 
 #: A read is pushed down if the elements that it needs are so small a share of those that there are.
 SHARE = 4
 #: So many boxes of a node are computed each by itself: the corners of a stencil that wraps around in three dimensions.
 MANY = 8
-
-#: Whether an array is larger than the memory of its members; the execution layer, which knows them, assigns it.
-is_beyond_memory: Callable[[Expr], bool] | None = None
 
 #: What a box of a node needs of each operand (None: nothing), and what makes the box when these are there.
 _Division: TypeAlias = tuple[list[Box | None], Callable[[list[Any]], Expr]]
@@ -48,17 +46,17 @@ def pushed(node: Expr) -> Expr:
     node
         Simple, and new.
     """
-    if node.op is not GET or not (operands := node.operands) or is_beyond_memory is None:
+    if node.op is not GET or not (operands := node.operands) or hooks.is_beyond_memory is None:
         return node
     x: Any = operands[0]
     # Smaller arrays leave here, so that loops over their elements have one plan.
-    if x.memo is not None or not is_beyond_memory(x):
+    if x.memo is not None or not hooks.is_beyond_memory(x):
         return node
     return _from_parts(node, _is_never_held, SHARE)
 
 
 def _is_never_held(node: Expr) -> bool:
-    return node.op is GET or (is_beyond_memory is not None and is_beyond_memory(node))
+    return node.op is GET or (hooks.is_beyond_memory is not None and hooks.is_beyond_memory(node))
 
 
 def narrowed(node: Expr) -> Expr:

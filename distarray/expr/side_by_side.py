@@ -8,12 +8,12 @@ a composition of operations, or that makes an array of one argument before it lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from distarray import hooks
 from distarray.expr.expr import Environment
 
 __all__ = ["first_environment", "side_by_side"]
@@ -21,8 +21,6 @@ __all__ = ["first_environment", "side_by_side"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Makes arrays in an environment for a ``with`` block; the array layer assigns it.
-within: Callable[[Environment], AbstractContextManager[None]] | None = None
 
 #: Classes of what is neither an array nor holds one.
 _NO_ARRAYS: frozenset[type] = frozenset(
@@ -44,9 +42,9 @@ def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
         if kinds <= _NOT_HOST:
             return function(*args, **kwargs)
         env = first_environment((*args, *kwargs.values()))
-        if env is None or within is None:
+        if env is None or hooks.within is None:
             return function(*args, **kwargs)
-        with within(env):
+        with hooks.within(env):
             return function(*args, **kwargs)
 
     return placed

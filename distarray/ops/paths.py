@@ -1,17 +1,18 @@
 """Contraction orders: in which order the factors of a product of many are multiplied, two by two.
 
 opt_einsum finds the orders of fewest operations. Of several that take about as many, the one is taken whose best plan
-moves least, where the array layer says what a plan costs (`planned_cost`).
+moves least, where the array layer says what a plan costs (`hooks.planned_cost`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
+from distarray import hooks
 from distarray.arguments import integers, shown
 
 __all__ = ["Factors", "Layout", "Order", "Step", "chosen_order", "parse_path", "steps_of"]
@@ -54,10 +55,6 @@ class Factors(NamedTuple):
     itemsize: int = 8
     is_product: bool = True
 
-
-#: What the steps of an order cost in an objective: ``paper``, elements moved; ``time``, predicted seconds. The array
-#: layer assigns it.
-planned_cost: Callable[[Factors, tuple[Step, ...], str], float] | None = None
 
 #: Orders of up to so many factors are all looked at: there are 15 of four, and 105 of five.
 ALL_ORDERS = 4
@@ -162,7 +159,7 @@ def chosen_order(factors: Factors, optimize: Any, limit: int | None = None) -> O
     if isinstance(optimize, tuple):
         optimize, bound = optimize
     strategy = "auto" if optimize is True else optimize
-    by_cost = factors.layouts is not None and strategy == "auto" and bound is None and planned_cost is not None
+    by_cost = factors.layouts is not None and strategy == "auto" and bound is None and hooks.planned_cost is not None
     if not by_cost and limit is None:
         return _by_strategy(*factors[:3], strategy, bound)
     found = _candidates(*factors[:3], strategy if isinstance(strategy, str) else "auto", limit)
@@ -173,14 +170,14 @@ def chosen_order(factors: Factors, optimize: Any, limit: int | None = None) -> O
 
 def _cheapest(factors: Factors, orders: tuple[Order, ...]) -> Order | None:
     """The order that moves least; None: all at once, if that takes less time than this order."""
-    assert planned_cost is not None
+    assert hooks.planned_cost is not None
     steps = [steps_of(order, *factors[:2]) for order in orders]
     # Of as many operations, so the count of elements will do, which takes a millisecond and not thirty.
-    moved = [planned_cost(factors, s, "paper") for s in steps] if len(steps) > 1 else [0.0]
+    moved = [hooks.planned_cost(factors, s, "paper") for s in steps] if len(steps) > 1 else [0.0]
     best = moved.index(min(moved))
     at_once = (Step(tuple(range(len(factors.terms))), factors.terms, factors.goal),)
     if n_operations(at_once, factors.extents) <= AT_ONCE * n_operations(steps[best], factors.extents):
-        seconds = [planned_cost(factors, s, "time") for s in (steps[best], at_once)]
+        seconds = [hooks.planned_cost(factors, s, "time") for s in (steps[best], at_once)]
         if seconds[1] < seconds[0]:
             return None
     return orders[best]

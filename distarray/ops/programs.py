@@ -7,10 +7,10 @@ array layer says how they run (`array.driven`); tests run them with numpy; nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from distarray import config
+from distarray import config, hooks
 from distarray.expr.expr import Expr, lying
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
@@ -42,10 +42,6 @@ class Ask(NamedTuple):
 Program: TypeAlias = Generator[Ask, tuple[HostArray, ...], Any]
 
 
-#: Runs a program; the array layer assigns it.
-driver: Callable[[str, Program], Any] | None = None
-
-
 def run(name: str, program: Program) -> Any:
     """What a program returns.
 
@@ -54,8 +50,8 @@ def run(name: str, program: Program) -> Any:
     ValueError
         If it asks for values and the option ``data-dependent`` says ``raise``.
     """
-    assert driver is not None, f"{name}: no array layer is there to compute what the program asks for"
-    return driver(name, program)
+    assert hooks.drive is not None, f"{name}: no array layer is there to compute what the program asks for"
+    return hooks.drive(name, program)
 
 
 def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...], list[Any]]:

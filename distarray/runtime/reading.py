@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from distarray import hooks
 from distarray.errors import BlocksLostError
 from distarray.expr.expr import Expr
 from distarray.kernels.devices import backend_for
@@ -14,17 +15,14 @@ from distarray.runtime.members import executor_for
 
 __all__ = ["STAYS_NBYTES", "read_blocks", "tell_of_failure"]
 
-#: Called when blocks that are waited for turn out to have failed on a cluster; the array layer assigns it.
-on_failure: Callable[[], None] | None = None
-
 #: Bytes up to which a result that was fetched from a cluster stays in this process.
 STAYS_NBYTES = 64 << 10
 
 
 def tell_of_failure() -> None:
     """Say that blocks of a cluster have failed, so that writes which these spoil are taken back."""
-    if on_failure is not None:
-        on_failure()
+    if hooks.on_failure is not None:
+        hooks.on_failure()
 
 
 def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]]:

@@ -8,26 +8,27 @@ the workers, and says so.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from distarray import config
+from distarray import config, hooks
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime.connections import is_open
 from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_arrays_environment", "revive", "same_cut"]
+__all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_environment", "revive", "same_cut"]
 
 
-def _in_this_process(device: str) -> Environment:
-    return Environment(None, device)
+def new_environment(device: str) -> Environment:
+    """Where new arrays on a device are made: in this process, if there is no array layer that says otherwise."""
+    if hooks.new_arrays_environment is None:
+        return Environment(None, device)
+    env: Environment = hooks.new_arrays_environment(device)
+    return env
 
-
-#: Where new arrays on a device are made; the array layer assigns it.
-new_arrays_environment: Callable[[str], Environment] = _in_this_process
 
 #: Host data whose blocks are on workers, by node.
 _hosts: weakref.WeakKeyDictionary[Expr, Any] = weakref.WeakKeyDictionary()
@@ -103,7 +104,7 @@ def healed(order: Sequence[Expr], env: Environment, to: Environment | None = Non
                 f"the client of {env.team!r} is closed, or has lost its scheduler; make the team again on a new "
                 "client, and move the array there by x.to_team(team)"
             )
-        to = new_arrays_environment(env.device)
+        to = new_environment(env.device)
     here = [node for node in order if id(node.env) in gone]
     bound = bound_to_team(here, to)
     if bound is not None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from distarray import config
-from distarray.expr import pushdown
+from distarray import config, hooks
 from distarray.expr.expr import Environment, Expr
 from distarray.runtime.memory import memory_limit, room_nbytes
 
@@ -50,7 +49,7 @@ def is_beyond_memory(node: Expr) -> bool:
     return nbytes > FITS and nbytes > room_nbytes(node.env)
 
 
-pushdown.is_beyond_memory = is_beyond_memory
+hooks.is_beyond_memory = is_beyond_memory
 
 
 def result_nbytes(node: Expr) -> int:

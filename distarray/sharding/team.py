@@ -1,7 +1,7 @@
 """Team: a mesh placed on distinct members, the part of an array's environment that says *where*.
 
 A member is a Dask worker, or a thread of this process when there is no cluster. Who the members are is asked of
-`resolve_members`, a hook that the execution layer replaces, so that this file knows neither Dask nor threads.
+`hooks.resolve_members`, which the execution layer answers, so that this file knows neither Dask nor threads.
 Which worker serves a rank may change while the program runs (lost and joining workers); that is the executor's state
 and changes no type. A team therefore keeps an id, taken from the members it was made with, and compares by id, shape
 and axes only: the same members in the same shape are the same team, in every process.
@@ -9,50 +9,26 @@ and axes only: the same members in the same shape are the same team, in every pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
+from distarray import hooks
 from distarray.arguments import integers, shown
 from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh, is_wave
 
-__all__ = ["Resolver", "Team"]
-
-#: From (the client the user named or None, members wanted, None for all that there are) to (the client to use or None,
-#: members in rank order).
-#: A client is whatever the execution layer submits to; it is opaque here, hence Any.
-Resolver: TypeAlias = Callable[[Any, int | None], tuple[Any, tuple[Hashable, ...]]]
+__all__ = ["Team"]
 
 
-def _process_threads(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
+def _members(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
+    """The client to use and the members of a new team; without a layer that runs anything, numbers of this process."""
+    if hooks.resolve_members is not None:
+        return hooks.resolve_members(client, size)
     if client is not None:
         raise ShardingError(f"no execution layer is loaded that could use client={client!r}; import distarray first")
     return None, tuple(range(size or 1))
-
-
-#: Says who the members of a new team are. Assign to this name in this module to replace it.
-resolve_members: Resolver = _process_threads
-
-
-def _no_name(client: Any) -> None:
-    return None
-
-
-#: How a client is called in a pickle (None: it has no name and stays behind), and the client of that name where the
-#: pickle arrives. Assigned by the execution layer too.
-name_client: Callable[[Any], Any] = _no_name
-find_client: Callable[[Any], Any] = _no_name
-
-
-def _itself(team: Team) -> Team:
-    return team
-
-
-#: Of a team that follows a cluster and came in a pickle, the one that its client here has if that is the same, else the
-#: team itself. Assigned by the execution layer too.
-known_following: Callable[[Team], Team] = _itself
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, init=False, repr=False, eq=False)
@@ -115,7 +91,7 @@ class Team:
         if any(map(is_wave, names)):
             raise ShardingError(f"team axes {names} include a wave axis; waves belong to a Sharding's mesh")
         if members is None:
-            client, found = resolve_members(client, mesh.size)
+            client, found = _members(client, mesh.size)
             ranked = tuple(found)[: mesh.size]
         else:
             ranked = tuple(members)
@@ -202,12 +178,12 @@ class Team:
         if shape is None and self.client is None:
             return self
         # Asked once: another answer would be of other workers.
-        client, there = resolve_members(self.client, None)
+        client, there = _members(self.client, None)
         if shape is None:
             shape = len(there) if len(self.shape) == 1 else self.shape
         size = prod(integers(shape, "shape"))
         if len(there) < size:
-            client, there = resolve_members(self.client, size)  # waits where the cluster grows, else it is the error
+            client, there = _members(self.client, size)  # waits where the cluster grows, else it is the error
         kept = [member if member in there else None for member in self.members[:size]]
         free = iter([member for member in there if member not in kept])
         ranked = [next(free) if member is None else member for member in kept] + list(free)
@@ -230,7 +206,7 @@ class Team:
     @property
     def cluster(self) -> Any:
         """The name of the cluster of the client in pickles; None for threads of a process."""
-        return None if self.client is None else name_client(self.client)
+        return None if self.client is None or hooks.name_client is None else hooks.name_client(self.client)
 
     def settled(self) -> Team:
         """The team with the client that it has here."""
@@ -259,7 +235,7 @@ class _ArrivedTeam(Team):
 
     @property
     def client(self) -> Any:
-        return find_client(self._cluster)
+        return None if hooks.find_client is None else hooks.find_client(self._cluster)
 
     @client.setter
     def client(self, client: Any) -> None:
@@ -273,7 +249,10 @@ class _ArrivedTeam(Team):
         team = object.__new__(Team)
         team._set(self.id, self.mesh, self.client, self.members)
         object.__setattr__(team, "generation", self.generation)
-        return known_following(team) if self.generation else team
+        if not self.generation or hooks.known_following is None:
+            return team
+        known: Team = hooks.known_following(team)
+        return known
 
 
 def _unpickle(

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
+from distarray import hooks
 from distarray.errors import MemoryBudgetError
 from distarray.expr import pushdown
 from distarray.expr.expr import Expr, postorder
@@ -22,7 +23,7 @@ HUGE = 10**12
 @pytest.fixture
 def all_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its size, no pending array is held to be read from."""
-    monkeypatch.setattr(pushdown, "is_beyond_memory", lambda x: True)
+    monkeypatch.setattr(hooks, "is_beyond_memory", lambda x: True)
     monkeypatch.setattr(pushdown, "SHARE", 2)
     monkeypatch.setattr(pushdown, "MANY", 3)
 

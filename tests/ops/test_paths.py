@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distarray import hooks
 from distarray.ops import paths
 from distarray.ops.paths import Factors, Step, chosen_order, largest_intermediate, n_operations, parse_path, steps_of
 
@@ -71,7 +72,7 @@ def test_the_planner_chooses_among_orders_of_about_as_many_operations(monkeypatc
         asked.append((objective, steps[0].factors))
         return 0.0 if steps[0].factors == (1, 2) else 1.0
 
-    monkeypatch.setattr(paths, "planned_cost", cost)
+    monkeypatch.setattr(hooks, "planned_cost", cost)
     even = Factors(CHAIN, (0, 3), (9, 9, 9, 9), (None, None, None), 4)
     assert chosen_order(even, "auto") == ((1, 2), (0, 1))
     assert {objective for objective, _ in asked} == {"paper"}
@@ -89,7 +90,7 @@ def test_all_at_once_is_taken_where_it_is_faster(monkeypatch):
     def cost(factors, steps, objective):
         return float(len(steps)) if objective == "time" else 0.0
 
-    monkeypatch.setattr(paths, "planned_cost", cost)
+    monkeypatch.setattr(hooks, "planned_cost", cost)
     # three arrays of the same labels: two by two saves no operations
     same = Factors(((0, 1),) * 3, (0,), (11, 11), ((2, 1),) * 3, 2)
     assert chosen_order(same, "auto") is None

@@ -6,8 +6,8 @@ import sys
 import pytest
 from hypothesis import given
 
+from distarray import hooks
 from distarray.errors import ShardingError
-from distarray.sharding import team as team_module
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.team import Team
 from distarray.testing import strategies as dst
@@ -20,7 +20,7 @@ def workers(monkeypatch):
     def resolve(client, size):
         return client or "default client", tuple(f"tcp://w{i}" for i in range(3))[:size]
 
-    monkeypatch.setattr(team_module, "resolve_members", resolve)
+    monkeypatch.setattr(hooks, "resolve_members", resolve)
 
 
 def test_rank_is_row_major_over_the_axes():
@@ -146,7 +146,7 @@ def answers(monkeypatch, *sets):
             raise ShardingError(f"{size} were asked for, there are {len(there)}")
         return client, there[:size]
 
-    monkeypatch.setattr(team_module, "resolve_members", resolve)
+    monkeypatch.setattr(hooks, "resolve_members", resolve)
     return asked
 
 
@@ -187,15 +187,15 @@ def test_a_worker_that_leaves_while_a_team_is_refreshed_is_an_error_of_the_team(
 
 
 def test_a_team_that_follows_a_cluster_still_follows_when_it_arrives(monkeypatch):
-    monkeypatch.setattr(team_module, "name_client", lambda client: "cluster")
-    monkeypatch.setattr(team_module, "find_client", lambda name: "client here")
-    monkeypatch.setattr(team_module, "known_following", lambda arrived: arrived)
+    monkeypatch.setattr(hooks, "name_client", lambda client: "cluster")
+    monkeypatch.setattr(hooks, "find_client", lambda name: "client here")
+    monkeypatch.setattr(hooks, "known_following", lambda arrived: arrived)
     team = Team.following("x", "client", "ab", 7)
     for arrived in (pickle.loads(pickle.dumps(team)), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(team))))):
         assert arrived == team
         assert arrived.generation == arrived.settled().generation == 1
         assert arrived.settled().client == "client here"
-    monkeypatch.setattr(team_module, "known_following", lambda arrived: team)
+    monkeypatch.setattr(hooks, "known_following", lambda arrived: team)
     assert arrived.settled() is team
     named = Team((2,), "x", "client", "ab")
     assert pickle.loads(pickle.dumps(named)).settled().generation == 0
@@ -215,7 +215,7 @@ def test_the_client_does_not_travel(workers):
 
 
 def test_threads_of_the_process_are_the_default(monkeypatch):
-    monkeypatch.setattr(team_module, "resolve_members", team_module._process_threads)
+    monkeypatch.setattr(hooks, "resolve_members", None)
     assert Team((2, 3), ("R", "C")).members == (0, 1, 2, 3, 4, 5)
     assert Team((), ()).size == 1
     with pytest.raises(ShardingError, match="no execution layer"):

@@ -1,0 +1,62 @@
+"""What lower layers ask of higher ones: imports go down only, and these are all the calls that go up.
+
+A lower layer asks ``hooks.adopt()``. The layer that knows the answer assigns it, once, where it is imported. None: no
+such layer is loaded, and who asks says what holds then. Types are those of the layer that answers, hence ``Any`` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+__all__ = [
+    "adopt",
+    "drive",
+    "find_client",
+    "is_beyond_memory",
+    "known_following",
+    "meet",
+    "name_client",
+    "new_arrays_environment",
+    "on_failure",
+    "planned_cost",
+    "resolve_members",
+    "within",
+]
+
+# -------------------------------------------------------------------------------- sharding asks, runtime answers
+
+#: Who the members of a new team are: from (the client that the user named or None, members wanted, None for all that
+#: there are) to (the client to use or None, members in rank order).
+resolve_members: Callable[[Any, int | None], tuple[Any, tuple[Any, ...]]] | None = None
+#: How a client is called in a pickle; None if it has no name and stays behind.
+name_client: Callable[[Any], Any] | None = None
+#: The client of such a name where the pickle arrives, or None.
+find_client: Callable[[Any], Any] | None = None
+#: Of a team that follows a cluster and came in a pickle, the one that its client here has if that is the same, else the
+#: team itself.
+known_following: Callable[[Any], Any] | None = None
+
+# ------------------------------------------------------------------------------------ expr asks, runtime answers
+
+#: Whether an array, given by its node, is larger than the memory of its members.
+is_beyond_memory: Callable[[Any], bool] | None = None
+
+# -------------------------------------------------------------------------- expr, ops and runtime ask, array answers
+
+#: Where operations on host data alone take place: (environment, how their results are boxed).
+adopt: Callable[[], tuple[Any, Callable[[Any], Any]]] | None = None
+#: Operands of several environments in one, where they go by themselves; None if they do not. From the arguments, their
+#: nodes, and the environment if it is settled, to (the nodes there, that environment).
+meet: Callable[[Any, Any, Any], tuple[list[Any], Any] | None] | None = None
+#: A context in which what is new is made in an environment.
+within: Callable[[Any], AbstractContextManager[None]] | None = None
+#: Runs a program that asks for values (`ops.programs`), given its name, and returns what it made.
+drive: Callable[[str, Any], Any] | None = None
+#: What the steps of a contraction order cost in an objective: ``paper``, elements moved; ``time``, predicted seconds.
+planned_cost: Callable[[Any, Any, Any], float] | None = None
+#: Called when blocks that are waited for turn out to have failed on a cluster.
+on_failure: Callable[[], None] | None = None
+#: The environment in which new arrays on a device are made.
+new_arrays_environment: Callable[[str], Any] | None = None
