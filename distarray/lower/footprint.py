@@ -56,7 +56,7 @@ def n_elements(window: Window) -> int:
 
 @dataclass(slots=True)
 class Moves:
-    """A redistribution between the two passes of lowering.
+    """A Moves is a redistribution between the two passes of lowering: its steps, turns and places.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Moves:
 
 
 class Need(NamedTuple):
-    """Bytes of a redistribution on one member of a cluster.
+    """A Need is the bytes that a redistribution takes on one member of a cluster.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def _turns(needs: Mapping[int, Need]) -> tuple[int, int]:
 
 
 class StepReport(NamedTuple):
-    """One collective as people see it; bytes are those of the busiest member, but for `moved`.
+    """A StepReport is one collective as people see it; bytes are those of the busiest member, but for `moved`.
 
     Parameters
     ----------

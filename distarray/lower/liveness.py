@@ -38,7 +38,7 @@ __all__ = ["Liveness", "Standing", "liveness"]
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Bytes of blocks over one evaluation.
+    """A Liveness says how many bytes of blocks each member holds over one evaluation.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def _partial(finish: Finish, shape: Sequence[int]) -> _Block:
 
 
 class Standing(NamedTuple):
-    """What is known of the workers of a cluster.
+    """A Standing is what is known of the workers of a cluster before an evaluation: what they hold.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ __all__ = ["FAMILIES", "Family", "lower", "lower_once"]
 
 
 class Family(NamedTuple):
-    """How the stages of a kind are lowered.
+    """A Family is the row that says how the stages of one kind are lowered, in two passes.
 
     Parameters
     ----------

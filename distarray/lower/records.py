@@ -17,7 +17,7 @@ __all__ = ["Draft", "Tile"]
 
 @dataclass(slots=True)
 class Tile:
-    """A tile between the two passes, or a part of one that is filled in turns.
+    """A Tile is what one task of a stage makes, between the two passes, or a part of it that is filled in turns.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Tile:
 
 @dataclass(slots=True)
 class Draft:
-    """A stage between the two passes."""
+    """A Draft is a stage between the two passes of lowering: its tiles, and what each of them reads."""
 
     stage: Stage
     loops: Loops

@@ -31,14 +31,14 @@ Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
 
 
 class Leaf(NamedTuple):
-    """A block of an evaluated node, by the number of the node and of the tile: filled in for every run."""
+    """A Leaf is a block of an evaluated node, by the number of the node and of the tile: filled in for every run."""
 
     node: int
     number: int
 
 
 class ClientBox(NamedTuple):
-    """A box of host data that travels with a task."""
+    """A ClientBox is a box of host data that travels with a task."""
 
     node: int
     slices: tuple[slice, ...]
@@ -46,7 +46,7 @@ class ClientBox(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One message: elements that one member sends to another in one go, for the stage of that number first."""
+    """A Transfer is one message: what a member sends to another in one go, for the stage of that number first."""
 
     source: int
     destination: int
@@ -57,7 +57,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class Located:
-    """Where a node's blocks are while its readers are lowered.
+    """A Located says where the blocks of a node are while its readers are lowered.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Located:
 
 @dataclass(slots=True)
 class Want:
-    """One operand's region for one tile, as fragments (source tile, its number, source box, operand box)."""
+    """A Want is one operand's region for one tile, as fragments (source tile, its number, source box, operand box)."""
 
     node: int
     lens: Affine
@@ -138,7 +138,7 @@ class _Wanted:
 
 
 class Routes:
-    """All reads of one evaluation.
+    """Routes hold all reads of one evaluation, and send what a member needs of another once.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ def _generate(node: Expr, number: int, box: Box) -> Generate:
 
 
 class Arguments:
-    """The arguments of one task, each once: references and host data first, then generated operands."""
+    """The Arguments of one task, each once: references and host data come first, then generated operands."""
 
     def __init__(self) -> None:
         self.given: list[Any] = []

@@ -12,7 +12,7 @@ __all__ = ["Site"]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The members that tasks are made for.
+    """A Site describes the members that tasks are made for, so that lowering asks no runtime.
 
     Parameters
     ----------

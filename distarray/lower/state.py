@@ -27,7 +27,7 @@ __all__ = ["Lowering"]
 
 
 class Lowering:
-    """State of one lowering."""
+    """A Lowering is the state of one lowering: what is located, drafted and emitted so far."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ __all__ = ["Lowered", "Recipe", "Template", "is_key"]
 
 @dataclass(slots=True)
 class Lowered:
-    """Tasks of one evaluation.
+    """A Lowered is the tasks of one evaluation, with their members and with what they transfer.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Lowered:
 
 
 class Recipe(NamedTuple):
-    """A task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`.
+    """A Recipe is a task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`.
 
     `waits` are tasks that come before it although it reads nothing of them, so that not too much is under way: its
     function gets their results last, and leaves them alone.
@@ -70,7 +70,7 @@ class Recipe(NamedTuple):
 
 @dataclass(slots=True)
 class Template:
-    """The tasks of a plan for one geometry: all but the blocks, the scalars, the late parameters and the run's name.
+    """A Template is the tasks of a plan for one geometry: all but blocks, scalars, late parameters and the run's name.
 
     A loop over fixed slices lowers once; what varies from turn to turn is filled in by `runtime.instantiate`.
 

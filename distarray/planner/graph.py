@@ -22,7 +22,7 @@ __all__ = ["Graph", "canonical"]
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes in canonical order.
+    """A Graph is the nodes of an evaluation in canonical order, with the key under which plans serve it.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ __all__ = ["Wishes", "movements", "n_exchanges", "redistributed", "redistributes
 
 
 class Wishes(NamedTuple):
-    """What was asked of a redistribution.
+    """Wishes are what a user asked of a redistribution: how it is planned, and in how much memory.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ StageKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a stage reads a node.
+    """An Access says how a stage reads a node: through which views, and along which of its loops.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One elementwise step on registers.
+    """An Instruction is one elementwise step of a program: a function of registers into a register.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """A reduction in the pass of its stage: `register` reduced over `axes` into node number `node`."""
+    """A Combine is a reduction in the pass of its stage: `register` reduced over `axes` into node number `node`."""
 
     node: int
     register: int
@@ -79,7 +79,7 @@ class Combine:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the loops of a stage are cut, as a decision that holds for any extents.
+    """A Cut is how the loops of a stage are cut, as a decision that holds for any extents.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Steps that become one task per tile.
+    """A Stage is a group of operations that become one task for each tile of its loops.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Stages in an order in which they can run.
+    """A Plan is the stages of an evaluation with their cuts, in an order in which they can run.
 
     Parameters
     ----------

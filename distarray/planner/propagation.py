@@ -33,7 +33,7 @@ __all__ = ["Limits", "Loops", "Reading", "base_reading", "combined_sharding", "p
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the size of tiles, in bytes.
+    """Limits say how large blocks and tiles may be, and what a member may hold, in bytes.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One operand of a stage: how its loops see the source.
+    """A Reading is one operand of a stage with its type: how the loops of the stage see the source.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """The loops of a stage.
+    """The Loops of a stage are the axes over which it iterates, and how operands and results follow them.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ _KINDS = frozenset({"program", "contract", "block", "fold", "reshape"})
 
 
 class Head(NamedTuple):
-    """A loop that might be cut further, of a stage that makes or reads a large array.
+    """A Head is a loop that might be cut further, of a stage that makes or reads a large array.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
 
 class Streams:
-    """The streams that a plan may have.
+    """Streams knows the streams that a plan may have, so that large arrays pass members in waves.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ __all__ = ["Counters", "active", "counting"]
 
 @dataclass(eq=False)  # two that counted the same are two
 class Counters:
-    """Counts since the start of a `counting` block.
+    """Counters count tasks, messages and bytes since the start of a `counting` block.
 
     Attributes
     ----------

@@ -82,7 +82,7 @@ def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
 
 @dataclass(slots=True)
 class Foreseen:
-    """How the crossings that nodes need will be carried out.
+    """A Foreseen says how the crossings that nodes need will be carried out.
 
     Parameters
     ----------

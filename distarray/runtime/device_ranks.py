@@ -15,7 +15,7 @@ __all__ = ["DeviceRanks"]
 
 
 class DeviceRanks(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
-    """Gives ranks; registered when the workers of a team are asked for GPUs."""
+    """DeviceRanks gives each worker of a host a rank; registered when the workers of a team are asked for GPUs."""
 
     name = "distarray-device-ranks"
     idempotent = True

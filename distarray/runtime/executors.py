@@ -25,7 +25,7 @@ INTERRUPT_SECONDS = 0.2
 
 
 class Executor(Protocol):
-    """What evaluation asks of an executor (environments.md, B-31)."""
+    """An Executor runs tasks for evaluation, which asks nothing else of it (environments.md, B-31)."""
 
     def submit(self, tasks: Mapping[Key, Task], members: Mapping[Key, int], keep: Collection[Key]) -> dict[Key, Any]:
         """Start tasks; handles of the results to be kept."""

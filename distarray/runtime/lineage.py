@@ -65,7 +65,7 @@ def _longest_chain(tasks: Mapping[Key, Task]) -> int:
 
 
 class BlockRecord:
-    """What the client knows about a kept block.
+    """A BlockRecord is what the client knows about a kept block: its home, depth, parents and copy.
 
     Lives as long as the caller's Future, and as the records of blocks computed from it whose lineage is not cut.
     """
@@ -86,7 +86,7 @@ class BlockRecord:
 
 
 class Lineage:
-    """The records of the blocks of one client.
+    """A Lineage holds the records of the blocks of one client, and cuts what becomes too deep.
 
     Parameters
     ----------

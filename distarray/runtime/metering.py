@@ -28,7 +28,7 @@ __all__ = ["Arrival", "Count", "active", "metering", "start", "stop"]
 
 
 class Arrival(NamedTuple):
-    """A result, or a block, that came to a member from another one.
+    """An Arrival is a result, or a block, that came to a member from another one.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """What one member counted.
+    """A Count is what one member counted while a meter ran: bytes of blocks, and arrivals.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ _process = uuid4().hex[:8]
 
 
 class Piece(NamedTuple):
-    """What a block of the new cut needs of one of the old cut: which one, where in it, and where it goes."""
+    """A Piece is what a block of the new cut needs of one of the old cut: which one, where in it, and where it goes."""
 
     number: int
     source: tuple[slice, ...]
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A block of the new cut: its member, its shape, and the pieces it is put together from."""
+    """A Tile is a block of the new cut: its member, its shape, and the pieces it is put together from."""
 
     member: int
     shape: Shape
@@ -56,7 +56,7 @@ class Tile(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What all blocks of the new cut share; small, since it travels with every task."""
+    """A Target is what all blocks of the new cut share; small, since it travels with every task."""
 
     dtype: np.dtype[Any]
     layout: tuple[int, ...]

@@ -33,7 +33,7 @@ _AXIS = "member"
 
 
 class Passage(NamedTuple):
-    """A plan for the members of two teams.
+    """A Passage is a plan that takes an array from the members of one team to those of another.
 
     Parameters
     ----------

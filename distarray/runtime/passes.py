@@ -20,7 +20,7 @@ __all__ = ["Pass", "keep", "note", "noted", "passes_of", "recording"]
 
 
 class Pass(NamedTuple):
-    """Tasks that ran before a result was bound.
+    """A Pass is tasks that ran before a result was bound: `explain` lists them with the plan.
 
     Parameters
     ----------

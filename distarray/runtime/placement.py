@@ -57,13 +57,13 @@ class _Miss(NamedTuple):
 
 
 class PlacementListener(Protocol):
-    """What wants to know of lost and joined workers."""
+    """A PlacementListener is told of every worker that is lost or joins."""
 
     def placement_changed(self) -> None: ...
 
 
 class Placement:
-    """Who serves each home, as one client knows it; made by `clients.placement_of`.
+    """A Placement knows who serves each home, as one client knows it; made by `clients.placement_of`.
 
     Parameters
     ----------

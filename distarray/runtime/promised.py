@@ -23,7 +23,7 @@ Key: TypeAlias = Any  # dask's: a string or a tuple
 
 
 class Promise(NamedTuple):
-    """A block that the task of this key is to make."""
+    """A Promise is a block that the task of this key is to make."""
 
     key: Key
 
@@ -123,7 +123,7 @@ def make_here(targets: Iterable[Expr]) -> None:
 
 
 class Joined(NamedTuple):
-    """An evaluation with the tasks that make what it reads."""
+    """A Joined is an evaluation with the tasks that make what it reads."""
 
     tasks: Mapping[Key, Task]
     members: Mapping[Key, int]

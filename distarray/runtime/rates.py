@@ -52,7 +52,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured in one environment.
+    """A Calibration is the rates that were measured in one environment, and when.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _n_threads(env: Environment) -> int:
 
 
 class WorkerFacts(NamedTuple):
-    """What a worker runs on."""
+    """The WorkerFacts of a worker are what it runs on, as far as rates depend on it."""
 
     threads: int
     machine: str

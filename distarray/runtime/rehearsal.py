@@ -37,7 +37,7 @@ def check(
 
 
 class Rehearsed(NamedTuple):
-    """The tasks of targets, before any is handed out.
+    """A Rehearsed is the tasks of targets, made and counted, before any is handed out.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no 
 
 
 class Graph:
-    """Tasks and their homes, in the form in which the scheduler asks for them.
+    """A Graph is tasks and their homes, in the form in which the scheduler asks for them.
 
     Stands where dask has an expression. A ``dask._expr.Expr`` would hash every task when it is made, and a
     HighLevelGraph would store one annotation per task and layer.
@@ -127,7 +127,7 @@ class Graph:
 
 
 class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
-    """Serves every home by a living worker.
+    """The PlacementPlugin of a scheduler lets a living worker serve every home.
 
     A worker serves its own home. When it is lost, the survivor with the least to do takes it over, and tasks that wait
     for the lost worker are woken. A worker that joins takes back the home of a lost one of its name (a nanny restarts a

@@ -30,7 +30,7 @@ __all__ = ["Span", "busy_seconds", "measuring", "start", "stop", "timed"]
 
 
 class Span(NamedTuple):
-    """A time in which a member was at work for a stage.
+    """A Span is a time in which a member was at work for a stage.
 
     Parameters
     ----------

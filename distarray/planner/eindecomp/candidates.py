@@ -46,7 +46,7 @@ BAD = 1.35
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a search may choose.
+    """Options say which cuts a search of the paper's planner may choose from.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def uneven_vectors(extents: tuple[int, ...], n: int) -> tuple[tuple[int, ...], .
 
 @dataclass(frozen=True, slots=True, eq=False)
 class States:
-    """The states of one operation: of all vectors that look alike from outside the cheapest.
+    """The states of one operation are its cuts: of all that look alike from outside the cheapest.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ Cuts = tuple[Cut, ...]
 
 
 class Cells:
-    """Cells of an array.
+    """Cells are the boxes of an array that no cut of it divides: the common refinement of several cuts.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ __all__ = ["Count", "OpCount", "count"]
 
 @dataclass(frozen=True, slots=True)
 class OpCount:
-    """What one operation moves, holds and takes.
+    """An OpCount says what one operation of a placed graph moves, holds and takes.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class OpCount:
 
 @dataclass(frozen=True)
 class Count:
-    """What a placed graph moves, holds and takes.
+    """A Count says what a placed graph moves, holds and takes, operation by operation.
 
     Parameters
     ----------

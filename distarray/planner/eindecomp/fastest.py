@@ -50,7 +50,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A labelled graph on workers, counted."""
+    """A Placed is a graph whose cuts are chosen and whose kernels have workers, with what it costs."""
 
     splits: Labelling
     placement: Placement

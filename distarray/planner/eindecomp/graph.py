@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An array that exists, or will before the graph runs.
+    """An Input is an array that exists, or will before the graph runs.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Input:
 
 @dataclass(frozen=True)
 class EinOp:
-    """One operation.
+    """An EinOp is one operation of a graph of einsums: labels, extents and the names of its inputs.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class EinOp:
 
 @dataclass(frozen=True)
 class EinGraph:
-    """Operations in topological order.
+    """An EinGraph holds the operations of a program in topological order: the paper's problem.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ FAN_IN = 8
 
 @dataclass(frozen=True)
 class Machine:
-    """Workers.
+    """A Machine is the workers that a plan by time is made for, and the rates at which they work.
 
     Parameters
     ----------

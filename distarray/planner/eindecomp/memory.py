@@ -37,7 +37,7 @@ MAX_KERNELS = 4096
 
 
 class NoRoom(Exception):
-    """No cut of an operation fits; its name is the argument."""
+    """Raised where no cut of an operation fits the memory of a worker; the argument is its name."""
 
 
 def alive_first(graph: EinGraph) -> list[str]:
@@ -70,7 +70,7 @@ def kernel_bytes(graph: EinGraph, v: str, rows: Any, p: int, concurrent: int = 1
 
 @dataclass
 class Room:
-    """What the kernels of operations may use.
+    """A Room says how many bytes the kernels of each operation may use under a limit per worker.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ Cuts = tuple[Cut, ...]
 
 @dataclass(eq=False)
 class Operation:
-    """One operation, cut.
+    """An Operation is an operation of a graph with the cut of each of its labels.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Operation:
 
 @dataclass(eq=False)
 class Layout:
-    """How one array lies.
+    """A Layout says how one array is cut, and which worker has each of its blocks.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Layout:
 
 @dataclass(eq=False)
 class Placement:
-    """Where all kernels and blocks of a labelled graph are.
+    """A Placement says on which worker every kernel and every block of a labelled graph is.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ Objective: TypeAlias = Literal["time", "paper"]
 
 @dataclass(frozen=True)
 class EinPlan:
-    """How every operation of a graph is cut, and where its kernels and blocks are.
+    """An EinPlan says how every operation of a graph is cut, and where its kernels and blocks are.
 
     Parameters
     ----------

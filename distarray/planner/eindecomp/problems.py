@@ -26,7 +26,7 @@ Tables = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]
 
 @dataclass(frozen=True, eq=False)
 class Tie:
-    """Arrays that must be cut alike, as one more variable: their cut.
+    """A Tie is a group of arrays that must be cut alike, as one more variable: their cut.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Tie:
 
 
 class Problem(ABC):
-    """States and tables of a graph, made once and shared by the searches."""
+    """A Problem holds the states and cost tables of a graph, made once and shared by the searches."""
 
     graph: EinGraph
     states: dict[str, States]
@@ -123,7 +123,7 @@ def tie(group: Sequence[str], fixed: Sequence[Any], bound: Sequence[tuple[str, A
 
 
 class PaperProblem(Problem):
-    """The paper's objective: elements, exact integers."""
+    """A PaperProblem has the paper's objective: elements moved and joined, as exact integers."""
 
     never = 1 << 57
     #: Of plans that cost the same, the one with fewer repartitioned edges: costs count in units of this many edges.

@@ -36,7 +36,7 @@ def layout_of_input(u: str) -> Name:
 
 @dataclass
 class TimeProblem(Problem):
-    """Predicted seconds.
+    """A TimeProblem has predicted seconds as its objective, for the workers of a machine.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ __all__ = ["Copies", "Traffic", "aggregated", "streamed"]
 
 @dataclass
 class Traffic:
-    """What comes to each worker during one operation."""
+    """A Traffic counts the bytes and blocks that come to each worker during one operation."""
 
     nbytes: Any
     seconds: Any

@@ -30,7 +30,7 @@ BYTE_OVER_LIMIT = 1e-6
 
 
 class StageCost(NamedTuple):
-    """What one stage of a plan costs.
+    """A StageCost says what one stage costs under one cut: seconds, bytes sent, and a penalty.
 
     Parameters
     ----------

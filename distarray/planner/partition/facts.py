@@ -24,7 +24,7 @@ __all__ = ["Facts", "facts_of", "is_made_on_the_spot", "lies_outside"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """One stage.
+    """The Facts of a stage are what the search has to know of it, whatever cut it gets.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ class Planning:
 
 
 class Walk:
-    """A walk over stages in their order that knows where everything lies that was made so far."""
+    """A Walk goes over stages in their order, and knows where everything lies that was made so far."""
 
     def __init__(self, planning: Planning, inputs: Mapping[int, Sharding]) -> None:
         self._planning = planning

@@ -19,7 +19,7 @@ Numbers = Any  # arrays of numpy: its generic array types say no more
 
 
 class Received:
-    """What each member was sent of each node so far."""
+    """A Received knows which elements of each node each member was sent so far: they come once."""
 
     def __init__(self) -> None:
         self._boxes: dict[int, list[tuple[Numbers, Numbers]]] = {}

@@ -45,7 +45,7 @@ LEAST_SHARE = 0.85
 
 @dataclass(slots=True, eq=False)
 class State:
-    """One cut of a variable.
+    """A State is one cut that a variable of the search may have, and the types that follow from it.
 
     Parameters
     ----------

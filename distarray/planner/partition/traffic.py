@@ -28,7 +28,7 @@ Numbers = Any  # arrays of numpy: its generic array types say no more
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """What each member has of an array, or works on, under one cut or several.
+    """Boxes are what each member has of an array, or works on, under one cut or several.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a stage sees one operand: the axes of its view that run over elements of the source.
+    """A View says how a stage sees one operand: which of its axes run over elements of the source.
 
     Parameters
     ----------

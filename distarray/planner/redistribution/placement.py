@@ -33,7 +33,7 @@ NETWORK: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """On which member each place lies.
+    """A Placement says on which member each place of the source and of the target lies.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ PIECE_LIMIT = 16 << 20
 
 @dataclass(frozen=True)
 class Redistribution:
-    """The plan that takes an array from one type to another.
+    """A Redistribution is a plan that takes an array from one type to another, step by step.
 
     Sizes and costs are elements, per device: a place of the mesh.
 

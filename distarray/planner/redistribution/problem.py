@@ -63,7 +63,7 @@ def tile_size(shape: Sequence[int], parts: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One redistribution.
+    """A Problem is one redistribution to be planned: a shape, and the types before and after.
 
     Parameters
     ----------

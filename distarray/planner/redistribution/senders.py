@@ -30,7 +30,7 @@ __all__ = ["Pieces", "lacking", "one_each", "pieces", "wanted"]
 
 
 class Pieces(NamedTuple):
-    """The messages of a step. What stays on a member is none; what it needs twice it gets once.
+    """Pieces are the messages of a step. What stays on a member is none; what it needs twice it gets once.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ _ONLY_MESSAGES = 1e9
 
 
 class Seconds:
-    """What steps take by the rates of a cluster.
+    """Seconds price the steps of a redistribution by the rates of a cluster.
 
     Parameters
     ----------

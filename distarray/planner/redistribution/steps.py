@@ -80,7 +80,7 @@ class AllToAll:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllPermute:
-    """Device ``d`` gets the tile of device ``perm[d]``."""
+    """Device ``d`` gets the tile that device ``perm[d]`` has, for every device."""
 
     perm: IntArray
 

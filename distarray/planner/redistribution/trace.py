@@ -26,7 +26,7 @@ __all__ = ["Moment", "moments", "step_cost"]
 
 
 class Moment(NamedTuple):
-    """After a step.
+    """A Moment is the state after a step: the tile of every device, and what the step cost.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ MANY_PARTS = 32
 
 
 class Layer(NamedTuple):
-    """Who holds which tile at one moment.
+    """A Layer says which device holds which tile at one moment of a redistribution.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Block(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """A tile that is put together.
+    """An Assembly is a tile that a device puts together from parts of tiles of the layer before.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Assembly(NamedTuple):
 
 
 class Movement(NamedTuple):
-    """The tiles that one step makes.
+    """A Movement is all the tiles that one step of a redistribution makes, and what they are read from.
 
     Parameters
     ----------

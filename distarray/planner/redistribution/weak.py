@@ -26,7 +26,7 @@ MAX_EXPANSIONS = 1000
 
 
 class Path(NamedTuple):
-    """A weak path in normal form.
+    """A Path is a way between two weak types in normal form: slices, all-to-alls, then gathers.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Path(NamedTuple):
 
 
 class Space:
-    """The legal weak types between two ends."""
+    """A Space is the weak types that a redistribution may pass on its way between two ends."""
 
     def __init__(self, problem: Problem) -> None:
         self.n_fixed = problem.n_fixed
@@ -132,7 +132,7 @@ class Space:
 
 
 class Prices(Protocol):
-    """What steps cost, in any one unit; slices cost nothing."""
+    """Prices are what the steps of a path cost, in any one unit; slices cost nothing."""
 
     #: Whether an all-to-all may follow one between the same dimensions, which could be one.
     may_repeat: bool
