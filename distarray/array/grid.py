@@ -44,7 +44,7 @@ class Grid(NamedTuple):
     bounds: tuple[Bounds, ...]
 
     def uncut(self, axes: Sequence[int]) -> Grid:
-        """The same with these axes whole."""
+        """Return the grid with these axes whole."""
         return Grid(
             self.mesh,
             tuple([() if a in axes else names for a, names in enumerate(self.axes)]),

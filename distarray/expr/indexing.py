@@ -103,7 +103,7 @@ class Advanced:
         return None if self.index_shape is None else (*self.before, *self.index_shape, *self.after)
 
     def with_arrays(self, arrays: Iterable[tuple[int, IndexArray]]) -> Advanced:
-        """The same index with its masks replaced by integer arrays, one for each axis of a mask.
+        """Return the index with its masks replaced by integer arrays, one for each axis of a mask.
 
         Raises
         ------

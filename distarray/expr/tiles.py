@@ -63,7 +63,7 @@ class Windows(NamedTuple):
 
     @property
     def geometry(self) -> Windows:
-        """The same without the late parameters: what plans and templates remember."""
+        """Return the tiling without the late parameters: what plans and templates remember."""
         return self._replace(late=()) if self.late else self
 
     @property

@@ -69,7 +69,7 @@ class Backend(Protocol):
     def has_out(self) -> bool: ...
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
-        """An uninitialised block."""
+        """Return a block whose elements are not initialised."""
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Block:
         """A block of zeros."""

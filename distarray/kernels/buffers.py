@@ -73,7 +73,7 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def take(self, shape: Sequence[int], dtype: DTypeLike, layout: str | Sequence[int] = "C") -> Array:
-        """An uninitialised array.
+        """Return an array whose elements are not initialised.
 
         Parameters
         ----------

@@ -101,7 +101,7 @@ def _pivoted(xp: Namespace, columns: Block) -> tuple[Block, Block, Block]:
 
 
 def _pivoted_stepwise(xp: Namespace, columns: Block) -> tuple[Block, Block, Block]:
-    """The same with the functions of the standard, and without a look at any value."""
+    """Factorise with the functions of the standard, and without a look at any value."""
     m, n = columns.shape
     a = xp.asarray(columns, copy=True)
     rows = xp.arange(m, device=a.device)

@@ -26,7 +26,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
 
 
 def second_pass(low: Lowering, draft: Draft) -> None:
-    """Make the tasks."""
+    """Make the tasks of a stage that runs a kernel on whole blocks."""
     i, loops = draft.stage.nodes[0], draft.loops
     results = low.several.get(i) or [low.located[i]]
     for at in results:

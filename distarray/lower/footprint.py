@@ -50,7 +50,7 @@ def window_of(boundaries: Sequence[Sequence[int]], tile: Sequence[int]) -> Windo
 
 
 def n_elements(window: Window) -> int:
-    """Of a box."""
+    """Return the number of elements of a box."""
     return prod([b - a for a, b in window])
 
 

@@ -33,7 +33,7 @@ def first_pass(low: Lowering, draft: Draft) -> None:
 
 
 def second_pass(low: Lowering, draft: Draft) -> None:
-    """Make the tasks."""
+    """Make the tasks of a stage that reads or writes at positions."""
     if draft.stage.kind == "take":
         _lower_take(low, draft)
     else:

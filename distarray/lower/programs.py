@@ -66,7 +66,7 @@ def _is_alone(draft: Draft, c: Combine) -> bool:
 
 
 def second_pass(low: Lowering, draft: Draft) -> None:
-    """Make the tasks."""
+    """Make the tasks of a stage that runs an elementwise program."""
     stage, nodes = draft.stage, low.graph.nodes
     if stage.write is not None:
         at, below = low.located[stage.write[1]], low.located[draft.base]

@@ -60,7 +60,7 @@ def first_pass(low: Lowering, draft: Draft) -> None:
 
 
 def second_pass(low: Lowering, draft: Draft) -> None:
-    """Make the tasks."""
+    """Make the tasks of a stage that gives elements another shape."""
     stage, nodes = draft.stage, low.graph.nodes
     i = stage.nodes[0]
     node = nodes[i]

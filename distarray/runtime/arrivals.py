@@ -99,7 +99,7 @@ def environment_here(env: Environment) -> Environment:
 
 
 def undistributed(sharding: Sharding) -> Sharding:
-    """The same tiles without a team: waves of one member."""
+    """Return the same tiles without a team: waves of one member."""
     mesh, numbers = sharding.mesh, count(1)
     axes = tuple([tuple([f"%{next(numbers)}" for _ in names]) for names in sharding.axes])
     sizes = [mesh.sizes[mesh.axis_position(name)] for names in sharding.axes for name in names]

@@ -113,7 +113,7 @@ class _Bench:
         return seconds, self.executor.fetch(results)
 
     def task(self) -> float:
-        """Seconds per task."""
+        """Measure the seconds that a task costs."""
         calls = [(m, _nothing, ()) for _ in range(TASKS) for m in range(self.env.size)]
         return min(_measurements(lambda: self.run(calls)[0])) / len(calls)
 

@@ -34,7 +34,7 @@ _EMPTY = range(0)
 
 
 def normalise(r: range) -> range:
-    """The same elements in ascending order, with a tight ``stop`` and step 1 where there is no second element.
+    """Return the same elements in ascending order, with a tight ``stop`` and step 1 where there is no second element.
 
     >>> normalise(range(9, 0, -3)), normalise(range(4, 6, 2)), normalise(range(5, 5))
     (range(3, 10, 3), range(4, 5), range(0, 0))

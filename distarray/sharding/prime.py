@@ -65,7 +65,7 @@ def prime_mesh(mesh: Mesh) -> Mesh:
 
 @lru_cache(maxsize=4096)
 def refined(sharding: Sharding) -> Sharding:
-    """The same type on the prime mesh.
+    """Return the same type on the prime mesh.
 
     >>> refined(Sharding(Mesh(("x",), (4,)), (("x",), ()))).axes
     (('x_2', 'x_1'), ())
@@ -86,7 +86,7 @@ def refined(sharding: Sharding) -> Sharding:
 
 @lru_cache(maxsize=4096)
 def coarsened(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """The same type on `mesh` (with the wave axes of the type) if its prime mesh is that of the type; else as it is.
+    """Return the same type on `mesh` (with the type's wave axes) if its prime mesh is that of the type; else as it is.
 
     Parameters
     ----------

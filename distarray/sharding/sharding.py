@@ -217,21 +217,21 @@ class Sharding:
     # -- other types --------------------------------------------------------------------------------------------
 
     def with_axes(self, axes: Sequence[Sequence[str]]) -> Sharding:
-        """The same with another, regular cut of every axis."""
+        """Return the sharding with another, regular cut of every axis."""
         cut = tuple(map(tuple, axes))
         return Sharding(self.mesh, cut, self.unreduced, layout=self.layout if len(cut) == self.ndim else ())
 
     def with_unreduced(self, unreduced: Sequence[tuple[str, str]]) -> Sharding:
-        """The same with other unreduced axes; none of them may cut an array axis."""
+        """Return the sharding with other unreduced axes; none of them may cut an array axis."""
         return Sharding(self.mesh, self.axes, tuple(unreduced), self.bounds, self.layout)
 
     def with_bounds(self, bounds: Sequence[Sequence[int] | None] | None) -> Sharding:
-        """The same with these explicit boundaries per array axis (None: the regular cut)."""
+        """Return the sharding with these explicit boundaries per array axis (None: the regular cut)."""
         explicit = () if bounds is None else tuple(None if b is None else tuple(b) for b in bounds)
         return Sharding(self.mesh, self.axes, self.unreduced, explicit, self.layout)
 
     def with_layout(self, layout: LayoutLike) -> Sharding:
-        """The same with blocks in another memory order."""
+        """Return the sharding with blocks in another memory order."""
         return Sharding(self.mesh, self.axes, self.unreduced, self.bounds, parse_layout(layout, self.ndim))
 
     def permuted(self, perm: Sequence[int]) -> Sharding:

@@ -50,7 +50,7 @@ def assert_close(
     sharding: Sharding | None = None,
     check_dtype: bool = True,
 ) -> None:
-    """The same, with values within rounding: for floating sums and products, whose order the cut decides."""
+    """Compare as `assert_equal` does, but values within rounding: the cut decides the order of floating sums."""
     host, found = _values(actual, expected, sharding, check_dtype)
     np.testing.assert_allclose(found, host, rtol=rtol, atol=atol)
 

@@ -121,7 +121,7 @@ def row_blocks(node: Expr) -> Sharding:
 
 
 def recut(node: Expr, cut: Sharding | None) -> Expr:
-    """The same elements in another cut; None leaves it open."""
+    """Return the same elements in another cut; None leaves it open."""
     if cut is None:
         return node
     made: Expr = bind_map(ASTYPE, (node,), (node.dtype.str,))

@@ -147,7 +147,7 @@ class States:
         return self.vectors.prod(axis=1)
 
     def splits(self, state: int) -> dict[Label, int]:
-        """Parts by label."""
+        """Return the parts of each label."""
         return {x: int(k) for x, k in zip(self.labels, self.vectors[state])}
 
     @classmethod

@@ -71,7 +71,7 @@ def agg_cost(op: EinOp, d: Splits) -> int:
 
 
 def op_cost(op: EinOp, d: Splits) -> int:
-    """Of joining and aggregating."""
+    """Return what joining and aggregating cost in one operation."""
     return join_cost(op, d) + agg_cost(op, d)
 
 

@@ -90,7 +90,7 @@ class Count:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the worker that holds most."""
+        """Return the bytes of the worker that holds most."""
         return max([c.peak_bytes for c in self.ops.values()], default=0)
 
     @property
@@ -219,7 +219,7 @@ class _Meter:
         return came, made @ sizes + incoming
 
     def _kernel_seconds(self, operation: Operation) -> Any:
-        """Of all kernels of each worker."""
+        """Return the seconds of all kernels of each worker."""
         points = np.ones(1)
         for x, n in zip(operation.op.labels, operation.parts):
             points = np.multiply.outer(points, np.diff(boundaries(operation.op.extents[x], n))).ravel()

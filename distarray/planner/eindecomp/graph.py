@@ -61,7 +61,7 @@ class Input:
 
     @property
     def nbytes(self) -> int:
-        """Of all elements."""
+        """Return the bytes of all elements."""
         return prod(self.shape) * self.itemsize
 
 
@@ -120,12 +120,12 @@ class EinOp:
 
     @property
     def shape(self) -> Shape:
-        """Of the result."""
+        """Return the shape of the result."""
         return tuple([self.extents[x] for x in self.result])
 
     @property
     def nbytes(self) -> int:
-        """Of the result."""
+        """Return the bytes of the result."""
         return prod(self.shape) * self.itemsize
 
     @property
@@ -213,7 +213,7 @@ class EinGraph:
         return {name: group for group in self.equal for name in group}
 
     def shape(self, name: str) -> Shape:
-        """Of an input or a result."""
+        """Return the shape of an input or a result."""
         return self.array(name).shape
 
     def array(self, name: str) -> Input | EinOp:
@@ -221,7 +221,7 @@ class EinGraph:
         return self.inputs[name] if name in self.inputs else self.ops[name]
 
     def smallest_itemsize(self, v: str) -> int:
-        """Of the arrays of an operation."""
+        """Return the smallest itemsize of the arrays of an operation."""
         return min([self.ops[v].itemsize, *[self.array(u).itemsize for u in self.ops[v].inputs]])
 
     @property
@@ -232,7 +232,7 @@ class EinGraph:
 
     @property
     def n_elements(self) -> int:
-        """Of all arrays."""
+        """Return the number of elements of all arrays."""
         return sum(prod(self.shape(n)) for n in (*self.inputs, *self.ops))
 
     def with_layouts(self, layouts: Mapping[str, tuple[Cut, ...]]) -> EinGraph:

@@ -57,12 +57,12 @@ class Operation:
 
     @property
     def n_kernels(self) -> int:
-        """Of all waves."""
+        """Return the number of kernels of all waves."""
         return prod(self.parts)
 
     @property
     def n_blocks(self) -> int:
-        """Of the result."""
+        """Return the number of blocks of the result."""
         return prod(map(n_parts, self.result))
 
     def waves(self) -> list[Any]:

@@ -125,7 +125,7 @@ class EinPlan:
 
     @property
     def lower_bound_bytes(self) -> float:
-        """The same in bytes, if all elements of an operation had the smallest of its itemsizes."""
+        """Return the lower bound in bytes, if all elements of an operation had the smallest of its itemsizes."""
         return sum([self.op_lower_bound(v) * self.graph.smallest_itemsize(v) for v in self.graph.ops])
 
     def to_json(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Tie:
 
     @property
     def name(self) -> Name:
-        """Of the variable."""
+        """Return the name of the variable."""
         return ("cut of", self.group)
 
 

@@ -118,7 +118,7 @@ class TimeProblem(Problem):
         return States.of(op, rows, cost, seen, count_matters=has_edges)
 
     def _input_seconds(self, array: Input, wanted: Rows, kernels: Any) -> Any:
-        """Of reading an input in a fixed layout."""
+        """Return the seconds of reading an input in a fixed layout."""
         if array.workers is not None:
             return placed_input_seconds(array, wanted, kernels, self.machine)
         layout = [array.layout]

@@ -54,7 +54,7 @@ def improved(tables: Tables, starts: Sequence[Mapping[Any, int]], max_entries: i
 
 
 def total_cost(tables: Tables, chosen: Mapping[Name, int]) -> Any:
-    """Of a labelling."""
+    """Return what a labelling costs."""
     unary, pairwise = tables
     total: Any = sum([cost[chosen[v]].item() for v, cost in unary.items()])
     return total + sum([table[chosen[a], chosen[b]].item() for (a, b), table in pairwise.items()])

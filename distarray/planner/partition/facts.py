@@ -61,7 +61,7 @@ class Facts:
 
     @property
     def itemsize(self) -> int:
-        """Of the results, the first one's."""
+        """Return the itemsize of the first result."""
         return self.results[0][0] if self.results else 8
 
     @property

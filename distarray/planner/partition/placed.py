@@ -59,7 +59,7 @@ class Placed:
 
     @property
     def nbytes(self) -> int:
-        """Sent between members."""
+        """Return the bytes that are sent between members."""
         return sum([c.nbytes for c in self.costs])
 
     @property

@@ -54,7 +54,7 @@ Effort: TypeAlias = Literal["once", "again", "always"]
 
 
 def partition(graph: Graph, env: Environment, limits: Limits, rates: Rates, effort: Effort = "once") -> Plan:
-    """Plan a graph.
+    """Plan a graph by a search over the cuts of its stages.
 
     Parameters
     ----------

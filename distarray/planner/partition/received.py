@@ -25,7 +25,7 @@ class Received:
         self._boxes: dict[int, list[tuple[Numbers, Numbers]]] = {}
 
     def less(self, node: int, view: View, loops: Loops, held: Boxes, boxes: Boxes, elements: Numbers) -> Numbers:
-        """Of the elements (members) that a stage is sent of a node those that were not sent before; notes them.
+        """Return the elements (members) of a node that a stage is sent and was not sent before, and note them.
 
         Parameters
         ----------

@@ -39,7 +39,7 @@ class _Push:
     pieces: list[_Slot] = field(default_factory=list)
 
     def axes(self) -> list[PrimeAxis]:
-        """Minor first."""
+        """Return the axes, minor first."""
         return [a for piece in reversed(self.pieces) for a in reversed(piece.axes or [])]
 
 

@@ -79,7 +79,7 @@ class Redistribution:
 
     @property
     def seconds(self) -> float:
-        """That planning took."""
+        """Return the seconds that planning took."""
         return self.solution.seconds
 
     @property

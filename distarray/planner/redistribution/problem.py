@@ -138,7 +138,7 @@ class Problem:
         )
 
     def with_addends(self) -> Problem:
-        """The same for an array that is a partial result and stays one, with its addends as a first dimension.
+        """Return the problem of an array that is a partial result and stays one, with its addends as a first dimension.
 
         A device never gets elements of another addend than its own. So they are a dimension that is cut into single
         elements by the unreduced axes, before and after.

@@ -22,7 +22,7 @@ MAX_ASSIGNMENTS = 256
 
 
 def with_prime_axes(problem: Problem) -> Problem:
-    """The same problem on the mesh whose axes are all prime: devices keep their numbers."""
+    """Return the same problem on the mesh whose axes are all prime: devices keep their numbers."""
     split: list[tuple[int, ...]] = []
     sizes: list[int] = []
     for n in problem.sizes:

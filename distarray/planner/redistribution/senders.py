@@ -79,7 +79,7 @@ def pieces(step: Step, before: Moment, after: Moment, placement: Placement, adde
 
 
 def lacking(before: Moment, after: Moment, placement: Placement, addends: IntArray | None = None) -> IntArray:
-    """Of every member the elements of its tiles in a later map that it does not hold in an earlier one."""
+    """Return by member the elements of its tiles in a later map that it does not hold in an earlier one."""
     needs = _needs(
         _Map.of(before, addends), _Map.of(after, addends), _members(before, placement), _members(after, placement)
     )
@@ -87,7 +87,7 @@ def lacking(before: Moment, after: Moment, placement: Placement, addends: IntArr
 
 
 def wanted(after: Moment, placement: Placement, addends: IntArray | None = None) -> IntArray:
-    """Of every member the elements of its tiles, those of several places once."""
+    """Return by member the elements of its tiles, those of several places once."""
     there, takers = _Map.of(after, addends), _members(after, placement)
     key, first = np.unique(takers * there.n_tiles + there.cell, return_index=True)
     size = (after.box[1] - after.box[0]).prod(axis=1)

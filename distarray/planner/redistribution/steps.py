@@ -35,7 +35,7 @@ class DynSlice:
     op = "dynslice"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the step as plain data."""
         return {"op": self.op, "dim": self.dim, "n": self.n, "index": self.index.tolist()}
 
 
@@ -50,7 +50,7 @@ class AllGather:
     op = "allgather"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the step as plain data."""
         return {"op": self.op, "dim": self.dim, "n": self.n, "groups": self.groups.tolist()}
 
 
@@ -70,7 +70,7 @@ class AllToAll:
     op = "alltoall"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the step as plain data."""
         made = {"op": self.op, "src_dim": self.src_dim, "dst_dim": self.dst_dim, "n": self.n}
         made["groups"] = self.groups.tolist()
         if self.index is not None:
@@ -87,7 +87,7 @@ class AllPermute:
     op = "allpermute"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the step as plain data."""
         return {"op": self.op, "perm": self.perm.tolist()}
 
 
@@ -137,7 +137,7 @@ class ReduceScatter:
     op = "reduce_scatter"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the step as plain data."""
         return {"op": self.op, "dim": self.dim, "n": self.n, "groups": self.groups.tolist()}
 
 
@@ -151,7 +151,7 @@ class AllReduce:
     op = "all_reduce"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the step as plain data."""
         return {"op": self.op, "n": self.n, "groups": self.groups.tolist()}
 
 

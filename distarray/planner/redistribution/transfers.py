@@ -47,7 +47,7 @@ class Layer(NamedTuple):
     tiles: Mapping[int, Tile]
 
     def n_elements(self, tile: Tile) -> int:
-        """Of a tile."""
+        """Return the number of elements of a tile."""
         return prod([b[t + 1] - b[t] for b, t in zip(self.boundaries, tile, strict=True)])
 
 
