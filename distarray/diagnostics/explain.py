@@ -138,16 +138,17 @@ def _explained(
 ) -> Explanation:
     """How pending nodes of one environment would be computed, without what their crossings need."""
     env = targets[0].env
-    pending = [n for n in graph(targets) if n.memo is None and id(n) not in known.stand_ins]
-    operations = [n.op.name for n in pending]
-    aimed = [t for t in targets if id(t) not in known.stand_ins]
-    with ahead(known.before[id(targets[0])] if id(targets[0]) in known.lying else known.coming):
-        rehearsal = rehearse(aimed, env, others, known.stand_ins) if pending else None
-    # Taken before anything runs: an evaluated node has forgotten what it was made of.
-    if rehearsal is None:
-        explanation = _plain([known.stand_ins.get(id(t), t) for t in targets], operations, env)
-    else:
-        explanation = _planned(aimed, operations, env, rehearsal)
+    # No other thread may settle, meanwhile, what is planned here: an evaluated node has forgotten what it was made of.
+    with members.locked():
+        pending = [n for n in graph(targets) if n.memo is None and id(n) not in known.stand_ins]
+        operations = [n.op.name for n in pending]
+        aimed = [t for t in targets if id(t) not in known.stand_ins]
+        with ahead(known.before[id(targets[0])] if id(targets[0]) in known.lying else known.coming):
+            rehearsal = rehearse(aimed, env, others, known.stand_ins) if pending else None
+        if rehearsal is None:
+            explanation = _plain([known.stand_ins.get(id(t), t) for t in targets], operations, env)
+        else:
+            explanation = _planned(aimed, operations, env, rehearsal)
     explanation = replace(explanation, passes=passes_of(graph(targets)))
     if not analyze:
         return explanation

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -85,3 +87,37 @@ def test_what_explain_says_is_what_runs_with_host_arrays_cut() -> None:
     np.testing.assert_allclose(np.asarray(product), HOST.T @ HOST)
     assert product.sharding == said
     assert x.sharding.n_tiles == 2
+
+
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(30.0, marks=pytest.mark.slow)])
+def test_one_thread_explains_while_two_read_and_write(seconds: float) -> None:
+    """Each of two threads writes half of an array, and reads all of it; a third plans what is made of it."""
+    host = HOST.copy()
+    x = dx.asarray(host, team=dx.Team((2, 2), ("r", "c")))
+    halves = [x[:200], x[200:]]
+    written = [0, 0]
+    end = time.monotonic() + seconds
+
+    def write_and_read(half: int) -> None:
+        mine, others = halves[half], host[200 * (1 - half) : 200 * (2 - half)]
+        while time.monotonic() < end:
+            mine += 1.0
+            written[half] += 1
+            seen = np.asarray(x)
+            own, other = seen[200 * half : 200 * (half + 1)], seen[200 * (1 - half) : 200 * (2 - half)]
+            assert np.array_equal(own, host[200 * half : 200 * (half + 1)] + written[half])
+            # The other thread's half is of one moment: it was never written in part.
+            assert np.array_equal(other, others + (other[0, 0] - others[0, 0]))
+
+    def explain() -> None:
+        while time.monotonic() < end:
+            # What a read of another thread has run meanwhile is there, and is said to be.
+            assert "f64[" in str((x @ x.T + x).explain())
+            assert x.sharding.n_tiles >= 1
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [*(pool.submit(write_and_read, half) for half in (0, 1)), pool.submit(explain)]:
+            done.result()
+    assert min(written) > 0
+    for half in (0, 1):
+        np.testing.assert_array_equal(np.asarray(halves[half]), host[200 * half : 200 * (half + 1)] + written[half])
