@@ -84,8 +84,8 @@ def _scatter(
 
     seen = read(version, lens)
     if mode == "set" and not hasattr(type(value), "__dx_node__"):
-        # At integer arrays numpy casts a single date as an array of one.
-        value = _cast_host(np.asarray(value) if isinstance(value, np.generic) else value, seen.dtype)
+        # At integer arrays numpy casts what has an array as that array: a single date is an array of one there.
+        value = _cast_host(np.asarray(value) if hasattr(value, "__array__") else value, seen.dtype)
     return put(version, lens, written(seen, index, value, mode, casting))
 
 

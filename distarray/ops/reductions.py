@@ -358,6 +358,8 @@ def average(
     from distarray.ops.manipulation import broadcast_to, permute_dims, reshape
 
     if weights is None:
+        if axis is not None:  # numpy's function takes more for an axis than its reductions do
+            axis = normalize_axes(axis, one_array("average", a)[0].ndim)
         result = mean(a, axis=axis, keepdims=keepdims)
         if 0 in result.shape:
             raise ZeroDivisionError("division by zero: average of an array without elements gives none")

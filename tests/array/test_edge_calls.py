@@ -14,6 +14,13 @@ def _set(x, index, value):
     return x
 
 
+class OfNumpy:
+    """An array of one number for numpy, and no number for Python."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(3.7, dtype)
+
+
 def _masked(x, value):
     x[x == x] = value
     return x
@@ -26,6 +33,8 @@ CALLS = {
     "complex and deeper": lambda xp, a: _set(a(np.zeros(5, bool)), slice(2, 4), [[1j]]),
     "an array may be deeper": lambda xp, a: _set(a(np.zeros(5)), slice(2, 4), np.array([[[1, 2]]])),
     "at positions": lambda xp, a: _set(a(np.zeros(5)), [2, 3], [[1, 2]]),
+    "what has an array, at positions": lambda xp, a: _set(a(np.zeros(3)), [0, 1], OfNumpy()),
+    "what has an array, in a slice": lambda xp, a: _set(a(np.zeros(3)), slice(2), OfNumpy()),
     "mask of a number": lambda xp, a: _masked(a(np.array(3)), [[1]]),
     "mask of a number, flat": lambda xp, a: _masked(a(np.array(3)), [1]),
     # a single date is no number, an array of one is, as at integer arrays
@@ -37,16 +46,16 @@ CALLS = {
         for dtype in ("i8", "f8", "?", "c16", "m8[ms]", "M8[D]")
         for index in (0, slice(2), ..., [0, 1])
     },
-    # time spans stay time spans
-    "cumsum of spans": lambda xp, a: xp.cumsum(a(SPANS), dtype="m8[s]"),
-    "cumsum of spans as others": lambda xp, a: xp.cumsum(a(SPANS), dtype="m8[ms]"),
-    "cumsum of spans as f8": lambda xp, a: xp.cumsum(a(SPANS), dtype="f8"),
-    "cumprod of spans": lambda xp, a: xp.cumprod(a(SPANS), dtype="m8[s]"),
     # a number has the axis that it would have, and no other
     "argpartition of a number": lambda xp, a: xp.argpartition(a(3.0), 0, axis=0),
     "argpartition of a number, axis 1": lambda xp, a: xp.argpartition(a(3.0), 0, axis=1),
     "packbits of a number": lambda xp, a: xp.packbits(a(np.uint8(1)), axis=0),
     "packbits of a number, axis 1": lambda xp, a: xp.packbits(a(np.uint8(1)), axis=1),
+    # time spans stay time spans
+    "cumsum of spans": lambda xp, a: xp.cumsum(a(SPANS), dtype="m8[s]"),
+    "cumsum of spans as others": lambda xp, a: xp.cumsum(a(SPANS), dtype="m8[ms]"),
+    "cumsum of spans as f8": lambda xp, a: xp.cumsum(a(SPANS), dtype="f8"),
+    "cumprod of spans": lambda xp, a: xp.cumprod(a(SPANS), dtype="m8[s]"),
     "sum of spans as u1": lambda xp, a: xp.sum(a(SPANS), dtype="u1"),
     "sum of spans as f4": lambda xp, a: xp.sum(a(SPANS), dtype="f4"),
     "mean of spans as f4": lambda xp, a: xp.mean(a(SPANS), dtype="f4"),
@@ -93,10 +102,13 @@ CALLS = {
     "full_like, dtype": lambda xp, a: xp.full_like(a([1.0]), 7, "i2"),
 } | {
     f"{name} along a list": lambda xp, a, name=name: getattr(xp, name)(a([[3, 1, 2]]), axis=[0])
-    for name in ("sum", "max", "any", "all", "prod", "mean", "std", "count_nonzero", "ptp", "squeeze", "flip", "median")
+    for name in (
+        "sum", "max", "any", "all", "prod", "mean", "std", "count_nonzero", "ptp", "squeeze", "flip", "median",
+        "average",
+    )
 } | {
     f"{name} along {axis}": lambda xp, a, name=name, axis=axis: getattr(xp, name)(a([3.0, 1.0, 2.0]), axis=axis)
-    for name in ("sum", "max", "any", "mean", "std", "argmax", "cumsum", "sort", "flip", "expand_dims")
+    for name in ("sum", "max", "any", "mean", "average", "std", "argmax", "cumsum", "sort", "flip", "expand_dims")
     for axis in (True, False, np.True_)
 } | {
     "take along False": lambda xp, a: xp.take(a([1.0]), [0], axis=False),
