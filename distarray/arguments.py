@@ -146,9 +146,13 @@ def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
     return axes
 
 
+#: Types of what has an index, or several, and is no axis for numpy's reductions.
+_LOOSE_AXES = frozenset({list, bool, np.bool})
+
+
 def refuse_loose_axis(axis: Any, name: str = "axis") -> None:
     """Raise numpy's TypeError for a list of axes and for a truth value, which only some of its functions take."""
-    if isinstance(axis, list | bool | np.bool):
+    if type(axis) in _LOOSE_AXES:
         raise TypeError(f"{name}={shown(axis)} must be an integer or a tuple of integers, not {type(axis).__name__}")
 
 

@@ -7,7 +7,6 @@ sentences are those with which the docstrings of the classes begin; nothing is i
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,26 +27,29 @@ def classes(layer: str) -> Iterator[tuple[str, str, str]]:
     """Yield file, name and first sentence of each public class of a layer, by the name of the class."""
     found = []
     for path in (PACKAGE / layer).rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 text = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
                 found.append((path.relative_to(PACKAGE).as_posix(), node.name, text))
     yield from sorted(found, key=lambda row: (row[1].lower(), row[0]))
 
 
+def table(layer: str) -> str:
+    """Return the table of a layer."""
+    lines = ["| class | what it is | file |", "|---|---|---|"]
+    for path, name, text in classes(layer):
+        what = text.replace("``", "`").replace("|", r"\|")
+        lines.append(f"| {name} | {what} | `{path}` |")
+    return "\n".join(lines)
+
+
 def page() -> str:
-    """Return the text of the page with the tables of today."""
-    tables = []
-    for layer, what in LAYERS.items():
-        rows = [
-            f"| {name} | {re.sub('``', '`', text).replace('|', chr(92) + '|')} | `{path}` |"
-            for path, name, text in classes(layer)
-        ]
-        tables.append("\n".join([f"## `{layer}`: {what}", "", "| class | what it is | file |", "|---|---|---|", *rows]))
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    return f"{text[:begin]}\n" + "\n\n".join(tables) + f"\n{text[end:]}"
+    """Return the page with the tables of now."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    tables = [f"## `{layer}`: {what}\n\n{table(layer)}" for layer, what in LAYERS.items()]
+    return f"{before}{BEGIN}\n\n" + "\n\n".join(tables) + f"\n\n{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page())

@@ -7,7 +7,7 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -56,7 +56,7 @@ class Module:
     def layer(self) -> str:
         return layer_of(self.name)
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.source, self.name)
 
@@ -67,6 +67,7 @@ def layer_of(name: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] in ALLOWED and parts[1] != "root" else "root"
 
 
+@cache
 def read_package() -> list[Module]:
     # find_spec of a top-level name does not run it
     spec = importlib.util.find_spec("distarray")
@@ -82,6 +83,16 @@ def read_package() -> list[Module]:
     return modules
 
 
+def origin(module: Module, node: ast.ImportFrom) -> str:
+    """Dotted name of what a module imports from."""
+    base = node.module or ""
+    if not node.level:
+        return base
+    package = module.name.split(".")
+    above = node.level - module.is_package
+    return ".".join([*package[: len(package) - above], *([base] if base else [])])
+
+
 def imports(module: Module) -> Iterator[tuple[int, str]]:
     """Line and dotted name of everything that `module` imports anywhere in its text.
 
@@ -92,13 +103,8 @@ def imports(module: Module) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                package = module.name.split(".")
-                above = node.level - module.is_package
-                base = ".".join([*package[: len(package) - above], *([base] if base else [])])
             for alias in node.names:
-                yield node.lineno, f"{base}.{alias.name}"
+                yield node.lineno, f"{origin(module, node)}.{alias.name}"
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             target = node.args[0].value
@@ -136,11 +142,6 @@ def docstring_violations(module: Module) -> list[str]:
     return [] if ast.get_docstring(module.tree) else [f"{module.name} has no docstring"]
 
 
-@cache
-def _names_of_modules() -> frozenset[str]:
-    return frozenset(module.name for module in read_package())
-
-
 def reassignments(module: Module) -> list[str]:
     """Names of other modules of the package that a module assigns: an import upwards that nobody sees.
 
@@ -148,16 +149,18 @@ def reassignments(module: Module) -> list[str]:
     """
     imported: dict[str, str] = {}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "distarray":
-            imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    modules = {name: target for name, target in imported.items() if target in _names_of_modules()}
+        if isinstance(node, ast.Import):
+            imported |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {alias.asname or alias.name: f"{origin(module, node)}.{alias.name}" for alias in node.names}
+    others = {other.name for other in read_package()} - {"distarray.hooks"}
     found: list[str] = []
     for node in ast.walk(module.tree):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in [t for whole in targets for t in (whole.elts if isinstance(whole, ast.Tuple) else [whole])]:
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-                owner = modules.get(target.value.id)
-                if owner is not None and owner != "distarray.hooks":
+            if isinstance(target, ast.Attribute):
+                owner = imported.get(ast.unparse(target.value))
+                if owner in others:
                     found.append(f"{module.name}:{target.lineno} assigns {owner}.{target.attr}")
     return found
 
@@ -373,6 +376,8 @@ def test_relative_import_in_a_package_counts_from_the_package():
         (docstring_violations, Module("distarray.planner.cost", "x = 1")),
         (reassignments, Module("distarray.array.array", "from distarray.expr import bind\nbind.adopt = print")),
         (reassignments, Module("distarray.array.array", "from distarray.expr import bind as b\nx, b.adopt = 1, print")),
+        (reassignments, Module("distarray.array.array", "from ..expr import bind\nbind.adopt = print")),
+        (reassignments, Module("distarray.array.a", "import distarray.expr.bind\ndistarray.expr.bind.adopt = print")),
         (
             docstring_name_violations,
             Module(

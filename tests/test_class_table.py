@@ -11,7 +11,7 @@ class_table = module_at(Path(__file__).parents[1] / "docs" / "class_table.py")
 
 
 def test_table_is_up_to_date() -> None:
-    assert class_table.PAGE.read_text(encoding="utf-8") == class_table.page(), "run: python docs/class_table.py"
+    assert class_table.PAGE.read_text() == class_table.page(), "run: python docs/class_table.py"
 
 
 @pytest.mark.parametrize("layer", class_table.LAYERS)

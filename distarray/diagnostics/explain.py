@@ -12,6 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -101,6 +102,13 @@ def explain(
             raise EnvironmentMismatchError(
                 f"explain: target 0 lives in {env} and target {i} in {t.env}; explain those of one team and device"
             )
+    # Where nothing runs, no other thread may settle meanwhile what is planned here, step by step.
+    with nullcontext() if analyze else members.locked():
+        return joined(_parts(targets, analyze, others))
+
+
+def _parts(targets: Sequence[Expr], analyze: bool, others: Callable[[], Iterable[Expr] | None]) -> list[Explanation]:
+    """What is computed before crossings and how these are moved, step by step, and then the targets."""
     beside = _beside(targets, others)
     parts: list[Explanation] = []
     known = _foreseen(targets)
@@ -113,7 +121,7 @@ def explain(
         parts += [_crossed(node, known, analyze=analyze, others=beside) for node in step]
     known = _foreseen(targets) if analyze else known
     parts.append(_explained(targets, known, analyze=analyze, others=others))
-    return joined(parts)
+    return parts
 
 
 def _beside(
@@ -138,7 +146,7 @@ def _explained(
 ) -> Explanation:
     """How pending nodes of one environment would be computed, without what their crossings need."""
     env = targets[0].env
-    # No other thread may settle, meanwhile, what is planned here: an evaluated node has forgotten what it was made of.
+    # Before anything runs, here or in another thread: an evaluated node has forgotten what it was made of.
     with members.locked():
         pending = [n for n in graph(targets) if n.memo is None and id(n) not in known.stand_ins]
         operations = [n.op.name for n in pending]

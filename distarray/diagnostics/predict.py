@@ -106,6 +106,8 @@ def rehearse(
 ) -> Rehearsal | None:
     """Plan and lower `targets` without running anything; None if there is nothing to plan because all is small.
 
+    The caller holds the lock of evaluations: nodes that another thread evaluates forget what they were made of.
+
     Parameters
     ----------
     targets
@@ -117,8 +119,7 @@ def rehearse(
     stand_ins
         Of what is to come from other environments: see `crossings.foreseen`.
     """
-    with members.locked():
-        found = rehearsal.rehearsed(targets, stand_ins, others)
+    found = rehearsal.rehearsed(targets, stand_ins, others)
     if found is None:
         return None
     plan, graph, lowered, from_cache, host_bytes, kept = found

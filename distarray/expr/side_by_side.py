@@ -21,7 +21,6 @@ __all__ = ["first_environment", "side_by_side"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
 #: Classes of what is neither an array nor holds one.
 _NO_ARRAYS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(np._NoValue), type, slice}

@@ -38,6 +38,7 @@ from distarray.types import HostArray, Shape
 __all__ = [
     "Casting",
     "Mode",
+    "along",
     "fold_rows",
     "get_item",
     "is_position",
@@ -239,6 +240,16 @@ def put_mask(node: Expr, mask: Array, value: Array) -> Expr:
     return chosen
 
 
+def along(node: Expr, axis: int | None, *, of_numbers: bool = True) -> tuple[Expr, int]:
+    """The node to work on along `axis`, and that axis counted from the front; flattened if the axis is None.
+
+    With `of_numbers` an array without axes is a row of one, as for numpy's functions that take the axis it would have.
+    """
+    if axis is None or (of_numbers and not node.ndim):
+        node = bind_reshape(node, (node.size,))
+    return node, normalize_axis(0 if axis is None else axis, node.ndim)
+
+
 def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "raise") -> Array:
     """Elements of `x` at `indices` along `axis`, whose axes take its place; of the flattened array by default.
 
@@ -250,10 +261,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
     choice(mode, ("raise", "wrap", "clip"), "mode")
     refuse_loose_axis(axis)
     node, box = one_array("take", x) if not _is_host(x) else _adopt(x, indices)
-    if axis is None or not node.ndim:  # a number has the axis that it would have
-        axis = 0 if axis is None else normalize_axis(axis, 1)
-        node = bind_reshape(node, (node.size,))
-    axis = normalize_axis(axis, node.ndim)
+    node, axis = along(node, axis)
     n = node.shape[axis]
     if type(indices) in (bool, int):
         indices = np.asarray(indices)

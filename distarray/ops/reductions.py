@@ -67,7 +67,7 @@ COUNT_NONZERO = declare("count_nonzero", "reduce", monoid="count")
 #: numpy reduces a number by these along the axis that it would have.
 _ALONG_NUMBERS = (SUM, PROD, MAX, MIN, ANY, ALL, COUNT_NONZERO, ARGMAX, ARGMIN)
 #: Of these users say the dtype of the result.
-_OF_ANY_DTYPE = (SUM, PROD, MEAN, VAR, STD)
+_OF_ANY_DTYPE = frozenset({"sum", "prod", "mean", "var", "std", "cumsum", "cumprod"})
 
 
 @lru_cache(maxsize=1024)
@@ -76,11 +76,11 @@ def _result_dtype(name: str, dtype: DType) -> DType:
     return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
 
 
-def _wanted_dtype(op: Op, dtype: DType, wanted: DType) -> DType:
+def _wanted_dtype(name: str, dtype: DType, wanted: DType) -> DType:
     """The dtype of a result that should be `wanted`: dates and time spans stay what they are, or are numpy's error."""
-    if op not in _OF_ANY_DTYPE or wanted == dtype or (dtype.kind not in "mM" and wanted.kind not in "mM"):
+    if name not in _OF_ANY_DTYPE or wanted == dtype or (dtype.kind not in "mM" and wanted.kind not in "mM"):
         return wanted
-    return as_dtype(getattr(np, op.name)(np.ones(1, dtype), dtype=wanted).dtype)
+    return as_dtype(getattr(np, name)(np.ones(1, dtype), dtype=wanted).dtype)
 
 
 def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike | None, *extra: Hashable) -> Array:
@@ -89,7 +89,9 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     axes = _axes(op, axis, node.ndim)
     if keepdims is not False:
         keepdims = flag(keepdims, "keepdims")
-    result = _result_dtype(op.name, node.dtype) if dtype is None else _wanted_dtype(op, node.dtype, as_dtype(dtype))
+    result = (
+        _result_dtype(op.name, node.dtype) if dtype is None else _wanted_dtype(op.name, node.dtype, as_dtype(dtype))
+    )
     if node.op is SLIDING or node.op is GET:
         made = _over_windows(op, node, axes, keepdims, result, extra)
         if made is not None:
@@ -318,8 +320,8 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
         axis = 0
     if dtype is not None and node.dtype.kind == "m":
         # numpy's function takes the dtype that its ufunc refuses: time spans stay what they are
-        as_numpy = np.cumsum if name == "add" else np.cumprod
-        if as_numpy(np.ones(1, node.dtype), dtype=as_dtype(dtype)).dtype == node.dtype:
+        as_numpy = "cumsum" if name == "add" else "cumprod"
+        if _wanted_dtype(as_numpy, node.dtype, as_dtype(dtype)) == node.dtype:
             dtype = None
     partial = accumulate(name, node, axis, dtype)
     if include_initial:

@@ -27,7 +27,7 @@ from distarray.expr.op import declare
 from distarray.ops.creation import full
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
-from distarray.ops.indexing import take, take_along_axis
+from distarray.ops.indexing import along, take, take_along_axis
 from distarray.ops.manipulation import moveaxis, slice_lens, stack
 from distarray.ops.programs import Program, run, together, vector_cut
 from distarray.ops.runs import sorted_vector
@@ -77,10 +77,7 @@ def _across(
 
 def _sorted(name: str, x: Array, axis: int | None, descending: bool, stable: bool) -> Array:
     node, box = one_array(name, x)
-    if axis is None or (not node.ndim and name == "argsort"):  # as numpy, which sorts no number, but ranks one
-        axis = -1 if axis is None else normalize_axis(axis, 1)
-        node = bind_reshape(node, (node.size,))
-    axis = normalize_axis(axis, node.ndim)
+    node, axis = along(node, axis, of_numbers=name == "argsort")  # as numpy, which sorts no number, but ranks one
     moved = moveaxis(node, axis, -1)
     cut = few_rows(node, axis)
     if cut is None:
@@ -158,12 +155,7 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
         with naming(kind=kind, order=order):
             np.zeros(1).partition(0, kind=kind, order=order)
     node, box = one_array(name, a)
-    if axis is None:
-        node = bind_reshape(node, (node.size,))
-        axis = -1
-    elif name == "argpartition" and not node.ndim:  # numpy's: a number has the axis that it would have
-        node = bind_reshape(node, (1,))
-    axis = normalize_axis(axis, node.ndim)
+    node, axis = along(node, axis, of_numbers=name == "argpartition")
     n = node.shape[axis]
     places = host_array(kth, "kth", kinds="iu")
     if places.ndim > 1:
@@ -210,10 +202,7 @@ def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) ->
         If there are fewer than `k` elements.
     """
     node, box = one_array("topk", x)
-    if axis is None:
-        node = bind_reshape(node, (node.size,))
-        axis = -1
-    axis = normalize_axis(axis, node.ndim)
+    node, axis = along(node, axis, of_numbers=False)
     k = integer(k, "k")
     if not 0 <= k <= node.shape[axis]:
         raise ValueError(f"topk: {k} elements of an axis of {node.shape[axis]}")
