@@ -578,13 +578,15 @@ def _apart(node: Expr) -> Expr:
 def _runs_at_once(node: Expr) -> bool:
     """Whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
     op = node.op
-    if op is ITEM:
-        first = node.operands[0]
+    if op is ITEM or op is GET:
+        found = node.unsettled()
+        if found is None:  # of another thread's, which has computed it
+            return False
+        first = found[0][0]
+        if op is GET:
+            # of an operation that worked with its axes in another order
+            return type(first) is Expr and first.memo is None and first.op.may_raise and _runs_at_once(first)
         op = first.op if type(first) is Expr else op
-    elif op is GET:
-        # of an operation that worked with its axes in another order
-        first = node.operands[0]
-        return type(first) is Expr and first.memo is None and first.op.may_raise and _runs_at_once(first)
     elif op is TAKE or op is TAKE_PUT:
         # Positions that came with the call were checked then.
         at = 1 if op is TAKE else 2

@@ -64,11 +64,11 @@ def check_room(node: Expr) -> None:
 def item(node: Expr) -> HostArray:
     """The value of a node of one element, of its shape; not to be written."""
     try:
-        # Before the memo is: a thread that evaluates the node sets the memo first, and drops these two then.
-        operands, lens = node.operands, node.runtime
-        if node.memo is None:
+        pending = node.unsettled()
+        if pending is not None:
             if node.op is GET:
-                found = _from_rows(operands[0], lens)
+                (source,), lens = pending
+                found = _from_rows(source, lens)
                 if found is not None:
                     return found
             window.observe((node,))

@@ -126,11 +126,14 @@ def _copied(node: Expr, env: Environment) -> Expr | None:
     there: dict[int, Expr] = {}
     for n in order:
         pin = None if n.pin is None else rehome.same_cut(n.pin, n, env)
-        if n.memo is not None or is_crossing(n):
-            there[id(n)] = crossing(n if n.memo is not None else n.nodes()[0], env, pin)
+        found = n.unsettled()
+        if found is None or is_crossing(n):
+            source = n if found is None else found[0][0]
+            assert type(source) is Expr
+            there[id(n)] = crossing(source, env, pin)
             continue
-        operands = tuple([there[id(o)] if type(o) is Expr else o for o in n.operands])
-        there[id(n)] = Expr(n.op, operands, n.shape, n.dtype, env, n.params, n.runtime, pin, n.origin, n.errstate)
+        operands = tuple([there[id(o)] if type(o) is Expr else o for o in found[0]])
+        there[id(n)] = Expr(n.op, operands, n.shape, n.dtype, env, n.params, found[1], pin, n.origin, n.errstate)
     return there[id(node)]
 
 

@@ -318,6 +318,5 @@ def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:
 
 def _made_by(node: Expr) -> Any:
     """The pending operation of several results that a node is one of; None if it is none."""
-    # Another thread may be evaluating it: see `rewrite._pending`.
-    operands = node.operands
-    return operands[0] if node.op is ITEM and node.memo is None and operands else None
+    found = node.unsettled() if node.op is ITEM else None
+    return None if found is None else found[0][0]

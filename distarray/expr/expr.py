@@ -302,8 +302,17 @@ class Expr:
             found.n_bases += by_base
         return found
 
+    def unsettled(self) -> tuple[tuple[Expr | Scalar, ...], Any] | None:
+        """Return the operands and the run-time parameter while the node has no result, None once it has.
+
+        Any thread may evaluate the node at any time, which sets the memo first and drops these two then: who reads them
+        without the lock of evaluations reads them here, before the memo.
+        """
+        operands, runtime = self.operands, self.runtime
+        return None if self.memo is not None else (operands, runtime)
+
     def settle(self, stored: Stored) -> None:
-        """Set the memo, once, and drop what was needed to compute it."""
+        """Set the memo, once, and drop what was needed to compute it: in this order, see `unsettled`."""
         self.memo = stored
         self.operands = ()
         if self.op.kind != "create":  # what is made from nothing can be made again

@@ -77,12 +77,12 @@ def _from_parts(root: Expr, is_divisible: Callable[[Expr], bool], share: int) ->
     divided: list[tuple[Expr, tuple[Any, ...], list[Box], list[_Division]]] = []
     while queue:
         _, n = heappop(queue)
-        # Read before the memo is: a thread that evaluates `n` right now sets the memo first, and drops these two then.
-        operands: tuple[Any, ...] = n.operands
-        runtime = n.runtime
+        found = n.unsettled()
         divide = _DIVIDE.get(n.op.kind)
-        if n.memo is not None or divide is None or not is_divisible(n):
+        if found is None or divide is None or not is_divisible(n):
             continue
+        operands: tuple[Any, ...] = found[0]
+        runtime = found[1]
         boxes = _few(asked[id(n)])
         divisions = [divide(n, operands, runtime, box) for box in boxes]
         needed = [max([size(b) for b in (box, *needs) if b is not None]) for box, (needs, _) in zip(boxes, divisions)]

@@ -66,10 +66,10 @@ def _pending(x: Expr) -> tuple[Any, Any] | None:
 
     None if it has its result, or is cut as the user asked: then it is where the elements lie, and stays.
     """
-    # Read before the memo is: a thread that evaluates `x` right now sets the memo first, and drops these two then.
-    operands, runtime = x.operands, x.runtime
-    if x.memo is not None or x.pin is not None:
+    found = None if x.pin is not None else x.unsettled()
+    if found is None:
         return None
+    operands, runtime = found
     return operands[0] if operands else None, runtime
 
 

@@ -72,9 +72,10 @@ Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 def is_position(array: Any) -> TypeGuard[Expr]:
     """Whether these are positions where a mask is true: inside of its axis, and not negative."""
-    if not isinstance(array, Expr) or array.op is not ITEM or array.memo is not None:
+    found = array.unsettled() if isinstance(array, Expr) and array.op is ITEM else None
+    if found is None:
         return False
-    source = array.operands[0]
+    source = found[0][0]
     return isinstance(source, Expr) and source.op is NONZERO
 
 

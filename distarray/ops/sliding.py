@@ -122,11 +122,11 @@ def over_windows(
     """
     lens: Affine | None = None
     view = node
-    if node.op is GET and node.memo is None and type(node.operands[0]) is Expr:
-        view, lens = node.operands[0], node.runtime
-    if view.op is not SLIDING or view.memo is not None:
+    if node.op is GET and (seen := node.unsettled()) is not None and type(seen[0][0]) is Expr:
+        view, lens = seen[0][0], seen[1]
+    if view.op is not SLIDING or (windowed := view.unsettled()) is None:
         return None
-    (x,) = view.operands
+    (x,) = windowed[0]
     assert type(x) is Expr
     gone = tuple(range(x.ndim, view.ndim))
     if lens is not None:

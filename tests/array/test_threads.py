@@ -12,7 +12,9 @@ import pytest
 
 import distarray as dx
 from distarray.array import window
+from distarray.array.array import _runs_at_once
 from distarray.array.base import Base
+from distarray.ops.indexing import is_position
 
 N_THREADS = 8
 
@@ -444,6 +446,19 @@ def test_a_copy_of_a_view_is_deleted_while_another_thread_reads_the_view() -> No
                 np.testing.assert_array_equal(np.asarray(view + 1), np.arange(3.0, 9.0).reshape(2, 3) + 1)
 
     together(work)
+
+
+@pytest.mark.parametrize("made", [lambda x: x[1:3], lambda x: dx.nonzero(x)[0], lambda x: dx.linalg.svd(x)[0]])
+def test_what_another_thread_has_settled_meanwhile_is_not_run(made: Callable[[dx.DistArray], dx.DistArray]) -> None:
+    """A thread that saw no result finds no operands a moment later: those are read first, and the result then."""
+    view = made(dx.asarray(np.arange(12.0).reshape(4, 3)))
+    node = view.__dx_node__()
+    before = node.unsettled()
+    np.asarray(view)
+    assert node.unsettled() is None
+    assert before is None or before[0]
+    assert not _runs_at_once(node)
+    assert not is_position(node)
 
 
 def test_elements_of_one_array_are_read_by_several_threads() -> None:
