@@ -579,10 +579,10 @@ def _runs_at_once(node: Expr) -> bool:
     """Whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
     op = node.op
     if op is ITEM or op is GET:
-        found = node.unsettled()
-        if found is None:  # of another thread's, which has computed it
+        operands = node.operands
+        if not operands:  # another thread has computed it
             return False
-        first = found[0][0]
+        first = operands[0]
         if op is GET:
             # of an operation that worked with its axes in another order
             return type(first) is Expr and first.memo is None and first.op.may_raise and _runs_at_once(first)

@@ -76,7 +76,9 @@ class Base:
             if self.expr is not since:
                 return False
             versions.remember(self, is_remembered)
-            self._become(expr, slot)
+            self.expr = expr
+            self.slot = slot
+            self.version += 1
         return True
 
     def restore(self, since: Expr, expr: Expr) -> bool:
@@ -87,13 +89,10 @@ class Base:
                 return False
             versions.forget(self)
             if slot is not None:
-                self._become(expr, slot)
+                self.expr = expr
+                self.slot = slot
+                self.version += 1
         return True
-
-    def _become(self, expr: Expr, slot: Slot) -> None:
-        self.expr = expr
-        self.slot = slot
-        self.version += 1
 
     def drop(self) -> None:
         """Forget the storage: every later use raises."""

@@ -287,7 +287,7 @@ class Expr:
         """The slot that keeps this node's result, made on first use; `by_base`: of a base that has this version."""
         if self.slot is None:  # held for the first time, by the thread that made it: nobody else can see it
             slot = Slot()
-            slot.n_bases = int(by_base)
+            slot.n_bases = 1 if by_base else 0
             self.slot = weakref.ref(slot)
             return slot
         if not by_base and (held := self.slot()) is not None:
