@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import os
 import subprocess
@@ -10,44 +9,27 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import module_at
 
 import distarray
-from distarray import ops
 
-PACKAGES = {"distarray": distarray, "distarray.ops": ops}
-
-
-def imports_for_type_checkers(package: str) -> dict[str, str]:
-    """Names and their modules, as ``if TYPE_CHECKING`` says them."""
-    file = PACKAGES[package].__file__
-    assert file is not None
-    tree = ast.parse(Path(file).read_text())
-    (block,) = [n for n in tree.body if isinstance(n, ast.If)]
-    found = {}
-    for node in block.body:
-        assert isinstance(node, ast.ImportFrom)
-        for alias in node.names:
-            if node.module != package:
-                found[alias.name] = str(node.module)
-    return found
+stub = module_at(Path(__file__).parents[1] / "docs" / "stub.py")
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_type_checkers_see_what_is_loaded(package: str) -> None:
-    homes = {name: module for module, names in PACKAGES[package]._HOMES.items() for name in names.split()}
-    assert homes == imports_for_type_checkers(package)
-    for name, module in homes.items():
-        assert getattr(PACKAGES[package], name) is getattr(importlib.import_module(module), name)
+def test_type_checkers_see_what_is_loaded() -> None:
+    assert stub.STUB.read_text() == stub.stub(), "run: python docs/stub.py"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_public_name_is_there(package: str) -> None:
-    module = PACKAGES[package]
-    assert len(set(module.__all__)) == len(module.__all__)
-    for name in module.__all__:
-        assert hasattr(module, name), name
+def test_every_public_name_is_there() -> None:
+    assert len(set(distarray.__all__)) == len(distarray.__all__)
+    for module, names in distarray._HOMES.items():
+        for name in names.split():
+            assert getattr(distarray, name) is getattr(importlib.import_module(module), name)
+    for name in distarray.__all__:
+        assert hasattr(distarray, name), name
+    assert distarray.array is not importlib.import_module("distarray.array")
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        module.nonsense  # the error is what is tested
+        distarray.nonsense  # the error is what is tested
 
 
 def run(code: str, **env: str) -> str:

@@ -31,7 +31,7 @@ from distarray.kernels.loans import is_any_outside
 from distarray.ops import paths
 from distarray.ops.elementwise import as_scalar
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position, positions_of
-from distarray.ops.manipulation import matrix_transpose_lens, permute_lens
+from distarray.ops.lenses import matrix_transpose_lens, permute_lens
 from distarray.sharding.layout import c_layout, layout_name, layout_of
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team

@@ -17,7 +17,7 @@ from distarray.expr.lens import Affine, Lens, Reshape, Sliding
 from distarray.expr.rewrite import FULL
 from distarray.ops.creation import fill_value_of
 from distarray.ops.elementwise import ASTYPE, COMPLEX, imag, real
-from distarray.ops.manipulation import broadcast_lens
+from distarray.ops.lenses import broadcast_lens
 from distarray.ops.sliding import read_windows
 from distarray.types import DType, Shape
 

@@ -14,7 +14,7 @@ from distarray.array.creation import empty
 from distarray.array.views import as_distarray, beside
 from distarray.dtypes import as_dtype
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import contractions, elementwise, manipulation
+from distarray.ops import contractions, elementwise, joining
 from distarray.types import DType
 
 __all__ = ["corrcoef", "cov"]
@@ -86,7 +86,7 @@ def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray
     more = more if rowvar or more.shape[0] == 1 else more.T
     if more.shape[1] != rows.shape[1]:
         raise ValueError(f"y has {more.shape[1]} observations, but {name} has {rows.shape[1]}")
-    return manipulation.concat([rows, more], axis=0)  # type: ignore[no-any-return]  # boxed as x is
+    return joining.concat([rows, more], axis=0)  # type: ignore[no-any-return]  # boxed as x is
 
 
 def _weights(x: DistArray, fweights: Any, aweights: Any, less: int) -> tuple[DistArray | None, float]:

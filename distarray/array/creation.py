@@ -175,7 +175,7 @@ def indices(
         return tuple(
             g[tuple(slice(None) if a == axis else slice(0, 1) for a in range(g.ndim))] for axis, g in enumerate(grids)
         )
-    from distarray.ops.manipulation import stack
+    from distarray.ops.joining import stack
 
     if not grids:
         return empty((0,), np.int64 if dtype is None else dtype, **kept)

@@ -18,7 +18,7 @@ from distarray.array.indexing import flatnonzero
 from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import broadcast_shapes as common_shape
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import elementwise, indexing, manipulation, reductions
+from distarray.ops import elementwise, indexing, lenses, reductions, repetition
 from distarray.ops.indexing import Casting
 
 __all__ = [
@@ -183,7 +183,7 @@ def place(arr: DistArray, mask: Any, vals: Any) -> None:
 def _repeated(values: DistArray, n: int) -> DistArray:
     """The elements in one axis, repeated to be `n`: one element broadcasts. There is one at least."""
     repeated: DistArray = (
-        values.reshape(()) if values.size == 1 else manipulation.tile(values.ravel(), -(-n // values.size))[:n]
+        values.reshape(()) if values.size == 1 else repetition.tile(values.ravel(), -(-n // values.size))[:n]
     )
     return repeated
 
@@ -229,7 +229,7 @@ def fill_diagonal(a: DistArray, val: Any, wrap: bool = False) -> None:
     if a.ndim > 2:
         a[(np.arange(n),) * a.ndim] = val
     else:
-        a._view(manipulation.diagonal_lens(a.shape))[...] = val
+        a._view(lenses.diagonal_lens(a.shape))[...] = val
 
 
 # ------------------------------------------------------------------------------------------- choice, order
@@ -365,5 +365,5 @@ def resize(a: Any, new_shape: Any) -> DistArray:
     n = int(np.prod(new, dtype=object))
     if not x.size or not n:
         return zeros(new, x.dtype, team=x.team, device=x.device)
-    repeated = x.copy() if n <= x.size else manipulation.tile(x, -(-n // x.size))
+    repeated = x.copy() if n <= x.size else repetition.tile(x, -(-n // x.size))
     return repeated[:n].reshape(new)  # type: ignore[no-any-return]  # boxed as x is

@@ -27,7 +27,7 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.expr import ITEM, Expr
-from distarray.ops.manipulation import permute_lens
+from distarray.ops.lenses import permute_lens
 from distarray.types import DType, Shape
 
 __all__ = ["apply_gufunc", "as_gufunc", "gufunc"]

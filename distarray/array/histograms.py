@@ -22,7 +22,7 @@ from distarray.array.index_tricks import ravel_multi_index
 from distarray.array.views import as_distarray, beside
 from distarray.errors import NotSupportedError
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import elementwise, manipulation, quantiles, reductions, searching
+from distarray.ops import differences, elementwise, quantiles, reductions, searching
 from distarray.ops.counting import counted
 from distarray.types import DType
 
@@ -311,7 +311,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
     # What falls outside is counted in one more bin on either side.
     counts = _of_dtype(_bin_of(x, edges), weights, n + 2)[1:-1]
     if density:
-        return counts / manipulation.diff(edges).astype(np.float64, copy=False) / counts.sum(), edges
+        return counts / differences.diff(edges).astype(np.float64, copy=False) / counts.sum(), edges
     return counts, edges
 
 
@@ -371,7 +371,7 @@ def histogramdd(
     if density:
         total = counts.sum()
         for axis, e in enumerate(edges):
-            counts = counts / manipulation.diff(e).reshape((-1,) + (1,) * (d - axis - 1))
+            counts = counts / differences.diff(e).reshape((-1,) + (1,) * (d - axis - 1))
         counts = counts / total
     return counts, tuple(edges)
 

@@ -22,7 +22,7 @@ from distarray.expr.indexing import Advanced, nonzero_indices
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, put_item, put_mask
 from distarray.ops.indexing import take as _take
-from distarray.ops.manipulation import stack
+from distarray.ops.joining import stack
 from distarray.ops.marks import chosen, counts_of
 from distarray.runtime import observations
 from distarray.sharding.sharding import Sharding

@@ -15,7 +15,7 @@ import numpy as np
 from distarray.arguments import integer, memory_order, naming
 from distarray.array.out import into, into_copied
 from distarray.dtypes import as_dtype
-from distarray.ops import elementwise, manipulation, reductions
+from distarray.ops import elementwise, lenses, reductions
 from distarray.types import AxesLike, DTypeLike
 
 if TYPE_CHECKING:
@@ -231,23 +231,23 @@ class Methods:
         order: Any = axes or None
         if len(axes) == 1 and not hasattr(axes[0], "__index__"):
             (order,) = axes
-        return self._view(manipulation.permute_lens(self.shape, order))
+        return self._view(lenses.permute_lens(self.shape, order))
 
     def swapaxes(self: Any, axis1: int, axis2: int) -> Any:
         """Two axes exchanged. A view."""
-        return self._view(manipulation.permute_lens(self.shape, manipulation.swapaxes_order(self.ndim, axis1, axis2)))
+        return self._view(lenses.permute_lens(self.shape, lenses.swapaxes_order(self.ndim, axis1, axis2)))
 
     def squeeze(self: Any, axis: AxesLike = None) -> Any:
         """Without axes of extent 1. A view."""
-        return self._view(manipulation.squeeze_lens(self.shape, axis))
+        return self._view(lenses.squeeze_lens(self.shape, axis))
 
     def diagonal(self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         """A diagonal; a view, read-only as numpy's."""
-        return self._view(manipulation.diagonal_lens(self.shape, offset, axis1, axis2), readonly=True)
+        return self._view(lenses.diagonal_lens(self.shape, offset, axis1, axis2), readonly=True)
 
     def repeat(self: Any, repeats: Any, axis: int | None = None) -> Any:
         """Each element `repeats` times."""
-        return manipulation.repeat(self, repeats, axis=axis)
+        return repetition.repeat(self, repeats, axis=axis)
 
     def resize(self: Any, *shape: Any, refcheck: bool = True) -> None:
         """Refused: an array here has one size for life."""

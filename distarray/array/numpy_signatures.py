@@ -19,7 +19,17 @@ from distarray.array.out import into, into_copied
 from distarray.array.ufunc_reductions import loop_dtype, mask_of, reduce
 from distarray.array.views import as_distarray
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import contractions, elementwise, indexing, manipulation, reductions, sorting
+from distarray.ops import (
+    contractions,
+    differences,
+    elementwise,
+    indexing,
+    joining,
+    manipulation,
+    reductions,
+    repetition,
+    sorting,
+)
 from distarray.types import AxesLike, DTypeLike
 
 __all__ = [
@@ -352,7 +362,7 @@ def concat(
     casting: str = "same_kind",
 ) -> DistArray:
     """Arrays one after the other along `axis`; flattened first if `axis` is None."""
-    return into(out, manipulation.concat(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
+    return into(out, joining.concat(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
 
 
 concatenate = concat
@@ -369,7 +379,7 @@ def stack(
 ) -> DistArray:
     """Arrays of one shape along a new axis."""
     choice(casting, CASTINGS, "casting")
-    made = manipulation.stack(arrays, axis=axis)
+    made = joining.stack(arrays, axis=axis)
     if dtype is not None:
         made = made.astype(dtype, casting=casting)
     return into(out, made)  # type: ignore[no-any-return]
@@ -378,12 +388,12 @@ def stack(
 @side_by_side
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
     """Each element `repeats` times along `axis`, of the flattened array by default."""
-    return manipulation.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
+    return repetition.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
 
 
 def tile(x: Any, repetitions: Any, /) -> DistArray:
     """`x` beside itself: so many times along each axis."""
-    return manipulation.tile(x, repetitions)  # type: ignore[no-any-return]
+    return repetition.tile(x, repetitions)  # type: ignore[no-any-return]
 
 
 def tril(x: Any, /, k: int = 0) -> DistArray:
@@ -400,4 +410,4 @@ def triu(x: Any, /, k: int = 0) -> DistArray:
 def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN) -> DistArray:
     """`n`-th differences of neighbours along `axis`, with values before and after if given."""
     before, after = (None if v is _NOT_GIVEN else v for v in (prepend, append))
-    return manipulation.diff(x, axis=axis, n=n, prepend=before, append=after)  # type: ignore[no-any-return]
+    return differences.diff(x, axis=axis, n=n, prepend=before, append=after)  # type: ignore[no-any-return]

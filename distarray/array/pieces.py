@@ -12,7 +12,7 @@ from distarray.array.array import DistArray
 from distarray.array.creation import zeros_like
 from distarray.array.views import as_distarray, beside
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import manipulation
+from distarray.ops import joining
 from distarray.types import AxesLike
 
 __all__ = ["block", "piecewise", "trim_zeros"]
@@ -59,7 +59,7 @@ def _joined(arrays: Any, depth: int, ndim: int, level: int) -> DistArray:
         x = as_distarray(arrays)
         return x.reshape((1,) * (ndim - x.ndim) + x.shape)  # type: ignore[no-any-return]  # a method of a DistArray
     parts = [_joined(a, depth, ndim, level + 1) for a in arrays]
-    return manipulation.concat(parts, axis=level - depth)  # type: ignore[no-any-return]  # boxed as the parts are
+    return joining.concat(parts, axis=level - depth)  # type: ignore[no-any-return]  # boxed as the parts are
 
 
 # -------------------------------------------------------------------------------------------------- by parts

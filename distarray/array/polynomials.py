@@ -20,7 +20,7 @@ from distarray.array.pieces import trim_zeros
 from distarray.array.signals import convolve
 from distarray.array.views import as_distarray, atleast_1d, beside
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import contractions, elementwise, linalg, manipulation, sorting
+from distarray.ops import contractions, elementwise, joining, linalg, manipulation, repetition, sorting
 
 __all__ = [
     "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",
@@ -65,7 +65,7 @@ def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
     """Both with as many coefficients, zeros in front of the shorter one."""
     x, y = _both(a1, a2)
     n = max(x.shape[0], y.shape[0])
-    x, y = (p if p.shape[0] == n else manipulation.concat([_zeros(p, n - p.shape[0]), p]) for p in (x, y))
+    x, y = (p if p.shape[0] == n else joining.concat([_zeros(p, n - p.shape[0]), p]) for p in (x, y))
     return x, y
 
 
@@ -97,8 +97,8 @@ def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
     factors = []
     for k in range(m - n + 1):
         factors.append(scale * r[k])
-        r = manipulation.concat([r[:k], r[k : k + n + 1] - factors[-1] * v, r[k + n + 1 :]])
-    q = manipulation.stack(factors).astype(dtype, copy=False) if factors else _zeros(u, 1, dtype)
+        r = joining.concat([r[:k], r[k : k + n + 1] - factors[-1] * v, r[k + n + 1 :]])
+    q = joining.stack(factors).astype(dtype, copy=False) if factors else _zeros(u, 1, dtype)
     # at least one coefficient is left
     counts = ~elementwise.isclose(r[:-1], 0, rtol=1e-14)
     first = int(counts.argmax()) if r.size > 1 and bool(counts.any()) else r.size - 1
@@ -133,11 +133,11 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
     whole = _coefficients(p, "p")
     constants: DistArray = _zeros(whole, m, np.float64) if k is None else atleast_1d(beside(whole, k))
     if constants.shape[0] == 1 and m > 1:
-        constants = manipulation.tile(constants, m)
+        constants = repetition.tile(constants, m)
     if constants.shape[0] < m:
         raise ValueError(f"k must be a scalar or a rank-1 array of length 1 or >m, not of shape {constants.shape}")
     for i in range(m):
-        whole = manipulation.concat([whole / np.arange(whole.shape[0], 0, -1), constants[i : i + 1]])
+        whole = joining.concat([whole / np.arange(whole.shape[0], 0, -1), constants[i : i + 1]])
     return whole
 
 
@@ -255,7 +255,7 @@ def poly(seq_of_zeros: Any) -> Any:  # an array, or 1.0 if there are no zeros, a
     a: DistArray = beside(x, np.ones(1, x.dtype))
     for i in range(x.size):
         zero = _zeros(x, 1)
-        a = manipulation.concat([a, zero]) - manipulation.concat([zero, a * x[i]])
+        a = joining.concat([a, zero]) - joining.concat([zero, a * x[i]])
     if a.dtype.kind == "c" and (is_real or _conjugate(x)):
         # the zeros are conjugates of each other: numpy drops what rounding leaves
         return elementwise.real(a)
@@ -287,9 +287,9 @@ def roots(p: Any) -> DistArray:
     if n < 2:
         return _zeros(p, at_zero, np.float64 if n == 0 else inner.dtype)
     below = manipulation.diag(beside(p, np.ones(n - 2, inner.dtype)), -1)
-    companion = manipulation.concat([(-inner[1:] / inner[0])[None, :], below[1:]]) if n > 2 else -inner[1:] / inner[0]
+    companion = joining.concat([(-inner[1:] / inner[0])[None, :], below[1:]]) if n > 2 else -inner[1:] / inner[0]
     found = linalg.eigvals(companion.reshape((n - 1, n - 1)))
     if bool((found.imag == 0).all()):
         # numpy's are real where all happen to be
         found = elementwise.real(found)
-    return manipulation.concat([found, _zeros(p, at_zero, found.dtype)])  # type: ignore[no-any-return]  # boxed as p is
+    return joining.concat([found, _zeros(p, at_zero, found.dtype)])  # type: ignore[no-any-return]  # boxed as p is

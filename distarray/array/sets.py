@@ -15,7 +15,7 @@ from distarray.arguments import normalize_axis
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import elementwise, manipulation, sets, sorting
+from distarray.ops import elementwise, joining, sets, sorting
 
 __all__ = [
     "UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "in1d", "intersect1d", "isin", "setdiff1d",
@@ -121,7 +121,7 @@ def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray
 @side_by_side
 def union1d(ar1: Any, ar2: Any) -> DistArray:
     """The distinct elements of two arrays."""
-    both = manipulation.concat((ar1, ar2), axis=None)
+    both = joining.concat((ar1, ar2), axis=None)
     return sets.distinct("union1d", both, equal_nan=True)["values"]  # type: ignore[no-any-return]  # boxed
 
 
@@ -134,7 +134,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
         facts = ("indices",) if return_indices else ()
         found = [sets.distinct("intersect1d", x, facts, equal_nan=True) for x in flat]
         flat, at = [f["values"] for f in found], [f.get("indices") for f in found]
-    both = manipulation.concat(flat)
+    both = joining.concat(flat)
     if not return_indices:
         both = sorting.sort(both)
         return sets.compressed("intersect1d", elementwise.equal(both[1:], both[:-1]), both[:-1])[0]
@@ -159,11 +159,11 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
 @side_by_side
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
     """The distinct elements that are in one of two arrays only."""
-    both = sorting.sort(manipulation.concat(_flat("setxor1d", (ar1, ar2), distinct=not assume_unique)))
+    both = sorting.sort(joining.concat(_flat("setxor1d", (ar1, ar2), distinct=not assume_unique)))
     if not both.size:
         return both  # type: ignore[no-any-return]  # boxed
     differs = elementwise.not_equal(both[1:], both[:-1])
     ends = beside(both, np.ones(1, bool))
-    edges = manipulation.concat([ends, differs, ends])
+    edges = joining.concat([ends, differs, ends])
     alone = sets.compressed("setxor1d", elementwise.logical_and(edges[1:], edges[:-1]), both)
     return alone[0]  # type: ignore[no-any-return]  # boxed

@@ -17,7 +17,7 @@ from distarray.array.histograms import placed
 from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import elementwise, manipulation
+from distarray.ops import differences, elementwise, joining, manipulation, repetition
 from distarray.types import AxesLike
 
 __all__ = ["convolve", "correlate", "gradient", "interp", "trapezoid", "unwrap"]
@@ -40,7 +40,7 @@ def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistAr
     if x.size < y.size:
         x, y = y, x
     n, m = x.size, y.size
-    padded, within = manipulation.pad(x, m - 1), None
+    padded, within = repetition.pad(x, m - 1), None
     if not is_finite:
         # what stands before and behind the vector is no factor, not even one of 0: of inf that would be nan
         at = arange(1 - m, n + m - 1, team=x.team, device=x.device)
@@ -156,7 +156,7 @@ def _on_lines(x: DistArray, knots: DistArray, values: DistArray, at: DistArray) 
     As numpy: from the left point; where that is nan (of infinite values) from the right one; else what both have.
     """
     with np.errstate(all="ignore"):  # numpy does not look at the flags here
-        slope = (manipulation.diff(values) / manipulation.diff(knots))[at]
+        slope = (differences.diff(values) / differences.diff(knots))[at]
         left, right = values[at], values[at + 1]
         from_left, from_right = slope * (x - knots[at]) + left, slope * (x - knots[at + 1]) + right
         level = elementwise.where(elementwise.isnan(from_right) & (left == right), left, from_right)
@@ -172,8 +172,8 @@ def _one_period(
     """Positions and points in one period, with the last point before it and the first one after it."""
     order = (knots % period).argsort()
     knots, values = (knots % period)[order], values[order]
-    knots = manipulation.concat([knots[-1:] - period, knots, knots[:1] + period])
-    return x % period, knots, manipulation.concat([values[-1:], values, values[:1]])
+    knots = joining.concat([knots[-1:] - period, knots, knots[:1] + period])
+    return x % period, knots, joining.concat([values[-1:], values, values[:1]])
 
 
 # ---------------------------------------------------------------------------------- differences, integrals
@@ -190,7 +190,7 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArr
         at = beside(y, x)
         if not at.ndim:
             raise ValueError(f"x={shown(x)}: diff requires input that is at least one dimensional")
-        steps = manipulation.diff(at) if at.ndim == 1 else manipulation.diff(moveaxis(at, axis, -1))
+        steps = differences.diff(at) if at.ndim == 1 else differences.diff(moveaxis(at, axis, -1))
     with naming(x=x):
         areas = steps * (y[..., 1:] + y[..., :-1])
     return (areas / 2.0).sum(axis=-1)  # type: ignore[no-any-return]
@@ -236,7 +236,7 @@ def _gradient_along(f: DistArray, axis: int, step: Any, edge_order: int) -> Dist
     else:
         first = _edge([y[..., i : i + 1] for i in range(3)], ends[0], ends[1])
         last = -_edge([y[..., n - 1 - i : n - i] for i in range(3)], ends[-1], ends[-2])
-    made = manipulation.concat([first, inner, last], axis=-1)
+    made = joining.concat([first, inner, last], axis=-1)
     # A new array, as numpy's is, and no view of one: its ravel() is a view.
     new: DistArray = moveaxis(made.astype(y.dtype, copy=False), -1, axis).copy()
     return new
@@ -286,7 +286,7 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     number(period, "period", real=True)
     if discont is not None:
         number(discont, "discont", real=True)
-    step = manipulation.diff(x, axis=axis)
+    step = differences.diff(x, axis=axis)
     discont = period / 2 if discont is None else discont
     dtype = np.result_type(step.dtype, period)
     if dtype.kind in "iu":
@@ -302,4 +302,4 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     first = (slice(None),) * normalize_axis(axis, x.ndim) + (slice(0, 1),)
     rest = (slice(None),) * normalize_axis(axis, x.ndim) + (slice(1, None),)
     parts = [x[first].astype(dtype, copy=False), (x[rest] + correction.cumsum(axis)).astype(dtype, copy=False)]
-    return manipulation.concat(parts, axis=axis)  # type: ignore[no-any-return]  # boxed as x is
+    return joining.concat(parts, axis=axis)  # type: ignore[no-any-return]  # boxed as x is

@@ -13,7 +13,7 @@ from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import linalg, manipulation
+from distarray.ops import linalg, repetition
 from distarray.ops.einsums import einsum_order
 from distarray.ops.linalg import LinAlgError
 from distarray.types import NBytesLike
@@ -54,7 +54,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         )
     if sizes == (2, 2):
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
-    x, y = (v if v.shape[-1] == 3 else manipulation.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 1)]) for v in (x, y))
+    x, y = (v if v.shape[-1] == 3 else repetition.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 1)]) for v in (x, y))
     made: DistArray = linalg.cross(x, y)
     return moveaxis(made, -1, normalize_axis(axisc, made.ndim, "axisc"))
 

@@ -1,6 +1,6 @@
 """The functions whose results alias their argument, as numpy's do: handles on the same base.
 
-The lenses come from `distarray.ops.manipulation`, which checks what the user wrote; here they become views. The first
+The lenses come from `distarray.ops.lenses`, which checks what the user wrote; here they become views. The first
 argument may be anything that makes an array.
 """
 
@@ -18,7 +18,7 @@ from distarray.expr.expr import GET, Environment, Expr
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import creation, manipulation
+from distarray.ops import creation, joining, lenses, manipulation
 from distarray.types import AxesLike, Shape
 
 __all__ = [
@@ -53,25 +53,25 @@ def beside(x: DistArray, given: Any) -> DistArray:
 def permute_dims(x: Any, /, axes: Sequence[SupportsIndex]) -> DistArray:
     """The axes of `x` in the order `axes`. A view."""
     own = as_distarray(x)
-    return own._view(manipulation.permute_lens(own.shape, axes))
+    return own._view(lenses.permute_lens(own.shape, axes))
 
 
 def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> DistArray:
     """The axes of `a` in the order `axes`, reversed by default. A view."""
     own = as_distarray(a)
-    return own._view(manipulation.permute_lens(own.shape, axes))
+    return own._view(lenses.permute_lens(own.shape, axes))
 
 
 def matrix_transpose(x: Any, /) -> DistArray:
     """The last two axes exchanged. A view."""
     own = as_distarray(x)
-    return own._view(manipulation.matrix_transpose_lens(own.shape))
+    return own._view(lenses.matrix_transpose_lens(own.shape))
 
 
 def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
     """Axes `source` moved to the places `destination`. A view."""
     own = as_distarray(x)
-    return own._view(manipulation.permute_lens(own.shape, manipulation.moveaxis_order(own.ndim, source, destination)))
+    return own._view(lenses.permute_lens(own.shape, lenses.moveaxis_order(own.ndim, source, destination)))
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
@@ -88,7 +88,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
 def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
     """The elements in reverse order along `axis`, all axes by default. A view."""
     own = as_distarray(x)
-    return own._view(manipulation.flip_lens(own.shape, axis))
+    return own._view(lenses.flip_lens(own.shape, axis))
 
 
 def flipud(m: Any) -> DistArray:
@@ -106,19 +106,19 @@ def fliplr(m: Any) -> DistArray:
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:
     """`k` quarter turns in the plane of `axes`. A view."""
     own = as_distarray(m)
-    return own._view(manipulation.rot90_lens(own.shape, k, axes))
+    return own._view(lenses.rot90_lens(own.shape, k, axes))
 
 
 def expand_dims(x: Any, /, axis: AxesLike = 0) -> DistArray:
     """New axes of extent 1 at the positions `axis` of the result. A view."""
     own = as_distarray(x)
-    return own._view(manipulation.expand_lens(own.shape, axis))
+    return own._view(lenses.expand_lens(own.shape, axis))
 
 
 def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
     """Without the axes `axis`, which must have extent 1; all such axes by default. A view."""
     own = as_distarray(x)
-    return own._view(manipulation.squeeze_lens(own.shape, axis))
+    return own._view(lenses.squeeze_lens(own.shape, axis))
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:
@@ -143,7 +143,7 @@ def matrix_diagonal(x: Any, /, *, offset: int = 0) -> DistArray:
 def broadcast_to(x: Any, /, shape: Sequence[int] | int) -> DistArray:
     """`x` seen as an array of `shape`; a read-only view, of which only the elements of `x` exist and travel."""
     own = as_distarray(x)
-    return own._view(manipulation.broadcast_lens(own.shape, parse_shape(shape)), readonly=True)
+    return own._view(lenses.broadcast_lens(own.shape, parse_shape(shape)), readonly=True)
 
 
 @side_by_side
@@ -234,7 +234,7 @@ def ravel(a: Any, order: str = "C") -> DistArray:
         if order == "A":
             return ravel(own, "F" if dummy.flags.fnc else "C")
         axes = sorted(range(own.ndim), key=lambda axis: -abs(dummy.strides[axis]))
-        return ravel(own._view(manipulation.permute_lens(own.shape, axes)))
+        return ravel(own._view(lenses.permute_lens(own.shape, axes)))
     if order == "F":
         own = own.T
     # Not every reshape(-1) that can be a view: numpy's ravel is always contiguous.
@@ -286,28 +286,28 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
 @side_by_side
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
     """Parts of `ary` along `axis`, of which the first ones may have one element more. Views."""
-    return _split(manipulation.array_split, ary, indices_or_sections, axis)
+    return _split(joining.array_split, ary, indices_or_sections, axis)
 
 
 @side_by_side
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
     """Equal parts of `ary` along `axis`. Views."""
-    return _split(manipulation.split, ary, indices_or_sections, axis)
+    return _split(joining.split, ary, indices_or_sections, axis)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
     """Parts along the second axis, of a vector along the first. Views."""
-    return _split(manipulation.hsplit, ary, indices_or_sections)
+    return _split(joining.hsplit, ary, indices_or_sections)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
     """Parts along the first axis. Views."""
-    return _split(manipulation.vsplit, ary, indices_or_sections)
+    return _split(joining.vsplit, ary, indices_or_sections)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
     """Parts along the third axis. Views."""
-    return _split(manipulation.dsplit, ary, indices_or_sections)
+    return _split(joining.dsplit, ary, indices_or_sections)
 
 
 def _split(function: Any, ary: Any, *args: Any) -> list[DistArray]:

@@ -26,7 +26,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.partition.eingraph import stage_bound
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.plan import Plan, Stage
-from distarray.planner.propagation import combined_sharding, result_sharding
+from distarray.planner.shardings import combined_sharding, result_sharding
 from distarray.runtime import members, planning, rehearsal
 from distarray.runtime.crossings import foreseen
 from distarray.runtime.fit import peaks_of

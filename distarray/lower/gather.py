@@ -18,7 +18,7 @@ from distarray.kernels.tasks import StageSpec, TileSpec
 from distarray.lower.records import Draft, Tile
 from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering
-from distarray.planner.propagation import Reading
+from distarray.planner.loops import Reading
 from distarray.sharding.boxes import Box, intersect
 
 __all__ = ["first_pass", "second_pass"]

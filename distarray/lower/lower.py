@@ -23,16 +23,9 @@ from distarray.lower.state import Lowering
 from distarray.lower.template import Template
 from distarray.planner.cache import LRUCache
 from distarray.planner.graph import Graph
+from distarray.planner.loops import Loops, base_reading, reading, stage_loops
 from distarray.planner.plan import Plan, Stage, StageKind
-from distarray.planner.propagation import (
-    Loops,
-    base_reading,
-    combined_sharding,
-    kernel_shardings,
-    reading,
-    resolve_cut,
-    stage_loops,
-)
+from distarray.planner.shardings import combined_sharding, kernel_shardings, resolve_cut
 
 __all__ = ["FAMILIES", "Family", "lower", "lower_once"]
 

@@ -23,8 +23,8 @@ from distarray.lower.records import Draft, Tile
 from distarray.lower.regions import count_regions, frame_of, is_within, n_elements, restrict, shifted
 from distarray.lower.route import Arguments, Key
 from distarray.lower.state import Lowering
+from distarray.planner.loops import Loops
 from distarray.planner.plan import Combine, Instruction, Stage
-from distarray.planner.propagation import Loops
 from distarray.planner.rates import hides_a_transfer
 from distarray.sharding.boxes import size
 

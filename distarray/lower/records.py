@@ -7,8 +7,8 @@ from typing import Any
 
 from distarray.lower.footprint import Moves
 from distarray.lower.route import Want
+from distarray.planner.loops import Loops, Reading
 from distarray.planner.plan import Stage
-from distarray.planner.propagation import Loops, Reading
 from distarray.sharding.boxes import Box
 from distarray.sharding.sharding import Sharding
 

@@ -18,8 +18,8 @@ from distarray.lower.route import Arguments, Key, Leaf, Located, Routes, key_of
 from distarray.lower.site import Site
 from distarray.lower.template import Recipe, Template
 from distarray.planner.graph import Graph
+from distarray.planner.loops import Reading
 from distarray.planner.plan import Plan, Stage
-from distarray.planner.propagation import Reading
 from distarray.sharding.boxes import Box
 from distarray.sharding.sharding import Sharding
 

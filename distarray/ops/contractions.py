@@ -32,7 +32,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare
 from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array
-from distarray.ops.manipulation import diagonal_lens, permute_lens
+from distarray.ops.lenses import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 

@@ -25,8 +25,8 @@ from distarray.sharding.sharding import Sharding
 from distarray.types import DTypeLike, Shape
 
 __all__ = [
-    "ArangeValues", "LinspaceValues", "arange", "empty", "empty_like", "eye", "fill_value_of", "full", "full_like",
-    "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
+    "ArangeValues", "LinspaceValues", "arange", "constant", "empty", "empty_like", "eye", "fill_value_of", "full",
+    "full_like", "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
 ]  # fmt: skip
 
 EMPTY = declare("empty", "create", repeatable=True)
@@ -75,6 +75,11 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
     holder[0] = value
     result: np.generic = holder[0]
     return result
+
+
+def constant(shape: Shape, value: Any, dtype: DType, env: Environment) -> Expr:
+    """A node whose elements all are `value`, cast to `dtype`; `shape` is one already, unlike that of `full`."""
+    return bind_create(FULL, shape, dtype, env, (), fill_value_of(value, dtype))
 
 
 def empty(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:

@@ -24,7 +24,7 @@ from distarray.expr.op import declare
 from distarray.ops.contractions import EINSUM, Labels, alone, contraction, plain_loops, scalar_node
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
-from distarray.ops.manipulation import permute_lens
+from distarray.ops.lenses import permute_lens
 from distarray.ops.paths import Factors, Layout, Order, chosen_order, parse_path
 from distarray.ops.semirings import (
     DISTRIBUTIVE,

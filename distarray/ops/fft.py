@@ -14,7 +14,8 @@ from distarray.arguments import choice, integer, integers, normalize_axis, seque
 from distarray.expr.expr import Expr
 from distarray.ops.families import Array, one_array
 from distarray.ops.fft_lengths import result_dtype, transform
-from distarray.ops.manipulation import moveaxis, roll
+from distarray.ops.joining import roll
+from distarray.ops.manipulation import moveaxis
 from distarray.types import AxesLike
 
 __all__ = [

@@ -21,7 +21,9 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.creation import zeros
 from distarray.ops.elementwise import conj, multiply, real
-from distarray.ops.manipulation import concat, flip, slice_lens, swapaxes
+from distarray.ops.joining import concat
+from distarray.ops.lenses import slice_lens
+from distarray.ops.manipulation import flip, swapaxes
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType
 

@@ -29,7 +29,8 @@ from distarray.expr.op import declare
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.elementwise import isnan
 from distarray.ops.families import Array, one_array
-from distarray.ops.manipulation import moveaxis, permute_lens
+from distarray.ops.lenses import permute_lens
+from distarray.ops.manipulation import moveaxis
 from distarray.ops.programs import Ask, run, together
 from distarray.ops.reductions import nanmean
 from distarray.ops.reductions import sum as _sum

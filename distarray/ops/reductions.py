@@ -307,7 +307,8 @@ def _flat(x: Array) -> Array:
 
 
 def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, include_initial: bool) -> Array:
-    from distarray.ops.manipulation import expand_dims, extended
+    from distarray.ops.joining import extended
+    from distarray.ops.manipulation import expand_dims
 
     node, box = one_array(f"cumulative {name}", x)
     refuse_loose_axis(axis)

@@ -28,7 +28,7 @@ from distarray.expr.bind import bind_get, bind_tiles, literal
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.tiles import Bounds
-from distarray.ops.manipulation import slice_lens
+from distarray.ops.lenses import slice_lens
 from distarray.ops.programs import Ask
 from distarray.sharding import cuts
 from distarray.sharding.sharding import Sharding

@@ -20,7 +20,7 @@ from distarray.ops.creation import full
 from distarray.ops.elementwise import add, greater_equal, less, logical_not, subtract
 from distarray.ops.families import Array
 from distarray.ops.indexing import take
-from distarray.ops.manipulation import concat
+from distarray.ops.joining import concat
 from distarray.ops.marks import chosen, counts_of, ranks_of, scattered
 from distarray.ops.programs import Ask, run, vector_cut
 from distarray.ops.reductions import sum as _sum

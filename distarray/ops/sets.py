@@ -17,10 +17,12 @@ from distarray.expr.bind import bind_get, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr, source
 from distarray.expr.op import declare
 from distarray.ops.creation import full
+from distarray.ops.differences import diff
 from distarray.ops.elementwise import astype, equal, greater, logical_and, logical_not, logical_or
 from distarray.ops.families import Array, one_array
 from distarray.ops.indexing import take
-from distarray.ops.manipulation import diff, moveaxis, slice_lens
+from distarray.ops.lenses import slice_lens
+from distarray.ops.manipulation import moveaxis
 from distarray.ops.marks import chosen, counts_of, places_of, ranks_of, scattered
 from distarray.ops.programs import Ask, row_cut, run, vector_cut
 from distarray.ops.runs import sorted_vector

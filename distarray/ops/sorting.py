@@ -28,7 +28,9 @@ from distarray.ops.creation import full
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
 from distarray.ops.indexing import along, take, take_along_axis
-from distarray.ops.manipulation import moveaxis, slice_lens, stack
+from distarray.ops.joining import stack
+from distarray.ops.lenses import slice_lens
+from distarray.ops.manipulation import moveaxis
 from distarray.ops.programs import Program, run, together, vector_cut
 from distarray.ops.runs import sorted_vector
 from distarray.sharding.sharding import Sharding

@@ -16,10 +16,10 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from distarray.errors import MemoryBudgetError
+from distarray.planner.loops import Reading
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import Planning, Walk
 from distarray.planner.plan import Plan, Stage
-from distarray.planner.propagation import Reading
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 

@@ -16,7 +16,7 @@ from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import Environment, Stored, source
 from distarray.expr.indexing import parse_index
 from distarray.kernels.buffers import POOL
-from distarray.ops import contractions, elementwise, indexing, manipulation, reductions
+from distarray.ops import contractions, elementwise, indexing, joining, manipulation, reductions
 from distarray.planner.cache import plan_cache_clear
 from distarray.runtime import evaluate, observations
 from distarray.runtime.counters import counting
@@ -84,11 +84,11 @@ def flattened():
 
 
 def joined():
-    return manipulation.concat([lying(data()), lying(data((10, 48), 1))])
+    return joining.concat([lying(data()), lying(data((10, 48), 1))])
 
 
 def rolled():
-    return manipulation.roll(lying(data()), 5, axis=0)
+    return joining.roll(lying(data()), 5, axis=0)
 
 
 def gathered():

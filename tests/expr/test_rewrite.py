@@ -7,12 +7,12 @@ import warnings
 from contextlib import contextmanager
 from unittest import mock
 
+import catalogue as ops
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distarray import ops
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind_create, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Environment, Expr, Stored, postorder, source

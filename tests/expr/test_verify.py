@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import catalogue as ops
 import numpy as np
 import pytest
 import scipy.special
 
-from distarray import ops
 from distarray.array.blockwise import map_blocks
 from distarray.array.tree_reduction import reduction
 from distarray.expr.affine import Affine

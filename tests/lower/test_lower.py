@@ -12,7 +12,7 @@ from distarray.expr.bind import bind_get, bind_put, bind_reshape
 from distarray.expr.expr import Environment, Expr, source
 from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Affine
-from distarray.ops import contractions, elementwise, manipulation, reductions
+from distarray.ops import contractions, elementwise, joining, manipulation, reductions
 from distarray.runtime.counters import counting
 from distarray.runtime.evaluate import evaluate
 from distarray.runtime.observations import fetch
@@ -133,9 +133,9 @@ def run_step(name: str, pairs: list, i: int, j: int, seed: int) -> None:
     elif name == "flip" and a.ndim:
         out = manipulation.flip(x, axis=0), np.flip(a, axis=0)
     elif name == "roll" and a.ndim:
-        out = manipulation.roll(x, seed % 5, axis=0), np.roll(a, seed % 5, axis=0)
+        out = joining.roll(x, seed % 5, axis=0), np.roll(a, seed % 5, axis=0)
     elif name == "concat" and a.ndim == b.ndim > 0 and a.shape[1:] == b.shape[1:]:
-        out = manipulation.concat([x, y], axis=0), np.concatenate([a, b])
+        out = joining.concat([x, y], axis=0), np.concatenate([a, b])
     elif name == "row" and a.ndim and a.shape[0]:
         k = seed % a.shape[0]
         out = bind_get(x, lens(a.shape, k)), a[k]

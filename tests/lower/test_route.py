@@ -16,7 +16,7 @@ from distarray.kernels import tasks
 from distarray.lower.loop_tiles import _in_turns
 from distarray.lower.route import Turn, _by_turns
 from distarray.lower.template import Lowered
-from distarray.planner.propagation import with_waves
+from distarray.planner.shardings import with_waves
 from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.planning import plan_of
 from distarray.sharding.boxes import Box, intersect_boxes

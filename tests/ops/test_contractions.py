@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import catalogue as ops
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from distarray import ops
 
 FEW = settings(max_examples=150, derandomize=True, deadline=None)
 DTYPES = "? b B h i l e f d F D".split()

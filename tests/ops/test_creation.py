@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import catalogue as ops
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distarray as dx
-from distarray import ops
 from distarray.expr.op import CATALOGUE
 from distarray.kernels.devices import backend_for
 from distarray.kernels.tables import CREATE

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from functools import reduce
 
+import catalogue as ops
 import numpy as np
 import pytest
 import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distarray import ops
 from distarray.expr.joins import PRODUCT
 from distarray.ops.einsums import einsum_order
 from distarray.ops.semirings import AGGREGATIONS, DISTRIBUTIVE, JOINS, parse_agg, parse_join

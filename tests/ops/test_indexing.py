@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import catalogue as ops
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distarray import ops
 from distarray.expr.indexing import Advanced, nonzero_indices, parse_index
 from distarray.ops.indexing import get_item, put_item, put_mask
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import catalogue as ops
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distarray import ops
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import bind_get
-from distarray.ops import manipulation
+from distarray.ops import lenses
 
 settings.register_profile("shapes", max_examples=40, derandomize=True, deadline=None)
 FEW = settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -153,11 +153,11 @@ def test_views_of_views_are_one_lens(kit, first, second):
 def test_lenses_are_those_of_the_functions(kit):
     x = kit.node(numbers((2, 3, 4)))
     pairs = [
-        (manipulation.permute_lens(x.shape, (2, 0, 1)), ops.permute_dims(x, (2, 0, 1))),
-        (manipulation.flip_lens(x.shape, (0, -1)), ops.flip(x, axis=(0, -1))),
-        (manipulation.expand_lens(x.shape, (0, 2)), ops.expand_dims(x, axis=(0, 2))),
-        (manipulation.diagonal_lens(x.shape, 1), ops.diagonal(x, 1)),
-        (manipulation.broadcast_lens(x.shape, (5, 2, 3, 4)), ops.broadcast_to(x, (5, 2, 3, 4))),
+        (lenses.permute_lens(x.shape, (2, 0, 1)), ops.permute_dims(x, (2, 0, 1))),
+        (lenses.flip_lens(x.shape, (0, -1)), ops.flip(x, axis=(0, -1))),
+        (lenses.expand_lens(x.shape, (0, 2)), ops.expand_dims(x, axis=(0, 2))),
+        (lenses.diagonal_lens(x.shape, 1), ops.diagonal(x, 1)),
+        (lenses.broadcast_lens(x.shape, (5, 2, 3, 4)), ops.broadcast_to(x, (5, 2, 3, 4))),
     ]
     for lens, made in pairs:
         assert bind_get(x, lens).runtime == made.runtime

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import warnings
 
+import catalogue as ops
 import numpy as np
 import pytest
 
-from distarray import ops
 from distarray.expr.op import CATALOGUE
 
 REDUCTIONS = sorted(name for name, op in CATALOGUE.items() if op.kind == "reduce" and not name.endswith(".reduce"))

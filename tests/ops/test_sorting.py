@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import catalogue as ops
 import numpy as np
 import pytest
-
-from distarray import ops
 
 DTYPES = ["?", "b", "H", "i", "l", "e", "f", "d", "D", "M8[s]", "m8[D]"]
 

@@ -22,7 +22,7 @@ from distarray.expr.expr import SOURCE, Environment, Expr, Stored, postorder
 from distarray.expr.indexing import parse_index
 from distarray.expr.lens import Affine
 from distarray.expr.rewrite import FULL
-from distarray.ops import contractions, elementwise, fft, manipulation, reductions
+from distarray.ops import contractions, elementwise, fft, joining, manipulation, reductions
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.partition import overlapped, partition, plans
@@ -509,7 +509,7 @@ def random_program(rng: random.Random, env: Environment) -> list[Expr]:
         elif kind == "reshape" and x.shape[0] % 2 == 0:
             known.append(bind_reshape(x, (x.shape[0] // 2, x.shape[1] * 2)))
         elif kind == "concat":
-            known.append(manipulation.concat([x, x]))
+            known.append(joining.concat([x, x]))
         else:
             known.append(elementwise.add(x, rng.choice(same)))
     return known[max(n_inputs, len(known) - 2) :]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import distarray as dx
 from distarray import config
 from distarray.errors import MemoryBudgetError
-from distarray.planner import propagation
+from distarray.planner import shardings
 from distarray.planner.partition.placed import Planning
 from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import Rates
@@ -198,5 +198,5 @@ def test_a_stream_of_too_many_tiles_is_no_plan(monkeypatch: pytest.MonkeyPatch) 
     heads = streams.heads()
     assert heads
     assert any(streams.streamed(head, 16) is not None for head in heads)
-    monkeypatch.setattr(propagation, "MAX_TILES", 8)
+    monkeypatch.setattr(shardings, "MAX_TILES", 8)
     assert all(streams.streamed(head, 16) is None for head in heads)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distarray.expr.lens import Affine
+from distarray.planner.loops import Loops, Reading
 from distarray.planner.partition.received import Received
 from distarray.planner.partition.traffic import Boxes, boxes_of, moved, stacked, view_of
-from distarray.planner.propagation import Loops, Reading
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 

@@ -15,10 +15,11 @@ from distarray.ops.contractions import matmul
 from distarray.ops.creation import EMPTY, full
 from distarray.ops.elementwise import abs, astype, equal, square, subtract, where
 from distarray.ops.families import Array
+from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import boxed, float_dtype, real_dtype, several
 from distarray.ops.linalg.orthogonal import tall_qr
 from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, row_blocks, rows
-from distarray.ops.manipulation import expand_dims, slice_lens, squeeze
+from distarray.ops.manipulation import expand_dims, squeeze
 from distarray.ops.reductions import sum as _sum
 
 __all__ = ["lstsq"]

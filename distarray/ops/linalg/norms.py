@@ -33,10 +33,11 @@ from distarray.ops.elementwise import (
 from distarray.ops.elementwise import imag as _imag
 from distarray.ops.elementwise import real as _real
 from distarray.ops.families import Array, one_array
+from distarray.ops.lenses import permute_lens, slice_lens
 from distarray.ops.linalg.matrices import boxed, matrices, real_dtype
 from distarray.ops.linalg.singular import svdvals, tolerance
 from distarray.ops.linalg.systems import inv, slogdet
-from distarray.ops.manipulation import expand_dims, permute_lens, slice_lens, squeeze
+from distarray.ops.manipulation import expand_dims, squeeze
 from distarray.ops.reductions import any as _any
 from distarray.ops.reductions import count_nonzero
 from distarray.ops.reductions import max as _max

@@ -13,9 +13,9 @@ from distarray.expr.op import declare
 from distarray.expr.tiles import Bounds
 from distarray.ops.creation import EMPTY, EYE
 from distarray.ops.families import Array
+from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, several
 from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, lies, recut, row_blocks, rows, transposed
-from distarray.ops.manipulation import slice_lens
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["qr", "tall_qr"]

@@ -18,7 +18,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import Op
 from distarray.expr.tiles import Bounds
 from distarray.ops.elementwise import ASTYPE, conj
-from distarray.ops.manipulation import matrix_transpose_lens, slice_lens
+from distarray.ops.lenses import matrix_transpose_lens, slice_lens
 from distarray.ops.programs import row_cut
 from distarray.sharding.sharding import Sharding
 

@@ -8,9 +8,9 @@ from distarray.expr.op import declare
 from distarray.expr.rewrite import FULL
 from distarray.ops.creation import fill_value_of
 from distarray.ops.families import Array, one_array
+from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
 from distarray.ops.linalg.panels import adjoint, deal, is_cut, lies, recut, rows
-from distarray.ops.manipulation import slice_lens
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["cholesky"]

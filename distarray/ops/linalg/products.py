@@ -25,10 +25,12 @@ from distarray.ops.einsums import einsum
 from distarray.ops.elementwise import multiply, subtract
 from distarray.ops.families import Array, one_array
 from distarray.ops.indexing import TAKE
+from distarray.ops.joining import stack
+from distarray.ops.lenses import diagonal_lens, slice_lens
 from distarray.ops.linalg.matrices import boxed
 from distarray.ops.linalg.panels import is_cut
 from distarray.ops.linalg.systems import inv
-from distarray.ops.manipulation import broadcast_to, diagonal_lens, moveaxis, slice_lens, stack
+from distarray.ops.manipulation import broadcast_to, moveaxis
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input
 from distarray.planner.graph import Graph
+from distarray.planner.loops import Reading
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.traffic import View
-from distarray.planner.propagation import Reading
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["ein_graph", "stage_bound"]

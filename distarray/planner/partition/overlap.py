@@ -13,12 +13,14 @@ from dataclasses import replace
 from math import gcd
 
 from distarray.planner.graph import Graph
+from distarray.planner.loops import Reading
 from distarray.planner.partition.costs import Costs
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import Planning, Walk
 from distarray.planner.plan import Plan
-from distarray.planner.propagation import Limits, Reading, with_waves
+from distarray.planner.propagation import Limits
 from distarray.planner.rates import Rates
+from distarray.planner.shardings import with_waves
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 

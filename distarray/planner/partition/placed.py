@@ -14,21 +14,15 @@ from typing import Any
 import numpy as np
 
 from distarray.planner.graph import Graph
+from distarray.planner.loops import Reading, base_reading
 from distarray.planner.partition.costs import Costs, StageCost
 from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_spot, lies_outside
 from distarray.planner.partition.received import Received
 from distarray.planner.partition.recut import redistribution_steps
 from distarray.planner.plan import Cut, Stage
-from distarray.planner.propagation import (
-    Limits,
-    Reading,
-    base_reading,
-    follow,
-    reading_order,
-    resolve_cut,
-    result_shardings,
-)
+from distarray.planner.propagation import Limits, reading_order
 from distarray.planner.rates import Rates, Seconds
+from distarray.planner.shardings import follow, resolve_cut, result_shardings
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from distarray.planner.loops import Loops
 from distarray.planner.partition.traffic import Boxes, View, needed
-from distarray.planner.propagation import Loops
 
 __all__ = ["Received"]
 

@@ -15,19 +15,12 @@ from itertools import islice, product
 from math import prod
 from types import MappingProxyType
 
+from distarray.planner.loops import Reading, base_reading
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import Placed, Planning
 from distarray.planner.plan import Cut
-from distarray.planner.propagation import (
-    Limits,
-    Reading,
-    base_reading,
-    follow,
-    resolve_cut,
-    result_shardings,
-    type_of,
-    type_of_parts,
-)
+from distarray.planner.propagation import Limits
+from distarray.planner.shardings import follow, resolve_cut, result_shardings, type_of, type_of_parts
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import coarsened, prime_factors, prime_mesh, realised, smaller_mesh

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.lens import reshape_groups
-from distarray.planner.propagation import Loops, Reading
+from distarray.planner.loops import Loops, Reading
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 

@@ -1,0 +1,325 @@
+"""Arrays put together and taken apart: concat, stack, split, roll and their kin.
+
+What numpy copies is an empty array and a chain of writes through lenses; the parts of an array are views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import (
+    CASTINGS,
+    MAX_COUNT,
+    choice,
+    integer,
+    integers,
+    normalize_axis,
+    refuse_loose_axis,
+    sequence,
+)
+from distarray.dtypes import as_dtype
+from distarray.expr.affine import Affine
+from distarray.expr.bind import (
+    Box,
+    DType,
+    bind_create,
+    bind_get,
+    bind_put,
+    bind_reshape,
+    unbox,
+)
+from distarray.expr.expr import Environment, Expr, Scalar
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops.creation import EMPTY, constant
+from distarray.ops.families import Array, one_array, view
+from distarray.ops.lenses import expand_lens, slice_lens
+from distarray.ops.manipulation import atleast_1d, atleast_2d, atleast_3d, ravel
+from distarray.types import AxesLike, DTypeLike, Shape
+
+__all__ = [
+    "append",
+    "array_split",
+    "column_stack",
+    "concat",
+    "concatenate",
+    "delete_slice",
+    "dsplit",
+    "dstack",
+    "extended",
+    "hsplit",
+    "hstack",
+    "roll",
+    "row_stack",
+    "split",
+    "stack",
+    "unstack",
+    "vsplit",
+    "vstack",
+]
+
+
+def _put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, dtype: DType, env: Environment) -> Expr:
+    """A new array written piece by piece; the lenses cover it."""
+    result = bind_create(EMPTY, shape, dtype, env)
+    for lens, value in pieces:
+        if 0 not in lens.shape:
+            result = bind_put(result, lens, value)
+    return result
+
+
+def joined(nodes: Sequence[Expr], axis: int, dtype: DType, env: Environment) -> Expr:
+    """Arrays that agree in all other axes, one after the other along `axis`."""
+    first = nodes[0].shape
+    shape = (*first[:axis], sum(n.shape[axis] for n in nodes), *first[axis + 1 :])
+    pieces = []
+    start = 0
+    for n in nodes:
+        pieces.append((slice_lens(shape, axis, start, n.shape[axis]), n))
+        start += n.shape[axis]
+    return _put_together(pieces, shape, dtype, env)
+
+
+def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tuple[list[Expr], Environment, Box]:
+    """The nodes of several arrays. Numbers have a dtype of their own, or with `is_weak` that of the others."""
+    if not hasattr(arrays, "__dx_node__"):
+        arrays = sequence(arrays, "arrays", "arrays")
+    arrays = tuple(arrays)
+    if not arrays:
+        raise ValueError(f"need at least one array to {name}")
+    operands = unbox(name, arrays)
+    given: list[Any] = operands.nodes  # nodes and numbers
+    if is_weak and any(type(n) is not Expr for n in given):
+        dtype = np.result_type(*(n.dtype if type(n) is Expr else type(n)(1) for n in given))
+        given = [n if type(n) is Expr else np.asarray(n).astype(dtype)[()] for n in given]
+    nodes = [n if type(n) is Expr else constant((), n, np.asarray(n).dtype, operands.env) for n in given]
+    return nodes, operands.env, operands.box
+
+
+def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None = None, casting: Any = "same_kind") -> DType:
+    dtypes = [n.dtype for n in nodes]
+    choice(casting, CASTINGS, "casting")
+    if dtype is None:
+        return as_dtype(np.result_type(*dtypes))
+    wanted = as_dtype(dtype)
+    for d in dtypes:
+        if not np.can_cast(d, wanted, casting):
+            raise TypeError(f"Cannot cast array data from {d!r} to {wanted!r} according to the rule '{casting}'")
+    return wanted
+
+
+def concat(
+    arrays: Sequence[Array], /, axis: int | None = 0, *, dtype: DTypeLike | None = None, casting: str = "same_kind"
+) -> Array:
+    """Arrays one after the other along `axis`; flattened first if `axis` is None."""
+    nodes, env, box = _unboxed("concatenate", arrays, is_weak=axis is None)
+    if axis is None:
+        nodes = [bind_reshape(n, (n.size,)) for n in nodes]
+        axis = 0
+    common = _common_dtype(nodes, dtype, casting)
+    ndim = nodes[0].ndim
+    if ndim == 0:
+        raise ValueError("zero-dimensional arrays cannot be concatenated")
+    refuse_loose_axis(axis)
+    axis = normalize_axis(axis, ndim)
+    for i, n in enumerate(nodes):
+        if n.ndim != ndim:
+            raise ValueError(
+                "all the input array dimensions except for the concatenation axis must match exactly, "
+                f"but the array at index 0 has {ndim} dimension(s) and the array at index {i} has {n.ndim} dimension(s)"
+            )
+        for a in range(ndim):
+            if a != axis and n.shape[a] != nodes[0].shape[a]:
+                raise ValueError(
+                    "all the input array dimensions except for the concatenation axis must match exactly, but along "
+                    f"dimension {a}, the array at index 0 has size {nodes[0].shape[a]} and the array at index {i} has "
+                    f"size {n.shape[a]}"
+                )
+    return box(joined(nodes, axis, common, env))
+
+
+concatenate = concat
+
+
+def stack(
+    arrays: Sequence[Array], /, *, axis: int = 0, dtype: DTypeLike | None = None, casting: str = "same_kind"
+) -> Array:
+    """Arrays of one shape along a new axis."""
+    nodes, env, box = _unboxed("stack", arrays)
+    if any(n.shape != nodes[0].shape for n in nodes):
+        raise ValueError(f"all input arrays must have the same shape, not {sorted({n.shape for n in nodes})}")
+    axis = normalize_axis(axis, nodes[0].ndim + 1)
+    common = _common_dtype(nodes, dtype, casting)
+    # Through lenses that drop the new axis: the pieces are written as they are.
+    shape = (*nodes[0].shape[:axis], len(nodes), *nodes[0].shape[axis:])
+    pieces = [(slice_lens(shape, axis, i, 1).squeezed((axis,)), n) for i, n in enumerate(nodes)]
+    return box(_put_together(pieces, shape, common, env))
+
+
+def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The elements of `x` along `axis`, as views."""
+    node, box = one_array("unstack", x)
+    if node.ndim == 0:
+        raise ValueError("Input array must be at least 1-d.")
+    axis = normalize_axis(axis, node.ndim)
+    return tuple(
+        box(bind_get(node, slice_lens(node.shape, axis, i, 1).squeezed((axis,)))) for i in range(node.shape[axis])
+    )
+
+
+def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
+    """Rows on top of each other."""
+    return concat([atleast_2d(x) for x in as_arrays("vstack", tup)], axis=0, dtype=dtype, casting=casting)
+
+
+row_stack = vstack
+
+
+def hstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
+    """Arrays side by side: along the second axis, vectors along the first."""
+    arrays = [atleast_1d(x) for x in as_arrays("hstack", tup)]
+    axis = 0 if one_array("hstack", arrays[0])[0].ndim == 1 else 1
+    return concat(arrays, axis=axis, dtype=dtype, casting=casting)
+
+
+def dstack(tup: Sequence[Array]) -> Array:
+    """Arrays along the third axis."""
+    return concat([atleast_3d(x) for x in as_arrays("dstack", tup)], axis=2)
+
+
+def column_stack(tup: Sequence[Array]) -> Array:
+    """Vectors as the columns of a matrix; matrices side by side."""
+
+    def columns(shape: Shape) -> Affine:
+        lens = expand_lens(shape, tuple(range(max(2 - len(shape), 0))))
+        return lens.permuted((1, 0)) if len(shape) < 2 else lens
+
+    return concat([view("column_stack", x, columns) for x in as_arrays("column_stack", tup)], axis=1)
+
+
+def as_arrays(name: str, arrays: Iterable[Array]) -> list[Array]:
+    """Boxed arrays as they are; host data as literals of the same environment, boxed as the first boxed array is."""
+    nodes, _, box = _unboxed(name, arrays)
+    return [box(n) for n in nodes]
+
+
+@side_by_side
+def append(arr: Array, values: Array, axis: int | None = None) -> Array:
+    """`values` after `arr` along `axis`; both flattened by default."""
+    if axis is None:
+        arr, values = (ravel(part) for part in as_arrays("append", (arr, values)))
+    return concat((arr, values), axis=0 if axis is None else axis)
+
+
+def _has_items(value: Any) -> bool:
+    """Whether a value has a length; an array without axes has the method, but no length."""
+    return hasattr(value, "__len__") and getattr(value, "ndim", 1) != 0
+
+
+def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+    """Parts of `ary` along `axis`, as views: so many, or between the given indices."""
+    node, box = one_array("array_split", ary)
+    axis = normalize_axis(axis, node.ndim)
+    n = node.shape[axis]
+    if _has_items(indices_or_sections):
+        points = [0, *integers(indices_or_sections, "indices_or_sections"), n]
+    else:
+        sections = integer(indices_or_sections, "indices_or_sections")
+        if sections <= 0:
+            raise ValueError(f"number sections must be larger than 0, not indices_or_sections={sections}")
+        if sections > MAX_COUNT:
+            raise OverflowError(f"indices_or_sections={sections} is too large")
+        each, extra = divmod(n, sections)
+        points = [i * each + min(i, extra) for i in range(sections + 1)]
+    parts = []
+    for start, stop in pairwise(points):
+        low, high, _ = slice(start, stop).indices(n)
+        parts.append(box(bind_get(node, slice_lens(node.shape, axis, low, max(high - low, 0)))))
+    return parts
+
+
+def split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+    """Equal parts of `ary` along `axis`, as views."""
+    if not _has_items(indices_or_sections):
+        node, _ = one_array("split", ary)
+        n = node.shape[normalize_axis(axis, node.ndim)]
+        sections = integer(indices_or_sections, "indices_or_sections")
+        if not sections:
+            raise ZeroDivisionError("split: indices_or_sections=0")
+        if n % sections:
+            raise ValueError(
+                f"array split does not result in an equal division: {n} elements in {indices_or_sections=}"
+            )
+    return array_split(ary, indices_or_sections, axis)
+
+
+def hsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
+    """Parts along the second axis, of a vector along the first."""
+    ndim = one_array("hsplit", ary)[0].ndim
+    if ndim == 0:
+        raise ValueError("hsplit only works on arrays of 1 or more dimensions")
+    return split(ary, indices_or_sections, 1 if ndim > 1 else 0)
+
+
+def vsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
+    """Parts along the first axis."""
+    if one_array("vsplit", ary)[0].ndim < 2:
+        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
+    return split(ary, indices_or_sections, 0)
+
+
+def dsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
+    """Parts along the third axis."""
+    if one_array("dsplit", ary)[0].ndim < 3:
+        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
+    return split(ary, indices_or_sections, 2)
+
+
+def delete_slice(x: Array, start: int, stop: int, axis: int) -> Array:
+    """`x` without the elements from `start` to `stop` along `axis`."""
+    node, box = one_array("delete", x)
+    n = node.shape[axis]
+    kept = [bind_get(node, slice_lens(node.shape, axis, a, b - a)) for a, b in ((0, start), (stop, n))]
+    return box(joined(kept, axis, node.dtype, node.env))
+
+
+def extended(x: Array, axis: int, before: Scalar) -> Array:
+    """`x` with one more element, `before`, at the beginning of `axis`."""
+    node, box = one_array("extended", x)
+    shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
+    return box(joined([constant(shape, before, node.dtype, node.env), node], axis, node.dtype, node.env))
+
+
+def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Array:
+    """Elements moved by `shift` along `axis`, those that leave come back on the other side.
+
+    Several axes and shifts broadcast against each other; without an axis the flattened array rolls.
+    """
+    node, box = one_array("roll", x)
+    if axis is None:
+        flat = bind_reshape(node, (node.size,))
+        shifts = integers(shift, "shift")
+        return box(bind_reshape(_rolled(flat, {0: sum(shifts)}), node.shape))
+    axes = [normalize_axis(a, node.ndim) for a in integers(axis, "axis")]
+    shifts = integers(shift, "shift")
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        raise ValueError(f"shift={shifts} and axis={tuple(axes)} do not broadcast: they are of different length")
+    by: dict[int, int] = {}
+    for i in range(max(len(shifts), len(axes)) if shifts and axes else 0):
+        a = axes[i % len(axes)]
+        by[a] = by.get(a, 0) + shifts[i % len(shifts)]
+    return box(_rolled(node, by))
+
+
+def _rolled(node: Expr, by: dict[int, int]) -> Expr:
+    for axis, shift in by.items():
+        n = node.shape[axis]
+        shift = shift % n if n else 0
+        if shift:
+            # roll(x, s) = concat(x[n-s:], x[:n-s])
+            parts = [slice_lens(node.shape, axis, n - shift, shift), slice_lens(node.shape, axis, 0, n - shift)]
+            node = joined([bind_get(node, p) for p in parts], axis, node.dtype, node.env)
+    return node

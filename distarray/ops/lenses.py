@@ -1,0 +1,163 @@
+"""Lenses of numpy's views: made from a shape and what the user asked for, which they check.
+
+They raise as numpy does. Operations on nodes read through them, and the array layer makes aliasing handles of the same
+lenses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import SupportsIndex
+
+from distarray.arguments import (
+    integer,
+    integers,
+    normalize_axes,
+    normalize_axis,
+    refuse_loose_axis,
+)
+from distarray.expr.affine import Affine, Term
+from distarray.types import AxesLike, Shape
+
+__all__ = [
+    "broadcast_lens",
+    "diagonal_lens",
+    "expand_lens",
+    "flip_lens",
+    "matrix_transpose_lens",
+    "moveaxis_order",
+    "permute_lens",
+    "rot90_lens",
+    "slice_lens",
+    "squeeze_lens",
+    "swapaxes_order",
+]
+
+
+def permute_lens(shape: Shape, axes: Sequence[SupportsIndex] | None = None) -> Affine:
+    """The axes of an array in another order; reversed if `axes` is None."""
+    ndim = len(shape)
+    if axes is None:
+        order = tuple(range(ndim - 1, -1, -1))
+    else:
+        axes = integers(axes, "axes")
+        if len(axes) != ndim:
+            raise ValueError(f"axes don't match array: axes={axes} for an array of rank {ndim}")
+        order = normalize_axes(axes, ndim, "axes")
+    return Affine.identity(shape).permuted(order)
+
+
+def flip_lens(shape: Shape, axis: AxesLike = None) -> Affine:
+    """The elements in reverse order along `axis`, all axes by default."""
+    return Affine.identity(shape).flipped(normalize_axes(axis, len(shape)))
+
+
+def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
+    """New axes of extent 1 at the positions `axis` of the result."""
+    added = integers(axis, "axis")
+    lens = Affine.identity(shape)
+    for a in sorted(normalize_axes(added, len(shape) + len(added))):
+        lens = lens.expanded(a)
+    return lens
+
+
+def squeeze_lens(shape: Shape, axis: AxesLike = None) -> Affine:
+    """Without the axes `axis`, which must have extent 1; all such axes by default."""
+    refuse_loose_axis(axis)
+    if axis is None:
+        axes = tuple(a for a, n in enumerate(shape) if n == 1)
+    elif not shape and axis in (0, -1):  # numpy's: a number has the axis that it would have
+        axes = ()
+    else:
+        axes = normalize_axes(axis, len(shape))
+        for a in axes:
+            if shape[a] != 1:
+                raise ValueError(
+                    "cannot select an axis to squeeze out which has size not equal to one: "
+                    f"axis {a} of shape {shape} has {shape[a]}"
+                )
+    return Affine.identity(shape).squeezed(axes)
+
+
+def broadcast_lens(shape: Shape, to: Shape) -> Affine:
+    """An array of `shape` seen as one of shape `to`."""
+    return Affine.identity(shape).broadcast(to)
+
+
+def diagonal_lens(shape: Shape, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Affine:
+    """The diagonal of two axes as the new last axis."""
+    if len(shape) < 2:
+        raise ValueError(f"diag requires an array of at least two dimensions, not one of shape {shape}")
+    first, second = normalize_axis(axis1, len(shape), "axis1"), normalize_axis(axis2, len(shape), "axis2")
+    if first == second:
+        raise ValueError(f"axis1 and axis2 cannot be the same: axis {first}")
+    return Affine.identity(shape).diagonal(integer(offset, "offset"), first, second)
+
+
+def slice_lens(shape: Shape, axis: int, start: int, length: int, step: int = 1) -> Affine:
+    """`length` elements from `start` on along one axis; with step 0 one element again and again. Nothing is checked."""
+    terms: list[Term] = [(a, 0, 1) for a in range(len(shape))]
+    terms[axis] = (None, start, 0) if step == 0 else (axis, start, step if length > 1 else 1)
+    return Affine((*shape[:axis], length, *shape[axis + 1 :]), tuple(terms))
+
+
+def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine:
+    """`k` quarter turns in the plane of `axes`, from the first towards the second."""
+    axes = integers(axes, "axes")
+    ndim = len(shape)
+    if len(axes) != 2:
+        raise ValueError(f"len(axes) must be 2, not axes={axes}")
+    if axes[0] == axes[1] or abs(axes[0] - axes[1]) == ndim:
+        raise ValueError(f"Axes must be different, not axes={axes}")
+    if not all(-ndim <= a < ndim for a in axes):
+        raise ValueError(f"Axes={axes} out of range for array of ndim={ndim}.")
+    first, second = (a % ndim for a in axes)
+    lens = Affine.identity(shape)
+    order = list(range(ndim))
+    order[first], order[second] = second, first
+    match integer(k, "k") % 4:
+        case 0:
+            return lens
+        case 1:
+            return lens.flipped((second,)).permuted(order)
+        case 2:
+            return lens.flipped((first, second))
+        case _:
+            return lens.permuted(order).flipped((second,))
+
+
+def moveaxis_order(ndim: int, source: AxesLike, destination: AxesLike) -> tuple[int, ...]:
+    """The permutation that moves axes `source` to the places `destination`; the others keep their order."""
+    froms, tos = (
+        normalize_axes(integers(a, name), ndim, name) for a, name in ((source, "source"), (destination, "destination"))
+    )
+    if len(froms) != len(tos):
+        raise ValueError(
+            "`source` and `destination` arguments must have the same number of elements, not "
+            f"{source} and {destination}"
+        )
+    order = [a for a in range(ndim) if a not in froms]
+    for to, a in sorted(zip(tos, froms)):
+        order.insert(to, a)
+    return tuple(order)
+
+
+def swapaxes_order(ndim: int, axis1: int, axis2: int) -> tuple[int, ...]:
+    """The permutation that exchanges two axes."""
+    first, second = normalize_axis(axis1, ndim, "axis1"), normalize_axis(axis2, ndim, "axis2")
+    order = list(range(ndim))
+    order[first], order[second] = second, first
+    return tuple(order)
+
+
+def matrix_transpose_lens(shape: Shape) -> Affine:
+    """The last two axes exchanged."""
+    if len(shape) < 2:
+        raise ValueError(f"Input array must be at least 2-dimensional, but it is {len(shape)}")
+    return permute_lens(shape, swapaxes_order(len(shape), -1, -2))
+
+
+def require_ndim(shape: Shape, ndim: int) -> Shape:
+    if len(shape) < ndim:
+        raise ValueError(f"Input must be >= {ndim}-d.")
+    return shape

@@ -1,0 +1,353 @@
+"""Shardings of stages: what a decided cut is for the extents at hand, and how the results of a stage lie then.
+
+A decision (`Cut`) says *whom* a stage follows and holds for any extents; `resolve_cut` turns it into the Sharding of
+the stage's loops for the nodes at hand. Planning and lowering both call it, so what was planned is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+
+from distarray.errors import MemoryBudgetError
+from distarray.expr.expr import Expr
+from distarray.expr.lens import Affine
+from distarray.planner.graph import Graph
+from distarray.planner.loops import Loops, Reading
+from distarray.planner.plan import Cut, Stage
+from distarray.sharding.cuts import MAX_TILES, boundaries
+from distarray.sharding.layout import drop_axes
+from distarray.sharding.mesh import Mesh, is_wave
+from distarray.sharding.prime import coarsened, refined
+from distarray.sharding.sharding import Sharding
+
+__all__ = [
+    "combined_sharding",
+    "follow",
+    "kernel_shardings",
+    "resolve_cut",
+    "result_sharding",
+    "result_shardings",
+    "type_of",
+    "type_of_parts",
+    "with_waves",
+]
+
+
+def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[int, ...]:
+    """Boundaries of a source axis as a view axis with this start and step sees them."""
+    if step > 0:
+        return tuple(min(max(-((start - b) // step), 0), extent) for b in bounds)
+    return tuple(min(max((start - b) // -step + 1, 0), extent) for b in reversed(bounds))
+
+
+def follow(
+    loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh, *, is_merging: bool = True
+) -> Sharding:
+    """The cut of the loops under which the operands, the first in `order` first, stay where they lie.
+
+    Tiles of one member become one where a tile of what they follow is as large; not without `is_merging`: then each
+    tile lies in one tile of it.
+    """
+    n = len(loops.extents)
+    axes: list[tuple[str, ...]] = [()] * n
+    bounds: list[tuple[int, ...] | None] = [None] * n
+    used: set[str] = set()
+    chosen: Mesh | None = None
+    #: Loops that run over a part of an axis, or over other elements, with the elements of a tile of what they follow.
+    partial: dict[int, int] = {}
+    layout = _layout(loops, readings, order)
+    meshes = {s.mesh for p in order if (s := readings[p].sharding) is not None and s.n_tiles > 1}
+    for position in order:
+        r = readings[position]
+        sharding = r.sharding
+        if sharding is None or sharding.n_tiles == 1:
+            continue
+        if len(meshes) > 1:
+            sharding = refined(sharding)  # a cut of the team's mesh is one of its prime axes too
+        if chosen is not None and sharding.mesh != chosen:
+            continue
+        lying = sharding.boundaries(r.shape)
+        for b, (axis, start, step) in enumerate(r.lens.terms):
+            names = sharding.axes[b]
+            if not names or axis is None:
+                continue
+            loop = r.loops[axis]
+            if loop is None or loop in loops.whole or axes[loop] or used.intersection(names):
+                continue
+            axes[loop] = names
+            used.update(names)
+            chosen = sharding.mesh
+            is_all = not start and step == 1 and lying[b][-1] == loops.extents[loop]
+            if loops.is_recut or not is_all:
+                partial[loop] = prod(sharding.shard_shape(r.shape))
+            if loops.is_recut:
+                continue
+            if not is_all or sharding.bounds[b] is not None:
+                bounds[loop] = _pulled(lying[b], start, step, loops.extents[loop])
+    found = type_of(chosen or mesh, tuple(axes), tuple(bounds), layout)
+    if is_merging:
+        for loop, largest in partial.items():
+            found = _merged(found, loops.extents, loop, largest)
+    return coarsened(found, mesh)
+
+
+def _merged(sharding: Sharding, extents: tuple[int, ...], loop: int, largest: int) -> Sharding:
+    """A type whose waves along a loop are joined, as far as no tile gets more than `largest` elements.
+
+    What shows a few elements of an array of many tiles has these elements in few tiles, and not one for each of those.
+
+    >>> waves = Mesh(("x",), (2,)).with_waves(50)
+    >>> _merged(Sharding(waves, (("%1", "x"),), (), (tuple(range(101)),)), (100,), 0, 20).bounds
+    ((0, 20, 40, 50, 70, 90, 100),)
+    """
+    names = sharding.axes[loop]
+    if not names or not is_wave(names[0]):
+        return sharding
+    mesh = sharding.mesh
+    edges = sharding.boundaries(extents)[loop]
+    n = mesh.axis_size(names[0])
+    others = prod([k for a, k in enumerate(sharding.shard_shape(extents)) if a != loop])
+    longest = largest // max(others, 1)
+    ends_of_places = []
+    for first in range(0, len(edges) - 1, n):
+        start, ends = edges[first], []
+        for a, b in pairwise(edges[first : first + n + 1]):
+            if b - start > longest and a > start:
+                ends.append(a)
+                start = a
+        ends_of_places.append([*ends, edges[first + n]])
+    fewer = max(map(len, ends_of_places))
+    if fewer == n:
+        return sharding
+    sizes = tuple([fewer if name == names[0] else size for name, size in zip(mesh.names, mesh.sizes, strict=True)])
+    axes, bounds = list(sharding.axes), list(sharding.bounds)
+    bounds[loop] = (0, *[end for ends in ends_of_places for end in (*ends, *ends[-1:] * (fewer - len(ends)))])
+    smaller = Mesh(mesh.names, sizes)
+    if fewer == 1:
+        axes[loop] = names[1:]
+        smaller = smaller.without_waves([name for cut in axes for name in cut])
+    return type_of(smaller, tuple(axes), tuple(bounds), sharding.layout)
+
+
+def _layout(loops: Loops, readings: Sequence[Reading], order: Sequence[int]) -> tuple[int, ...]:
+    """The memory order of what a program stores: as the first operand in `order` that has one shows it."""
+    if loops.operands is None:
+        for position in order:
+            r = readings[position]
+            layout = () if r.sharding is None else _seen_layout(r.sharding.layout, r.lens, len(loops.extents))
+            if layout:
+                return layout
+    return ()
+
+
+def _within(extents: tuple[int, ...], base: Reading, cut: Sharding) -> Sharding:
+    """A cut that follows `base`, refined so that no tile reaches over two tiles of it.
+
+    `follow` cuts a loop as one axis of the base. A loop that runs along several, as that of a diagonal does, is to be
+    cut where any of them is.
+    """
+    lying = base.sharding
+    if lying is None or len({axis for axis, _, _ in base.lens.terms}) == len(base.lens.terms):
+        return cut
+    edges: dict[int, set[int]] = {}
+    names: dict[int, tuple[str, ...]] = {}
+    for b, (axis, start, step) in enumerate(base.lens.terms):
+        loop = None if axis is None else base.loops[axis]
+        if loop is not None and lying.axes[b]:
+            pulled = _pulled(lying.boundaries(base.shape)[b], start, step, extents[loop])
+            edges.setdefault(loop, set()).update((0, *pulled, extents[loop]))
+            names[loop] = lying.axes[b] + names.get(loop, ())
+    bounds, axes = list(cut.bounds), list(cut.axes)
+    for loop, found in edges.items():
+        if names[loop] != axes[loop]:
+            axes[loop] = names[loop]
+            n_edges = prod(map(lying.mesh.axis_size, names[loop])) + 1
+            bounds[loop] = (*sorted(found), *[extents[loop]] * (n_edges - len(found)))
+    return Sharding(cut.mesh, tuple(axes), (), tuple(bounds), cut.layout)
+
+
+def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ...]:
+    """The axis order of a source as its view shows it; C where the view has other axes."""
+    order = [lens.terms[b][0] for b in layout]
+    seen = [a for a in order if a is not None]
+    return tuple(seen) if len(seen) == n and len(set(seen)) == n else ()
+
+
+def resolve_cut(
+    cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
+) -> Sharding:
+    """The Sharding of a stage's loops for the nodes at hand.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If it has more than `MAX_TILES` tiles.
+    """
+    sharding = _resolved(cut, loops, readings, nodes, base, mesh)
+    n_tiles = prod([n for _, n in cut.waves], start=sharding.n_tiles)
+    if n_tiles > MAX_TILES:
+        raise MemoryBudgetError(
+            f"an array of shape {loops.extents} would have to be cut into {n_tiles} tiles, more than the {MAX_TILES} "
+            "that an operation may have; compute a part of it at a time, choose larger chunks, or raise the option "
+            "memory-limit"
+        )
+    return with_waves(sharding, loops.extents, cut.waves) if cut.waves else sharding
+
+
+def with_waves(sharding: Sharding, extents: Sequence[int], waves: Iterable[tuple[int, int]]) -> Sharding:
+    """A type whose tiles are cut further along some axes, into so many that follow each other on one member.
+
+    >>> with_waves(Sharding(Mesh(("x",), (2,)), (("x",), ())), (8, 8), [(0, 3)]).axes
+    (('%1', 'x'), ())
+    """
+    for axis, n in waves:
+        mesh = sharding.mesh.with_waves(n)
+        axes, bounds = list(sharding.axes), list(sharding.bounds)
+        axes[axis] = (mesh.names[-1], *axes[axis])
+        edges = bounds[axis]
+        if edges is not None:
+            bounds[axis] = (0, *[a + (b - a) * (i + 1) // n for a, b in pairwise(edges) for i in range(n)])
+        sharding = type_of(mesh, tuple(axes), tuple(bounds), sharding.layout)
+    return sharding
+
+
+def _resolved(
+    cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
+) -> Sharding:
+    n = len(loops.extents)
+    if cut.how == "base":
+        assert base is not None
+        return _within(loops.extents, base, follow(loops, [base], [0], mesh, is_merging=False))
+    if cut.how == "follow":
+        return follow(loops, readings, cut.order, mesh)
+    if cut.how == "pin":
+        pin = nodes[cut.node].pin
+        assert pin is not None
+        if loops.tiling is not None:
+            return Sharding(pin.mesh, (pin.axes[0], *[()] * (n - 1)))
+        if loops.windows is not None:
+            return Sharding(pin.mesh, pin.axes)
+        if not loops.results or loops.results[0] == tuple(range(n)):
+            return pin
+        # The pin is of the result; loops that it lacks are cut as is said beside it, by default not.
+        reduced = dict(zip(loops.reduced, loops.pinned, strict=False))
+        at = {loop: axis for axis, loop in enumerate(loops.results[0])}
+        return Sharding(
+            pin.mesh,
+            tuple(pin.axes[at[loop]] if loop in at else reduced.get(loop, ()) for loop in range(n)),
+            (),
+            tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
+        )
+    if cut.how == "parts":
+        return type_of_parts(cut, loops.extents, _layout(loops, readings, cut.order), mesh)
+    axes: list[tuple[str, ...]] = [()] * n
+    if cut.how == "auto":
+        axes[cut.loop] = tuple(reversed(mesh.names))
+    return Sharding(mesh, tuple(axes))
+
+
+def type_of_parts(cut: Cut, extents: Sequence[int], layout: tuple[int, ...], mesh: Mesh) -> Sharding:
+    """The type that a cut into parts means, for loops of these extents and the mesh of the team."""
+    grid = Mesh(*zip(*cut.mesh, strict=True))
+    bounds: list[tuple[int, ...] | None] = [None] * len(extents)
+    if cut.corner:
+        bounds[cut.loop] = _corner_bounds(extents[cut.loop], cut.parts[cut.loop], grid, cut.corner)
+    return coarsened(type_of(grid, cut.axes, tuple(bounds), layout), mesh)
+
+
+def _corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int]) -> tuple[int, ...]:
+    """Boundaries by which only members with some coordinates have elements of an axis.
+
+    Parameters
+    ----------
+    n_parts
+        Of the axis. The first axes of `mesh`, as many as `corner` has coordinates, are the major ones that cut it.
+
+    Examples
+    --------
+    >>> _corner_bounds(10, 4, Mesh(("a", "b"), (2, 2)), (1,))
+    (0, 0, 0, 5, 10)
+    """
+    n_corners, number = 1, 0
+    for size, coordinate in zip(mesh.sizes, corner, strict=False):
+        n_corners, number = n_corners * size, number * size + coordinate
+    inner = n_parts // n_corners
+    return (*[0] * (number * inner), *boundaries(extent, inner), *[extent] * ((n_corners - 1 - number) * inner))
+
+
+def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bool) -> Sharding:
+    """The type of a reduction over `axes` of loops that lie as `sharding`."""
+    if not keepdims:
+        kept = [a for a in range(sharding.ndim) if a not in axes]
+        cut, bounds = tuple([sharding.axes[a] for a in kept]), tuple([sharding.bounds[a] for a in kept])
+        return _type_of_result(sharding.mesh, cut, bounds, drop_axes(sharding.layout, tuple(axes)))
+    cut = tuple([() if a in axes else names for a, names in enumerate(sharding.axes)])
+    bounds = tuple([None if a in axes else b for a, b in enumerate(sharding.bounds)])
+    return _type_of_result(sharding.mesh, cut, bounds, sharding.layout)
+
+
+@lru_cache(maxsize=16384)
+def type_of(
+    mesh: Mesh,
+    axes: tuple[tuple[str, ...], ...],
+    bounds: tuple[tuple[int, ...] | None, ...] = (),
+    layout: tuple[int, ...] = (),
+) -> Sharding:
+    """A type; the planner asks for the same ones again and again, and making one takes tens of microseconds."""
+    return Sharding(mesh, axes, (), bounds, layout)
+
+
+def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
+    """The type of a result whose axes run over these loops."""
+    cut, bounds = tuple([sharding.axes[a] for a in axes]), tuple([sharding.bounds[a] for a in axes])
+    return _type_of_result(sharding.mesh, cut, bounds)
+
+
+def _type_of_result(
+    mesh: Mesh,
+    axes: tuple[tuple[str, ...], ...],
+    bounds: tuple[tuple[int, ...] | None, ...],
+    layout: tuple[int, ...] = (),
+) -> Sharding:
+    """A type whose mesh has no waves but those that cut something: partial results of the others are combined."""
+    return type_of(mesh.without_waves([name for names in axes for name in names]), axes, bounds, layout)
+
+
+def kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
+    """The types of the results of a stage that is no program."""
+    found = tuple([result_sharding(sharding, axes) for axes in loops.results])
+    if loops.windows is not None:
+        return (found[0].with_bounds(loops.windows.bounds),)
+    if loops.tiling is None:
+        return found
+    return tuple([s.with_bounds((b, *[None] * (s.ndim - 1))) for s, b in zip(found, loops.tiling.results, strict=True)])
+
+
+def result_shardings(
+    stage: Stage, sharding: Sharding, loops: Loops, graph: Graph, lies: Mapping[int, Sharding | None], mesh: Mesh
+) -> dict[int, tuple[Sharding, ...]]:
+    """The types of what a stage makes, by number of the node: one, or one for each of several results.
+
+    Parameters
+    ----------
+    sharding
+        Of its loops.
+    lies
+        Types of stored nodes, that of a written base among them.
+    """
+    nodes = graph.nodes
+    found: dict[int, tuple[Sharding, ...]] = {i: (sharding,) for _, i in stage.stores}
+    for c in stage.combines:
+        found[c.node] = (combined_sharding(sharding, c.axes, keepdims=bool(nodes[c.node].params[1])),)
+    i = stage.nodes[0]
+    written = i if stage.kind == "take_put" else -1 if stage.write is None else stage.write[1]
+    if written >= 0:
+        below = graph.operands[written][0]
+        assert below is not None
+        found[written] = (lies[below] or Sharding.whole(mesh, nodes[written].ndim),)
+    elif stage.kind != "program":
+        found[i] = kernel_shardings(sharding, loops)
+    return found
