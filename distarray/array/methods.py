@@ -15,7 +15,7 @@ import numpy as np
 from distarray.arguments import integer, memory_order, naming
 from distarray.array.out import into, into_copied
 from distarray.dtypes import as_dtype
-from distarray.ops import elementwise, lenses, reductions
+from distarray.ops import elementwise, lenses, reductions, repetition
 from distarray.types import AxesLike, DTypeLike
 
 if TYPE_CHECKING:
