@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, Stored
 from distarray.expr.lens import Affine, reshape_groups, touched
 from distarray.sharding.sharding import Sharding
 
@@ -58,10 +58,75 @@ class Graph:
 
 def _lens_pattern(lens: Affine, source_shape: tuple[int, ...], lying: Sharding | None) -> Hashable:
     axes = tuple(t[0] for t in lens.terms)
-    ones = tuple(n if n <= 1 else 2 for n in lens.shape)
+    ones = _broadcast(lens.shape)
     if lying is None:
         return axes, ones
     return axes, ones, touched(lens, lying.boundaries(source_shape))
+
+
+def _broadcast(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Which axes may broadcast, and which have no elements."""
+    return tuple(n if n <= 1 else 2 for n in shape)
+
+
+def _stored_key(node: Expr, memo: Stored) -> Hashable:
+    sharding = memo.sharding
+    if memo.on_client:
+        # literals and small results: only where they broadcast matters
+        return "client", node.dtype, _broadcast(node.shape), node.nbytes > 1 << 20
+    if sharding.is_regular:
+        return node.shape, node.dtype, sharding
+    free = tuple(-1 if b is not None else n for n, b in zip(node.shape, sharding.bounds, strict=True))
+    return free, node.dtype, sharding.axes, sharding.mesh, sharding.layout
+
+
+def _pending_key(
+    node: Expr, refs: tuple[int | None, ...], order: Sequence[Expr], lies: Sequence[Sharding | None]
+) -> Hashable:
+    """What a plan depends on of a node that has operands: by the kind of its operation.
+
+    Parameters
+    ----------
+    refs
+        Numbers of its operands.
+    lies
+        Where sharding is known before planning, that of the operands, and of the node last.
+    """
+    op, shape = node.op, node.shape
+    if op.kind == "map":
+        scalars = tuple(type(o) for o in node.operands if type(o) is not Expr)
+        if all(type(o) is not Expr or o.shape == shape for o in node.operands):
+            pattern: Hashable = len(shape)
+        else:
+            pattern = (len(shape),) + tuple(
+                None if type(o) is not Expr or o.shape == shape else _broadcast(o.shape) for o in node.operands
+            )
+        return op.name, refs, node.dtype, node.params, scalars, pattern, node.pin, node.errstate
+    if op.kind == "create":
+        return op.name, shape, node.dtype, node.params, node.pin
+    if op.kind in ("get", "put", "reshape"):
+        inner = refs[0]
+        assert inner is not None
+        source = order[inner].shape
+        if op.kind == "get":
+            return "get", inner, _lens_pattern(node.runtime, source, lies[inner])
+        if op.kind == "reshape":
+            return "reshape", refs, len(shape), reshape_groups(source, shape), node.pin
+        value = node.operands[1]
+        if type(value) is Expr:
+            spread: Any = None if value.shape == node.runtime.shape else _broadcast(value.shape)
+        else:
+            spread = type(value)
+        return "put", refs, spread, _lens_pattern(node.runtime, source, lies[-1])
+    ranks: tuple[Hashable, ...] = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
+    pin = node.pin
+    if op.kind == "tiles":
+        ranks += tuple(b is None for b in node.runtime.operands)
+        pin = None if pin is None else pin.with_bounds(None)
+    elif op.kind == "windows":
+        ranks += tuple([tuple([r and r[0] for r in reads]) for reads in node.runtime.operands])
+        pin = None if pin is None else pin.with_bounds(None)
+    return op.name, refs, str(node.dtype), node.params, ranks, pin, node.errstate
 
 
 def canonical(
@@ -98,68 +163,15 @@ def canonical(
         if id(node) in stand_ins:
             node = stand_ins[id(node)]
         nodes.append(node)
-        memo = node.memo
-        if memo is not None:
+        if node.memo is not None:
             operands.append(())
-            sharding = memo.sharding
-            lies.append(None if memo.on_client else sharding)
-            if memo.on_client:
-                # literals and small results: only where they broadcast matters
-                key.append(("client", node.dtype, tuple(n if n <= 1 else 2 for n in node.shape), node.nbytes > 1 << 20))
-            elif sharding.is_regular:
-                key.append((node.shape, node.dtype, sharding))
-            else:
-                free = tuple(-1 if b is not None else n for n, b in zip(node.shape, sharding.bounds, strict=True))
-                key.append((free, node.dtype, sharding.axes, sharding.mesh, sharding.layout))
+            lies.append(None if node.memo.on_client else node.memo.sharding)
+            key.append(_stored_key(node, node.memo))
             continue
         refs = tuple(number[id(o)] if type(o) is Expr else None for o in node.operands)
         operands.append(refs)
-        kind = node.op.kind
-        lying: Sharding | None = node.pin
-        if kind == "map":
-            shape = node.shape
-            scalars = tuple(type(o) for o in node.operands if type(o) is not Expr)
-            if all(type(o) is not Expr or o.shape == shape for o in node.operands):
-                pattern: Hashable = len(shape)
-            else:
-                pattern = (len(shape),) + tuple(
-                    None if type(o) is not Expr or o.shape == shape else tuple(n if n <= 1 else 2 for n in o.shape)
-                    for o in node.operands
-                )
-            key.append((node.op.name, refs, node.dtype, node.params, scalars, pattern, node.pin, node.errstate))
-        elif kind == "get":
-            inner = refs[0]
-            assert inner is not None
-            key.append(("get", inner, _lens_pattern(node.runtime, order[inner].shape, lies[inner])))
-        elif kind == "put":
-            inner = refs[0]
-            assert inner is not None
-            lying = lies[inner]
-            value = node.operands[1]
-            if type(value) is Expr:
-                spread: Any = (
-                    None if value.shape == node.runtime.shape else tuple(n if n <= 1 else 2 for n in value.shape)
-                )
-            else:
-                spread = type(value)
-            key.append(("put", refs, spread, _lens_pattern(node.runtime, order[inner].shape, lying)))
-        elif kind == "reshape":
-            inner = refs[0]
-            assert inner is not None
-            key.append(("reshape", refs, len(node.shape), reshape_groups(order[inner].shape, node.shape), node.pin))
-        elif kind == "create":
-            key.append((node.op.name, node.shape, node.dtype, node.params, node.pin))
-        else:
-            ranks: tuple[Hashable, ...] = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
-            pin = node.pin
-            if kind == "tiles":
-                ranks += tuple(b is None for b in node.runtime.operands)
-                pin = None if pin is None else pin.with_bounds(None)
-            elif kind == "windows":
-                ranks += tuple([tuple([r and r[0] for r in reads]) for reads in node.runtime.operands])
-                pin = None if pin is None else pin.with_bounds(None)
-            key.append((node.op.name, refs, str(node.dtype), node.params, ranks, pin, node.errstate))
-        lies.append(lying)
+        lies.append(lies[refs[0]] if node.op.kind == "put" else node.pin)  # type: ignore[index]  # a put has a base
+        key.append(_pending_key(node, refs, order, lies))
         if id(node) in keep:
             kept.append(i)
     for i, node in enumerate(order):

@@ -42,6 +42,30 @@ def _resolve(value: Any, results: Mapping[Key, Any]) -> Any:
     return results[value.key] if type(value) in _REFERENCES else value
 
 
+class _Ready:
+    """The tasks that wait for no other one, the next one last."""
+
+    def __init__(self, tasks: Mapping[Key, Task], after: Mapping[Key, Collection[Key]]) -> None:
+        self._waits: dict[Key, int] = {}
+        self._readers: dict[Key, list[Key]] = {}
+        for key, task in tasks.items():
+            needs = {*task.dependencies, *after.get(key, ())}
+            self._waits[key] = len(needs)
+            for n in needs:
+                self._readers.setdefault(n, []).append(key)
+        self.keys = [key for key, n in self._waits.items() if n == 0]
+        self.keys.reverse()
+
+    def release(self, key: Key) -> None:
+        """Add the tasks that waited for this one alone: it has run."""
+        freed = []
+        for reader in self._readers.get(key, ()):
+            self._waits[reader] -= 1
+            if not self._waits[reader]:
+                freed.append(reader)
+        self.keys.extend(reversed(freed))
+
+
 class ThreadExecutor:
     """Runs tasks on the threads of this process; blocks are the arrays themselves.
 
@@ -137,17 +161,8 @@ class ThreadExecutor:
         meters: Sequence[metering.Meter],
     ) -> dict[Key, Any]:
         results: dict[Key, Any] = {}
-        waits: dict[Key, int] = {}
-        readers: dict[Key, list[Key]] = {}
-        for key, task in tasks.items():
-            needs = set(task.dependencies)
-            needs.update(after.get(key, ()))
-            waits[key] = len(needs)
-            for n in needs:
-                readers.setdefault(n, []).append(key)
         pool = self._workers()
-        ready = [key for key, n in waits.items() if n == 0]
-        ready.reverse()
+        ready = _Ready(tasks, after)
         running: dict[Future[Any], Key] = {}
         done: set[Future[Any]] = set()
         future: Future[Any] | None = None
@@ -161,10 +176,10 @@ class ThreadExecutor:
             running[pool.submit(task.func, *[_resolve(a, results) for a in task.args])] = key
 
         try:
-            while ready or running:
+            while ready.keys or running:
                 # Newest first, and few at a time: what was just made is still in cache, and memory stays low.
-                while ready and len(running) < self._size + 1:
-                    start(ready.pop())
+                while ready.keys and len(running) < self._size + 1:
+                    start(ready.keys.pop())
                 # An interrupt that comes just before a thread begins to wait does not wake it.
                 while not (done := wait(running, INTERRUPT_SECONDS, FIRST_COMPLETED).done):
                     pass
@@ -182,12 +197,7 @@ class ThreadExecutor:
                     self._drop(tasks[key], results, kept, uses)
                     if key not in kept and not uses.get(key):
                         results.pop(key, None)
-                    freed = []
-                    for reader in readers.get(key, ()):
-                        waits[reader] -= 1
-                        if not waits[reader]:
-                            freed.append(reader)
-                    ready.extend(reversed(freed))
+                    ready.release(key)
         except Exception:
             # What runs cannot be stopped; it must be over before the caller may touch the blocks again.
             for future in running:
