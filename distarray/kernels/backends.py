@@ -24,7 +24,8 @@ from numpy.typing import DTypeLike
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
-from distarray.kernels.program import Program, Reduction
+from distarray.kernels.instructions import Reduction
+from distarray.kernels.program import Program
 
 __all__ = [
     "NUMPY",

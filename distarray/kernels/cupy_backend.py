@@ -25,7 +25,8 @@ from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.random_maps import MAPS
 
 if TYPE_CHECKING:
-    from distarray.kernels.program import Program, Reduction
+    from distarray.kernels.instructions import Reduction
+    from distarray.kernels.program import Program
 
 __all__ = ["CupyBackend", "gpu_count"]
 

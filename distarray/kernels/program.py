@@ -19,23 +19,30 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from distarray.kernels.accumulators import Accumulator, TotalAccumulator
 from distarray.kernels.buffers import ALIGNMENT, POOL
 from distarray.kernels.elementwise import elementwise
-from distarray.kernels.monoids import MONOIDS, Monoid, Partial
+from distarray.kernels.instructions import (
+    Array,
+    Block,
+    DType,
+    FloatingPointEvent,
+    Instruction,
+    Outcome,
+    Reduction,
+    Scalar,
+)
+from distarray.kernels.monoids import MONOIDS, Partial
 from distarray.kernels.schedule import Call, Schedule, State, Step, schedule
 from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
 
-__all__ = ["FloatingPointEvent", "Instruction", "Outcome", "Program", "Reduction", "Scalar"]
+__all__ = ["Program"]
 
-DType = np.dtype[Any]
-Array = np.ndarray[Any, DType]
-Block = Any  # an array of a backend: they share no base class
 ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
-
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
 REDUCED_SLICE = 131_072
 #: A box of at most so many elements runs without slices and scratch: preparing these takes tens of microseconds.
@@ -51,90 +58,6 @@ _WholeCall = tuple[str, Callable[..., Any], int, int, tuple[int, ...] | None, tu
 SHORT_RUN = 64
 #: Schedules kept per program. They differ by dtypes, by which inputs are contiguous and which are broadcast.
 MAX_SCHEDULES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """An operand that is the `index`-th run-time scalar."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One elementwise function of registers and scalars.
-
-    Parameters
-    ----------
-    function
-        Name in the table of `elementwise`.
-    inputs
-        Registers (integers) and scalars. Registers ``0 .. n_inputs-1`` are the inputs of the program, register
-        ``n_inputs + k`` is the result of instruction ``k``.
-    dtype
-        Of the result: the one that numpy gives these operands.
-    params
-        Static parameters of the function.
-    """
-
-    function: str
-    inputs: tuple[int | Scalar, ...]
-    dtype: DType
-    params: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """One register reduced over axes of the box.
-
-    Parameters
-    ----------
-    register
-        What is reduced.
-    monoid
-        Key of `monoids.MONOIDS`.
-    axes
-        Reduced axes, ascending. They keep extent 1 in the partial.
-    dtype
-        Of the result, and so of the accumulator (`Monoid.state`).
-    """
-
-    register: int
-    monoid: str
-    axes: tuple[int, ...]
-    dtype: DType
-
-    def is_total(self, shape: tuple[int, ...]) -> bool:
-        """Whether one number comes out of a box of `shape`."""
-        return len(self.axes) == len(shape) and MONOIDS[self.monoid].n_arrays == 1
-
-
-class FloatingPointEvent(NamedTuple):
-    """What numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the function's name."""
-
-    kind: str
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} encountered in {self.function}"
-
-
-class Outcome(NamedTuple):
-    """What a run made.
-
-    Attributes
-    ----------
-    outputs
-        One block per output register, contiguous unless given.
-    partials
-        One per reduction; None if the box is empty and the monoid has no identity.
-    events
-        Floating point events of kinds whose mode is neither ``ignore`` nor ``raise``, each once, in order.
-    """
-
-    outputs: list[Block]
-    partials: list[Partial | None]
-    events: tuple[FloatingPointEvent, ...] = ()
 
 
 class Runner(Protocol):
@@ -476,8 +399,8 @@ class _SlicedRun:
             program._remember(key, found)
         self.schedule: Schedule = found
         self.streams = list(zip([*streamed, *self.schedule.places], arrays, strict=True))
-        self.accumulators: list[_TotalAccumulator | _Accumulator] = [
-            (_TotalAccumulator if r.is_total(self.shape) else _Accumulator)(r, self.shape, self.slice)
+        self.accumulators: list[TotalAccumulator | Accumulator] = [
+            (TotalAccumulator if r.is_total(self.shape) else Accumulator)(r, self.shape, self.slice)
             for r in program.reductions
         ]
         self._flatten()
@@ -606,80 +529,3 @@ class _Scratch:
 
     def give_back(self) -> None:
         self._local.memory = self.memory
-
-
-class _TotalAccumulator:
-    """The partials of the slices of a total, one number each, folded pairwise by the ufunc itself at the end."""
-
-    def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
-        self.monoid, self.shape = MONOIDS[reduction.monoid], (1,) * len(shape)
-        self.dtype = self.monoid.state(reduction.dtype)
-        n_slices = math.prod(-(-n // e) for n, e in zip(shape, extents, strict=True))
-        self.parts = np.empty(n_slices, self.dtype)
-        self.n = 0
-
-    def add(self, block: Array, _where: Any, _origin: tuple[int, ...], _extents: tuple[int, ...]) -> None:
-        self.parts[self.n] = self.monoid.total(block, self.dtype)
-        self.n += 1
-
-    def result(self) -> Partial:
-        assert self.n == len(self.parts)
-        return np.asarray(self.monoid.fold(self.parts)).reshape(self.shape)
-
-
-class _Accumulator:
-    """Partials of the slices of one reduction, merged in pairs of equal weight.
-
-    Like carries of a binary counter: at most ``log2`` of the number of slices wait at a time, and rounding errors grow
-    with that logarithm.
-    """
-
-    def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
-        self.reduction = reduction
-        self.monoid: Monoid = MONOIDS[reduction.monoid]
-        self.kept = tuple(axis for axis in range(len(shape)) if axis not in reduction.axes)
-        self.shape = tuple(1 if axis in reduction.axes else n for axis, n in enumerate(shape))
-        self.per_region = math.prod(-(-shape[axis] // extents[axis]) for axis in reduction.axes)
-        self.is_single = all(shape[axis] == extents[axis] for axis in self.kept)
-        self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
-        self.done: Partial | None = None
-
-    def add(
-        self, block: Array, where: slice | tuple[slice, ...], origin: tuple[int, ...], extents: tuple[int, ...]
-    ) -> None:
-        monoid, reduction = self.monoid, self.reduction
-        box = where if isinstance(where, tuple) else (where,)
-        start = None
-        if monoid.n_arrays == 2:  # the only ones with an index
-            start = tuple(o + s.start for o, s in zip(origin, box, strict=True))
-        partial = monoid.partial(block, reduction.axes, reduction.dtype, start, extents if start else None)
-        region = tuple([box[axis].start for axis in self.kept])
-        stack, count = self.waiting.get(region) or ([], 0)
-        level = 0
-        while stack and stack[-1][0] == level:
-            partial = monoid.merge(stack.pop()[1], partial)
-            level += 1
-        stack.append((level, partial))
-        if count + 1 < self.per_region:
-            self.waiting[region] = stack, count + 1
-            return
-        self.waiting.pop(region, None)
-        partial = stack.pop()[1]
-        while stack:
-            partial = monoid.merge(stack.pop()[1], partial)
-        self._put(partial, box)
-
-    def _put(self, partial: Partial, box: tuple[slice, ...]) -> None:
-        if self.is_single:
-            self.done = partial
-            return
-        parts = partial if self.monoid.n_arrays > 1 else (partial,)
-        if self.done is None:
-            whole = tuple(np.empty(self.shape, p.dtype) for p in parts)
-            self.done = whole if self.monoid.n_arrays > 1 else whole[0]
-        where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
-        for whole, part in zip(self.done if self.monoid.n_arrays > 1 else (self.done,), parts, strict=True):
-            whole[where] = part
-
-    def result(self) -> Partial:
-        return self.done

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Finish, Folding, StageSpec, TileSpec
+from distarray.kernels.specs import Finish, Folding, StageSpec, TileSpec
 from distarray.lower import combining
 from distarray.lower.combining import Partials
 from distarray.lower.records import Draft, Tile

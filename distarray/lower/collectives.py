@@ -19,7 +19,7 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Mosaic, StageSpec
+from distarray.kernels.specs import Mosaic, StageSpec
 from distarray.lower.footprint import Moves, Window, n_elements, waves, window_of
 from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.records import Draft

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Link, TileSpec
+from distarray.kernels.specs import Link, TileSpec
 from distarray.lower.route import Key
 from distarray.lower.template import Recipe, Template, is_key
 

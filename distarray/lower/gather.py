@@ -14,7 +14,7 @@ from typing import Any
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
-from distarray.kernels.tasks import StageSpec, TileSpec
+from distarray.kernels.specs import StageSpec, TileSpec
 from distarray.lower.records import Draft, Tile
 from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering

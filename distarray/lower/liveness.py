@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Finish, Link, StageSpec, TileSpec
+from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
 from distarray.lower.route import Key
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.lens import Affine
-from distarray.kernels import program as programs
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Finish, Part, Read, Region, StageSpec, TileSpec
+from distarray.kernels.instructions import Instruction as KernelInstruction
+from distarray.kernels.instructions import Reduction, Scalar
+from distarray.kernels.program import Program
+from distarray.kernels.specs import Finish, Part, Read, Region, StageSpec, TileSpec
 from distarray.lower import combining
 from distarray.lower.combining import Partials
 from distarray.lower.records import Draft, Tile
@@ -43,20 +45,20 @@ def _program(
     instructions: tuple[Instruction, ...],
     outputs: tuple[int, ...],
     combines: tuple[tuple[int, str, tuple[int, ...], np.dtype[Any]], ...],
-) -> programs.Program:
+) -> Program:
     """The executable program of a stage; programs keep their register schedules, so equal ones are shared."""
-    return programs.Program(
+    return Program(
         n_reads,
         tuple(
             [
-                programs.Instruction(
-                    i.function, tuple([r if r >= 0 else programs.Scalar(-1 - r) for r in i.inputs]), i.dtype, i.params
+                KernelInstruction(
+                    i.function, tuple([r if r >= 0 else Scalar(-1 - r) for r in i.inputs]), i.dtype, i.params
                 )
                 for i in instructions
             ]
         ),
         outputs,
-        tuple([programs.Reduction(*c) for c in combines]),
+        tuple([Reduction(*c) for c in combines]),
     )
 
 

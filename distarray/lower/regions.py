@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distarray.expr.lens import Affine
-from distarray.kernels.tasks import Part
+from distarray.kernels.specs import Part
 from distarray.sharding.boxes import Box
 
 __all__ = ["count_regions", "frame_of", "is_within", "n_elements", "restrict", "runs", "shifted"]

@@ -6,7 +6,7 @@ from itertools import product
 
 from distarray.expr.lens import reshape_groups
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Region, StageSpec, TileSpec
+from distarray.kernels.specs import Region, StageSpec, TileSpec
 from distarray.lower.records import Draft, Tile
 from distarray.lower.regions import runs
 from distarray.lower.route import Arguments, Want

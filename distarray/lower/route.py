@@ -21,7 +21,8 @@ import numpy as np
 
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
-from distarray.kernels.tasks import Generate, Part, extract
+from distarray.kernels.specs import Generate, Part
+from distarray.kernels.tasks import extract
 from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, union
 from distarray.sharding.sharding import Sharding
 

@@ -11,7 +11,7 @@ from distarray.expr.expr import Environment
 from distarray.kernels import tasks
 from distarray.kernels.backends import NUMPY, Backend
 from distarray.kernels.devices import backend_for
-from distarray.kernels.tasks import Part, Read, StageSpec
+from distarray.kernels.specs import Part, Read, StageSpec
 from distarray.lower.records import Draft, Tile
 from distarray.lower.regions import n_elements
 from distarray.lower.route import Arguments, Key, Leaf, Located, Routes, key_of

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distarray.kernels.tasks import StageSpec
+from distarray.kernels.specs import StageSpec
 from distarray.lower.route import Key, Transfer
 from distarray.sharding.sharding import Sharding
 

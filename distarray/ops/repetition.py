@@ -111,8 +111,6 @@ def _tiled(node: Expr, times: Shape) -> Expr:
 
 
 _OTHER_PAD_MODES = ("linear_ramp", "maximum", "mean", "median", "minimum")
-
-
 _PAD_MODES = ("constant", "edge", "wrap", "reflect", "symmetric", "empty")
 
 

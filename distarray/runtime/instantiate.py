@@ -17,7 +17,7 @@ from dask._task_spec import Task, TaskRef
 
 from distarray import config
 from distarray.expr.expr import Environment, Expr, late_params
-from distarray.kernels.tasks import Folding, StageSpec, TileSpec
+from distarray.kernels.specs import Folding, StageSpec, TileSpec
 from distarray.lower import lower
 from distarray.lower.route import ClientBox, Key, Leaf
 from distarray.lower.site import Site

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from distarray.errors import NotSupportedError
 from distarray.kernels.backends import NUMPY, no_host_copies
 from distarray.kernels.devices import Device, backend_for, parse_device
+from distarray.kernels.instructions import Instruction, Reduction, Scalar
 from distarray.kernels.monoids import MONOIDS
-from distarray.kernels.program import Instruction, Program, Reduction, Scalar
+from distarray.kernels.program import Program
 
 F8 = np.dtype("f8")
 strict_only = pytest.mark.skipif(importlib.util.find_spec("array_api_strict") is None, reason="needs array_api_strict")

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 
 from distarray.kernels import cupy_backend, devices
-from distarray.kernels.program import Instruction, Program, Reduction, Scalar
+from distarray.kernels.instructions import Instruction, Reduction, Scalar
+from distarray.kernels.program import Program
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from distarray.kernels import program as program_module
 from distarray.kernels.elementwise import elementwise, is_exact
+from distarray.kernels.instructions import Instruction, Reduction, Scalar
 from distarray.kernels.monoids import MONOIDS
-from distarray.kernels.program import Instruction, Program, Reduction, Scalar
+from distarray.kernels.program import Program
 from distarray.kernels.schedule import State, schedule
 from distarray.kernels.slices import slice_extents
 

@@ -12,7 +12,8 @@ import pytest
 
 import distarray as dx
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Mosaic, StageSpec, Unfinished
+from distarray.kernels.specs import Mosaic, StageSpec
+from distarray.kernels.tasks import Unfinished
 from distarray.testing import counting, peaks
 
 N = 2304  # 40 MiB, a third at each of three members

@@ -10,7 +10,7 @@ import pytest
 
 import distarray as dx
 from distarray.kernels import tasks
-from distarray.kernels.tasks import Link
+from distarray.kernels.specs import Link
 from distarray.lower.fuse import _pace, fuse
 from distarray.lower.template import Recipe, Template
 from distarray.testing import counting

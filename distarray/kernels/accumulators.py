@@ -1,0 +1,90 @@
+"""Accumulators: what a program reduces slice by slice, added up in an order that the shape alone decides."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from distarray.kernels.instructions import Array, Reduction
+from distarray.kernels.monoids import MONOIDS, Monoid, Partial
+
+__all__ = ["Accumulator", "TotalAccumulator"]
+
+
+class TotalAccumulator:
+    """The partials of the slices of a total, one number each, folded pairwise by the ufunc itself at the end."""
+
+    def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
+        self.monoid, self.shape = MONOIDS[reduction.monoid], (1,) * len(shape)
+        self.dtype = self.monoid.state(reduction.dtype)
+        n_slices = math.prod(-(-n // e) for n, e in zip(shape, extents, strict=True))
+        self.parts = np.empty(n_slices, self.dtype)
+        self.n = 0
+
+    def add(self, block: Array, _where: Any, _origin: tuple[int, ...], _extents: tuple[int, ...]) -> None:
+        self.parts[self.n] = self.monoid.total(block, self.dtype)
+        self.n += 1
+
+    def result(self) -> Partial:
+        assert self.n == len(self.parts)
+        return np.asarray(self.monoid.fold(self.parts)).reshape(self.shape)
+
+
+class Accumulator:
+    """Partials of the slices of one reduction, merged in pairs of equal weight.
+
+    Like carries of a binary counter: at most ``log2`` of the number of slices wait at a time, and rounding errors grow
+    with that logarithm.
+    """
+
+    def __init__(self, reduction: Reduction, shape: tuple[int, ...], extents: tuple[int, ...]) -> None:
+        self.reduction = reduction
+        self.monoid: Monoid = MONOIDS[reduction.monoid]
+        self.kept = tuple(axis for axis in range(len(shape)) if axis not in reduction.axes)
+        self.shape = tuple(1 if axis in reduction.axes else n for axis, n in enumerate(shape))
+        self.per_region = math.prod(-(-shape[axis] // extents[axis]) for axis in reduction.axes)
+        self.is_single = all(shape[axis] == extents[axis] for axis in self.kept)
+        self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
+        self.done: Partial | None = None
+
+    def add(
+        self, block: Array, where: slice | tuple[slice, ...], origin: tuple[int, ...], extents: tuple[int, ...]
+    ) -> None:
+        monoid, reduction = self.monoid, self.reduction
+        box = where if isinstance(where, tuple) else (where,)
+        start = None
+        if monoid.n_arrays == 2:  # the only ones with an index
+            start = tuple(o + s.start for o, s in zip(origin, box, strict=True))
+        partial = monoid.partial(block, reduction.axes, reduction.dtype, start, extents if start else None)
+        region = tuple([box[axis].start for axis in self.kept])
+        stack, count = self.waiting.get(region) or ([], 0)
+        level = 0
+        while stack and stack[-1][0] == level:
+            partial = monoid.merge(stack.pop()[1], partial)
+            level += 1
+        stack.append((level, partial))
+        if count + 1 < self.per_region:
+            self.waiting[region] = stack, count + 1
+            return
+        self.waiting.pop(region, None)
+        partial = stack.pop()[1]
+        while stack:
+            partial = monoid.merge(stack.pop()[1], partial)
+        self._put(partial, box)
+
+    def _put(self, partial: Partial, box: tuple[slice, ...]) -> None:
+        if self.is_single:
+            self.done = partial
+            return
+        parts = partial if self.monoid.n_arrays > 1 else (partial,)
+        if self.done is None:
+            whole = tuple(np.empty(self.shape, p.dtype) for p in parts)
+            self.done = whole if self.monoid.n_arrays > 1 else whole[0]
+        where = tuple(s if axis in self.kept else slice(None) for axis, s in enumerate(box))
+        for whole, part in zip(self.done if self.monoid.n_arrays > 1 else (self.done,), parts, strict=True):
+            whole[where] = part
+
+    def result(self) -> Partial:
+        return self.done

@@ -1,0 +1,100 @@
+"""Instructions of programs, and what a run of one gives: records that name registers, and hold no arrays of theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray.kernels.monoids import MONOIDS, Partial
+
+__all__ = ["Array", "Block", "DType", "FloatingPointEvent", "Instruction", "Outcome", "Reduction", "Scalar"]
+
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
+Block = Any  # an array of a backend: they share no base class
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """An operand that is the `index`-th run-time scalar."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One elementwise function of registers and scalars.
+
+    Parameters
+    ----------
+    function
+        Name in the table of `elementwise`.
+    inputs
+        Registers (integers) and scalars. Registers ``0 .. n_inputs-1`` are the inputs of the program, register
+        ``n_inputs + k`` is the result of instruction ``k``.
+    dtype
+        Of the result: the one that numpy gives these operands.
+    params
+        Static parameters of the function.
+    """
+
+    function: str
+    inputs: tuple[int | Scalar, ...]
+    dtype: DType
+    params: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One register reduced over axes of the box.
+
+    Parameters
+    ----------
+    register
+        What is reduced.
+    monoid
+        Key of `monoids.MONOIDS`.
+    axes
+        Reduced axes, ascending. They keep extent 1 in the partial.
+    dtype
+        Of the result, and so of the accumulator (`Monoid.state`).
+    """
+
+    register: int
+    monoid: str
+    axes: tuple[int, ...]
+    dtype: DType
+
+    def is_total(self, shape: tuple[int, ...]) -> bool:
+        """Whether one number comes out of a box of `shape`."""
+        return len(self.axes) == len(shape) and MONOIDS[self.monoid].n_arrays == 1
+
+
+class FloatingPointEvent(NamedTuple):
+    """What numpy would have warned about: ``"divide by zero"``, ``"overflow"`` ... and the function's name."""
+
+    kind: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} encountered in {self.function}"
+
+
+class Outcome(NamedTuple):
+    """What a run made.
+
+    Attributes
+    ----------
+    outputs
+        One block per output register, contiguous unless given.
+    partials
+        One per reduction; None if the box is empty and the monoid has no identity.
+    events
+        Floating point events of kinds whose mode is neither ``ignore`` nor ``raise``, each once, in order.
+    """
+
+    outputs: list[Block]
+    partials: list[Partial | None]
+    events: tuple[FloatingPointEvent, ...] = ()

@@ -1,0 +1,343 @@
+"""Specifications of tasks: the small records that say what a tile reads, computes and gives.
+
+Lowering makes them, and the functions of `tasks` are told by them: what all tiles of a stage share is one `StageSpec`,
+what a tile has of its own a `TileSpec`. They travel to workers with the task, and hold no arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from distarray.expr.expr import Expr, late_params
+from distarray.expr.lens import Affine
+from distarray.kernels.folds import FOLD
+from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.kernels.program import Program
+
+__all__ = [
+    "Array",
+    "Finish",
+    "Folding",
+    "Generate",
+    "Link",
+    "Mosaic",
+    "Part",
+    "Read",
+    "Region",
+    "StageSpec",
+    "TileSpec",
+]
+
+Array: TypeAlias = Any  # of any backend
+
+
+class Part(NamedTuple):
+    """A box of an operand inside one argument.
+
+    Parameters
+    ----------
+    arg
+        Number of the argument.
+    sub
+        Which array of it, where the argument is a piece of several arrays; -1 where it is an array.
+    lens
+        From that array to the operand's box.
+    """
+
+    arg: int
+    sub: int
+    lens: Affine
+
+    def read(self, args: Sequence[Any]) -> Array:
+        block = args[self.arg]
+        if self.sub >= 0:
+            block = block[self.sub]
+        return self.lens.read(block)
+
+
+class Read(NamedTuple):
+    """An operand's region: one part, or several and where each goes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    parts: tuple[Part, ...]
+    places: tuple[tuple[slice, ...], ...]
+
+    def assemble(self, args: Sequence[Any], backend: Any) -> Array:
+        if 0 in self.shape:
+            # An empty box of a view reads an empty box of its source, of which no other extent need fit.
+            return backend.empty(self.shape, self.dtype)
+        if len(self.parts) == 1:
+            return self.parts[0].read(args)
+        out = backend.empty(self.shape, self.dtype)
+        for part, place in zip(self.parts, self.places, strict=True):
+            out[place] = part.read(args)
+        return out
+
+
+class Region(NamedTuple):
+    """A box of a tile in which every operand is one slice of one block or piece: the program runs on it as it lies."""
+
+    place: tuple[slice, ...] | None
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    operands: tuple[Part, ...]
+
+
+class Generate(NamedTuple):
+    """An operand that is made on the spot from its global index box."""
+
+    name: str
+    box: tuple[tuple[int, int], ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    params: tuple[Any, ...]
+    runtime: Any
+    node: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """What all tiles of a stage share.
+
+    Parameters
+    ----------
+    program
+        The elementwise program of a tile, or None where another function computes it.
+    scalars
+        Values of the run-time scalars, in the order of the program's slots.
+    stores
+        Dtype of each result that is stored in full.
+    finishes
+        How each reduction ends, in the order of the program's reductions.
+    writes
+        Whether the last result is written into a tile of a base.
+    device
+        Device string.
+    errstate
+        numpy's floating-point state at the definition, or None for the default.
+    where
+        The operations and the user's lines, for errors and warnings.
+    """
+
+    program: Program | None
+    scalars: tuple[Any, ...] = ()
+    stores: tuple[np.dtype[Any], ...] = ()
+    finishes: tuple[Finish, ...] = ()
+    writes: bool = False
+    layout: tuple[int, ...] = ()
+    device: str = "cpu"
+    errstate: tuple[str, ...] | None = None
+    where: tuple[tuple[str, Any], ...] = ()
+    name: str = ""
+    params: tuple[Any, ...] = ()
+    extents: tuple[int, ...] = ()
+    filled: int = -1
+
+    @property
+    def modes(self) -> dict[str, Any]:
+        """numpy's floating-point state as `Program.run` takes it."""
+        return dict(zip(_KINDS, self.errstate or _DEFAULT_MODES, strict=True))
+
+
+_KINDS = ("divide", "over", "under", "invalid")
+_DEFAULT_MODES = ("warn", "warn", "ignore", "warn")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How the partial results of a reduction become its result."""
+
+    name: str
+    monoid: str
+    axes: tuple[int, ...]
+    accumulator: np.dtype[Any]
+    dtype: np.dtype[Any]
+    params: tuple[Any, ...]
+    extents: tuple[int, ...]
+
+    def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
+        n = prod(self.extents[a] for a in self.axes)
+        result = finish_reduction(self.name, self.monoid, partial, n, self.dtype, self.params)
+        return backend.xp.reshape(result, shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a partial result for each element of the result."""
+        return self.accumulator.itemsize * MONOIDS[self.monoid].n_arrays
+
+    def combine(self, partials: Sequence[Any], backend: Any) -> Any:
+        """One partial result of several, in order."""
+        adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
+        return MONOIDS[self.monoid].combine(adopted)
+
+    def filled(self, nodes: Sequence[Expr]) -> Finish:
+        """The same with what varies from run to run, of the node that it finishes."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Folding(Finish):
+    """How the partial results of a fold become its result: by the row of its name in `folds.FOLD`.
+
+    Parameters
+    ----------
+    node
+        Number of the fold.
+    """
+
+    node: int = -1
+
+    def __call__(self, partial: Any, shape: tuple[int, ...], backend: Any) -> Array:
+        return FOLD[self.name].finish(backend.xp, partial, shape, self.dtype, self.params)
+
+    @property
+    def itemsize(self) -> int:
+        """As if it were the result: what a fold carries is known to its row only."""
+        return self.accumulator.itemsize
+
+    def combine(self, partials: Sequence[Any], backend: Any) -> Any:
+        """One partial result of several, in order."""
+        return FOLD[self.name].combine(backend, partials, self.params)
+
+    def filled(self, nodes: Sequence[Expr]) -> Folding:
+        """The same with the late parameters of the fold behind the static ones."""
+        late = late_params(nodes[self.node])
+        return replace(self, params=(*self.params, *late)) if late else self
+
+
+def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
+    """A tile, of this shape, of the result of a reduction over no elements at all."""
+    partial = MONOIDS[finish.monoid].identity(shape, finish.accumulator, backend.xp, backend.device)
+    assert partial is not None, "reductions without an identity raise at the call"
+    return finish(partial, shape, backend)
+
+
+@dataclass(frozen=True, slots=True)
+class TileSpec:
+    """What one tile of a stage needs.
+
+    Parameters
+    ----------
+    member
+        Rank of the member that computes it.
+    shape
+        Of the tile, in loops.
+    regions
+        See `Region`; they cover the tile.
+    assembled
+        Operands put together first; they count as arguments after the given ones and the generated ones.
+    generated
+        Operands made on the spot; they count as arguments after the given ones.
+    finish
+        Shapes of the results of reductions that end in this tile; None where partial results go on.
+    write
+        (argument, lens from the base's tile to the written box, in place, whole tile): of a tile that writes.
+    hazard
+        Whether the program reads the tile that it writes in place, elsewhere than it writes.
+    offset
+        Where the tile begins.
+    reads
+        Operands of a kernel.
+    reuse
+        Per stored result the argument whose block it takes over, or -1.
+    into
+        The argument that holds the `Unfinished` results of the task that computed another part of this tile, or -1. The
+        regions of the two are disjoint.
+    is_unfinished
+        Whether another task goes on with the tile.
+    is_made
+        Whether the result is the one generated operand as it is: a new block, which nobody else has.
+    """
+
+    member: int
+    shape: tuple[int, ...]
+    regions: tuple[Region, ...] = ()
+    assembled: tuple[Read, ...] = ()
+    generated: tuple[Generate, ...] = ()
+    finish: tuple[tuple[int, ...] | None, ...] = ()
+    write: tuple[int, Affine, bool, bool] | None = None
+    hazard: bool = False
+    offset: tuple[int, ...] = ()
+    reads: tuple[Read, ...] = ()
+    reuse: tuple[int, ...] = ()
+    into: int = -1
+    is_unfinished: bool = False
+    is_made: bool = False
+
+
+class Mosaic(NamedTuple):
+    """How a tile is put together from blocks and packs; small, since it travels with every task.
+
+    Parameters
+    ----------
+    member
+        Rank of the member that makes it.
+    shape
+        Of the tile.
+    axes
+        Per axis, for each part along it: where it begins in the tile, where in its block, and how long it is. The
+        parts come row-major over all axes.
+    crops
+        Per part the box of its block that is meant, or None; empty if all are meant whole.
+    runs
+        (argument, number, count): the parts in order, as arrays ``number``, ``number + 1`` .. of a pack, or as the
+        argument itself if the number is -1; empty if each part is an argument.
+    place, tile
+        Where the tile of this shape lies in a larger one, of which it is a part; empty where it is all.
+    turn, n_turns
+        Which part it is, of how many: all but the first fill what the one before left unfinished, the last argument.
+    """
+
+    member: int
+    shape: tuple[int, ...]
+    axes: tuple[tuple[tuple[int, int, int], ...], ...]
+    crops: tuple[tuple[slice, ...] | None, ...] = ()
+    runs: tuple[tuple[int, int, int], ...] = ()
+    place: tuple[slice, ...] = ()
+    tile: tuple[int, ...] = ()
+    turn: int = 0
+    n_turns: int = 1
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of the tile, of which it fills all or a part."""
+        return self.tile or self.shape
+
+    def parts(self, args: Sequence[Any]) -> Iterable[Array]:
+        """The arrays that the tile is put together from."""
+        if not self.runs:
+            return args
+        return chain.from_iterable(
+            [args[arg]] if number < 0 else args[arg][number : number + n] for arg, number, n in self.runs
+        )
+
+
+class Link(NamedTuple):
+    """One of the tasks that were fused to one.
+
+    Parameters
+    ----------
+    key
+        Its key, had it been a task of its own.
+    function
+        What it calls.
+    n_args
+        How many of the arguments are its own.
+    places
+        Which of them are the result of an earlier link, and of which.
+    dropped
+        Links whose results nobody needs after it.
+    """
+
+    key: tuple[Any, ...]
+    function: Callable[..., Any]
+    n_args: int
+    places: tuple[tuple[int, int], ...]
+    dropped: tuple[int, ...] = ()
