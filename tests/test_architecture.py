@@ -14,6 +14,8 @@ import pytest
 from helpers import no_garbage_collected
 
 LEAVES = {"arguments", "dtypes", "types", "errors", "config", "hooks", "lazy", "version"}
+#: Of a file, and of a function without its docstring.
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 80
 PURE = {"sharding", "expr", "ops", "planner", "lower"}
 
 #: Layer -> layers it may import, besides itself. "root" is distarray/*.py that is no leaf: the public namespaces.
@@ -228,6 +230,22 @@ def docstring_name_violations(module: Module) -> list[str]:
     return found
 
 
+def size_violations(module: Module) -> list[str]:
+    """What is too long to be read at once: files, and functions without their docstrings."""
+    n_lines = module.source.count("\n")
+    found = [f"{module.name} has {n_lines} lines, over {MOST_LINES}"] if n_lines > MOST_LINES else []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            is_explained = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+            assert first.end_lineno is not None
+            assert node.end_lineno is not None
+            n = node.end_lineno - node.lineno + 1 - is_explained * (first.end_lineno - first.lineno + 1)
+            if n > MOST_LINES_OF_A_FUNCTION:
+                found.append(f"{module.name}:{node.lineno} {node.name} has {n} lines, over {MOST_LINES_OF_A_FUNCTION}")
+    return found
+
+
 def dunder_all_violations(module: Module) -> list[str]:
     if module.name not in PUBLIC_NAMESPACES:
         return []
@@ -244,6 +262,7 @@ CHECKS = [
     reassignments,
     docstring_violations,
     docstring_name_violations,
+    size_violations,
     dunder_all_violations,
 ]
 
@@ -398,6 +417,8 @@ def test_relative_import_in_a_package_counts_from_the_package():
                 'class A:\n    """Doc.\n\n    Attributes\n    ----------\n    x\n    y\n    """\n    x: int',
             ),
         ),
+        (size_violations, Module("distarray.planner.cost", "\n" * 601)),
+        (size_violations, Module("distarray.planner.cost", "def f():\n" + "    x = 1\n" * 80)),
         (dunder_all_violations, Module("distarray.linalg", '"""Doc."""\nx = 1')),
     ],
 )

@@ -16,29 +16,40 @@ import numpy as np
 from distarray import config, hooks
 from distarray.arguments import shown
 from distarray.array import elements, window, writes
-from distarray.array.base import Base, cast, copied, put, read
+from distarray.array.base import Base, put, read
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
-from distarray.array.environment import forced_parts, parse_pin
+from distarray.array.environment import forced_parts
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
 from distarray.expr.bind import bind_get, bind_reshape
-from distarray.expr.expr import GET, ITEM, Environment, Expr, lying
+from distarray.expr.expr import GET, Environment, Expr, lying
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
-from distarray.expr.lens import Affine, Component, Lens, Link, Reshape, compose, lens_shape, reshape_is_view
+from distarray.expr.lens import (
+    Affine,
+    Component,
+    Lens,
+    Link,
+    Reshape,
+    compose,
+    layout_through,
+    lens_shape,
+    reshape_is_view,
+)
 from distarray.kernels.loans import is_any_outside
 from distarray.ops import paths
 from distarray.ops.elementwise import as_scalar
-from distarray.ops.indexing import TAKE, TAKE_PUT, is_position, positions_of
+from distarray.ops.indexing import positions_of
 from distarray.ops.lenses import matrix_transpose_lens, permute_lens
-from distarray.sharding.layout import c_layout, layout_name, layout_of
+from distarray.sharding.layout import c_layout, layout_name
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 from distarray.types import DType, HostArray, Shape
 
 if TYPE_CHECKING:
     from types import ModuleType
+from distarray.array.pending import apart, defer, in_forced_tiles, runs_at_once
 
 __all__ = ["DistArray"]
 
@@ -80,15 +91,15 @@ class DistArray(Operators, Methods, Chunked, Collection):
         """A new handle on `node`, which nothing else aliases; runs it at once if it may fail."""
         self = _new(cls)
         if forced_parts.get() is not None:
-            node = _in_forced_tiles(node)
+            node = in_forced_tiles(node)
         if is_any_outside():
-            node = _apart(node)
+            node = apart(node)
         self._base = Base(node)
         self._lens = ()
         self._read = None
         self._readonly = False
         if node.memo is None:
-            _defer(node)
+            defer(node)
         return self
 
     _boxed = _on
@@ -115,7 +126,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
                 return known
         node = read(version, self._lens)
         if forced_parts.get() is not None:
-            node = _in_forced_tiles(node)
+            node = in_forced_tiles(node)
         if node is not version:
             # Weakly: what a handle read once must not keep the old version of its base.
             self._read = (number, ref(node))
@@ -157,8 +168,8 @@ class DistArray(Operators, Methods, Chunked, Collection):
         base = self._base
         while True:
             since = base.expr or base.current
-            version = _apart(written(since)) if is_any_outside() else written(since)
-            if version.memo is None and _runs_at_once(version):
+            version = apart(written(since)) if is_any_outside() else written(since)
+            if version.memo is None and runs_at_once(version):
                 window.run(version)
             # Live and listed before anybody can see it: no evaluation in another thread may overwrite what it reads.
             slot = version.hold(by_base=True)
@@ -176,7 +187,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         for axis, array in resolved.arrays:
             if type(array) is Expr and array.dtype.kind != "b":
                 array = positions_of(array, resolved.affine.shape[axis], axis, array.env)
-                if array.memo is None and _runs_at_once(array):
+                if array.memo is None and runs_at_once(array):
                     window.run(array)
             arrays.append((axis, array))
         return resolved.with_arrays(arrays)
@@ -196,7 +207,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
             made = value if again is None or version is since else again(read(version, lens))
             if not lens and made.pin is None and made.memo is None:
                 made.pin = version.pin
-            if made.memo is None and _runs_at_once(made):
+            if made.memo is None and runs_at_once(made):
                 window.run(made)
             return put(version, lens, made)
 
@@ -295,7 +306,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         known = lying(version)
         layout = c_layout(version.ndim) if known is None else known.layout
         for link in self._lens:
-            layout = _layout_through(link, layout)
+            layout = layout_through(link, layout)
         return layout_name(layout)
 
     @property
@@ -552,80 +563,6 @@ def _without_dasks(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in _DASKS} if options else options
 
 
-def _defer(node: Expr) -> None:
-    """List a new node as pending, or compute it now where that is asked for."""
-    if node.op.repeatable:
-        # Nothing of it is worth running ahead of whoever reads it.
-        return
-    if _runs_at_once(node):
-        # Not listed: what fails here lives on in its traceback, and must not be tried again by a full window.
-        window.run(node)
-        return
-    window.register(node)
-    if config.get("window") == 0:
-        window.flush()
-
-
-def _apart(node: Expr) -> Expr:
-    """A node for a new base, or version: computed now if it reads what others may write, and in memory of its own."""
-    if node.memo is None:
-        if node.op.repeatable or not window.reads_what_others_write(node):
-            return node
-        window.run(node)
-    return copied(node) if window.is_written_outside(node) else node
-
-
-def _runs_at_once(node: Expr) -> bool:
-    """Whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
-    op = node.op
-    if op is ITEM or op is GET:
-        operands = node.operands
-        if not operands:  # another thread has computed it
-            return False
-        first = operands[0]
-        if op is GET:
-            # of an operation that worked with its axes in another order
-            return type(first) is Expr and first.memo is None and first.op.may_raise and _runs_at_once(first)
-        op = first.op if type(first) is Expr else op
-    elif op is TAKE or op is TAKE_PUT:
-        # Positions that came with the call were checked then.
-        at = 1 if op is TAKE else 2
-        if all(o.memo is not None or is_position(o) for o in node.operands[at:] if type(o) is Expr):
-            return False
-    if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
-        return False
-    return bool(config.get("errors") == "call")
-
-
-def _in_forced_tiles(node: Expr) -> Expr:
-    """`node` in the tiles that `distarray.testing.force_tiles` asks for, unless its cut was asked for already."""
-    pin = None if node.pin is not None else parse_pin(None, None, node.shape, node.dtype, node.env)
-    if pin is None:
-        return node
-    if node.memo is None and _runs_at_once(node):
-        window.run(node)
-    node = cast(node, node.dtype)
-    node.pin = pin
-    return node
-
-
-def _layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
-    """The order of axes of a layout seen through a link of a lens."""
-    if type(link) is Component:
-        return layout
-    if type(link) is not Affine:
-        return c_layout(len(link.shape))  # type: ignore[union-attr]  # a Reshape
-    # Outer axes have larger strides; a dummy of a few elements per axis shows the order through the view.
-    strides = [0] * len(layout)
-    for place, axis in enumerate(reversed(layout)):
-        strides[axis] = 2**place
-    seen = [0] * len(link.shape)
-    for (at, _, _), stride in zip(link.terms, strides):
-        if at is not None:
-            seen[at] += stride
-    return layout_of(link.shape, seen)
-
-
 def _check_gather(x: DistArray) -> None:
     """Warn or refuse where a host copy of the whole array is large."""
     n = x.nbytes
@@ -656,5 +593,9 @@ def _planned_cost(factors: paths.Factors, steps: tuple[paths.Step, ...], objecti
 
 
 hooks.adopt = _adopted
+
+
 hooks.drive = drive
+
+
 hooks.planned_cost = _planned_cost

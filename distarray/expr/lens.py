@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from distarray.expr.affine import Affine, Block, namespace, touched
+from distarray.sharding.layout import c_layout, layout_of
 
 __all__ = [
     "Affine",
@@ -25,6 +26,7 @@ __all__ = [
     "compose",
     "get",
     "is_unit_axes",
+    "layout_through",
     "lens_shape",
     "put",
     "reshape_groups",
@@ -150,6 +152,23 @@ def _append(base_shape: tuple[int, ...], lens: Lens, affine: Affine) -> Lens:
         # expand . reshape(s) -> reshape(expanded s)
         return compose(base_shape, lens[:-1], Reshape(affine.shape))
     return (*lens, affine)
+
+
+def layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of axes of a layout seen through a link of a lens."""
+    if type(link) is Component:
+        return layout
+    if type(link) is not Affine:
+        return c_layout(len(link.shape))  # type: ignore[union-attr]  # a Reshape
+    # Outer axes have larger strides; a dummy of a few elements per axis shows the order through the view.
+    strides = [0] * len(layout)
+    for place, axis in enumerate(reversed(layout)):
+        strides[axis] = 2**place
+    seen = [0] * len(link.shape)
+    for (at, _, _), stride in zip(link.terms, strides):
+        if at is not None:
+            seen[at] += stride
+    return layout_of(link.shape, seen)
 
 
 def get(lens: Lens, array: Block) -> Block:

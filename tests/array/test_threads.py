@@ -12,8 +12,8 @@ import pytest
 
 import distarray as dx
 from distarray.array import window
-from distarray.array.array import _runs_at_once
 from distarray.array.base import Base
+from distarray.array.pending import runs_at_once
 from distarray.ops.indexing import is_position
 
 N_THREADS = 8
@@ -457,7 +457,7 @@ def test_what_another_thread_has_settled_meanwhile_is_not_run(made: Callable[[dx
     np.asarray(view)
     assert node.unsettled() is None
     assert before is None or before[0]
-    assert not _runs_at_once(node)
+    assert not runs_at_once(node)
     assert not is_position(node)
 
 

@@ -1,0 +1,69 @@
+"""New nodes: which are computed at the call, which wait, and which are made apart from what others write."""
+
+from __future__ import annotations
+
+from distarray import config
+from distarray.array import window
+from distarray.array.base import cast, copied
+from distarray.array.environment import parse_pin
+from distarray.expr.expr import GET, ITEM, Expr
+from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
+
+__all__ = ["apart", "defer", "in_forced_tiles", "runs_at_once"]
+
+
+def defer(node: Expr) -> None:
+    """List a new node as pending, or compute it now where that is asked for."""
+    if node.op.repeatable:
+        # Nothing of it is worth running ahead of whoever reads it.
+        return
+    if runs_at_once(node):
+        # Not listed: what fails here lives on in its traceback, and must not be tried again by a full window.
+        window.run(node)
+        return
+    window.register(node)
+    if config.get("window") == 0:
+        window.flush()
+
+
+def apart(node: Expr) -> Expr:
+    """A node for a new base, or version: computed now if it reads what others may write, and in memory of its own."""
+    if node.memo is None:
+        if node.op.repeatable or not window.reads_what_others_write(node):
+            return node
+        window.run(node)
+    return copied(node) if window.is_written_outside(node) else node
+
+
+def runs_at_once(node: Expr) -> bool:
+    """Whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
+    op = node.op
+    if op is ITEM or op is GET:
+        operands = node.operands
+        if not operands:  # another thread has computed it
+            return False
+        first = operands[0]
+        if op is GET:
+            # of an operation that worked with its axes in another order
+            return type(first) is Expr and first.memo is None and first.op.may_raise and runs_at_once(first)
+        op = first.op if type(first) is Expr else op
+    elif op is TAKE or op is TAKE_PUT:
+        # Positions that came with the call were checked then.
+        at = 1 if op is TAKE else 2
+        if all(o.memo is not None or is_position(o) for o in node.operands[at:] if type(o) is Expr):
+            return False
+    if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
+        return False
+    return bool(config.get("errors") == "call")
+
+
+def in_forced_tiles(node: Expr) -> Expr:
+    """`node` in the tiles that `distarray.testing.force_tiles` asks for, unless its cut was asked for already."""
+    pin = None if node.pin is not None else parse_pin(None, None, node.shape, node.dtype, node.env)
+    if pin is None:
+        return node
+    if node.memo is None and runs_at_once(node):
+        window.run(node)
+    node = cast(node, node.dtype)
+    node.pin = pin
+    return node
