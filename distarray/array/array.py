@@ -593,9 +593,5 @@ def _planned_cost(factors: paths.Factors, steps: tuple[paths.Step, ...], objecti
 
 
 hooks.adopt = _adopted
-
-
 hooks.drive = drive
-
-
 hooks.planned_cost = _planned_cost
