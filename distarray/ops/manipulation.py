@@ -76,6 +76,9 @@ __all__ = [
 ]
 
 
+# ---------------------------------------------------------------------------------------------------------------- views
+
+
 def permute_dims(x: Array, /, axes: Sequence[SupportsIndex]) -> Array:
     """The axes of `x` in the order `axes`. A view."""
     return view("permute_dims", x, lambda shape: permute_lens(shape, axes))
@@ -187,6 +190,9 @@ def atleast_3d(*arys: Array) -> Any:
     return _at_least(3, arys, lambda shape: expand_lens(shape, added.get(len(shape), ())))
 
 
+# -------------------------------------------------------------------------------------------------------------- reshape
+
+
 def resolve_shape(old: Shape, new: Any) -> Shape:
     """The shape `new` for the elements of an array of shape `old`, its -1 replaced.
 
@@ -235,6 +241,9 @@ def ravel(a: Array, order: str = "C") -> Array:
     """The elements of `a` in one axis."""
     node, box = one_array("ravel", a)
     return box(_reshaped(node, (node.size,), order))
+
+
+# ------------------------------------------------------------------------------------------------- diagonals, triangles
 
 
 def diag(v: Array, k: int = 0) -> Array:
