@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.instructions import Array, Reduction
 from distarray.kernels.monoids import MONOIDS, Monoid, Partial
+from distarray.kernels.outcomes import Array, Reduction
 
 __all__ = ["Accumulator", "TotalAccumulator"]
 

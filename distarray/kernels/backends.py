@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
-from distarray.kernels.instructions import Reduction
+from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
 __all__ = [

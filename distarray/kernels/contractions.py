@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from distarray.expr.instructions import Instruction
 from distarray.expr.joins import PRODUCT, Join
 from distarray.kernels import tables
 from distarray.kernels.elementwise import plain_call
 from distarray.kernels.inside import inside_task
-from distarray.kernels.instructions import Instruction, Reduction
 from distarray.kernels.loans import foreign
 from distarray.kernels.monoids import MONOIDS, Monoid
+from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 from distarray.kernels.slices import slice_extents
 from distarray.kernels.user_functions import read_only

@@ -25,7 +25,7 @@ from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.random_maps import MAPS
 
 if TYPE_CHECKING:
-    from distarray.kernels.instructions import Reduction
+    from distarray.kernels.outcomes import Reduction
     from distarray.kernels.program import Program
 
 __all__ = ["CupyBackend", "gpu_count"]

@@ -23,20 +23,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.accumulators import Accumulator, TotalAccumulator
 from distarray.kernels.buffers import ALIGNMENT, POOL
 from distarray.kernels.elementwise import elementwise
-from distarray.kernels.instructions import (
-    Array,
-    Block,
-    DType,
-    FloatingPointEvent,
-    Instruction,
-    Outcome,
-    Reduction,
-    Scalar,
-)
 from distarray.kernels.monoids import MONOIDS, Partial
+from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, State, Step, schedule
 from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
 
@@ -95,7 +87,7 @@ class Program:
     Examples
     --------
     >>> f8 = np.dtype("f8")
-    >>> program = Program(2, (Instruction("multiply", (0, 1), f8), Instruction("add", (2, Scalar(0)), f8)), (3,))
+    >>> program = Program(2, (Instruction("multiply", (0, 1), f8), Instruction("add", (2, RuntimeScalar(0)), f8)), (3,))
     >>> program.run([np.arange(3.0), np.arange(3.0)], [10], (3,)).outputs
     [array([10., 11., 14.])]
     """
@@ -252,9 +244,9 @@ class Program:
             of = [*dtypes, *(i.dtype for i in self.instructions)]
             found = []
             for k, i in enumerate(self.instructions):
-                operands = tuple(None if isinstance(x, Scalar) else of[x] for x in i.inputs)
+                operands = tuple(None if isinstance(x, RuntimeScalar) else of[x] for x in i.inputs)
                 function = elementwise(i.function, i.params, i.dtype, operands)
-                entries = tuple(len(of) + x.index if isinstance(x, Scalar) else x for x in i.inputs)
+                entries = tuple(len(of) + x.index if isinstance(x, RuntimeScalar) else x for x in i.inputs)
                 found.append(Call(self.n_inputs + k, function, entries, i.dtype))
             self._remember(("calls", dtypes), found)
         return found
@@ -262,7 +254,7 @@ class Program:
     @cached_property
     def is_rooted(self) -> bool:
         """Whether every instruction has an operand that is not a scalar, so none is narrower than all inputs."""
-        return all(any(not isinstance(x, Scalar) for x in i.inputs) for i in self.instructions)
+        return all(any(not isinstance(x, RuntimeScalar) for x in i.inputs) for i in self.instructions)
 
     def _remember(self, key: Any, value: Any) -> Any:
         if len(self._schedules) >= MAX_SCHEDULES:
@@ -341,7 +333,7 @@ class _SlicedRun:
             self.calls = calls
             return
         for k, instruction in enumerate(program.instructions):
-            operands = [x for x in instruction.inputs if not isinstance(x, Scalar)]
+            operands = [x for x in instruction.inputs if not isinstance(x, RuntimeScalar)]
             own = np.broadcast_shapes(*(shapes[x] for x in operands))
             shapes.append(own)
             register = program.n_inputs + k
@@ -351,7 +343,7 @@ class _SlicedRun:
             # The operands of a narrow instruction are no wider, so all of them have a value.
             alone = Instruction(
                 instruction.function,
-                tuple(x if isinstance(x, Scalar) else operands.index(x) for x in instruction.inputs),
+                tuple(x if isinstance(x, RuntimeScalar) else operands.index(x) for x in instruction.inputs),
                 instruction.dtype,
                 instruction.params,
             )

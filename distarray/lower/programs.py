@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
-from distarray.kernels.instructions import Instruction as KernelInstruction
-from distarray.kernels.instructions import Reduction, Scalar
+from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 from distarray.kernels.specs import Finish, Part, Read, Region, StageSpec, TileSpec
 from distarray.lower import combining
@@ -26,7 +26,7 @@ from distarray.lower.regions import count_regions, frame_of, is_within, n_elemen
 from distarray.lower.route import Arguments, Key
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Loops
-from distarray.planner.plan import Combine, Instruction, Stage
+from distarray.planner.plan import Combine, Stage
 from distarray.planner.rates import hides_a_transfer
 from distarray.sharding.boxes import size
 
@@ -47,19 +47,7 @@ def _program(
     combines: tuple[tuple[int, str, tuple[int, ...], np.dtype[Any]], ...],
 ) -> Program:
     """The executable program of a stage; programs keep their register schedules, so equal ones are shared."""
-    return Program(
-        n_reads,
-        tuple(
-            [
-                KernelInstruction(
-                    i.function, tuple([r if r >= 0 else Scalar(-1 - r) for r in i.inputs]), i.dtype, i.params
-                )
-                for i in instructions
-            ]
-        ),
-        outputs,
-        tuple([Reduction(*c) for c in combines]),
-    )
+    return Program(n_reads, instructions, outputs, tuple([Reduction(*c) for c in combines]))
 
 
 def _is_alone(draft: Draft, c: Combine) -> bool:
@@ -97,10 +85,11 @@ def _program_spec(low: Lowering, draft: Draft) -> StageSpec:
     outputs = tuple(register for register, _ in stage.stores)
     filled = -1
     if stage.write is not None:
-        if stage.write[0] >= 0:
-            outputs += (stage.write[0],)
+        written = stage.write[0]
+        if isinstance(written, RuntimeScalar):
+            filled = written.index
         else:
-            filled = -1 - stage.write[0]
+            outputs += (written,)
     combines = tuple((c.register, c.monoid, c.axes, c.dtype) for c in stage.combines)
     return StageSpec(
         _program(len(stage.reads), stage.instructions, outputs, combines),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-__all__ = ["Access", "Combine", "Cut", "Instruction", "Plan", "Stage", "StageKind"]
+from distarray.expr.instructions import Instruction, Operand
+
+__all__ = ["Access", "Combine", "Cut", "Plan", "Stage", "StageKind"]
 
 #: What a stage does with the regions that it reads: one rule for each in `lower.lower`.
 StageKind: TypeAlias = Literal[
@@ -42,28 +43,6 @@ class Access:
     node: int
     path: tuple[int, ...] = ()
     loops: tuple[int | None, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """An Instruction is one elementwise step of a program: a function of registers into a register.
-
-    Parameters
-    ----------
-    function
-        Name of the operation.
-    inputs
-        Registers (>= 0) and run-time scalars (-1 - slot).
-    dtype
-        Of the result.
-    params
-        Static parameters of the kernel.
-    """
-
-    function: str
-    inputs: tuple[int, ...]
-    dtype: np.dtype[Any]
-    params: tuple[Hashable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +115,7 @@ class Stage:
     combines
         Reductions.
     write
-        (register or None, node, scalar slot): the new version of a base that the stage makes.
+        (what is written, node): the new version of a base that the stage makes.
     cut
         How its loops are cut.
     """
@@ -149,7 +128,7 @@ class Stage:
     scalars: tuple[tuple[int, int], ...] = ()
     stores: tuple[tuple[int, int], ...] = ()
     combines: tuple[Combine, ...] = ()
-    write: tuple[int, int] | None = None
+    write: tuple[Operand, int] | None = None
     cut: Cut = Cut("whole")
 
 

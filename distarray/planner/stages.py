@@ -16,8 +16,9 @@ from typing import Literal
 
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr
+from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.planner.graph import Graph
-from distarray.planner.plan import Access, Combine, Instruction, Stage, StageKind
+from distarray.planner.plan import Access, Combine, Stage, StageKind
 
 __all__ = ["group_stages"]
 
@@ -333,7 +334,6 @@ class _Program:
         self._code: list[tuple[str, tuple[int | str, ...], object, tuple[object, ...]]] = []
         self._scalars: list[tuple[int, int]] = []
         self._known: dict[tuple[int, tuple[int, ...]], int | str] = {}
-        self._instructions: list[Instruction] = []
 
     # Registers are named "r<k>" for read k and i >= 0 for instruction i until all reads are known.
 
@@ -387,12 +387,14 @@ class _Program:
             stack.pop()
         return self._known[(node, path)]
 
-    def _number(self, register: int | str) -> int:
-        if isinstance(register, int):
-            return len(self._reads) + register
-        if register[0] == "r":
-            return int(register[1:])
-        return -1 - int(register[1:])
+    def _register(self, name: int | str) -> int:
+        if isinstance(name, int):
+            return len(self._reads) + name
+        return int(name[1:])
+
+    def _operand(self, name: int | str) -> Operand:
+        is_scalar = isinstance(name, str) and name[0] == "s"
+        return RuntimeScalar(int(name[1:])) if is_scalar else self._register(name)  # type: ignore[index]  # a string
 
     def stage(self) -> Stage:
         g = self._g
@@ -422,13 +424,13 @@ class _Program:
             shape_of,
             tuple(self._reads),
             tuple(
-                Instruction(name, tuple(self._number(r) for r in inputs), dtype, params)  # type: ignore[arg-type]  # from Expr, whose dtype is a dtype here
+                Instruction(name, tuple(self._operand(r) for r in inputs), dtype, params)  # type: ignore[arg-type]  # from Expr, whose dtype is a dtype here
                 for name, inputs, dtype, params in self._code
             ),
             tuple(self._scalars),
-            tuple((self._number(r), i) for r, i in stores),
-            tuple(self._combine(self._number(r), i) for r, i in combines),
-            None if write is None else (self._number(write[0]), write[1]),
+            tuple((self._register(r), i) for r, i in stores),
+            tuple(self._combine(self._register(r), i) for r, i in combines),
+            None if write is None else (self._operand(write[0]), write[1]),
         )
 
     def _combine(self, register: int, i: int) -> Combine:

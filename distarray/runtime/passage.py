@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from distarray import config
 from distarray.expr.crossing import CROSSING
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.expr.instructions import Instruction
 from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.plan import Access, Cut, Instruction, Plan, Stage
+from distarray.planner.plan import Access, Cut, Plan, Stage
 from distarray.runtime.budget import refuse
 from distarray.runtime.clients import placement_of
 from distarray.runtime.instantiate import make_tasks

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distarray.errors import NotSupportedError
+from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.backends import NUMPY, no_host_copies
 from distarray.kernels.devices import Device, backend_for, parse_device
-from distarray.kernels.instructions import Instruction, Reduction, Scalar
 from distarray.kernels.monoids import MONOIDS
+from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
 F8 = np.dtype("f8")
@@ -119,7 +120,7 @@ def test_programs_on_strict_equal_numpy(data: st.DataObject) -> None:
             elif name == "where":
                 operands, value = (a, b, c), np.where(registers[a], registers[b], registers[c])
             elif name == "clip" and registers[a].dtype.kind == "f":
-                operands, value = (a, Scalar(0), Scalar(1)), np.clip(registers[a], -1.0, 1.5)
+                operands, value = (a, RuntimeScalar(0), RuntimeScalar(1)), np.clip(registers[a], -1.0, 1.5)
             elif name == "add" and kinds <= set("fic"):
                 operands, value = (a, b), registers[a] + registers[b]
             elif name in ("less", "arctan2") and kinds <= set("fi"):
@@ -174,7 +175,7 @@ def test_reductions_on_strict_equal_numpy_s(monoid: str, axes: tuple[int, ...]) 
 def test_outputs_on_strict_are_filled_where_given() -> None:
     backend = backend_for("strict", 0)
     tile = backend.zeros((4, 6), "f8")
-    program = Program(1, (Instruction("multiply", (0, Scalar(0)), F8),), (1,))
+    program = Program(1, (Instruction("multiply", (0, RuntimeScalar(0)), F8),), (1,))
     region = tile[1:3, 2:5]
     program.run([backend.adopt(np.ones((2, 1)))], [3], (2, 3), [region], backend)
     expected = np.zeros((4, 6))
@@ -221,7 +222,7 @@ def test_programs_on_a_gpu_equal_numpy() -> None:
         2,
         (
             Instruction("multiply", (0, 1), F8),
-            Instruction("add", (2, Scalar(0)), F8),
+            Instruction("add", (2, RuntimeScalar(0)), F8),
             Instruction("tanh", (3,), F8),
             Instruction("less", (4, 0), np.dtype(bool)),
             Instruction("where", (5, 0, 4), F8),

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels import cupy_backend, devices
-from distarray.kernels.instructions import Instruction, Reduction, Scalar
+from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -159,13 +160,13 @@ def test_casts_and_scalars_are_resolved_by_numpy(backend: Any, fake: FakeCuda) -
         3,
         (
             Instruction("add", (0, 1), F8),
-            Instruction("multiply", (1, Scalar(0)), F4),
-            Instruction("less", (0, Scalar(1)), BOOL),
+            Instruction("multiply", (1, RuntimeScalar(0)), F4),
+            Instruction("less", (0, RuntimeScalar(1)), BOOL),
             Instruction("where", (5, 4, 3), F8),
             Instruction("add", (2, 0), C16),
             Instruction("real", (7,), F8),
             Instruction("astype", (8,), np.dtype("i2")),
-            Instruction("divide", (0, Scalar(2)), F8),
+            Instruction("divide", (0, RuntimeScalar(2)), F8),
             Instruction("imag", (1,), F4),
             Instruction("astype", (2,), BOOL),
             Instruction("copy", (9,), np.dtype("i2")),
@@ -213,8 +214,8 @@ def test_what_has_no_expression_runs_call_by_call(backend: Any, fake: FakeCuda) 
     program = Program(
         1,
         (
-            Instruction("floor_divide", (0, Scalar(0)), F8),
-            Instruction("clip", (1, Scalar(1)), F8, ("min",)),
+            Instruction("floor_divide", (0, RuntimeScalar(0)), F8),
+            Instruction("clip", (1, RuntimeScalar(1)), F8, ("min",)),
             Instruction("round", (0,), F8, (1,)),
             Instruction("modf", (0,), F8, (1,)),
         ),
@@ -230,7 +231,7 @@ def test_what_has_no_expression_runs_call_by_call(backend: Any, fake: FakeCuda) 
 
 def test_an_output_may_be_an_input(backend: Any) -> None:
     x = values("f8", 60, 3)[4:]
-    program = Program(1, (Instruction("add", (0, Scalar(0)), F8), Instruction("multiply", (0, 1), F8)), (1, 2))
+    program = Program(1, (Instruction("add", (0, RuntimeScalar(0)), F8), Instruction("multiply", (0, 1), F8)), (1, 2))
     out = x.copy()
     _, product = program.run([out], [1.0], x.shape, [out, None], backend).outputs
     np.testing.assert_array_equal(out, x + 1)

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels import program as program_module
 from distarray.kernels.elementwise import elementwise, is_exact
-from distarray.kernels.instructions import Instruction, Reduction, Scalar
 from distarray.kernels.monoids import MONOIDS
+from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 from distarray.kernels.schedule import State, schedule
 from distarray.kernels.slices import slice_extents
@@ -107,10 +108,10 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[np.ndarray], list[Any], tup
             name, operands = draw(st.sampled_from(BINARY)), (draw(operand), draw(operand))
         elif kind < 9:
             name = draw(st.sampled_from(("add", "multiply", "power")))
-            operands = (draw(operand), Scalar(draw(st.integers(0, 2))))
+            operands = (draw(operand), RuntimeScalar(draw(st.integers(0, 2))))
         else:
             name, operands = "where", (draw(operand), draw(operand), draw(operand))
-        arguments = [scalars[x.index] if isinstance(x, Scalar) else registers[x] for x in operands]
+        arguments = [scalars[x.index] if isinstance(x, RuntimeScalar) else registers[x] for x in operands]
         try:
             if name == "astype":
                 dtype = np.dtype(draw(st.sampled_from(("f4", "f8", "c16"))))
@@ -296,7 +297,7 @@ def run_one(name: str, operands: list[Any], dtype: Any, params: tuple[Any, ...] 
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
     scalars = [x for x in operands if not isinstance(x, np.ndarray)]
     place = {id(x): i for i, x in enumerate(arrays)}
-    inputs = tuple(place[id(x)] if id(x) in place else Scalar(scalars.index(x)) for x in operands)
+    inputs = tuple(place[id(x)] if id(x) in place else RuntimeScalar(scalars.index(x)) for x in operands)
     shape = np.broadcast_shapes(*(x.shape for x in arrays))
     program = Program(len(arrays), (Instruction(name, inputs, np.dtype(dtype), params),), (len(arrays),))
     return program.run(arrays, scalars, shape).outputs[0]  # type: ignore[no-any-return]
@@ -573,7 +574,7 @@ def test_slices_depend_on_the_shape_only_and_are_balanced() -> None:
 
 def test_threads_share_a_program() -> None:
     x = values("f8", (4, 100_000), special=False)
-    program = Program(1, (Instruction("square", (0,), F8), Instruction("add", (1, Scalar(0)), F8)), (2,))
+    program = Program(1, (Instruction("square", (0,), F8), Instruction("add", (1, RuntimeScalar(0)), F8)), (2,))
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(program.run, [x[i % 4]], [i], (100_000,)) for i in range(16)]
         for i, future in enumerate(futures):
@@ -583,7 +584,7 @@ def test_threads_share_a_program() -> None:
 @pytest.mark.parametrize("n", [5, 100_000])
 def test_floating_point_events_come_back_and_do_not_warn(n: int) -> None:
     x = np.linspace(0.0, 1.0, n)
-    program = Program(1, (Instruction("divide", (Scalar(0), 0), F8), Instruction("log", (0,), F8)), (1, 2))
+    program = Program(1, (Instruction("divide", (RuntimeScalar(0), 0), F8), Instruction("log", (0,), F8)), (1, 2))
     modes: Any = {"divide": "warn", "over": "warn", "invalid": "ignore", "under": "ignore"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""Instructions of programs, and what a run of one gives: records that name registers, and hold no arrays of theirs."""
+"""Outcomes of programs: what a run stores and reduces, and what floating point said of it."""
 
 from __future__ import annotations
 
@@ -9,41 +9,11 @@ import numpy as np
 
 from distarray.kernels.monoids import MONOIDS, Partial
 
-__all__ = ["Array", "Block", "DType", "FloatingPointEvent", "Instruction", "Outcome", "Reduction", "Scalar"]
+__all__ = ["Array", "Block", "DType", "FloatingPointEvent", "Outcome", "Reduction"]
 
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
 Block = Any  # an array of a backend: they share no base class
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """An operand that is the `index`-th run-time scalar."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One elementwise function of registers and scalars.
-
-    Parameters
-    ----------
-    function
-        Name in the table of `elementwise`.
-    inputs
-        Registers (integers) and scalars. Registers ``0 .. n_inputs-1`` are the inputs of the program, register
-        ``n_inputs + k`` is the result of instruction ``k``.
-    dtype
-        Of the result: the one that numpy gives these operands.
-    params
-        Static parameters of the function.
-    """
-
-    function: str
-    inputs: tuple[int | Scalar, ...]
-    dtype: DType
-    params: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
