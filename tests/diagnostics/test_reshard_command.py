@@ -92,12 +92,12 @@ def test_memory_makes_waves(capsys: Any) -> None:
     ],
 )
 def test_bad_input_is_one_line_on_stderr_and_status_2(args: list[str], says: str, capsys: Any) -> None:
-    started = time.perf_counter()
+    started = time.process_time()  # of others on the machine it says nothing
     try:
         status: Any = main(["reshard", *args])
     except SystemExit as end:
         status = end.code
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     out, err = capsys.readouterr()
     assert status == 2
     assert out == ""
@@ -128,9 +128,9 @@ def test_bad_input_is_one_line_on_stderr_and_status_2(args: list[str], says: str
 def test_bad_files_are_one_line_that_names_the_problem(text: str, says: str, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "problems.json"
     path.write_text(text)
-    started = time.perf_counter()
+    started = time.process_time()  # of others on the machine it says nothing
     assert main(["reshard", "--problems", str(path), "--json"]) == 2
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
