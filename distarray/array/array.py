@@ -217,7 +217,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def shape(self) -> Shape:
-        """Global shape."""
+        """Return the extents of the whole array."""
         lens = self._lens
         own = self._base.current.shape
         return lens_shape(own, lens) if lens else own
@@ -231,7 +231,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def dtype(self) -> DType:
-        """Type of the elements."""
+        """Return the type of the elements."""
         dtype: DType = self._base.current.dtype
         if self._lens and type(self._lens[0]) is Component:
             return np.empty(0, dtype).real.dtype
@@ -239,12 +239,12 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """Return the number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements of the whole array."""
         n = 1
         for extent in self.shape:
             n *= extent
@@ -252,7 +252,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Return the bytes that one element takes."""
         return int(self.dtype.itemsize)
 
     @property

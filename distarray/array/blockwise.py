@@ -373,7 +373,7 @@ class _Indices:
         return tuple([self.new[i] if i in self.new else self.extents[i] for i in self.result])
 
     def rule(self) -> str:
-        """The ShardingRule."""
+        """Return the ShardingRule that a call has."""
         loop = {index: f"i{k}" for k, index in enumerate([*self.extents, *self.new])}
         terms = [
             " ".join("1" if n != self.extents[i] else loop[i] for i, n in zip(term, shape, strict=True)) or "()"

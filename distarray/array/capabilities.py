@@ -17,7 +17,7 @@ _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", API_VERSION)
 
 
 def namespace(api_version: str | None = None) -> ModuleType:
-    """The module ``distarray``.
+    """Return the module ``distarray``, the namespace of its arrays.
 
     Raises
     ------

@@ -84,7 +84,7 @@ class Chunked:
 
     @property
     def partitions(self: Any) -> BlocksView:
-        """The same as `blocks`."""
+        """Return what `blocks` returns, under the name that dask.dataframe has for it."""
         return BlocksView(self)
 
     def rechunk(
@@ -139,7 +139,7 @@ class Chunked:
     def map_overlap(
         self: Any, func: Any, depth: Any = None, boundary: Any = None, trim: bool = True, **kwargs: Any
     ) -> Any:
-        """``map_overlap(func, x)``; see `distarray.map_overlap`."""
+        """Call ``distarray.map_overlap(func, x)``, which says more."""
         from distarray.array.overlap import map_overlap
 
         return map_overlap(func, self, depth=depth, boundary=boundary, trim=trim, **kwargs)
@@ -172,7 +172,7 @@ class BlocksView:
 
     @property
     def size(self) -> int:
-        """Number of chunks."""
+        """Return the number of chunks."""
         return self._array.npartitions
 
     def __len__(self) -> int:

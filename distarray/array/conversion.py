@@ -209,7 +209,7 @@ def array(
 
 
 def asanyarray(obj: Any, dtype: DTypeLike = None, order: Any = None, **where: Any) -> DistArray:
-    """The same as `asarray`."""
+    """Do what `asarray` does: there are no subclasses to keep."""
     return asarray(obj, dtype, order=order, **where)
 
 

@@ -36,7 +36,7 @@ def shape(a: Any) -> tuple[int, ...]:
 
 
 def ndim(a: Any) -> int:
-    """The number of axes."""
+    """Return the number of axes that `a` has, or would have as an array."""
     return len(shape(a))
 
 

@@ -79,5 +79,5 @@ def grid_over(nodes: Sequence[Expr], axes: Sequence[Sequence[int]], shape: Seque
 
 
 def ranges_of(bounds: Bounds) -> Ranges:
-    """The tiles between boundaries."""
+    """Return the tiles between boundaries as ranges."""
     return tuple(itertools.pairwise(bounds))

@@ -119,7 +119,7 @@ def _without_masks(name: str, index: Advanced) -> Advanced:
 
 
 def picked(x: DistArray, index: Advanced) -> DistArray:
-    """``x[index]``: a copy."""
+    """Return ``x[index]`` where the index has arrays: a copy, as in numpy."""
     node = x.__dx_node__()
     if len(index.arrays) == 1 and index.affine.is_identity(node.shape):
         ((axis, mask),) = index.arrays

@@ -35,7 +35,7 @@ def _signatures() -> Any:
 
 
 class Methods:
-    """ndarray's methods for `DistArray`."""
+    """Methods gives `DistArray` the methods of numpy's ndarray."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class Methods:
         initial: Any = _NOT_GIVEN,
         where: Any = True,
     ) -> Any:
-        """The sum over `axis`."""
+        """Return the sum over `axis`; see `distarray.sum`."""
         return _signatures().sum(self, axis, dtype, out, keepdims, initial, where)
 
     def prod(
@@ -62,7 +62,7 @@ class Methods:
         initial: Any = _NOT_GIVEN,
         where: Any = True,
     ) -> Any:
-        """The product over `axis`."""
+        """Return the product over `axis`; see `distarray.prod`."""
         return _signatures().prod(self, axis, dtype, out, keepdims, initial, where)
 
     def mean(
@@ -74,7 +74,7 @@ class Methods:
         *,
         where: Any = True,
     ) -> Any:
-        """The mean over `axis`."""
+        """Return the mean over `axis`; see `distarray.mean`."""
         return _signatures().mean(self, axis, dtype, out, keepdims, where=where)
 
     def std(
@@ -105,7 +105,7 @@ class Methods:
         mean: Any = _NOT_GIVEN,
         correction: float | None = None,
     ) -> Any:
-        """The variance over `axis`."""
+        """Return the variance over `axis`; see `distarray.var`."""
         keywords = {"where": where, "mean": mean, "correction": correction}
         return _signatures().var(self, axis, dtype, out, ddof, keepdims, **keywords)
 
@@ -148,11 +148,11 @@ class Methods:
         return _signatures().argmin(self, axis, out, keepdims=keepdims)
 
     def cumsum(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
-        """Partial sums along `axis`."""
+        """Return partial sums along `axis`; see `distarray.cumsum`."""
         return _signatures().cumsum(self, axis, dtype, out)
 
     def cumprod(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
-        """Partial products along `axis`."""
+        """Return partial products along `axis`; see `distarray.cumprod`."""
         return _signatures().cumprod(self, axis, dtype, out)
 
     def trace(
@@ -164,11 +164,11 @@ class Methods:
     # -------------------------------------------------------------------------------------------- elementwise
 
     def round(self: Any, decimals: int = 0, out: Any = None) -> Any:
-        """Rounded to `decimals` places."""
+        """Return the elements rounded to `decimals` places."""
         return into(out, elementwise.round(self, decimals))
 
     def clip(self: Any, min: Any = None, max: Any = None, out: Any = None) -> Any:
-        """Limited to an interval."""
+        """Return the elements limited to an interval; see `distarray.clip`."""
         return into(out, elementwise.clip(self, min, max))
 
     def conj(self: Any) -> Any:
@@ -246,7 +246,7 @@ class Methods:
         return self._view(lenses.diagonal_lens(self.shape, offset, axis1, axis2), readonly=True)
 
     def repeat(self: Any, repeats: Any, axis: int | None = None) -> Any:
-        """Each element `repeats` times."""
+        """Return each element `repeats` times; see `distarray.repeat`."""
         return repetition.repeat(self, repeats, axis=axis)
 
     def resize(self: Any, *shape: Any, refcheck: bool = True) -> None:
@@ -306,7 +306,7 @@ class Methods:
         return searchsorted(self, v, side=side, sorter=sorter)
 
     def dot(self: Any, b: Any, out: Any = None) -> Any:
-        """The dot product."""
+        """Return the dot product; see `distarray.dot`."""
         from distarray.ops.contractions import dot
 
         return into(out, dot(self, b))

@@ -141,7 +141,7 @@ def _boxed(like: DistArray, result: Any) -> Any:
 
 
 def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``DistArray.__array_ufunc__`` does."""
+    """Call the ufunc for ``DistArray.__array_ufunc__``."""
     outs = kwargs.pop("out", ())
     for value in (*inputs, *outs, kwargs.get("where")):
         if not _is_known(value):

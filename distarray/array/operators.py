@@ -179,7 +179,7 @@ _rshift = _mapped("bitwise_right_shift")
 
 
 class Operators:
-    """The operators of `DistArray`."""
+    """Operators gives `DistArray` the operators of Python."""
 
     __slots__ = ()
 

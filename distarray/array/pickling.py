@@ -30,7 +30,7 @@ _lock = threading.RLock()
 
 
 def reduce_handle(x: DistArray) -> tuple[Any, ...]:
-    """What ``DistArray.__reduce__`` returns."""
+    """Return what pickles a handle: what ``DistArray.__reduce__`` returns."""
     return _handle, (type(x), x._base, x._lens, x._readonly)
 
 

@@ -24,7 +24,7 @@ __all__ = ["Continuous"]
 
 
 class Continuous(Streams):
-    """Numbers of continuous distributions."""
+    """Continuous gives a generator the numbers of continuous distributions."""
 
     # ------------------------------------------------------------------------------------------- uniform
 
@@ -185,7 +185,7 @@ class Continuous(Streams):
     def logistic(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Logistic numbers, by inversion."""
+        """Draw logistic numbers, by inversion."""
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
         return loc + scale * (elementwise.log(u) - elementwise.log1p(-u))  # type: ignore[no-any-return]
@@ -243,7 +243,7 @@ class Continuous(Streams):
         return self._into(out, size, dtype, draw)  # type: ignore[no-any-return]
 
     def gamma(self, shape: Parameter, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Gamma numbers."""
+        """Draw gamma numbers."""
         shape, scale = parameter("shape", shape, "non-negative"), parameter("scale", scale, "non-negative")
         return scale * self._gamma(shape, size, where, scale)  # type: ignore[no-any-return]
 

@@ -24,7 +24,7 @@ _MOST_BALLS = 10**9
 
 
 class Discrete(Streams):
-    """Numbers of discrete distributions."""
+    """Discrete gives a generator the numbers of discrete distributions."""
 
     def integers(
         self,

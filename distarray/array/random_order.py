@@ -28,7 +28,7 @@ __all__ = ["Order"]
 
 
 class Order(Streams):
-    """Permutations and samples."""
+    """Order gives a generator permutations and samples."""
 
     def permutation(self, x: Any, axis: int = 0, **where: Unpack[Where]) -> DistArray:
         """``range(x)`` or the slices of `x` along `axis` in random order."""

@@ -44,7 +44,7 @@ class _Steps:
         self.dtype = dtype
 
     def chunk(self, block: Any) -> Any:
-        """What a block gives."""
+        """Return what one block gives."""
         return self.functions[0](block, axis=self.axes, keepdims=True, **self._told(0))
 
     def combine(self, xp: Any, partials: Sequence[Any]) -> Any:
@@ -52,7 +52,7 @@ class _Steps:
         return self.functions[1](self._together(xp, partials), axis=self.axes, keepdims=True)
 
     def aggregate(self, xp: Any, partials: Sequence[Any]) -> Any:
-        """The result."""
+        """Return the result of what all blocks gave."""
         return self.functions[2](self._together(xp, partials), axis=self.axes, keepdims=self.keepdims, **self._told(2))
 
     def _told(self, which: int) -> dict[str, DType]:

@@ -96,7 +96,7 @@ def reduce(
     initial: Any = _NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:
-    """``ufunc.reduce``.
+    """Do what ``ufunc.reduce`` does.
 
     Functions that are not associative (``subtract``) go along one axis, which is whole in one task.
 

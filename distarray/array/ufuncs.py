@@ -71,7 +71,7 @@ def _function(ufunc: np.ufunc) -> Function:
 def _call(
     ufunc: np.ufunc, function: Function, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """``ufunc(*inputs, out=outs, **options)``.
+    """Do what ``ufunc(*inputs, out=outs, **options)`` does.
 
     Elements that ``where=`` leaves out keep what `out` has there; without one they have some value, as in numpy, and
     are computed from ones, so that they cause no warning.

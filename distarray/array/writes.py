@@ -34,7 +34,7 @@ _SCALARS = frozenset({bool, int, float, complex})
 
 
 def assign(x: DistArray, index: Index, value: Any) -> None:
-    """``x[index] = value``.
+    """Do what ``x[index] = value`` does.
 
     Raises
     ------

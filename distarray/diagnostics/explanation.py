@@ -251,22 +251,22 @@ class Explanation:
 
     @property
     def tasks(self) -> int:
-        """Tasks of all stages."""
+        """Return the number of tasks of all stages."""
         return sum(s.tasks for s in self.stages)
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that stages read."""
+        """Return the bytes that stages read."""
         return sum(s.read_bytes for s in self.stages)
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes sent between members."""
+        """Return the bytes that members send each other."""
         return sum(s.moved_bytes for s in self.stages)
 
     @property
     def messages(self) -> int:
-        """Messages between members."""
+        """Return the number of messages between members."""
         return sum(s.messages for s in self.stages)
 
     @property
@@ -374,7 +374,7 @@ class Explanation:
         return facts
 
     def _legend(self) -> list[str]:
-        """What the columns are."""
+        """Say what the columns are."""
         fits = "" if self.peak_bytes <= self.limit_bytes else "; above the limit"
         overlap = "their total is as if no stages overlapped"
         if self.saved_seconds:

@@ -68,7 +68,7 @@ def stop(name: str) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class ResidentPeak:
-    """What `watch_peak` found.
+    """A ResidentPeak is what `watch_peak` found.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """The same as an HTML table; texts are escaped."""
+    """Make an HTML table of what `format_table` prints; texts are escaped."""
 
     def line(tag: str, texts: Sequence[str]) -> str:
         cells = (

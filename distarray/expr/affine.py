@@ -142,7 +142,7 @@ class Affine:
         return Affine(tuple([shape[a] for a in axes]), tuple([(place[a], b, c) for a, b, c in self.terms]))
 
     def flipped(self, axes: Sequence[int]) -> Affine:
-        """``flip`` along these axes."""
+        """Return the view in which these axes are reversed."""
         shape = self.shape
         terms = [
             (a, b + c * (shape[a] - 1), -c) if a in axes and shape[a] > 1 else (a, b, c)  # type: ignore[index]  # not None

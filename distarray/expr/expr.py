@@ -51,7 +51,7 @@ class Environment:
 
     @property
     def size(self) -> int:
-        """Number of members."""
+        """Return the number of members."""
         return 1 if self.team is None else self.team.size
 
     @property

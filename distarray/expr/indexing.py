@@ -49,7 +49,7 @@ class Basic(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the result."""
+        """Return the shape of the result."""
         return self.affine.shape
 
 

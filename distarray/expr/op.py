@@ -55,7 +55,7 @@ CATALOGUE: dict[str, Op] = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """One operation.
+    """An Op is the row of one operation in the catalogue.
 
     Parameters
     ----------

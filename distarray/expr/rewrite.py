@@ -44,7 +44,7 @@ Rewrite: TypeAlias = Callable[[Expr], Expr | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row.
+    """A Rule is one row of the table of rewrites.
 
     Parameters
     ----------

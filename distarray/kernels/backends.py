@@ -73,7 +73,7 @@ class Backend(Protocol):
         """Return a block whose elements are not initialised."""
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Block:
-        """A block of zeros."""
+        """Make a block of zeros."""
 
     def adopt(self, block: Any) -> Block:
         """`block` on this device; itself if it is there. Only transport calls this."""

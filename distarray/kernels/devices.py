@@ -23,7 +23,7 @@ _DEVICE = re.compile(r"(cpu)|(cuda)(?::(\d+))?|(strict)(?::([12]))?")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A parsed device string.
+    """A Device is what a device string says when it is parsed.
 
     Attributes
     ----------

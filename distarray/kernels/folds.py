@@ -32,7 +32,7 @@ class Fold(Protocol):
     """One row of the table."""
 
     def partial(self, xp: Any, *blocks: Block, params: Params) -> Any:
-        """What one tile gives."""
+        """Return what one tile gives."""
 
     def combine(self, backend: Any, partials: Sequence[Any], params: Params) -> Any:
         """One partial result of several, in order; at least one."""

@@ -53,7 +53,7 @@ class FloatingPointEvent(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run made.
+    """An Outcome is what one run of a program made.
 
     Attributes
     ----------

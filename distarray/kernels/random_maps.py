@@ -40,7 +40,7 @@ def _at(x: Parameter, chosen: Any) -> Parameter:
 
 
 def _rejection(attempt: Callable[..., tuple[Floats, Any]], seeds: Words, *params: Parameter) -> Floats:
-    """What `attempt` accepts first.
+    """Return what `attempt` accepts first, for every element.
 
     Parameters
     ----------

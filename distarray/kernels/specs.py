@@ -178,7 +178,7 @@ class Finish:
         return MONOIDS[self.monoid].combine(adopted)
 
     def filled(self, nodes: Sequence[Expr]) -> Finish:
-        """The same with what varies from run to run, of the node that it finishes."""
+        """Return the same record with what varies from run to run, of the node that it finishes."""
         return self
 
 
@@ -207,7 +207,7 @@ class Folding(Finish):
         return FOLD[self.name].combine(backend, partials, self.params)
 
     def filled(self, nodes: Sequence[Expr]) -> Folding:
-        """The same with the late parameters of the fold behind the static ones."""
+        """Return the same record with the late parameters of the fold behind the static ones."""
         late = late_params(nodes[self.node])
         return replace(self, params=(*self.params, *late)) if late else self
 

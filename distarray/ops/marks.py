@@ -50,7 +50,7 @@ def chosen(
 
 
 def places_of(mask: Expr, counts: HostArray, bounds: Bounds, cut: Sharding | None) -> Expr:
-    """Where `mask` is true."""
+    """Return where `mask` is true."""
     found = _found(counts)
     (places,) = bind_tiles(NONZERO, [(mask, bounds)], [((found[-1],), np.int64, found)], cut)
     return places

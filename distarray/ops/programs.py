@@ -43,7 +43,7 @@ Program: TypeAlias = Generator[Ask, tuple[HostArray, ...], Any]
 
 
 def run(name: str, program: Program) -> Any:
-    """What a program returns.
+    """Return what a program returns.
 
     Raises
     ------

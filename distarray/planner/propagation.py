@@ -63,7 +63,9 @@ def reading_order(stage: Stage, readings: Sequence[Reading]) -> list[int]:
 
 
 def _n_elements(loops: Loops) -> int:
-    """Of the largest result or operand: a kernel that takes a row of i elements to one of j has not i * j."""
+    """Count the elements of the largest result or operand: a kernel that takes a row of i elements to one of j has
+    not i * j.
+    """
     terms = [*loops.results, *(tuple([k for k in axes if k is not None]) for axes in loops.operands or ())]
     # Several axes may run over one loop: those of a group that a reshape joins.
     return max([prod(loops.extents[k] for k in set(term)) for term in terms], default=prod(loops.extents))

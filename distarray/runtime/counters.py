@@ -61,7 +61,7 @@ class Counters:
 
     @property
     def messages(self) -> int:
-        """Number of transfers."""
+        """Return the number of transfers."""
         return len(self.transfers)
 
     @property

@@ -31,7 +31,7 @@ class Executor(Protocol):
         """Start tasks; handles of the results to be kept."""
 
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
-        """Results in this process."""
+        """Bring results into this process."""
 
 
 #: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).

@@ -150,7 +150,7 @@ def _searched(plan: Plan, eager: Plan | None, trials: _Trials) -> tuple[_Held, _
 
 
 class _Held(NamedTuple):
-    """What members hold.
+    """A _Held counts what members hold.
 
     Parameters
     ----------

@@ -177,7 +177,7 @@ class Meter:
             self._count(member).arrivals.append(Arrival(sum(int(a.nbytes) for a in _arrays(value)), readers))
 
     def made(self, key: Key, result: Any) -> None:
-        """A task has returned."""
+        """Note that a task has returned."""
         for array in _arrays(result):
             self._hold(self._members[key], array)
 

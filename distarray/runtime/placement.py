@@ -406,7 +406,7 @@ class Placement:
         living: int,
         crashed: Collection[str],
     ) -> None:
-        """Note what is new.
+        """Note what is new of the workers.
 
         Parameters
         ----------

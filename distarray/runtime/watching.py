@@ -39,7 +39,7 @@ class Watch:
         }
 
     def begin(self) -> None:
-        """All tasks are known."""
+        """Note that all tasks are known."""
         for call in self._start:
             call(self._tasks)
         for call in self._start_state:
@@ -53,14 +53,14 @@ class Watch:
             call(key, self._tasks, self._state)
 
     def after(self, key: Any, result: Any) -> None:
-        """A task is over."""
+        """Note that a task is over."""
         self._state["running"].discard(key)
         self._state["finished"].add(key)
         for call in self._after:
             call(key, result, self._tasks, self._state, 0)
 
     def end(self, *, has_failed: bool) -> None:
-        """The run is over."""
+        """Note that the run is over."""
         for call in self._finish:
             call(self._tasks, self._state, has_failed)
 

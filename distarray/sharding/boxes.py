@@ -54,7 +54,7 @@ def full(shape: Sequence[int]) -> Box:
 
 
 def size(box: Box) -> int:
-    """Number of elements.
+    """Count the elements of a box.
 
     >>> size((range(0, 10, 2), range(3))), size(())
     (15, 1)

@@ -128,7 +128,7 @@ class Team:
 
     @property
     def size(self) -> int:
-        """Number of members."""
+        """Return the number of members."""
         return self.mesh.size
 
     def split(self, axis: str) -> tuple[Team, ...]:

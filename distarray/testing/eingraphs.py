@@ -36,7 +36,7 @@ def _graph(name: str, inputs: dict[str, list[int]], ops: list[tuple[str, str, li
 
 
 def matmul(m: int, k: int, n: int, p: int = 8) -> Json:
-    """One product."""
+    """Make the graph of one product."""
     return _graph("matmul", {"A": [m, k], "B": [k, n]}, [("C", "ij,jk->ik", ["A", "B"])], p)
 
 
@@ -101,7 +101,7 @@ def ffnn(b: int = 128, f: int = 8192, h: int = 8192, o: int = 14588, p: int = 4,
 
 
 def attention(s: int = 4096, h: int = 32, d: int = 128, a: int = 4096, p: int = 8) -> Json:
-    """Multi-head attention with softmax."""
+    """Make the graph of multi-head attention with softmax."""
     shapes = {"x": [s, a], "wq": [a, h, d], "wk": [a, h, d], "wv": [a, h, d], "wo": [a, h, d]}
     ops = [(name, "sa,ahd->shd", ["x", f"w{name}"]) for name in "qkv"]
     ops += [("S", "shd,thd->hst", ["q", "k"]), *_softmax("S", "hst", "hs")]

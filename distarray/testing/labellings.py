@@ -15,7 +15,7 @@ Labelling = dict[str, dict[str, int]]
 
 
 def _operations(graph: Json) -> dict[str, set[str]]:
-    """Labels of each operation."""
+    """Return the labels of each operation."""
     return {node["id"]: {x for x in node["expr"] if x.isalpha()} for node in graph["nodes"] if "expr" in node}
 
 

@@ -34,7 +34,8 @@ def matmul_bound(m: int, n: int, k: int, p: int) -> float:
 
 
 def cosma_bound(m: int, n: int, k: int, p: int, words: float) -> float:
-    """The same where a worker holds no more than `words` elements (Kwasniewski and others 2019).
+    """Bound what `held_bound` bounds where a worker holds no more than `words` elements (Kwasniewski and others
+    2019).
 
     >>> round(cosma_bound(8000, 8000, 8000, 8, 1e12)), round(cosma_bound(8000, 8000, 8000, 8, 1e7))
     (192000000, 211817232)

@@ -76,7 +76,7 @@ class Options:
 
 @lru_cache(maxsize=1024)
 def divisors(n: int) -> tuple[int, ...]:
-    """All divisors, ascending.
+    """Return all divisors of a number, ascending.
 
     >>> divisors(12)
     (1, 2, 3, 4, 6, 12)

@@ -100,7 +100,7 @@ class Count:
 
 
 def count(placed: Placement, *, streamed: bool = False, concurrent: int = 1) -> Count:
-    """Count a placed graph.
+    """Count what a placed graph moves, holds and takes.
 
     Parameters
     ----------

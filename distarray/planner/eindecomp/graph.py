@@ -275,7 +275,7 @@ class EinGraph:
 
 
 def parse_expr(text: str) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...]]:
-    """The labels of ``"ij,jk->ik"``.
+    """Return the labels that einsum text such as ``"ij,jk->ik"`` names.
 
     Raises
     ------

@@ -159,7 +159,7 @@ class Problem:
 
     @property
     def n_devices(self) -> int:
-        """Number of places."""
+        """Return the number of places."""
         return prod(self.sizes)
 
     @property

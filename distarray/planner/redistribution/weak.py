@@ -50,7 +50,7 @@ class Path(NamedTuple):
 
     @property
     def n_collectives(self) -> int:
-        """Steps that move something."""
+        """Count the steps that move something."""
         return len(self.moves) + len(self.gathers)
 
 
