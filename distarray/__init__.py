@@ -158,4 +158,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return list(__all__)

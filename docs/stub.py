@@ -15,11 +15,15 @@ import distarray
 STUB = Path(distarray.__file__).parent / "__init__.pyi"
 
 
+def wrapped(text: str) -> list[str]:
+    """Return a text as indented lines."""
+    return wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
+
+
 def imports(module: str, names: Iterable[str]) -> Iterator[str]:
     """Yield the lines that import names of a module as public ones."""
     pairs = ", ".join([f"{name}@as@{name}" for name in sorted(names)])
-    rows = wrap(pairs, 110, initial_indent="    ", subsequent_indent="    ")
-    yield from [f"from {module} import (", *[row.replace("@", " ") for row in rows], ")"]
+    yield from [f"from {module} import (", *[row.replace("@", " ") for row in wrapped(pairs)], ")"]
 
 
 def stub() -> str:
@@ -39,6 +43,8 @@ def stub() -> str:
         "",
         "def __array_namespace_info__() -> ArrayNamespaceInfo: ...",
     ]
+    quoted = ", ".join([f'"{name}"' for name in distarray.__all__])
+    lines += ["__all__ = [", *wrapped(quoted), "]"]
     return "\n".join(lines) + "\n"
 
 

@@ -163,10 +163,11 @@ def canonical(
         if id(node) in stand_ins:
             node = stand_ins[id(node)]
         nodes.append(node)
-        if node.memo is not None:
+        memo = node.memo
+        if memo is not None:
             operands.append(())
-            lies.append(None if node.memo.on_client else node.memo.sharding)
-            key.append(_stored_key(node, node.memo))
+            lies.append(None if memo.on_client else memo.sharding)
+            key.append(_stored_key(node, memo))
             continue
         refs = tuple(number[id(o)] if type(o) is Expr else None for o in node.operands)
         operands.append(refs)
