@@ -2,263 +2,211 @@
 # ruff: noqa
 # fmt: off
 from numpy import (
-    base_repr as base_repr, binary_repr as binary_repr, bool_ as bool_, complex128 as complex128,
-    complex64 as complex64, complexfloating as complexfloating, datetime64 as datetime64, double as double,
-    dtype as dtype, e as e, errstate as errstate, euler_gamma as euler_gamma, float16 as float16,
-    float32 as float32, float64 as float64, floating as floating,
-    format_float_positional as format_float_positional, format_float_scientific as format_float_scientific,
-    generic as generic, get_printoptions as get_printoptions, geterr as geterr, index_exp as index_exp,
-    inf as inf, int16 as int16, int32 as int32, int64 as int64, int8 as int8, intc as intc,
-    integer as integer, intp as intp, issubdtype as issubdtype, mintypecode as mintypecode, nan as nan,
-    ndindex as ndindex, newaxis as newaxis, number as number, pi as pi, printoptions as printoptions,
-    s_ as s_, set_printoptions as set_printoptions, seterr as seterr, single as single,
-    timedelta64 as timedelta64, typename as typename, uint16 as uint16, uint32 as uint32, uint64 as uint64,
-    uint8 as uint8, uintp as uintp
+    base_repr, binary_repr, bool_, complex128, complex64, complexfloating, datetime64, double, dtype, e,
+    errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
+    format_float_scientific, generic, get_printoptions, geterr, index_exp, inf, int16, int32, int64, int8,
+    intc, integer, intp, issubdtype, mintypecode, nan, ndindex, newaxis, number, pi, printoptions, s_,
+    set_printoptions, seterr, single, timedelta64, typename, uint16, uint32, uint64, uint8, uintp
 )
 from distarray import (
-    config as config, fft as fft, linalg as linalg, random as random, special as special, testing as testing
+    config, fft, linalg, random, special, testing
 )
 from distarray.array.array import (
-    DistArray as DistArray
+    DistArray
 )
 from distarray.array.conversion import (
-    array as array
+    array
 )
 from distarray.array.along_axis import (
-    apply_along_axis as apply_along_axis, apply_over_axes as apply_over_axes, put_along_axis as put_along_axis
+    apply_along_axis, apply_over_axes, put_along_axis
 )
 from distarray.array.bits import (
-    packbits as packbits, unpackbits as unpackbits
+    packbits, unpackbits
 )
 from distarray.array.blockwise import (
-    blockwise as blockwise, map_blocks as map_blocks
+    blockwise, map_blocks
 )
 from distarray.array.calibration import (
-    calibrate as calibrate
+    calibrate
 )
 from distarray.array.capabilities import (
-    ArrayNamespaceInfo as ArrayNamespaceInfo
+    ArrayNamespaceInfo
 )
 from distarray.array.collections import (
-    compute as compute, explain as explain, persist as persist, progress as progress, wait as wait
+    compute, explain, persist, progress, wait
 )
 from distarray.array.conversion import (
-    asanyarray as asanyarray, asarray as asarray, ascontiguousarray as ascontiguousarray,
-    asfortranarray as asfortranarray, astype as astype, copy as copy, from_blocks as from_blocks,
-    frombuffer as frombuffer, fromiter as fromiter, scatter as scatter
+    asanyarray, asarray, ascontiguousarray, asfortranarray, astype, copy, from_blocks, frombuffer, fromiter,
+    scatter
 )
 from distarray.array.covariance import (
-    corrcoef as corrcoef, cov as cov
+    corrcoef, cov
 )
 from distarray.array.creation import (
-    arange as arange, empty as empty, empty_like as empty_like, eye as eye, fromfunction as fromfunction,
-    full as full, full_like as full_like, identity as identity, indices as indices, ones as ones,
-    ones_like as ones_like, tri as tri, vander as vander, zeros as zeros, zeros_like as zeros_like
+    arange, empty, empty_like, eye, fromfunction, full, full_like, identity, indices, ones, ones_like, tri,
+    vander, zeros, zeros_like
 )
 from distarray.array.dlpack import (
-    from_dlpack as from_dlpack
+    from_dlpack
 )
 from distarray.array.dtype_functions import (
-    can_cast as can_cast, common_type as common_type, finfo as finfo, iinfo as iinfo,
-    iscomplexobj as iscomplexobj, isdtype as isdtype, isrealobj as isrealobj,
-    min_scalar_type as min_scalar_type, promote_types as promote_types, result_type as result_type
+    can_cast, common_type, finfo, iinfo, iscomplexobj, isdtype, isrealobj, min_scalar_type, promote_types,
+    result_type
 )
 from distarray.array.environment import (
-    current_device as current_device, current_team as current_team, use as use
+    current_device, current_team, use
 )
 from distarray.array.functions import (
-    allclose as allclose, array_equal as array_equal, array_equiv as array_equiv, choose as choose,
-    copyto as copyto, delete as delete, fill_diagonal as fill_diagonal, insert as insert,
-    isscalar as isscalar, iterable as iterable, ndim as ndim, place as place, put as put, putmask as putmask,
-    resize as resize, select as select, shape as shape, size as size
+    allclose, array_equal, array_equiv, choose, copyto, delete, fill_diagonal, insert, isscalar, iterable,
+    ndim, place, put, putmask, resize, select, shape, size
 )
 from distarray.array.gufunc import (
-    apply_gufunc as apply_gufunc, as_gufunc as as_gufunc, gufunc as gufunc
+    apply_gufunc, as_gufunc, gufunc
 )
 from distarray.array.histograms import (
-    bincount as bincount, digitize as digitize, histogram as histogram, histogram2d as histogram2d,
-    histogram_bin_edges as histogram_bin_edges, histogramdd as histogramdd
+    bincount, digitize, histogram, histogram2d, histogram_bin_edges, histogramdd
 )
 from distarray.array.index_tricks import (
-    diag_indices as diag_indices, diag_indices_from as diag_indices_from, ix_ as ix_,
-    mask_indices as mask_indices, ravel_multi_index as ravel_multi_index, tril_indices as tril_indices,
-    tril_indices_from as tril_indices_from, triu_indices as triu_indices,
-    triu_indices_from as triu_indices_from, unravel_index as unravel_index
+    diag_indices, diag_indices_from, ix_, mask_indices, ravel_multi_index, tril_indices, tril_indices_from,
+    triu_indices, triu_indices_from, unravel_index
 )
 from distarray.array.indexing import (
-    argwhere as argwhere, compress as compress, extract as extract, flatnonzero as flatnonzero,
-    nonzero as nonzero
+    argwhere, compress, extract, flatnonzero, nonzero
 )
 from distarray.array.map_tiles import (
-    map_tiles as map_tiles
+    map_tiles
 )
 from distarray.array.nan_reductions import (
-    nanmax as nanmax, nanmean as nanmean, nanmin as nanmin, nanprod as nanprod, nanstd as nanstd,
-    nansum as nansum, nanvar as nanvar
+    nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 )
 from distarray.array.nans import (
-    nan_to_num as nan_to_num, nanargmax as nanargmax, nanargmin as nanargmin, nancumprod as nancumprod,
-    nancumsum as nancumsum
+    nan_to_num, nanargmax, nanargmin, nancumprod, nancumsum
 )
 from distarray.array.numpy_signatures import (
-    all as all, amax as amax, amin as amin, any as any, argmax as argmax, argmin as argmin,
-    argsort as argsort, around as around, clip as clip, concat as concat, concatenate as concatenate,
-    count_nonzero as count_nonzero, cumprod as cumprod, cumsum as cumsum, diff as diff, max as max,
-    mean as mean, min as min, prod as prod, ptp as ptp, repeat as repeat, round as round, sort as sort,
-    stack as stack, std as std, sum as sum, take as take, take_along_axis as take_along_axis, tile as tile,
-    trace as trace, tril as tril, triu as triu, var as var, where as where
+    all, amax, amin, any, argmax, argmin, argsort, around, clip, concat, concatenate, count_nonzero, cumprod,
+    cumsum, diff, max, mean, min, prod, ptp, repeat, round, sort, stack, std, sum, take, take_along_axis,
+    tile, trace, tril, triu, var, where
 )
 from distarray.array.overlap import (
-    map_overlap as map_overlap
+    map_overlap
 )
 from distarray.array.pieces import (
-    block as block, piecewise as piecewise, trim_zeros as trim_zeros
+    block, piecewise, trim_zeros
 )
 from distarray.array.planning import (
-    plan as plan, plan_cost as plan_cost
+    plan, plan_cost
 )
 from distarray.array.polynomials import (
-    poly as poly, polyadd as polyadd, polyder as polyder, polydiv as polydiv, polyfit as polyfit,
-    polyint as polyint, polymul as polymul, polysub as polysub, polyval as polyval, roots as roots
+    poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots
 )
 from distarray.array.printing import (
-    array2string as array2string, array_repr as array_repr, array_str as array_str
+    array2string, array_repr, array_str
 )
 from distarray.array.repr import (
-    visualize_sharding as visualize_sharding
+    visualize_sharding
 )
 from distarray.array.requirements import (
-    asarray_chkfinite as asarray_chkfinite, require as require
+    asarray_chkfinite, require
 )
 from distarray.array.sequences import (
-    geomspace as geomspace, linspace as linspace, logspace as logspace
+    geomspace, linspace, logspace
 )
 from distarray.array.sets import (
-    UniqueAllResult as UniqueAllResult, UniqueCountsResult as UniqueCountsResult,
-    UniqueInverseResult as UniqueInverseResult, in1d as in1d, intersect1d as intersect1d, isin as isin,
-    setdiff1d as setdiff1d, setxor1d as setxor1d, union1d as union1d, unique as unique,
-    unique_all as unique_all, unique_counts as unique_counts, unique_inverse as unique_inverse,
-    unique_values as unique_values
+    UniqueAllResult, UniqueCountsResult, UniqueInverseResult, in1d, intersect1d, isin, setdiff1d, setxor1d,
+    union1d, unique, unique_all, unique_counts, unique_inverse, unique_values
 )
 from distarray.array.signals import (
-    convolve as convolve, correlate as correlate, gradient as gradient, interp as interp,
-    trapezoid as trapezoid, unwrap as unwrap
+    convolve, correlate, gradient, interp, trapezoid, unwrap
 )
 from distarray.array.sliding import (
-    coarsen as coarsen, sliding_window_view as sliding_window_view
+    coarsen, sliding_window_view
 )
 from distarray.array.tensors import (
-    cross as cross, einsum_path as einsum_path
+    cross, einsum_path
 )
 from distarray.array.tree_reduction import (
-    reduction as reduction
+    reduction
 )
 from distarray.array.views import (
-    array_split as array_split, atleast_1d as atleast_1d, atleast_2d as atleast_2d, atleast_3d as atleast_3d,
-    broadcast_arrays as broadcast_arrays, broadcast_to as broadcast_to, diag as diag, diagonal as diagonal,
-    dsplit as dsplit, expand_dims as expand_dims, flip as flip, fliplr as fliplr, flipud as flipud,
-    hsplit as hsplit, imag as imag, isfortran as isfortran, matrix_transpose as matrix_transpose,
-    may_share_memory as may_share_memory, meshgrid as meshgrid, moveaxis as moveaxis,
-    permute_dims as permute_dims, ravel as ravel, real as real, real_if_close as real_if_close,
-    reshape as reshape, rollaxis as rollaxis, rot90 as rot90, shares_memory as shares_memory, split as split,
-    squeeze as squeeze, swapaxes as swapaxes, transpose as transpose, unstack as unstack, vsplit as vsplit
+    array_split, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, diag, diagonal, dsplit,
+    expand_dims, flip, fliplr, flipud, hsplit, imag, isfortran, matrix_transpose, may_share_memory, meshgrid,
+    moveaxis, permute_dims, ravel, real, real_if_close, reshape, rollaxis, rot90, shares_memory, split,
+    squeeze, swapaxes, transpose, unstack, vsplit
 )
 from distarray.array.windows import (
-    bartlett as bartlett, blackman as blackman, hamming as hamming, hanning as hanning, i0 as i0,
-    kaiser as kaiser
+    bartlett, blackman, hamming, hanning, i0, kaiser
 )
 from distarray.array.writes import (
-    at as at
+    at
 )
 from distarray.errors import (
-    BlocksLostError as BlocksLostError, ClusterGoneError as ClusterGoneError,
-    DeletedArrayError as DeletedArrayError, EnvironmentMismatchError as EnvironmentMismatchError,
-    MemoryBudgetError as MemoryBudgetError, NotSupportedError as NotSupportedError,
-    ShardingError as ShardingError, UnreachableBlocksError as UnreachableBlocksError,
-    WorkerPausedError as WorkerPausedError
+    BlocksLostError, ClusterGoneError, DeletedArrayError, EnvironmentMismatchError, MemoryBudgetError,
+    NotSupportedError, ShardingError, UnreachableBlocksError, WorkerPausedError
 )
 from distarray.io.dask import (
-    from_dask as from_dask, to_dask_array as to_dask_array
+    from_dask, to_dask_array
 )
 from distarray.io.npy import (
-    load as load, save as save
+    load, save
 )
 from distarray.ops.contractions import (
-    dot as dot, inner as inner, kron as kron, matmul as matmul, matvec as matvec, outer as outer,
-    tensordot as tensordot, vdot as vdot, vecdot as vecdot, vecmat as vecmat
+    dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat
 )
 from distarray.ops.differences import (
-    ediff1d as ediff1d
+    ediff1d
 )
 from distarray.ops.einsums import (
-    einsum as einsum
+    einsum
 )
 from distarray.ops.elementwise import (
-    abs as abs, absolute as absolute, acos as acos, acosh as acosh, add as add, angle as angle,
-    arccos as arccos, arccosh as arccosh, arcsin as arcsin, arcsinh as arcsinh, arctan as arctan,
-    arctan2 as arctan2, arctanh as arctanh, asin as asin, asinh as asinh, atan as atan, atan2 as atan2,
-    atanh as atanh, bitwise_and as bitwise_and, bitwise_count as bitwise_count,
-    bitwise_invert as bitwise_invert, bitwise_left_shift as bitwise_left_shift, bitwise_not as bitwise_not,
-    bitwise_or as bitwise_or, bitwise_right_shift as bitwise_right_shift, bitwise_xor as bitwise_xor,
-    cbrt as cbrt, ceil as ceil, conj as conj, conjugate as conjugate, copysign as copysign, cos as cos,
-    cosh as cosh, deg2rad as deg2rad, degrees as degrees, divide as divide, divmod as divmod, equal as equal,
-    exp as exp, exp2 as exp2, expm1 as expm1, fabs as fabs, fix as fix, float_power as float_power,
-    floor as floor, floor_divide as floor_divide, fmax as fmax, fmin as fmin, fmod as fmod, frexp as frexp,
-    gcd as gcd, greater as greater, greater_equal as greater_equal, heaviside as heaviside, hypot as hypot,
-    invert as invert, isclose as isclose, iscomplex as iscomplex, isfinite as isfinite, isinf as isinf,
-    isnan as isnan, isnat as isnat, isneginf as isneginf, isposinf as isposinf, isreal as isreal, lcm as lcm,
-    ldexp as ldexp, left_shift as left_shift, less as less, less_equal as less_equal, log as log,
-    log10 as log10, log1p as log1p, log2 as log2, logaddexp as logaddexp, logaddexp2 as logaddexp2,
-    logical_and as logical_and, logical_not as logical_not, logical_or as logical_or,
-    logical_xor as logical_xor, maximum as maximum, minimum as minimum, mod as mod, modf as modf,
-    multiply as multiply, negative as negative, nextafter as nextafter, not_equal as not_equal,
-    positive as positive, pow as pow, power as power, rad2deg as rad2deg, radians as radians,
-    reciprocal as reciprocal, remainder as remainder, right_shift as right_shift, rint as rint, sign as sign,
-    signbit as signbit, sin as sin, sinc as sinc, sinh as sinh, spacing as spacing, sqrt as sqrt,
-    square as square, subtract as subtract, tan as tan, tanh as tanh, true_divide as true_divide,
-    trunc as trunc
+    abs, absolute, acos, acosh, add, angle, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, asin,
+    asinh, atan, atan2, atanh, bitwise_and, bitwise_count, bitwise_invert, bitwise_left_shift, bitwise_not,
+    bitwise_or, bitwise_right_shift, bitwise_xor, cbrt, ceil, conj, conjugate, copysign, cos, cosh, deg2rad,
+    degrees, divide, divmod, equal, exp, exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin,
+    fmod, frexp, gcd, greater, greater_equal, heaviside, hypot, invert, isclose, iscomplex, isfinite, isinf,
+    isnan, isnat, isneginf, isposinf, isreal, lcm, ldexp, left_shift, less, less_equal, log, log10, log1p,
+    log2, logaddexp, logaddexp2, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, mod,
+    modf, multiply, negative, nextafter, not_equal, positive, pow, power, rad2deg, radians, reciprocal,
+    remainder, right_shift, rint, sign, signbit, sin, sinc, sinh, spacing, sqrt, square, subtract, tan, tanh,
+    true_divide, trunc
 )
 from distarray.ops.joining import (
-    append as append, column_stack as column_stack, dstack as dstack, hstack as hstack, roll as roll,
-    row_stack as row_stack, vstack as vstack
+    append, column_stack, dstack, hstack, roll, row_stack, vstack
 )
 from distarray.ops.manipulation import (
-    broadcast_shapes as broadcast_shapes, diagflat as diagflat
+    broadcast_shapes, diagflat
 )
 from distarray.ops.quantiles import (
-    median as median, nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile,
-    percentile as percentile, quantile as quantile
+    median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 )
 from distarray.ops.reductions import (
-    average as average, cumulative_prod as cumulative_prod, cumulative_sum as cumulative_sum
+    average, cumulative_prod, cumulative_sum
 )
 from distarray.ops.repetition import (
-    pad as pad
+    pad
 )
 from distarray.ops.searching import (
-    searchsorted as searchsorted
+    searchsorted
 )
 from distarray.ops.segments import (
-    segment_max as segment_max, segment_mean as segment_mean, segment_min as segment_min,
-    segment_prod as segment_prod, segment_reduce as segment_reduce, segment_sum as segment_sum
+    segment_max, segment_mean, segment_min, segment_prod, segment_reduce, segment_sum
 )
 from distarray.ops.sorting import (
-    argpartition as argpartition, lexsort as lexsort, partition as partition, sort_complex as sort_complex,
-    topk as topk
+    argpartition, lexsort, partition, sort_complex, topk
 )
 from distarray.planner.cache import (
-    plan_cache_clear as plan_cache_clear, plan_cache_info as plan_cache_info
+    plan_cache_clear, plan_cache_info
 )
 from distarray.sharding.mesh import (
-    Mesh as Mesh
+    Mesh
 )
 from distarray.sharding.sharding import (
-    Sharding as Sharding
+    Sharding
 )
 from distarray.sharding.team import (
-    Team as Team
+    Team
 )
-from distarray.version import __version__ as __version__
+from distarray.version import __version__
 
 bool = bool_
 ndarray = DistArray

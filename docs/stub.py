@@ -15,15 +15,14 @@ import distarray
 STUB = Path(distarray.__file__).parent / "__init__.pyi"
 
 
-def wrapped(text: str) -> list[str]:
-    """Return a text as indented lines."""
-    return wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
+def wrapped(items: Iterable[str]) -> list[str]:
+    """Return items of a list as indented lines."""
+    return wrap(", ".join(items), 110, initial_indent="    ", subsequent_indent="    ")
 
 
 def imports(module: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the lines that import names of a module as public ones."""
-    pairs = ", ".join([f"{name}@as@{name}" for name in sorted(names)])
-    yield from [f"from {module} import (", *[row.replace("@", " ") for row in wrapped(pairs)], ")"]
+    """Yield the lines that import names of a module."""
+    yield from [f"from {module} import (", *wrapped(sorted(names)), ")"]
 
 
 def stub() -> str:
@@ -35,7 +34,7 @@ def stub() -> str:
     lines += imports("distarray.array.conversion", ["array"])
     for module, names in distarray._HOMES.items():
         lines += imports(module, names.split())
-    lines += ["from distarray.version import __version__ as __version__", ""]
+    lines += ["from distarray.version import __version__", ""]
     lines += [
         "bool = bool_",
         "ndarray = DistArray",
@@ -43,8 +42,7 @@ def stub() -> str:
         "",
         "def __array_namespace_info__() -> ArrayNamespaceInfo: ...",
     ]
-    quoted = ", ".join([f'"{name}"' for name in distarray.__all__])
-    lines += ["__all__ = [", *wrapped(quoted), "]"]
+    lines += ["__all__ = [", *wrapped([f'"{name}"' for name in distarray.__all__]), "]"]
     return "\n".join(lines) + "\n"
 
 

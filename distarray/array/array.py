@@ -23,6 +23,7 @@ from distarray.array.driven import drive
 from distarray.array.environment import forced_parts
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
+from distarray.array.pending import apart, defer, in_forced_tiles, runs_at_once
 from distarray.expr.bind import bind_get, bind_reshape
 from distarray.expr.expr import GET, Environment, Expr, lying
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
@@ -49,7 +50,6 @@ from distarray.types import DType, HostArray, Shape
 
 if TYPE_CHECKING:
     from types import ModuleType
-from distarray.array.pending import apart, defer, in_forced_tiles, runs_at_once
 
 __all__ = ["DistArray"]
 

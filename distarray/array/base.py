@@ -11,11 +11,10 @@ from typing import Any
 
 from distarray.array import versions
 from distarray.errors import DeletedArrayError
-from distarray.expr.bind import bind, bind_create, bind_get, bind_map, bind_put, bind_reshape
+from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Expr, Scalar, Slot, Stored
 from distarray.expr.lens import Affine, Lens, Reshape, Sliding
-from distarray.expr.rewrite import FULL
-from distarray.ops.creation import fill_value_of
+from distarray.ops.creation import constant
 from distarray.ops.elementwise import ASTYPE, COMPLEX, imag, real
 from distarray.ops.lenses import broadcast_lens
 from distarray.ops.sliding import read_windows
@@ -76,9 +75,7 @@ class Base:
             if self.expr is not since:
                 return False
             versions.remember(self, is_remembered)
-            self.expr = expr
-            self.slot = slot
-            self.version += 1
+            self._become(expr, slot)
         return True
 
     def restore(self, since: Expr, expr: Expr) -> bool:
@@ -89,10 +86,13 @@ class Base:
                 return False
             versions.forget(self)
             if slot is not None:
-                self.expr = expr
-                self.slot = slot
-                self.version += 1
+                self._become(expr, slot)
         return True
+
+    def _become(self, expr: Expr, slot: Slot) -> None:
+        self.expr = expr
+        self.slot = slot
+        self.version += 1
 
     def drop(self) -> None:
         """Forget the storage: every later use raises."""
@@ -157,7 +157,7 @@ def _put_component(expr: Expr, part: str, rest: Lens, value: Expr | Scalar) -> E
 def _whole(expr: Expr, value: Expr | Scalar) -> Expr:
     """A version that has nothing of `expr` but its shape, dtype and pin: no put, the value itself."""
     if type(value) is not Expr:
-        return bind_create(FULL, expr.shape, expr.dtype, expr.env, (), fill_value_of(value, expr.dtype), expr.pin)
+        return constant(expr.shape, value, expr.dtype, expr.env, expr.pin)
     value = _without_leading_ones(value, expr.shape)
     assert type(value) is Expr
     if value.dtype != expr.dtype:

@@ -306,7 +306,8 @@ class Expr:
         """Return the operands and the run-time parameter while the node has no result, None once it has.
 
         Any thread may evaluate the node at any time, which sets the memo first and drops these two then: who reads them
-        without the lock of evaluations reads them here, before the memo.
+        without the lock of evaluations reads them here, before the memo. The operands alone tell as well, read once:
+        what has operands has none once it is settled.
         """
         operands, runtime = self.operands, self.runtime
         return None if self.memo is not None else (operands, runtime)

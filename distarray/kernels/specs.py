@@ -32,6 +32,7 @@ __all__ = [
     "Region",
     "StageSpec",
     "TileSpec",
+    "of_nothing",
 ]
 
 Array: TypeAlias = Any  # of any backend

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distarray.kernels import specs, tasks
-from distarray.kernels.specs import Finish
+from distarray.kernels import tasks
+from distarray.kernels.specs import Finish, of_nothing
 from distarray.lower.records import Tile
 from distarray.lower.regions import n_elements
 from distarray.lower.state import Lowering
@@ -56,7 +56,7 @@ def combine(low: Lowering, i: int, finish: Finish, partials: Mapping[tuple[int, 
         elif 0 in shape:
             at.refs[number] = low.backend_here(member).empty(shape, at.dtype)
         else:
-            at.refs[number] = specs.of_nothing(finish, shape, low.backend_here(member))
+            at.refs[number] = of_nothing(finish, shape, low.backend_here(member))
 
 
 def _tree(

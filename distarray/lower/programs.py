@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import Any
-
-import numpy as np
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.expr.lens import Affine
@@ -44,10 +41,10 @@ def _program(
     n_reads: int,
     instructions: tuple[Instruction, ...],
     outputs: tuple[int, ...],
-    combines: tuple[tuple[int, str, tuple[int, ...], np.dtype[Any]], ...],
+    reductions: tuple[Reduction, ...],
 ) -> Program:
     """The executable program of a stage; programs keep their register schedules, so equal ones are shared."""
-    return Program(n_reads, instructions, outputs, tuple([Reduction(*c) for c in combines]))
+    return Program(n_reads, instructions, outputs, reductions)
 
 
 def _is_alone(draft: Draft, c: Combine) -> bool:
@@ -90,9 +87,9 @@ def _program_spec(low: Lowering, draft: Draft) -> StageSpec:
             filled = written.index
         else:
             outputs += (written,)
-    combines = tuple((c.register, c.monoid, c.axes, c.dtype) for c in stage.combines)
+    reductions = tuple([Reduction(c.register, c.monoid, c.axes, c.dtype) for c in stage.combines])
     return StageSpec(
-        _program(len(stage.reads), stage.instructions, outputs, combines),
+        _program(len(stage.reads), stage.instructions, outputs, reductions),
         (),
         tuple(low.graph.nodes[i].dtype for _, i in stage.stores),
         tuple(_finish(low, c, loops) for c in stage.combines),

@@ -77,9 +77,9 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
     return result
 
 
-def constant(shape: Shape, value: Any, dtype: DType, env: Environment) -> Expr:
+def constant(shape: Shape, value: Any, dtype: DType, env: Environment, pin: Sharding | None = None) -> Expr:
     """A node whose elements all are `value`, cast to `dtype`; `shape` is one already, unlike that of `full`."""
-    return bind_create(FULL, shape, dtype, env, (), fill_value_of(value, dtype))
+    return bind_create(FULL, shape, dtype, env, (), fill_value_of(value, dtype), pin)
 
 
 def empty(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
@@ -91,7 +91,7 @@ def full(shape: Any, fill_value: Any, dtype: DTypeLike | None, env: Environment,
     """An array of `shape` with one value; without a dtype the value's own."""
     made = host_array(fill_value, "fill_value").dtype if dtype is None else dtype
     wanted = as_dtype(made)
-    return bind_create(FULL, parse_shape(shape), wanted, env, (), fill_value_of(fill_value, wanted), pin)
+    return constant(parse_shape(shape), fill_value, wanted, env, pin)
 
 
 def zeros(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:

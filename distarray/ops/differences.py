@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from distarray.arguments import (
-    host_array,
-    integer,
-    normalize_axis,
-    shown,
-)
-from distarray.expr.bind import (
-    bind_get,
-    unbox,
-)
+from distarray.arguments import host_array, integer, normalize_axis, shown
+from distarray.expr.bind import bind_get, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, not_equal, subtract
 from distarray.ops.families import Array, one_array
 from distarray.ops.joining import as_arrays, concat
-from distarray.ops.lenses import (
-    slice_lens,
-)
+from distarray.ops.lenses import slice_lens
 from distarray.ops.manipulation import broadcast_to, ravel
 from distarray.types import Shape
 

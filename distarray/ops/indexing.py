@@ -17,7 +17,6 @@ from distarray.arguments import choice, host_array, normalize_axis, refuse_loose
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     bind,
-    bind_create,
     bind_get,
     bind_put,
     bind_reshape,
@@ -28,9 +27,8 @@ from distarray.expr.bind import (
 from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, check_indices, parse_index
 from distarray.expr.op import declare
-from distarray.expr.rewrite import FULL
 from distarray.ops import elementwise
-from distarray.ops.creation import fill_value_of
+from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, where
 from distarray.ops.families import Array, one_array
 from distarray.types import HostArray, Shape
@@ -98,7 +96,7 @@ def positions_of(array: Any, n: int, axis: int, env: Environment) -> Expr:
     assert type(node) is Expr
     if node.memo is not None and node.memo.on_client and isinstance(node.memo.blocks[0], np.ndarray):
         return literal(check_indices(node.memo.blocks[0], n, axis).astype(np.int64, copy=False), env, "index")
-    extent = bind_create(FULL, (), np.dtype(np.int64), node.env, (), np.int64(n))
+    extent = constant((), n, np.dtype(np.int64), node.env)
     positions = bind(POSITIONS, (node, extent), node.shape, np.dtype(np.int64), (axis,))
     assert type(positions) is Expr
     return positions
@@ -181,8 +179,8 @@ def _value(node: Expr, value: Array, shape: Shape, mode: Mode, casting: Casting 
     if type(held) is not Expr:
         # a Python scalar takes the array's dtype, and must fit
         weak: Any = held  # what type a scalar has, numpy decides
-        scalar = fill_value_of(held, node.dtype if mode == "set" else _updated(node.dtype, weak, mode, casting))
-        held = bind_create(FULL, (), scalar.dtype, node.env, (), scalar)
+        dtype = node.dtype if mode == "set" else _updated(node.dtype, weak, mode, casting)
+        held = constant((), held, dtype, node.env)
     own = held.shape
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]  # numpy drops leading axes of extent 1

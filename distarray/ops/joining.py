@@ -23,15 +23,7 @@ from distarray.arguments import (
 )
 from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
-from distarray.expr.bind import (
-    Box,
-    DType,
-    bind_create,
-    bind_get,
-    bind_put,
-    bind_reshape,
-    unbox,
-)
+from distarray.expr.bind import Box, DType, bind_create, bind_get, bind_put, bind_reshape, unbox
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant

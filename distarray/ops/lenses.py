@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from distarray.arguments import (
-    integer,
-    integers,
-    normalize_axes,
-    normalize_axis,
-    refuse_loose_axis,
-)
+from distarray.arguments import integer, integers, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine, Term
 from distarray.types import AxesLike, Shape
 

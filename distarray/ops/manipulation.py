@@ -12,20 +12,9 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import (
-    choice,
-    integer,
-    integers,
-    normalize_axis,
-    parse_shape,
-)
+from distarray.arguments import choice, integer, integers, normalize_axis, parse_shape
 from distarray.expr.affine import Affine
-from distarray.expr.bind import (
-    bind_create,
-    bind_get,
-    bind_put,
-    bind_reshape,
-)
+from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Expr
 from distarray.ops.creation import TRI, constant

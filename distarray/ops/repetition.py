@@ -7,22 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from distarray.arguments import (
-    choice,
-    host_array,
-    integers,
-    normalize_axes,
-    normalize_axis,
-    parse_shape,
-    shown,
-)
+from distarray.arguments import choice, host_array, integers, normalize_axes, normalize_axis, parse_shape, shown
 from distarray.errors import NotSupportedError
 from distarray.expr.affine import Affine
-from distarray.expr.bind import (
-    bind_create,
-    bind_get,
-    bind_reshape,
-)
+from distarray.expr.bind import bind_create, bind_get, bind_reshape
 from distarray.expr.expr import Expr
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant

@@ -331,7 +331,7 @@ class _Program:
         self._members = group
         self._reads: list[Access] = []
         self._read_number: dict[Access, int] = {}
-        self._code: list[tuple[str, tuple[int | str, ...], object, tuple[object, ...]]] = []
+        self._code: list[tuple[str, tuple[int | str | RuntimeScalar, ...], object, tuple[object, ...]]] = []
         self._scalars: list[tuple[int, int]] = []
         self._known: dict[tuple[int, tuple[int, ...]], int | str] = {}
 
@@ -344,6 +344,10 @@ class _Program:
             number = self._read_number[access] = len(self._reads)
             self._reads.append(access)
         return f"r{number}"
+
+    def _scalar(self, node: int, position: int) -> RuntimeScalar:
+        self._scalars.append((node, position))
+        return RuntimeScalar(len(self._scalars) - 1)
 
     def _value(self, node: int, path: tuple[int, ...] = ()) -> int | str:
         """The register of `node` seen through `path`; an explicit stack, since chains may be thousands deep."""
@@ -374,11 +378,10 @@ class _Program:
             if missing:
                 stack.extend(missing)
                 continue
-            inputs: list[int | str] = []
+            inputs: list[int | str | RuntimeScalar] = []
             for position, w in enumerate(wanted):
                 if w is None:
-                    inputs.append(f"s{len(self._scalars)}")
-                    self._scalars.append((i, position))
+                    inputs.append(self._scalar(i, position))
                 else:
                     inputs.append(self._known[w])
             expr = g.graph.nodes[i]
@@ -392,15 +395,14 @@ class _Program:
             return len(self._reads) + name
         return int(name[1:])
 
-    def _operand(self, name: int | str) -> Operand:
-        is_scalar = isinstance(name, str) and name[0] == "s"
-        return RuntimeScalar(int(name[1:])) if is_scalar else self._register(name)  # type: ignore[index]  # a string
+    def _operand(self, name: int | str | RuntimeScalar) -> Operand:
+        return name if isinstance(name, RuntimeScalar) else self._register(name)
 
     def stage(self) -> Stage:
         g = self._g
         stores: list[tuple[int | str, int]] = []
         combines: list[tuple[int | str, int]] = []
-        write: tuple[int | str, int] | None = None
+        write: tuple[int | str | RuntimeScalar, int] | None = None
         shape_of: tuple[Literal["shape", "operand", "lens", "labels"], int] | None = None
         for i in self._members:
             kind = g.kind(i)
@@ -438,14 +440,13 @@ class _Program:
         axes: tuple[int, ...] = expr.params[0]  # set by bind_reduce
         return Combine(i, register, expr.op.monoid, axes, accumulator_dtype(expr))
 
-    def _put_value(self, i: int) -> int | str:
+    def _put_value(self, i: int) -> int | str | RuntimeScalar:
         """The register of the written value, cast to the base's dtype."""
         g = self._g
         expr = g.graph.nodes[i]
         value = g.graph.operands[i][1]
         if value is None:
-            self._scalars.append((i, 1))
-            return f"s{len(self._scalars) - 1}"
+            return self._scalar(i, 1)
         register = self._value(value)
         if g.graph.nodes[value].dtype != expr.dtype:
             self._code.append(("astype", (register,), expr.dtype, (expr.dtype.str,)))

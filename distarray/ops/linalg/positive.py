@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from distarray.expr.bind import bind, bind_create, bind_put, bind_tiles
+from distarray.expr.bind import bind, bind_put, bind_tiles
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
-from distarray.expr.rewrite import FULL
-from distarray.ops.creation import fill_value_of
+from distarray.ops.creation import constant
 from distarray.ops.families import Array, one_array
 from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import WHOLE, boxed, matrices
@@ -46,7 +45,7 @@ def _by_panels(node: Expr, upper: bool, pin: Sharding | None) -> Expr:
     if not upper:
         node = adjoint(node)
     left = recut(node, panels.cut)
-    made = bind_create(FULL, (n, n), dtype, node.env, (), fill_value_of(0, dtype), pin)
+    made = constant((n, n), 0, dtype, node.env, pin)
     for k, start, stop in panels.each():
         width = stop - start
         alone = panels.alone(k, width)
