@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = ["Methods"]
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 
+@cache
 def _signatures() -> Any:
     """The functions of the same names, which take arrays: known when the class is."""
     from distarray.array import numpy_signatures

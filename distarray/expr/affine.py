@@ -365,6 +365,8 @@ class Affine:
                 key.append(slice(start, stop if stop >= 0 else None, step))
         # The ellipsis makes a 0-d array, not a scalar that forgot its block.
         key.append(...)
+        if axes == list(range(len(shape))):
+            return Reading(tuple(key), (), None, None, None)  # what slices and integers are, mostly
         diagonals = []
         while len(set(axes)) < len(axes):
             i = next(i for i, axis in enumerate(axes) if axis in axes[i + 1 :])

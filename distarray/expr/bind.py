@@ -368,15 +368,17 @@ def bind_create(
 def bind_reduce(
     op: Op, x: Any, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False, params: tuple[Hashable, ...] = ()
 ) -> Any:
-    """A monoid over `axes` of one operand.
+    """A monoid over `axes` of one operand, unboxed already or not.
 
     The node's params are ``(axes, keepdims, *params)``; see `accumulator_dtype`.
     """
-    operands = unbox(op.name, (x,))
+    operands = x if type(x) is Operands else unbox(op.name, (x,))
     node = operands.nodes[0]
     assert type(node) is Expr
-    gone = set(axes)
-    shape = tuple(1 if i in gone else n for i, n in enumerate(node.shape) if keepdims or i not in gone)
+    if keepdims or len(axes) < len(node.shape):
+        shape = tuple([1 if i in axes else n for i, n in enumerate(node.shape) if keepdims or i not in axes])
+    else:
+        shape = ()
     return bind(op, (), shape, dtype, (axes, keepdims, *params), None, operands)
 
 
@@ -472,8 +474,8 @@ def bind_reshape(x: Expr, shape: tuple[int, ...]) -> Expr:
 def bind_put(base: Expr, lens: Affine, value: Expr | Scalar) -> Expr:
     """A new version of `base` in which the elements that `lens` sees are `value`'s, cast to `base.dtype`.
 
-    `value` must broadcast to ``lens.shape`` (checked by the caller, as numpy does it, before any node exists).
+    `lens` must be injective, since a broadcast view is read-only, and `value` must broadcast to ``lens.shape``: both
+    are checked by the caller, as numpy does it, before any node exists.
     """
-    assert lens.is_injective, "a broadcast view is read-only; the caller raises"
     node = Expr(PUT, (base, value), base.shape, base.dtype, base.env, (), lens, base.pin, user_frame())
     return simplify(node)

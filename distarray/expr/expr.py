@@ -374,20 +374,23 @@ def postorder(targets: Iterable[Expr], up_to: Op | None = None) -> list[Expr]:
     """All nodes that `targets` need, operands before users, ending at those with a memo, and of `up_to` (included)."""
     order: list[Expr] = []
     seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(t, False) for t in reversed(list(targets))]
+    # None stands on a node whose operands are all listed.
+    stack: list[Expr | None] = list(reversed([*targets]))
     while stack:
-        node, ready = stack.pop()
-        if ready:
+        node = stack.pop()
+        if node is None:
+            order.append(stack.pop())  # type: ignore[arg-type]  # never None on None
+            continue
+        number = id(node)
+        if number in seen:
+            continue
+        seen.add(number)
+        operands = node.operands
+        if node.memo is not None or not operands or node.op is up_to:
             order.append(node)
             continue
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.memo is not None or not node.operands or node.op is up_to:
-            order.append(node)
-            continue
-        stack.append((node, True))
-        for o in reversed(node.operands):
+        stack += (node, None)
+        for o in operands[::-1]:
             if type(o) is Expr and id(o) not in seen:
-                stack.append((o, False))
+                stack.append(o)
     return order

@@ -13,13 +13,18 @@ from contextlib import contextmanager
 
 __all__ = ["inside_task", "is_inside_task", "is_on_worker"]
 
-_local = threading.local()
+
+class _Local(threading.local):
+    depth = 0
+
+
+_local = _Local()
 
 
 @contextmanager
 def inside_task() -> Iterator[None]:
     """Mark a block as the body of a task."""
-    depth = getattr(_local, "depth", 0)
+    depth = _local.depth
     _local.depth = depth + 1
     try:
         yield
@@ -29,7 +34,7 @@ def inside_task() -> Iterator[None]:
 
 def is_inside_task() -> bool:
     """Whether this thread runs a task, of any executor or of a Dask worker."""
-    if getattr(_local, "depth", 0):
+    if _local.depth:
         return True
     # As `is_on_worker`; every operation asks, and a call costs.
     utils = sys.modules.get("distributed.utils")

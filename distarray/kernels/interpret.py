@@ -120,9 +120,8 @@ def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], d
             for o in node.operands:
                 if type(o) is Expr:
                     uses[id(o)] = uses.get(id(o), 0) + 1
-    for node in reversed(order):
-        if id(node) in wanted:
-            uses[id(node)] = uses.get(id(node), 0) + 1
+    for number in wanted:
+        uses[number] = uses.get(number, 0) + 1
     for node in order:
         if node.memo is None and node.op.kind in _ALIASES:
             first = node.operands[0]
