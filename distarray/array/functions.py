@@ -106,9 +106,10 @@ def copyto(dst: DistArray, src: Any, casting: Any = "same_kind", where: Any = Tr
     # numpy's own errors: for arrays from the dtypes, for numbers from the number itself
     target = np.empty(0, dst.dtype)
     target.setflags(write=not dst._readonly)
-    np.copyto(target, _sample(src), casting=casting)
+    with np.errstate(all="ignore"):
+        np.copyto(target, _sample(src), casting=casting)
     if where is True:
-        dst[...] = src
+        dst[...] = np.asarray(src) if isinstance(src, np.generic) else src  # as an array it casts without a check
         return
     mask = beside(dst, where)
     if mask.dtype != bool:
@@ -138,10 +139,10 @@ def _sample(src: Any) -> Any:
 def _given(a: DistArray, values: Any, casting: Casting = "unsafe") -> DistArray:
     """What is written into `a`, beside it: arrays cast as `casting` says, numbers and lists as numpy converts each."""
     is_array = hasattr(values, "dtype") and not isinstance(values, np.generic)
-    if not is_array:
+    if not is_array or (casting == "unsafe" and isinstance(values, np.ndarray)):
         with naming(values=values):
             values = np.asarray(values, a.dtype)
-    elif values.shape and not np.can_cast(values.dtype, a.dtype, casting):
+    elif not np.can_cast(values.dtype, a.dtype, casting):
         raise TypeError(
             f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule {casting!r}: cast the "
             "values with astype"

@@ -317,9 +317,14 @@ class Methods:
 
     def fill(self: Any, value: Any) -> None:
         """Set all elements to one value."""
-        with naming(value=value):
-            if np.ndim(value):
+        if hasattr(type(value), "__dx_node__"):
+            if value.ndim:
                 raise ValueError("setting an array element with a sequence.")
+        else:
+            one = np.empty(1, self.dtype)
+            with naming(value=value):
+                one.fill(value)
+            value = one[0]
         self[...] = value
 
     def item(self: Any, *args: Any) -> Any:

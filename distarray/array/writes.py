@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["At", "assign", "at", "is_scalar", "update", "update_at"]
 
 _SCALARS = frozenset({bool, int, float, complex})
+#: Classes of host data that numpy casts otherwise than the arrays that it makes of them.
+_NO_ARRAYS = (list, tuple, np.generic, int, float, complex)
 
 
 def assign(x: DistArray, index: Index, value: Any) -> None:
@@ -53,9 +55,8 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
-        if not parsed.is_view and not parsed.shape and _has_axes(value):
-            # numpy's own error, which changed with its versions
-            np.empty(1, x.dtype)[0] = _dummy(value) if hasattr(value, "dtype") else value
+        if not parsed.is_view and type(value) not in _SCALARS:
+            value = _element(value, x.dtype)
         new = _value(value, parsed.affine.shape, x.dtype, version.env, "setitem")
         x._advance(lambda version: put(version, lens, new))
     else:
@@ -64,11 +65,16 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
         x._advance(lambda version: _scatter(version, x._lens, index, value))
 
 
-def _has_axes(value: Any) -> bool:
-    if type(value) in _SCALARS:
-        return False
+def _element(value: Any, dtype: DType) -> Any:
+    """`value` as one element of `dtype`, with numpy's own errors, which changed with its versions."""
+    one = np.empty(1, dtype)
+    if type(value) is Expr or hasattr(type(value), "__dx_node__"):
+        if value.shape:
+            one[0] = _dummy(value)
+        return value
     with naming(value=value):
-        return bool(value.shape if hasattr(value, "shape") else np.ndim(value))
+        one[0] = value
+    return one[0]
 
 
 def _check_writable(x: DistArray) -> None:
@@ -132,9 +138,9 @@ def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: 
             "setting an array element with a sequence. The requested array would exceed the maximum number of "
             f"dimension of {len(shape)}."
         )
-    _check_broadcast(host.shape, shape)
     # What is no array is cast as it is: numpy makes no number of a single date, and of an array of one it does.
-    cast = _cast_host(value if isinstance(value, list | tuple | np.generic) else host, dtype)
+    cast = _cast_host(value if isinstance(value, _NO_ARRAYS) or dtype.kind in "mM" else host, dtype)
+    _check_broadcast(host.shape, shape)
     return literal(cast, env, name) if isinstance(cast, np.ndarray) else cast
 
 
@@ -147,8 +153,8 @@ def _cast_host(value: Any, dtype: DType) -> HostArray | Scalar:
     if host.dtype == dtype:
         return host
     target = np.empty(host.shape, dtype)
-    # Of nested numbers each is cast as it is: numpy refuses a complex one where it casts complex arrays.
-    target[...] = value if isinstance(value, list | tuple) else host
+    # Numbers, nested ones too, are cast as they are: numpy refuses a complex one where it casts complex arrays.
+    target[...] = value
     return target
 
 

@@ -1,0 +1,89 @@
+"""Whatever is written, through whichever door: numpy's elements, warnings and kinds of errors."""
+
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import distarray as dx
+
+
+class OfArray:
+    def __array__(self, dtype=None, copy=None):
+        return np.array(5.0, dtype)
+
+
+class OfFloat:
+    def __float__(self):
+        return 2.5
+
+
+class OfBoth(OfFloat, OfArray):
+    pass
+
+
+class OfIndex:
+    def __index__(self):
+        return 3
+
+
+VALUES = [
+    OfArray(), OfFloat(), OfBoth(), OfIndex(), np.ma.masked, np.ma.array([1.0, 2.0]), np.ma.array(3.0), "3.5", "a",
+    b"2", np.str_("4"), np.float32(1.5), np.complex64(1 + 2j), np.array(2), np.array([2]), np.array([1, 2]),
+    np.array([]), [], [1], [1, 2], (3,), None, np.datetime64("2020-01-01"), np.timedelta64(3, "s"), Fraction(1, 2),
+    Decimal("1.5"), np.array("3"), np.array(None), object(), {}, set(), np.bool_(True), 10**30, -1, np.int64(300),
+    float("nan"), 1.5, 1j, True, range(1), range(2), [[1, 2]], [1j, 2], [None, 1],
+]  # fmt: skip
+
+
+def _set(index):
+    def write(xp, x, value):
+        x[index] = value
+
+    return write
+
+
+def _masked(xp, x, value):
+    x[x == 0] = value
+
+
+DOORS = {
+    "an element": _set((1, 1)),
+    "a slice": _set((slice(1, 2), 0)),
+    "everything": _set(...),
+    "a row": _set(1),
+    "positions": _set([0, 1]),
+    "a mask": _masked,
+    "fill": lambda xp, x, value: x.fill(value),
+    "put": lambda xp, x, value: xp.put(x, [0, 1], value),
+    "place": lambda xp, x, value: xp.place(x, x == 0, value),
+    "putmask": lambda xp, x, value: xp.putmask(x, x == 0, value),
+    "copyto": lambda xp, x, value: xp.copyto(x, value),
+}
+
+
+def _outcome(xp, write, dtype, value):
+    x = xp.asarray(np.zeros((3, 2), dtype))
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        try:
+            write(xp, x, value)
+        except Exception as error:
+            return type(error), np.asarray(x).tobytes()
+    # masked arrays warn of fill values that they remember of earlier casts
+    return np.asarray(x).tobytes(), [w.category for w in given if not w.filename.endswith("core.py")]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i1", "u2", "?", "c8", "m8[s]", "M8[D]", "f2"])
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_what_is_written_is_what_numpy_writes(door, dtype):
+    different = {}
+    for value in VALUES:
+        if isinstance(value, OfArray) and door in (DOORS["positions"], DOORS["a mask"]) and dtype in ("m8[s]", "M8[D]"):
+            continue  # numpy takes it for a number, not for its array, in these two dtypes alone
+        expected, found = (_outcome(xp, door, dtype, value) for xp in (np, dx))
+        if found != expected:
+            different[repr(value)] = expected, found
+    assert not different
