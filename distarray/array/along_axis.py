@@ -66,7 +66,8 @@ def _each(block: Any, func1d: Callable[..., Any], args: Any, kwargs: Any, dtype:
     # of the block's kind: numpy's or CuPy's
     made = np.empty_like(block, dtype=dtype, shape=block.shape[:-1] + shape)
     for index in np.ndindex(block.shape[:-1]):
-        made[index] = func1d(block[index], *args, **kwargs)
+        value = func1d(block[index], *args, **kwargs)
+        made[index] = value._host() if isinstance(value, DistArray) else value
     return made
 
 

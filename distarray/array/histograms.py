@@ -36,7 +36,7 @@ Histogram = tuple[DistArray, DistArray]
 @side_by_side
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     """How often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the largest."""
-    x = as_distarray(x)
+    x = as_distarray(np.zeros(0, np.intp) if isinstance(x, list | tuple) and not x else x)
     if x.ndim != 1:
         raise ValueError("object too deep for desired array" if x.ndim > 1 else "object of too small depth")
     if x.dtype.kind not in "biu":
@@ -122,6 +122,8 @@ def _outer_edges(x: DistArray, range: Any) -> tuple[Any, Any]:
     """The ends of the bins: of the range, or the extremes of the elements, which it computes."""
     if range is not None:
         first, last = _ends(range)
+        if x.dtype.kind in "mM" and np.result_type(first, last).kind not in "mM":
+            raise TypeError(f"range={shown(range)} must be of {x.dtype}, as the elements are")
         if first > last:
             raise ValueError(f"max must be larger than min in range parameter: range={shown(range)}")
         given = "supplied"
@@ -351,6 +353,8 @@ def histogramdd(
     """
     columns = _columns(sample)
     d = len(columns)
+    if not d:
+        raise ValueError(f"object of too small depth for desired array: sample={shown(sample)} has points of no axes")
     is_one = not isinstance(bins, list | tuple | str | Mapping) and np.ndim(bins) == 0
     per_axis = [bins] * d if is_one else sequence(bins, "bins", "numbers or edges")
     if len(per_axis) != d:

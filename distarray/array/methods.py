@@ -335,6 +335,8 @@ class Methods:
             return self._scalar(lambda host: host.item())
         index = args[0] if len(args) == 1 else args
         if isinstance(index, tuple):
+            if len(index) != self.ndim:
+                raise ValueError(f"incorrect number of indices for array: {len(index)} for {self.ndim} axes")
             return self[index].item()
         at = integer(index, "index")
         if not -self.size <= at < self.size:

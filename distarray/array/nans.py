@@ -61,7 +61,7 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
 def _with(a: Any, neutral: float, axis: int | None) -> DistArray:
     """`a` with `neutral` in the places of nan, which must leave something along `axis`."""
     x = as_distarray(a)
-    if axis is not None:
+    if axis is not None and x.ndim:
         normalize_axis(axis, x.ndim)
     if x.dtype.kind not in "fc":
         return x

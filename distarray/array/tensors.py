@@ -13,7 +13,7 @@ from distarray.arguments import integer, integers, naming, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.views import as_distarray, beside, moveaxis
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import linalg, repetition
+from distarray.ops import joining, linalg
 from distarray.ops.einsums import einsum_order
 from distarray.ops.linalg import LinAlgError
 from distarray.types import NBytesLike
@@ -54,8 +54,14 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         )
     if sizes == (2, 2):
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
-    x, y = (v if v.shape[-1] == 3 else repetition.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 1)]) for v in (x, y))
-    made: DistArray = linalg.cross(x, y)
+    made: DistArray
+    if sizes == (3, 3):
+        made = linalg.cross(x, y)
+    else:
+        # What would be multiplied by the third number that a vector lacks is left out: it may be infinite.
+        a, b = [x[..., i] for i in range(sizes[0])], [y[..., i] for i in range(sizes[1])]
+        sides = (a[1] * b[2], -(a[0] * b[2])) if sizes[0] == 2 else (-(a[2] * b[1]), a[2] * b[0])
+        made = joining.stack([*sides, a[0] * b[1] - a[1] * b[0]], axis=-1)
     return moveaxis(made, -1, normalize_axis(axisc, made.ndim, "axisc"))
 
 

@@ -55,7 +55,7 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
-        if not parsed.is_view and type(value) not in _SCALARS:
+        if not parsed.is_view and not parsed.affine.shape and type(value) not in _SCALARS:
             value = _element(value, x.dtype)
         new = _value(value, parsed.affine.shape, x.dtype, version.env, "setitem")
         x._advance(lambda version: put(version, lens, new))

@@ -187,6 +187,8 @@ def _identity(xp: Any, ufunc: str, dtype: Any) -> Any:
         return 0
     if ufunc in ("multiply", "logical_and"):
         return 1
+    if dtype.kind in "mM":  # of numpy alone; the number before the smallest is not a time
+        return np.int64(-(2**63) + 1 if ufunc == "maximum" else 2**63 - 1).astype(dtype)
     if xp.isdtype(dtype, "bool"):
         return ufunc == "minimum"
     if xp.isdtype(dtype, "integral"):

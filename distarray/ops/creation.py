@@ -72,7 +72,7 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
         If a Python integer does not fit.
     """
     holder = np.empty(1, dtype)
-    holder[0] = value
+    np.copyto(holder, value, casting="unsafe")
     result: np.generic = holder[0]
     return result
 

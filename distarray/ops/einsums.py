@@ -176,6 +176,9 @@ class _Expression:
             common = as_dtype(np.result_type(*(n.dtype for n in nodes)) if self.wanted is None else self.wanted)
             if common.kind in "mM":
                 raise TypeError("einsum: invalid data type for einsum")
+            for i, n in enumerate(nodes):
+                if not np.can_cast(n.dtype, common):
+                    raise TypeError(f"einsum: operand {i} cannot be cast from {n.dtype} to {common} by the rule 'safe'")
         elif self.is_factored:
             common = self._join(nodes, reduces=True).dtype
         else:

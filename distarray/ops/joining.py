@@ -94,9 +94,7 @@ def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tu
 def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None = None, casting: Any = "same_kind") -> DType:
     dtypes = [n.dtype for n in nodes]
     choice(casting, CASTINGS, "casting")
-    if dtype is None:
-        return as_dtype(np.result_type(*dtypes))
-    wanted = as_dtype(dtype)
+    wanted = as_dtype(np.result_type(*dtypes) if dtype is None else dtype)
     for d in dtypes:
         if not np.can_cast(d, wanted, casting):
             raise TypeError(f"Cannot cast array data from {d!r} to {wanted!r} according to the rule '{casting}'")

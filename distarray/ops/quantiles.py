@@ -249,16 +249,18 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
     is_weak = type(q) in (int, float)  # of a Python number, numpy keeps the precision of the array
     points = _points(name, q)
     skips_nan = name.startswith("nan")
+    if node.dtype.kind == "c":
+        raise TypeError("a must be an array of real numbers")
     if skips_nan and not node.size:
         return nanmean(a, axis=axis, keepdims=keepdims)
     if not isinstance(method, str):
         raise TypeError(f"method={shown(method)} must be a name, not {type(method).__name__}")
     flat = points.ravel()
-    # numpy checks method and dtype, on one element
-    sample: Any = np.quantile(np.ones(1, node.dtype), points.item() if is_weak else flat[:1], method=method)  # type: ignore[call-overload]
     row, axes, cut = _last(node, axis)
     if row.shape[-1] == 0:
         raise IndexError(f"{name} of an empty slice: shape {node.shape}, axes {axes}")
+    # numpy checks method and dtype, on one element
+    sample: Any = np.quantile(np.ones(1, node.dtype), points.item() if is_weak else flat[:1], method=method)  # type: ignore[call-overload]
     if cut is None:
         asked = unbox(name, (row, flat)).nodes[1]
         op = NANQUANTILE if skips_nan else QUANTILE

@@ -7,12 +7,11 @@ moves, and labels need not be sorted. It is what a grouping by codes comes down 
 from __future__ import annotations
 
 from functools import lru_cache
-from operator import index
 from typing import Any
 
 import numpy as np
 
-from distarray.arguments import normalize_axis, shown
+from distarray.arguments import integer, normalize_axis, shown
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, unbox
 from distarray.expr.expr import Expr
@@ -126,7 +125,7 @@ def segment_reduce(
     if num_segments is None:
         n = _largest(labels, codes) + 1
     else:
-        n = index(num_segments)
+        n = integer(num_segments, "num_segments")
         if n < 0:
             raise ValueError(f"segment_reduce: num_segments={n} is negative")
     front = moveaxis(node, axis, 0)

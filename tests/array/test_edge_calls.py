@@ -113,14 +113,46 @@ CALLS = {
 } | {
     "take along False": lambda xp, a: xp.take(a([1.0]), [0], axis=False),
     "concatenate along False": lambda xp, a: xp.concatenate([a([1.0])], axis=False),
+    # what is multiplied by a number that is not there
+    "cross of 2 and 3": lambda xp, a: xp.cross(a([1.0, 2.0]), a([3.0, np.nan, 5.0])),
+    "cross of 3 and 2": lambda xp, a: xp.cross(a([1.0, np.inf, 3.0]), a([3.0, 4.0])),
+    "cross, axisc": lambda xp, a: xp.cross(a(np.arange(6.0).reshape(2, 3)), a(np.arange(4.0).reshape(2, 2)), axisc=0),
+    # casts that lose something are refused, or numpy's
+    "einsum, narrower": lambda xp, a: xp.einsum("ij->i", a(np.arange(12).reshape(3, 4) * 20), dtype="i1"),
+    "einsum, wider": lambda xp, a: xp.einsum("ij->i", a(np.arange(12).reshape(3, 4)), dtype="f8"),
+    "concatenate spans and dates": lambda xp, a: xp.concatenate([a(SPANS), a(DATES)]),
+    "stack spans and dates": lambda xp, a: xp.stack([a(SPANS[:2]), a(DATES)]),
+    "histogram of spans in numbers": lambda xp, a: xp.histogram(a(SPANS), bins=2, range=(0, 5))[0],
+    "full of what does not fit": lambda xp, a: xp.full(2, 1e10, dtype="i4"),
+    "full of nan": lambda xp, a: xp.full(2, np.nan, dtype="i4"),
+    "full of a large integer": lambda xp, a: xp.full(2, 300, dtype="i1"),
+    "full_like of what does not fit": lambda xp, a: xp.full_like(a(np.zeros(2, "i4")), 1e10),
+    "sums of spans along an axis": lambda xp, a: xp.apply_along_axis(
+        xp.sum, 0, a(np.arange(6).astype("m8[h]").reshape(3, 2))
+    ),
+    "histogramdd without axes": lambda xp, a: xp.histogramdd(a(np.zeros((5, 0))), bins=3)[0],
+    "quantile of nothing": lambda xp, a: xp.quantile(a(np.zeros(0, bool)), 0.3),
+    "nanpercentile of no complex numbers": lambda xp, a: xp.nanpercentile(a(np.zeros((5, 0), complex)), 40, axis=1),
+    "item with too many": lambda xp, a: a(np.ones((3, 2))).item(1, 2, 3),
+    "nanargmin of a number": lambda xp, a: xp.nanargmin(a(3.0), axis=0),
+    "bincount of an empty list": lambda xp, a: xp.bincount([]),
+    "bincount of no floats": lambda xp, a: xp.bincount(a(np.zeros(0))),
+    **{
+        f"write at {index}": lambda xp, a, index=index: _set(a(np.zeros((2, 4, 2))), index, [5, 6])
+        for index in (
+            np.array(1), (np.array(1), 2), (..., np.array(1), slice(None)), (np.array(0), None), np.array(True),
+            (np.array(0), np.array(1), np.array(1)),
+        )
+    },
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.filterwarnings("ignore")  # numpy warns of casts, and of what it gives up
 def test_edge_call(call):
     try:
         expected = np.asarray(call(np, np.array))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
         with pytest.raises(kinds[0]):
             np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
