@@ -27,6 +27,7 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.expr import ITEM, Expr
+from distarray.expr.params import ItemParams
 from distarray.ops.lenses import permute_lens
 from distarray.types import DType, Shape
 
@@ -330,7 +331,7 @@ def _bound(
     if len(shapes) == 1:
         return [bind(MAP_BLOCKS, (), shapes[0], dtypes[0], params, (_First(function),), given)]
     made = bind(MAP_BLOCKS, (), tuple(shapes), tuple(dtypes), params, (function,), given)
-    return [bind(ITEM, (made,), s, d, (k,)) for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
+    return [bind(ITEM, (made,), s, d, ItemParams(k)) for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
 
 
 class _First(_Call):

@@ -251,7 +251,7 @@ def _combined_bytes(draft: Draft, graph: Graph) -> int:
     stage, loops = draft.stage, draft.loops
     total = 0
     for c in stage.combines:
-        keepdims = bool(graph.nodes[c.node].params[1])
+        keepdims = graph.nodes[c.node].params.keepdims
         kept = [a for a in range(len(loops.extents)) if a not in c.axes]
         result = combined_sharding(draft.sharding, c.axes, keepdims=keepdims)
         total += _gathered(draft, graph, c.node, kept, result, c.axes if keepdims else ())

@@ -22,6 +22,7 @@ from distarray.errors import EnvironmentMismatchError
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
+from distarray.expr.params import ItemParams, ReduceParams
 from distarray.expr.pushdown import pushed
 from distarray.expr.rewrite import simplify
 from distarray.expr.tiles import Tiling, Windows
@@ -368,9 +369,12 @@ def bind_create(
 def bind_reduce(
     op: Op, x: Any, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False, params: tuple[Hashable, ...] = ()
 ) -> Any:
-    """A monoid over `axes` of one operand, unboxed already or not.
+    """A monoid over `axes` of one operand, unboxed already or not; see `accumulator_dtype`.
 
-    The node's params are ``(axes, keepdims, *params)``; see `accumulator_dtype`.
+    Parameters
+    ----------
+    params
+        What the last step needs beside the partial results.
     """
     operands = x if type(x) is Operands else unbox(op.name, (x,))
     node = operands.nodes[0]
@@ -379,7 +383,7 @@ def bind_reduce(
         shape = tuple([1 if i in axes else n for i, n in enumerate(node.shape) if keepdims or i not in axes])
     else:
         shape = ()
-    return bind(op, (), shape, dtype, (axes, keepdims, *params), None, operands)
+    return bind(op, (), shape, dtype, ReduceParams(axes, keepdims, params), None, operands)
 
 
 def accumulator_dtype(node: Expr) -> DType:
@@ -430,7 +434,7 @@ def bind_tiles(
         return (Expr(op, nodes, shapes[0], dtypes[0], env, params, tiling, pin, frame, state),)
     made = Expr(op, nodes, tuple(shapes), tuple(dtypes), env, params, tiling, pin, frame, state)  # type: ignore[arg-type]  # several results: tuples of shapes
     items = zip(shapes, dtypes, strict=True)
-    return tuple([Expr(ITEM, (made,), s, d, env, (k,), None, None, frame) for k, (s, d) in enumerate(items)])
+    return tuple([Expr(ITEM, (made,), s, d, env, ItemParams(k), None, None, frame) for k, (s, d) in enumerate(items)])
 
 
 def bind_windows(

@@ -207,7 +207,7 @@ class Expr:
     env
         Team and device.
     params
-        Static parameters: part of the plan key.
+        Static parameters, part of the plan key: see `distarray.expr.params`.
     runtime
         Run-time parameters (lenses, fill values, index bounds, `late_params`): not part of the plan key beyond their
         pattern.
@@ -239,7 +239,7 @@ class Expr:
         shape: tuple[int, ...],
         dtype: Any,  # np.dtype, or a tuple of them for several results
         env: Environment,
-        params: tuple[Any, ...] = (),  # hashable; each family's own
+        params: Any = (),  # a hashable tuple: a record of `expr.params`, or the arguments of the family's kernels
         runtime: Any = None,  # each family's own
         pin: Sharding | None = None,
         origin: Origin | None = None,

@@ -35,6 +35,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.expr import GET, RESHAPE, Expr
 from distarray.expr.lens import is_unit_axes, unit_axes
 from distarray.expr.op import Op, declare
+from distarray.expr.params import Labels
 
 __all__ = ["CONSTANT", "RULES", "Rule", "simplify"]
 
@@ -251,7 +252,7 @@ def _reduce_full(node: Expr) -> Expr | None:
     if x is None or x.op not in _FILLED or (found := _pending(x)) is None:
         return None
     of: Any = node.operands[0]
-    axes: Any = node.params[0]
+    axes: tuple[int, ...] = node.params.axes
     n = prod([of.shape[a] for a in axes])
     repeated = _REPEATED.get(node.op.name)
     value = None if repeated is None or not n else repeated(found[1], n, node.dtype)
@@ -315,8 +316,7 @@ def _reduce_permuted(node: Expr) -> Expr | None:
     x: Any = node.operands[0]
     if x.op is not GET or (found := _pending(x)) is None:
         return None
-    axes: Any
-    axes, keepdims, *rest = node.params
+    axes, keepdims, _ = node.params
     if len(axes) > 1 and node.op.monoid in ("argmax", "argmin"):
         return None  # the index counts the axes in their order
     permuted = _permutation(x, *found)
@@ -327,18 +327,16 @@ def _reduce_permuted(node: Expr) -> Expr | None:
         return None
     # A sum goes along the memory of the source, as numpy's does.
     own = tuple([i for i, a in enumerate(permuted) if a in axes])
-    params = (own, keepdims, *rest)
+    params = node.params._replace(axes=own)
     return Expr(
         node.op, (found[0],), node.shape, node.dtype, node.env, params, None, node.pin, node.origin, node.errstate
     )
 
 
 def _contract_permuted(node: Expr) -> Expr | None:
-    inputs: Any
-    result: Any
-    inputs, result, *rest = node.params
+    result: Labels = node.params.result
     operands = list(node.operands)
-    labels = list(inputs)
+    labels: list[Labels] = list(node.params.operands)
     for i, x in enumerate(node.operands):
         if type(x) is not Expr or x.op is not GET or (found := _pending(x)) is None:
             continue
@@ -350,9 +348,9 @@ def _contract_permuted(node: Expr) -> Expr | None:
         # The kernel runs over loops in the order of the labels. Another order would be another order of summation.
         if _runs(trial, result) == _runs(labels, result):
             operands[i], labels = source, trial
-    if labels == list(inputs):
+    if labels == list(node.params.operands):
         return None
-    params = (tuple(labels), result, *rest)
+    params = node.params._replace(operands=tuple(labels))
     # The late parameters stay: the join may be a function of the user's.
     facts = (node.env, params, node.runtime, node.pin, node.origin, node.errstate)
     return Expr(node.op, tuple(operands), node.shape, node.dtype, *facts)

@@ -18,6 +18,7 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT
+from distarray.expr.params import RECORDS
 from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
@@ -103,6 +104,10 @@ def _problems(node: Expr) -> Iterator[str]:
         return
     if node.pin is not None:
         yield from _check_sharding("pin", node.pin, node.shape)
+    record = RECORDS.get(node.op.kind)
+    if record is not None and type(node.params) is not record:
+        yield f"has parameters {node.params}, which are no {record.__name__}"
+        return
     yield from _FAMILIES[node.op.kind](node)
 
 
@@ -283,8 +288,7 @@ def _broadcasts(shape: _Shape, to: _Shape) -> bool:
 def _check_reduce(node: Expr) -> Iterator[str]:
     yield from _arity(node, 1)
     (x,) = node.nodes()
-    axes: Any
-    axes, keepdims = node.params[:2]
+    axes, keepdims, _ = node.params
     if len(set(axes)) != len(axes) or not all(0 <= a < x.ndim for a in axes):
         yield f"reduces axes {axes} of an operand of rank {x.ndim}"
         return
@@ -295,9 +299,7 @@ def _check_reduce(node: Expr) -> Iterator[str]:
 
 
 def _check_contract(node: Expr) -> Iterator[str]:
-    inputs: Any
-    result: Any
-    inputs, result, join, _ = node.params
+    inputs, result, join, *_ = node.params
     yield from _arity(node, 2 if join == PRODUCT else len(inputs))
     if len(inputs) != len(node.operands):
         yield f"has labels {inputs} for {len(node.operands)} operands"
@@ -334,7 +336,7 @@ def _check_block(node: Expr) -> Iterator[str]:
 def _check_item(node: Expr) -> Iterator[str]:
     yield from _arity(node, 1)
     (x,) = node.nodes()
-    (i,) = node.params
+    i = node.params.number
     results = _results(x)
     if type(x.dtype) is not tuple or type(i) is not int or not 0 <= i < len(results):
         yield f"is result {i} of {x!r}, which has {len(results)}"
@@ -363,9 +365,7 @@ def _check_take_put(node: Expr) -> Iterator[str]:
 
 def _taken(node: Expr, x: Expr, index: Sequence[Expr]) -> Any:  # a generator of texts that returns a shape or None
     """The shape of the elements of `x` at integer arrays."""
-    axes: Any
-    position: Any
-    axes, position, n_index = node.params[:3]
+    axes, position, n_index, _ = node.params
     if len(index) != len(axes) or len(set(axes)) != len(axes) or not all(0 <= a < x.ndim for a in axes):
         yield f"has {len(index)} index arrays for axes {axes} of an operand of rank {x.ndim}"
         return None

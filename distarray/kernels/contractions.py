@@ -19,6 +19,7 @@ import numpy as np
 
 from distarray.expr.instructions import Instruction
 from distarray.expr.joins import PRODUCT, Join
+from distarray.expr.params import Labels
 from distarray.kernels import tables
 from distarray.kernels.elementwise import plain_call
 from distarray.kernels.inside import inside_task
@@ -37,7 +38,6 @@ __all__ = ["SCRATCH_NBYTES", "contract"]
 Block = Any  # an array of any backend: backends share no base class
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
-Labels = tuple[int, ...]
 Box = tuple[slice, ...]
 #: A join of the user's.
 Function = Callable[..., Any]

@@ -171,9 +171,9 @@ def _step(
         return np.reshape(blocks[0], node.shape)
     if kind == "contract":
         partial = contract(backend, blocks, (*node.params, *late_params(node)), node.dtype)
-        return finish_reduction(node.op.name, node.params[3], partial, 1, node.dtype, ())
+        return finish_reduction(node.op.name, node.params.monoid, partial, 1, node.dtype, ())
     if kind == "item":
-        return blocks[0][node.params[0]]
+        return blocks[0][node.params.number]
     if kind == "take":
         return tables.take(np, blocks[0], blocks[1:], node.params)
     if kind == "take_put":
@@ -251,7 +251,7 @@ def _put(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[in
 
 
 def _reduce(node: Expr, block: Array, backend: Any) -> Array:
-    axes: tuple[int, ...] = node.params[0]  # set by bind_reduce
+    axes: tuple[int, ...] = node.params.axes
     accumulator = accumulator_dtype(node)
     monoid = MONOIDS[node.op.monoid]
     if 0 in block.shape:
@@ -264,6 +264,5 @@ def _reduce(node: Expr, block: Array, backend: Any) -> Array:
             block = np.ascontiguousarray(block)
         partial = monoid.partial(block, axes, accumulator)
     n = prod(block.shape[a] for a in axes)
-    return np.reshape(
-        finish_reduction(node.op.name, node.op.monoid, partial, n, node.dtype, node.params[2:]), node.shape
-    )
+    made = finish_reduction(node.op.name, node.op.monoid, partial, n, node.dtype, node.params.extra)
+    return np.reshape(made, node.shape)

@@ -137,7 +137,7 @@ class StageSpec:
     errstate: tuple[str, ...] | None = None
     where: tuple[tuple[str, Any], ...] = ()
     name: str = ""
-    params: tuple[Any, ...] = ()
+    params: Any = ()  # a tuple: see `Expr.params`
     extents: tuple[int, ...] = ()
     filled: int = -1
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import windows_of
+from distarray.expr.params import IndexParams
 from distarray.sharding.boxes import Box
 
 __all__ = ["BLOCK", "CREATE", "contract", "put_apply", "put_part", "put_whole", "take", "take_join", "take_part"]
@@ -295,18 +296,15 @@ def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Bl
     return xp.where(index < 0, index + extent, index)
 
 
-def take(xp: Namespace, x: Block, index: Sequence[Block], params: Params) -> Block:
+def take(xp: Namespace, x: Block, index: Sequence[Block], params: IndexParams) -> Block:
     """Elements of a whole array at integer positions.
 
     Parameters
     ----------
     index
         One array for each indexed axis; they broadcast.
-    params
-        ``(axes, position, n_index)``: the axes they index, where their broadcast axes stand in the result, how many
-        these are.
     """
-    axes, position, n_index = params[:3]
+    axes, position, n_index, _ = params
     picked = _pick(xp, x, _broadcast(xp, index), axes, n_index)
     return _move_front(xp, picked, n_index, position)
 
@@ -338,7 +336,7 @@ def _move_front(xp: Namespace, x: Block, n: int, to: int) -> Block:
 
 
 def take_part(
-    xp: Namespace, x: Block, index: Sequence[Block], start: Sequence[int], params: Params
+    xp: Namespace, x: Block, index: Sequence[Block], start: Sequence[int], params: IndexParams
 ) -> tuple[Block, Block, tuple[int, ...]]:
     """What one tile of the source has of a tile of the result.
 
@@ -358,7 +356,7 @@ def take_part(
     start
         Where the values begin along the axes that are not indexed.
     """
-    axes = params[0]
+    axes = params.axes
     arrays = [xp.reshape(i, (-1,)) for i in _broadcast(xp, index)]
     here = None
     for i, a in zip(arrays, axes):
@@ -409,7 +407,7 @@ def _in_order(xp: Namespace, parts: Sequence[Any]) -> list[Any]:
 # ------------------------------------------------------------------------------------------ integer-array writes
 
 
-def put_whole(xp: Namespace, new: Block, value: Block, index: Sequence[Block], params: Params) -> None:
+def put_whole(xp: Namespace, new: Block, value: Block, index: Sequence[Block], params: IndexParams) -> None:
     """Write `value` at integer positions of a whole array, in C order of the index arrays: the last one stays.
 
     Parameters
@@ -418,11 +416,8 @@ def put_whole(xp: Namespace, new: Block, value: Block, index: Sequence[Block], p
         Changed in place.
     value
         Broadcasts to the shape that reading would have.
-    params
-        ``(axes, position, n_index, mode)``: as for `take`; mode is ``set`` or numpy's name of the function by which a
-        value joins what stands there. One of a single operand leaves the values alone.
     """
-    axes, position, n_index, mode = params[:4]
+    axes, position, n_index, mode = params
     arrays = _broadcast(xp, index)
     rest = [n for a, n in enumerate(new.shape) if a not in axes]
     shape = (*rest[:position], *arrays[0].shape, *rest[position:])
@@ -473,7 +468,7 @@ def _last_ones(xp: Namespace, shape: tuple[int, ...], at: Sequence[Block], value
 
 
 def put_part(
-    xp: Namespace, value: Block, index: Sequence[Block], box: tuple[Box, Box], params: Params
+    xp: Namespace, value: Block, index: Sequence[Block], box: tuple[Box, Box], params: IndexParams
 ) -> tuple[Any, ...]:
     """What one tile of values writes into one tile of the base.
 
@@ -491,7 +486,7 @@ def put_part(
         The values, positions first; where they begin in the tile along the axes that are not indexed; for each indexed
         axis the positions in the tile. In C order of the index arrays.
     """
-    axes, position, n_index = params[:3]
+    axes, position, n_index, _ = params
     frame, own = box
     rest = [a for a in range(len(frame)) if a not in axes]
     loops = [k if k < position else k + n_index for k in range(len(rest))]
@@ -511,9 +506,9 @@ def put_part(
     return (xp.take(flat, positions, axis=0), start, *local)
 
 
-def put_apply(xp: Namespace, new: Block, part: tuple[Any, ...], params: Params) -> None:
+def put_apply(xp: Namespace, new: Block, part: tuple[Any, ...], params: IndexParams) -> None:
     """Write a part of `put_part` into the tile of the base that it was made for."""
-    axes, mode = params[0], params[3]
+    axes, mode = params.axes, params.mode
     values, start, *at = part
     places = [slice(s, s + n) for s, n in zip(start, values.shape[1:])]
     _write(xp, new, values, at, axes, places, mode)

@@ -71,7 +71,7 @@ def _kernel_spec(low: Lowering, draft: Draft) -> StageSpec:
     node, loops = low.graph.nodes[draft.stage.nodes[0]], draft.loops
     finishes: tuple[Finish, ...] = ()
     if draft.stage.kind == "contract":
-        monoid = str(node.params[3])
+        monoid = node.params.monoid
         finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
     elif draft.stage.kind == "fold":
         number = draft.stage.nodes[0]

@@ -28,7 +28,7 @@ Partials = dict[tuple[int, ...], list[tuple[Any, int]]]
 
 def combined_index(low: Lowering, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
     """The tile of the result that a tile of the operand adds to."""
-    keepdims = bool(low.graph.nodes[c.node].params[1])
+    keepdims = low.graph.nodes[c.node].params.keepdims
     if keepdims:
         return tuple([0 if a in c.axes else i for a, i in enumerate(index)])
     return tuple([i for a, i in enumerate(index) if a not in c.axes])
@@ -36,7 +36,7 @@ def combined_index(low: Lowering, c: Combine, index: tuple[int, ...]) -> tuple[i
 
 def combined_shape(low: Lowering, c: Combine, tile: Tile) -> tuple[int, ...]:
     """The shape of the partial result of a tile of the operand."""
-    keepdims = bool(low.graph.nodes[c.node].params[1])
+    keepdims = low.graph.nodes[c.node].params.keepdims
     if keepdims:
         return tuple([1 if a in c.axes else len(r) for a, r in enumerate(tile.box)])
     return tuple([len(r) for a, r in enumerate(tile.box) if a not in c.axes])

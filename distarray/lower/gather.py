@@ -132,7 +132,7 @@ def _reads(
 def _value_readings(low: Lowering, draft: Draft) -> tuple[tuple[int, ...], list[Reading]]:
     """Extents of the loops of the values, and value and index operands broadcast to them."""
     node = low.graph.nodes[draft.stage.nodes[0]]
-    axes, at, n_index = node.params[:3]
+    axes, at, n_index, _ = node.params
     base = low.graph.nodes[draft.base]
     index = [o for o in node.operands[2:] if type(o) is Expr]
     lead: list[int] = [1] * n_index
@@ -156,7 +156,7 @@ def _value_readings(low: Lowering, draft: Draft) -> tuple[tuple[int, ...], list[
 
 def _want_put(low: Lowering, draft: Draft) -> None:
     node = low.graph.nodes[draft.stage.nodes[0]]
-    axes, at, n_index = node.params[:3]
+    axes, at, n_index, _ = node.params
     extents, readings = _value_readings(low, draft)
     below = low.located[draft.base]
     # Tiles of the values: as the value lies along its first index loop and the other axes, else one.

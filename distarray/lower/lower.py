@@ -192,7 +192,7 @@ def _place_results(low: Lowering, draft: Draft) -> None:
     for _, i in stage.stores:
         low.locate(i, draft.sharding)
     for c in stage.combines:
-        keepdims = bool(nodes[c.node].params[1])
+        keepdims = nodes[c.node].params.keepdims
         low.locate(c.node, combined_sharding(draft.sharding, c.axes, keepdims=keepdims))
     if stage.write is not None:
         i = stage.write[1]
@@ -222,7 +222,7 @@ def _place_results(low: Lowering, draft: Draft) -> None:
 
 def _draft_item(low: Lowering, stage: Stage) -> Draft:
     i = stage.nodes[0]
-    which = low.graph.nodes[i].params[0]
+    which = low.graph.nodes[i].params.number
     assert isinstance(which, int)
     low.located[i] = low.several[stage.reads[0].node][which]
     return Draft(stage, Loops(()), low.located[i].sharding, [], [])

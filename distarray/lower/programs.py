@@ -340,7 +340,7 @@ def _errstate(low: Lowering, stage: Stage) -> tuple[str, ...] | None:
 
 def _finish(low: Lowering, c: Combine, loops: Loops) -> Finish:
     node = low.graph.nodes[c.node]
-    return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params[2:], loops.extents)
+    return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params.extra, loops.extents)
 
 
 def _name(low: Lowering, stage: Stage) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from distarray.expr.bind import (
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare
+from distarray.expr.params import ContractParams, Labels
 from distarray.ops.elementwise import astype, conj, multiply
 from distarray.ops.families import Array, one_array
 from distarray.ops.lenses import diagonal_lens, permute_lens
@@ -39,8 +40,6 @@ from distarray.types import DTypeLike
 __all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat"]
 
 EINSUM = declare("einsum", "contract")
-
-Labels: TypeAlias = tuple[int, ...]
 
 
 def _arrays(name: str, operands: Sequence[Any], text: str) -> list[Expr]:
@@ -109,7 +108,7 @@ def contraction(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels,
         assert type(cast) is Expr
         return cast
     agg = "any" if dtype.kind == "b" else "sum"
-    params = (tuple(forms), result, PRODUCT, agg)
+    params = ContractParams(tuple(forms), result, PRODUCT, agg)
     made = bind(EINSUM, plain, tuple(extents[label] for label in result), dtype, params)
     assert type(made) is Expr
     return made

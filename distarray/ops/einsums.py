@@ -21,7 +21,8 @@ from distarray.expr.bind import bind, bind_get, unbox
 from distarray.expr.expr import RESHARD, Expr
 from distarray.expr.joins import Join
 from distarray.expr.op import declare
-from distarray.ops.contractions import EINSUM, Labels, alone, contraction, plain_loops, scalar_node
+from distarray.expr.params import ContractParams, Labels
+from distarray.ops.contractions import EINSUM, alone, contraction, plain_loops, scalar_node
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
 from distarray.ops.lenses import permute_lens
@@ -327,7 +328,8 @@ class _Expression:
         dtype = aggregated_dtype(self.agg, join.dtype, self.wanted) if reduces else join.dtype
         op = EINSUM_FUNCTION if self.joining.is_users else EINSUM
         # truth values that keep their dtype are not counted
-        params = (tuple(labels), out, join, "any" if (self.agg, dtype.kind) == ("sum", "b") else self.agg)
+        monoid = "any" if (self.agg, dtype.kind) == ("sum", "b") else self.agg
+        params = ContractParams(tuple(labels), out, join, monoid)
         late = (self.joining.function,) if self.joining.is_users else None
         made = bind(op, nodes, tuple([extents[label] for label in out]), dtype, params, late)
         assert type(made) is Expr
@@ -374,11 +376,11 @@ def _cut(node: Expr, goal: Labels, parts: Mapping[int, int], operands: Sequence[
     if team is None or team.size == 1 or not parts:
         return node
     is_kernel = node.op.kind == "contract" and node.pin is None and not any(node is x for x in operands)
-    reduced = [label for own in node.params[0] for label in own if label not in goal] if is_kernel else []
+    reduced = [label for own in node.params.operands for label in own if label not in goal] if is_kernel else []
     loops = [*goal, *dict.fromkeys(reduced)]
     sharding = parted([parts.get(label, 1) for label in loops], team.mesh)
     if is_kernel:
-        node.params = (*node.params, sharding.axes[len(goal) :])
+        node.params = node.params._replace(pinned=sharding.axes[len(goal) :])
     else:
         node = bind(RESHARD, (node,), node.shape, node.dtype, ("auto", None))
     node.pin = Sharding(sharding.mesh, sharding.axes[: len(goal)])

@@ -27,6 +27,7 @@ from distarray.expr.bind import (
 from distarray.expr.expr import ITEM, Environment, Expr
 from distarray.expr.indexing import Advanced, Basic, check_indices, parse_index
 from distarray.expr.op import declare
+from distarray.expr.params import IndexParams
 from distarray.ops import elementwise
 from distarray.ops.creation import constant
 from distarray.ops.elementwise import astype, where
@@ -57,7 +58,7 @@ TAKE = declare("take", "take", may_raise=True)
 #: indices, the extent of the axis, which is no param because these are in the keys of plans. params: (the axis, which
 #: the error names,)
 POSITIONS = declare("positions", "block", rule="..., () -> ...", may_raise=True)
-#: params: those of `TAKE`, and the mode. operands: (base, value, an index per axis)
+#: operands: (base, value, an index per axis)
 TAKE_PUT = declare("take_put", "take_put", may_raise=True)
 TAKE_ALONG_AXIS = declare("take_along_axis", "block", rule="... i, ... j -> ... j | i: whole", may_raise=True)
 
@@ -117,7 +118,7 @@ def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
         return bind_get(node, parsed.affine)
     view, axes, arrays, n_index = _parts(node, parsed)
     assert parsed.shape is not None
-    found = bind(TAKE, (view, *arrays), parsed.shape, node.dtype, (axes, parsed.position, n_index))
+    found = bind(TAKE, (view, *arrays), parsed.shape, node.dtype, IndexParams(axes, parsed.position, n_index))
     assert type(found) is Expr
     return found
 
@@ -157,7 +158,7 @@ def put_item(
     view, axes, arrays, n_index = _parts(node, parsed)
     if 0 in shape:
         return node
-    params = (axes, parsed.position, n_index, mode)
+    params = IndexParams(axes, parsed.position, n_index, mode)
     new = bind(TAKE_PUT, (view, written, *arrays), view.shape, node.dtype, params)
     assert type(new) is Expr
     return new if view is node else bind_put(node, parsed.affine, new)
@@ -272,7 +273,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "r
         raise IndexError("cannot do a non-empty take from an empty axes.")
     positions = positions_of(index, n, axis, node.env)
     result = (*node.shape[:axis], *shape, *node.shape[axis + 1 :])
-    return box(bind(TAKE, (node, positions), result, node.dtype, ((axis,), axis, len(shape))))
+    return box(bind(TAKE, (node, positions), result, node.dtype, IndexParams((axis,), axis, len(shape))))
 
 
 def _is_host(x: Array) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from distarray.expr.bind import bind, bind_create, bind_tiles, literal
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
+from distarray.expr.params import IndexParams
 from distarray.expr.tiles import Bounds
 from distarray.ops.creation import EMPTY
 from distarray.ops.indexing import MASK_COUNTS, NONZERO, TAKE_PUT
@@ -68,7 +69,6 @@ def scattered(places: Expr, values: Expr, n: int, cut: Sharding | None) -> Expr:
     """A vector of `n` elements, cut regularly, with `values` at `places`, which are all of ``0 .. n - 1`` once."""
     regular = None if cut is None else Sharding(cut.mesh, cut.axes[:1])
     base = bind_create(EMPTY, (n,), values.dtype, values.env, (), None, regular)
-    params = ((0,), 0, 1, "set")
-    new = bind(TAKE_PUT, (base, values, places), (n,), values.dtype, params)
+    new = bind(TAKE_PUT, (base, values, places), (n,), values.dtype, IndexParams((0,), 0, 1))
     assert type(new) is Expr
     return new

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from distarray import hooks
 from distarray.arguments import integers, shown
+from distarray.expr.params import Labels
 
 __all__ = ["Factors", "Layout", "Order", "Step", "chosen_order", "parse_path", "steps_of"]
 
-Labels: TypeAlias = tuple[int, ...]
 #: Positions in the list of what is left, step by step; results go to its end.
 Order: TypeAlias = tuple[tuple[int, ...], ...]
 #: Parts along each axis of an array that lies in tiles; None: it may lie anyhow.

@@ -19,6 +19,7 @@ from distarray.expr.bind import bind_create, bind_get, bind_windows
 from distarray.expr.expr import GET, Expr
 from distarray.expr.lens import Affine, Sliding
 from distarray.expr.op import declare
+from distarray.expr.params import SlidingParams
 from distarray.expr.rewrite import FULL
 from distarray.expr.tiles import Bounds, Windows
 from distarray.ops import elementwise
@@ -76,7 +77,7 @@ def _bound(x: Expr, sliding: Sliding) -> Expr:
     if cut is not None:
         lies = Sharding(cut.mesh, (*cut.axes, *((),) * len(sliding.window)))
     windows = Windows((tuple(reads),), tuple(bounds))
-    return bind_windows(SLIDING, (x,), windows, x.dtype, lies, (sliding.window, sliding.axes))
+    return bind_windows(SLIDING, (x,), windows, x.dtype, lies, SlidingParams(sliding.window, sliding.axes))
 
 
 def _cut(x: Expr) -> Sharding | None:
@@ -131,7 +132,7 @@ def over_windows(
     gone = tuple(range(x.ndim, view.ndim))
     if lens is not None:
         terms = lens.terms[x.ndim :]
-        if any(a is None or (b, c) != (0, 1) or node.shape[a] != n for (a, b, c), n in zip(terms, view.params[0])):
+        if any(a is None or (b, c) != (0, 1) or node.shape[a] != n for (a, b, c), n in zip(terms, view.params.window)):
             return None
         gone = tuple([a for a, _, _ in terms if a is not None])
         if len(gone) != len({*gone}) or any(t[0] in gone for t in lens.terms[: x.ndim]):

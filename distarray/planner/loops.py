@@ -12,6 +12,7 @@ from typing import Any
 
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine, reshape_groups
+from distarray.expr.params import ContractParams, IndexParams
 from distarray.expr.tiles import Bounds, Ranges, Tiling, Windows
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Access, Stage
@@ -127,8 +128,8 @@ def _result_loops(node: Expr) -> Loops:
 
 
 def _contract_loops(node: Expr) -> Loops:
-    inputs: tuple[tuple[int, ...], ...]
-    inputs, result, _, _, *pinned = node.params  # set by ops.contractions and ops.einsums
+    inputs, result, _, _, pinned = params = node.params
+    assert type(params) is ContractParams
     extents: dict[int, int] = {}
     for labels, o in zip(inputs, node.operands, strict=True):
         assert type(o) is Expr
@@ -142,7 +143,7 @@ def _contract_loops(node: Expr) -> Loops:
         (tuple(range(len(result))),),
         tuple(range(len(result), len(order))),
         tuple(tuple(position[k] for k in labels) for labels in inputs),
-        pinned=pinned[0] if pinned else (),
+        pinned=pinned,
     )
 
 
@@ -188,8 +189,8 @@ def _tile_loops(node: Expr) -> Loops:
 
 
 def _take_loops(node: Expr) -> Loops:
-    axes: tuple[int, ...]
-    axes, at, n_index = node.params[:3]  # set by ops.indexing
+    axes, at, n_index, _ = params = node.params
+    assert type(params) is IndexParams
     x = node.operands[0]
     assert type(x) is Expr
     rest = [a for a in range(x.ndim) if a not in axes]

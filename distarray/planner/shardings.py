@@ -341,7 +341,7 @@ def result_shardings(
     nodes = graph.nodes
     found: dict[int, tuple[Sharding, ...]] = {i: (sharding,) for _, i in stage.stores}
     for c in stage.combines:
-        found[c.node] = (combined_sharding(sharding, c.axes, keepdims=bool(nodes[c.node].params[1])),)
+        found[c.node] = (combined_sharding(sharding, c.axes, keepdims=nodes[c.node].params.keepdims),)
     i = stage.nodes[0]
     written = i if stage.kind == "take_put" else -1 if stage.write is None else stage.write[1]
     if written >= 0:

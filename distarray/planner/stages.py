@@ -437,7 +437,7 @@ class _Program:
 
     def _combine(self, register: int, i: int) -> Combine:
         expr = self._g.graph.nodes[i]
-        axes: tuple[int, ...] = expr.params[0]  # set by bind_reduce
+        axes: tuple[int, ...] = expr.params.axes
         return Combine(i, register, expr.op.monoid, axes, accumulator_dtype(expr))
 
     def _put_value(self, i: int) -> int | str | RuntimeScalar:

@@ -178,7 +178,7 @@ def _made(facts: Facts, planning: Planning) -> dict[int, tuple[int, ...]]:
         every = tuple(range(len(facts.loops.extents)))
         found = {i: every for _, i in stage.stores}
         for c in stage.combines:
-            if nodes[c.node].params[1]:  # keepdims
+            if nodes[c.node].params.keepdims:
                 found[c.node] = tuple([-1 if a in c.axes else a for a in every])
             else:
                 found[c.node] = tuple([a for a in every if a not in c.axes])

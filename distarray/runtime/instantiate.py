@@ -80,7 +80,8 @@ def _instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowe
     for spec, number in template.specs:
         stage = plan.stages[number]
         scalars = tuple([nodes[i].operands[p] for i, p in stage.scalars])
-        params = (*spec.params, *late_params(nodes[stage.nodes[0]]))
+        late = late_params(nodes[stage.nodes[0]])
+        params = (*spec.params, *late) if late else spec.params
         finishes = tuple([f.filled(nodes) for f in spec.finishes])
         specs[id(spec)] = replace(spec, scalars=scalars, where=_origins(stage, nodes), params=params, finishes=finishes)
     names: dict[str, str] = {}

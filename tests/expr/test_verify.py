@@ -26,6 +26,7 @@ from distarray.expr.indexing import parse_index
 from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
+from distarray.expr.params import ContractParams, IndexParams, ItemParams, ReduceParams
 from distarray.expr.verify import ExprError, verify
 from distarray.kernels.interpret import interpret
 from distarray.ops import creation, fft, fft_lengths, indexing, quantiles, random, searching, sorting, ufunc_methods
@@ -405,6 +406,10 @@ def product(**fields):
     return changed(ops.matmul(node(X), node(X.T)), **fields)
 
 
+def contraction(operands, result, **fields):
+    return product(params=ContractParams(operands, result, PRODUCT, "sum"), **fields)
+
+
 def stored(**fields):
     x = node(X)
     return changed(x, memo=replace(x.memo, **fields))
@@ -440,19 +445,22 @@ DEFECTS = {
     "reads elements 3 to 3 of a source axis of extent 3": lambda: written(Affine((4,), ((None, 3, 0), (0, 0, 1)))),
     "has shape (4,), but its operands give (3, 4)": lambda: changed(written(), shape=(4,)),
     "writes to a scalar": lambda: changed(written(), operands=(1.0, node(X))),
-    "reduces axes (0, 2) of an operand of rank 2": lambda: changed(ops.sum(node(X)), params=((0, 2), False)),
-    "reduces axes (0, 0)": lambda: changed(ops.sum(node(X)), params=((0, 0), False)),
-    "has shape (), but its operands give (1, 1)": lambda: changed(ops.sum(node(X)), params=((0, 1), True)),
+    "reduces axes (0, 2) of an operand of rank 2": lambda: changed(
+        ops.sum(node(X)), params=ReduceParams((0, 2), False)
+    ),
+    "has parameters ((0,), False), which are no ReduceParams": lambda: changed(ops.sum(node(X)), params=((0,), False)),
+    "reduces axes (0, 0)": lambda: changed(ops.sum(node(X)), params=ReduceParams((0, 0), False)),
+    "has shape (), but its operands give (1, 1)": lambda: changed(ops.sum(node(X)), params=ReduceParams((0, 1), True)),
     "by no monoid": lambda: changed(
         bind_reduce(CATALOGUE["sum"], node(X), (0,), np.dtype("f8")), op=replace(CATALOGUE["sum"], monoid="")
     ),
-    "one for each axis, all different": lambda: product(params=(((0, 1), (1,)), (0,), PRODUCT, "sum")),
-    "all different, each of an operand": lambda: product(params=(((0, 2), (2, 1)), (0, 3), PRODUCT, "sum")),
-    "has extents 4 and 3 for label 2": lambda: product(params=(((0, 2), (1, 2)), (0, 1), PRODUCT, "sum")),
-    "of one operand alone": lambda: product(params=(((0, 2), (2, 1)), (0,), PRODUCT, "sum"), shape=(3,)),
+    "one for each axis, all different": lambda: contraction(((0, 1), (1,)), (0,)),
+    "all different, each of an operand": lambda: contraction(((0, 2), (2, 1)), (0, 3)),
+    "has extents 4 and 3 for label 2": lambda: contraction(((0, 2), (1, 2)), (0, 1)),
+    "of one operand alone": lambda: contraction(((0, 2), (2, 1)), (0,), shape=(3,)),
     "has shape (9,), but its operands give (3, 3)": lambda: product(shape=(9,)),
     "but takes 2 nodes": lambda: changed(product(), operands=(node(X),)),
-    "labels ((0, 1),) for 2 operands": lambda: product(params=(((0, 1),), (0, 1), PRODUCT, "sum")),
+    "labels ((0, 1),) for 2 operands": lambda: contraction(((0, 1),), (0, 1)),
     "axis 1 of result 0 has extent 3, but loop 'k' has 4|but loop 'j' has 4|but loop 'k' has": lambda: changed(
         bind(QR, (node(X),), ((3, 3), (3, 4)), (np.dtype("f8"),) * 2, ("reduced",)), shape=((3, 4), (3, 4))
     ),
@@ -460,17 +468,17 @@ DEFECTS = {
         bind(QR, (node(X),), ((3, 3), (3, 4)), (np.dtype("f8"),) * 2, ("reduced",)), shape=((3, 3),)
     ),
     "a scalar among its operands": lambda: changed(ops.linalg.inv(matrix()), operands=(matrix(), 1)),
-    "is result 2 of": lambda: changed(ops.linalg.qr(node(X))[0], params=(2,)),
-    "has shape (3, 3), but its operands give (3, 4)": lambda: changed(ops.linalg.qr(node(X))[0], params=(1,)),
+    "is result 2 of": lambda: changed(ops.linalg.qr(node(X))[0], params=ItemParams(2)),
+    "has shape (3, 3), but its operands give (3, 4)": lambda: changed(ops.linalg.qr(node(X))[0], params=ItemParams(1)),
     "2 index arrays for axes (0,)": lambda: changed(
         ops.take(node(X), [0], axis=0), operands=(node(X), node([0]), node([0]))
     ),
     "an index array 0 of dtype float64": lambda: changed(
         ops.take(node(X), [0], axis=0), operands=(node(X), node([0.0]))
     ),
-    "said to be 2": lambda: changed(ops.take(node(X), [0], axis=0), params=((0,), 0, 2)),
+    "said to be 2": lambda: changed(ops.take(node(X), [0], axis=0), params=IndexParams((0,), 0, 2)),
     "has shape (1, 4), but its operands give (3, 1)": lambda: changed(
-        ops.take(node(X), [0], axis=0), params=((1,), 1, 1)
+        ops.take(node(X), [0], axis=0), params=IndexParams((1,), 1, 1)
     ),
     "writes a value of shape (5,), which does not broadcast to (2, 3)": lambda: (
         lambda put: changed(put, operands=(put.operands[0], node(np.ones(5)), *put.operands[2:]))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from distarray.errors import NotSupportedError
 from distarray.expr.op import CATALOGUE
+from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.backends import no_host_copies
 from distarray.kernels.devices import backend_for
@@ -132,14 +133,16 @@ def by_loops(x, axes, position, index):
 def test_take_is_a_loop_over_positions(drawn):
     axes, position, n_index, index = drawn
     x = np.arange(120.0).reshape(SHAPE)
-    np.testing.assert_array_equal(take(np, x, index, (axes, position, n_index)), by_loops(x, axes, position, index))
+    np.testing.assert_array_equal(
+        take(np, x, index, IndexParams(axes, position, n_index)), by_loops(x, axes, position, index)
+    )
 
 
 @FEW
 @given(gathers(negative=False), st.data())
 def test_parts_of_a_read_join_to_the_whole(drawn, data):
     axes, position, n_index, index = drawn
-    params = (axes, position, n_index)
+    params = IndexParams(axes, position, n_index)
     x = np.arange(120.0).reshape(SHAPE)
     expected = by_loops(x, axes, position, index)
     cuts = [sorted({0, data.draw(st.integers(0, n)), n}) for n in SHAPE]
@@ -153,7 +156,7 @@ def test_parts_of_a_read_join_to_the_whole(drawn, data):
 
 
 def test_position_that_no_tile_has_is_an_error():
-    params = ((0,), 0, 1)
+    params = IndexParams((0,), 0, 1)
     part = take_part(np, np.arange(5.0), [np.array([0, 9])], [0], params)
     with pytest.raises(IndexError):
         take_join(CPU, (2,), np.dtype(float), [part], params)
@@ -197,7 +200,7 @@ def test_whole_write_is_a_loop_over_positions(drawn, mode, scalar):
     shape = by_loops(x, axes, position, index).shape
     value = np.asarray(2.0) if scalar else 1 + np.arange(np.prod(shape, dtype=int)).reshape(shape) % 5
     new = x.copy()
-    put_whole(np, new, value, index, (axes, position, n_index, mode))
+    put_whole(np, new, value, index, IndexParams(axes, position, n_index, mode))
     np.testing.assert_allclose(new, written(x, value, axes, position, index, mode), rtol=1e-12)
 
 
@@ -206,7 +209,7 @@ def test_whole_write_is_a_loop_over_positions(drawn, mode, scalar):
 def test_parts_of_a_write_make_the_whole(drawn, mode, data):
     """Tiles of the base and chunks of the values along the first index axis, in order."""
     axes, position, n_index, index = drawn
-    params = (axes, position, n_index, mode)
+    params = IndexParams(axes, position, n_index, mode)
     x = np.arange(120.0).reshape(SHAPE)
     shape = by_loops(x, axes, position, index).shape
     value = 100 + np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(float)
@@ -237,7 +240,7 @@ def test_parts_of_a_write_make_the_whole(drawn, mode, data):
 def test_failed_write_changes_nothing():
     x = np.arange(5.0)
     with pytest.raises(IndexError):
-        put_whole(np, x, np.ones(2), [np.array([0, 9])], ((0,), 0, 1, "set"))
+        put_whole(np, x, np.ones(2), [np.array([0, 9])], IndexParams((0,), 0, 1))
     np.testing.assert_array_equal(x, np.arange(5.0))
 
 
@@ -338,7 +341,7 @@ def test_contract_and_take_stay_on_their_device_b15():
     index = [np.array([0, -1, 1]), np.array([[2], [0]])]
     with no_host_copies():
         product = contract(backend.xp, ((0, 1, 2), (0, 2, 3)), (0, 3, 1), backend.adopt(x), backend.adopt(y), dtype=F8)
-        picked = take(backend.xp, backend.adopt(x), [backend.adopt(i) for i in index], ((0, 2), 1, 2))
+        picked = take(backend.xp, backend.adopt(x), [backend.adopt(i) for i in index], IndexParams((0, 2), 1, 2))
     np.testing.assert_allclose(backend.to_host(product), np.einsum("bij,bjk->bki", x, y))
     np.testing.assert_array_equal(backend.to_host(picked), by_loops(x, (0, 2), 1, index))
     with pytest.raises(NotSupportedError, match="not on strict"):

@@ -14,6 +14,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.bind import Box, DType, bind, identity
 from distarray.expr.expr import ITEM, Expr
 from distarray.expr.op import Op
+from distarray.expr.params import ItemParams
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array, one_array
 from distarray.ops.programs import Ask, Program, run
@@ -103,7 +104,7 @@ def several(
 ) -> list[Expr]:
     """The results of an operation that has several: one node, and a projection for each."""
     node = bind(op, operands, tuple(shapes), tuple(dtypes), params)
-    return [bind(ITEM, (node,), shape, dtype, (i,)) for i, (shape, dtype) in enumerate(zip(shapes, dtypes))]
+    return [bind(ITEM, (node,), shape, dtype, ItemParams(i)) for i, (shape, dtype) in enumerate(zip(shapes, dtypes))]
 
 
 def boxed(name: str, box: Box, nodes: Sequence[Expr], *, shared: bool = False) -> list[Any]:

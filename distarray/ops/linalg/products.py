@@ -18,6 +18,7 @@ from distarray.expr.bind import (
     unbox,
 )
 from distarray.expr.expr import Expr
+from distarray.expr.params import IndexParams
 from distarray.ops import contractions
 from distarray.ops.contractions import matmul
 from distarray.ops.creation import EYE, arange
@@ -131,7 +132,7 @@ def _diagonal_taken(node: Expr, offset: int) -> Expr:
     first = (max(-offset, 0), max(offset, 0))
     length = max(min(n[0] - first[0], n[1] - first[1]), 0)
     positions = [arange(start, start + length, 1, np.int64, node.env) for start in first]
-    taken: Expr = bind(TAKE, (node, *positions), (length,), node.dtype, ((0, 1), 0, 1))
+    taken: Expr = bind(TAKE, (node, *positions), (length,), node.dtype, IndexParams((0, 1), 0, 1))
     return taken
 
 

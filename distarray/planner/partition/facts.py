@@ -163,7 +163,7 @@ def _leader(stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None]) 
 
 def _flops(stage: Stage, nodes: Sequence[Expr]) -> int:
     if stage.kind == "contract":
-        join = nodes[stage.nodes[0]].params[2]
+        join = nodes[stage.nodes[0]].params.join
         return 1 + max(1, len(join.steps)) if isinstance(join, Join) else 2
     return max(1, len(stage.instructions) + len(stage.combines))
 
@@ -171,7 +171,7 @@ def _flops(stage: Stage, nodes: Sequence[Expr]) -> int:
 def _kernel(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> KernelKind:
     if stage.kind != "contract":
         return "map"
-    if nodes[stage.nodes[0]].params[2] != PRODUCT:
+    if nodes[stage.nodes[0]].params.join != PRODUCT:
         return "join"
     result = set(loops.results[0])
     # a product of matrices has loops of the result that one operand has and the other lacks

@@ -196,7 +196,7 @@ class Walk:
         """The type of the loops of a stage; what it makes lies from now on."""
         graph = self._planning.graph
         if stage.kind == "item":
-            which: Any = graph.nodes[stage.nodes[0]].params[0]
+            which: int = graph.nodes[stage.nodes[0]].params.number
             found: Sharding = self._several[stage.reads[0].node][which]
             self.lies[stage.nodes[0]] = found
             return found

@@ -204,7 +204,7 @@ class _Builder:
         stage = facts.stage
         state.loops[facts.number] = sharding
         if stage.kind == "item":
-            which = self._graph.nodes[stage.nodes[0]].params[0]
+            which = self._graph.nodes[stage.nodes[0]].params.number
             assert isinstance(which, int)
             state.lies[stage.nodes[0]] = (sharding,)
             return
@@ -216,7 +216,7 @@ class _Builder:
         """The type of the loops of a stage that lies as another."""
         stage = facts.stage
         if stage.kind == "item":
-            which = self._graph.nodes[stage.nodes[0]].params[0]
+            which = self._graph.nodes[stage.nodes[0]].params.number
             assert isinstance(which, int)
             return state.lies[facts.leader][which]
         if stage.kind == "take_put":

@@ -1,0 +1,102 @@
+"""The static parameters of the families of operations that more than their kernels read: one record each.
+
+A record is a tuple, so it is part of the key of a plan as it is. What a family without a record has as parameters are
+the arguments of its kernels, which nothing else looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple, TypeAlias
+
+__all__ = ["RECORDS", "ContractParams", "IndexParams", "ItemParams", "Labels", "ReduceParams", "SlidingParams"]
+
+#: Labels of the axes of an operand, or of a result: small integers.
+Labels: TypeAlias = tuple[int, ...]
+
+
+class ReduceParams(NamedTuple):
+    """The parameters of a ``reduce``.
+
+    Attributes
+    ----------
+    axes
+        The axes that go.
+    keepdims
+        Whether they stay with one element.
+    extra
+        What the last step needs beside the partial results: the correction of ``var`` and ``std``.
+    """
+
+    axes: tuple[int, ...]
+    keepdims: bool
+    extra: tuple[Hashable, ...] = ()
+
+
+class ContractParams(NamedTuple):
+    """The parameters of a ``contract``: a loop over all labels.
+
+    Attributes
+    ----------
+    operands
+        Labels of each operand, all different within one.
+    result
+        Labels of the result.
+    join
+        What is done with elements that meet: ``PRODUCT``, or a `Join`.
+    monoid
+        By which the labels go that the result lacks.
+    pinned
+        The mesh axes of these labels, where the user said how the loop is cut.
+    """
+
+    operands: tuple[Labels, ...]
+    result: Labels
+    join: Any
+    monoid: str
+    pinned: tuple[tuple[str, ...], ...] = ()
+
+
+class IndexParams(NamedTuple):
+    """The parameters of a ``take`` or ``take_put`` at integer arrays, which broadcast.
+
+    Attributes
+    ----------
+    axes
+        The axes that they index.
+    position
+        Where their broadcast axes stand in what is read or written.
+    n_index
+        How many these are.
+    mode
+        What a value that is written does to what stands there: ``set``, or the name of numpy's function that joins
+        them. One of a single operand leaves the values alone.
+    """
+
+    axes: tuple[int, ...]
+    position: int
+    n_index: int
+    mode: str = "set"
+
+
+class ItemParams(NamedTuple):
+    """The parameters of an ``item``: which result of an operation of several it is."""
+
+    number: int
+
+
+class SlidingParams(NamedTuple):
+    """The parameters of ``sliding_window_view``: the extents of the windows, and the axis that each slides along."""
+
+    window: tuple[int, ...]
+    axes: tuple[int, ...]
+
+
+#: By family the record that its nodes have.
+RECORDS: dict[str, type[tuple[Any, ...]]] = {
+    "reduce": ReduceParams,
+    "contract": ContractParams,
+    "take": IndexParams,
+    "take_put": IndexParams,
+    "item": ItemParams,
+}
