@@ -213,8 +213,7 @@ def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc:
     return x
 
 
-#: Families whose results are scalars in numpy where they have no axes, but for these of their operations.
-_MAKE_SCALARS = frozenset({"get", "reduce", "map", "contract", "item", "take", "block", "fold"})
+#: Operations that make arrays without axes, unlike the others of their families.
 _MAKE_ARRAYS = frozenset({"astype", "where"})
 
 
@@ -224,7 +223,7 @@ def is_scalar(x: DistArray, node: Expr) -> bool:
     A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
     is no scalar (`distarray.array.base.put`), nor is what `asarray` gives.
     """
-    is_made = node.op.kind in _MAKE_SCALARS or node.op is CONSTANT or node.op.name.startswith(("random_", "drawn_"))
+    is_made = node.op.family.makes_scalars or node.op is CONSTANT or node.op.name.startswith(("random_", "drawn_"))
     return is_made and node.op.name not in _MAKE_ARRAYS and not x._lens
 
 

@@ -363,11 +363,11 @@ def late_params(node: Expr) -> tuple[Any, ...]:
     """What the kernel of a node gets behind its static parameters, and what varies from run to run: functions of the
     user's, places to select at. No key of a plan holds it and no plan keeps it alive.
     """
-    kind, runtime = node.op.kind, node.runtime
-    if kind == "windows":
-        late: tuple[Any, ...] = runtime.late
-        return late
-    return runtime if kind in ("block", "fold", "contract") and runtime is not None else ()
+    op, runtime = node.op, node.runtime
+    if runtime is None or not op.family.has_late:
+        return ()
+    late: tuple[Any, ...] = runtime.late if op.kind == "windows" else runtime
+    return late
 
 
 def postorder(targets: Iterable[Expr], up_to: Op | None = None) -> list[Expr]:

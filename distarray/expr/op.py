@@ -1,53 +1,94 @@
 """Op: a named operation and the family that decides how it is bound, cut and lowered.
 
 An `Op` is a row of the catalogue (`CATALOGUE`). What differs per operation is written in its row; what is the same
-for a family is written once, keyed by `Op.kind`. Kernels are looked up by `Op.name` in the execution layer.
+for a family is a row of `FAMILIES`. Kernels are looked up by `Op.name`.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from importlib import import_module
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["CATALOGUE", "Kind", "Op", "declare"]
+from distarray.expr.params import ContractParams, IndexParams, ItemParams, ReduceParams
 
-#: The families. `planner` and `execution` have one rule for each, never one for an operation:
-#: source    blocks that exist
-#: create    made from the global index alone (zeros, arange, random ...)
-#: map       elementwise over broadcast operands; Python scalars are run-time parameters
-#: reduce    a monoid over some axes
-#: get       read through an affine lens
-#: reshape   same elements in C order, other shape
-#: put       a new version of operand 0, written through an affine lens with operand 1
-#: contract  sum of products over labelled loops (einsum)
-#: block     a kernel on whole blocks, cut only where its ShardingRule allows
-#: item      one result of an operation that has several
-#: take      elements at integer-array positions
-#: take_put  a new version written at integer-array positions
-#: tiles     a kernel on each tile of axis 0, with boundaries known at run time
-#: windows   a kernel on each tile of a grid known at run time, whose tiles may read boxes that overlap
-#: fold      a kernel on whole blocks that gives partial results, combined in a tree over the reducing loops of its rule
-#: crossing  the elements of operand 0, which lives in another environment: between two plans, part of none
+__all__ = ["CATALOGUE", "FAMILIES", "Family", "Kind", "Op", "declare"]
+
 Kind = Literal[
-    "source",
-    "create",
-    "map",
-    "reduce",
-    "get",
-    "reshape",
-    "put",
-    "contract",
-    "block",
-    "item",
-    "take",
-    "take_put",
-    "tiles",
-    "windows",
-    "fold",
-    "crossing",
-]
+    "source", "create", "map", "reduce", "get", "reshape", "put", "contract", "block", "item", "take", "take_put",
+    "tiles", "windows", "fold", "crossing",
+]  # fmt: skip
+
+
+class Family(NamedTuple):
+    """What the layers ask of all operations of a kind.
+
+    Attributes
+    ----------
+    params
+        The record of its static parameters; None where nothing but its kernels reads them.
+    is_fused
+        Whether it runs in register programs, with others in one pass; else a stage is one operation.
+    is_view
+        Whether its result shows elements of operand 0 where they lie.
+    is_new
+        Whether its result is always an array of its own, never an operand or a part of one.
+    is_write
+        Whether it is a new version of operand 0: always kept, and made in place where nobody reads the old one.
+    is_safe
+        Whether its kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
+    has_late
+        Whether its run-time parameter holds arguments of its kernels that vary from run to run.
+    makes_scalars
+        Whether numpy has a scalar where its result has no axes.
+    """
+
+    params: type[tuple[Any, ...]] | None = None
+    is_fused: bool = False
+    is_view: bool = False
+    is_new: bool = False
+    is_write: bool = False
+    is_safe: bool = False
+    has_late: bool = False
+    makes_scalars: bool = False
+
+
+#: The families. Planner, lowering and kernels have one rule for each, never one for an operation.
+FAMILIES: dict[Kind, Family] = {
+    # blocks that exist
+    "source": Family(),
+    # made from the global index alone (zeros, arange, random ...)
+    "create": Family(is_safe=True),
+    # elementwise over broadcast operands; Python scalars are run-time parameters
+    "map": Family(is_fused=True, is_new=True, is_safe=True, makes_scalars=True),
+    # a monoid over some axes
+    "reduce": Family(ReduceParams, is_fused=True, is_new=True, is_safe=True, makes_scalars=True),
+    # read through an affine lens
+    "get": Family(is_view=True, is_safe=True, makes_scalars=True),
+    # same elements in C order, other shape
+    "reshape": Family(is_view=True, is_safe=True),
+    # written through an affine lens with operand 1
+    "put": Family(is_fused=True, is_write=True, is_safe=True),
+    # a join over labelled loops, aggregated over those that the result lacks (einsum)
+    "contract": Family(ContractParams, is_safe=True, has_late=True, makes_scalars=True),
+    # a kernel on whole blocks, cut only where its ShardingRule allows
+    "block": Family(has_late=True, makes_scalars=True),
+    # one result of an operation that has several
+    "item": Family(ItemParams, is_safe=True, makes_scalars=True),
+    # elements at integer-array positions
+    "take": Family(IndexParams, makes_scalars=True),
+    # written at integer-array positions
+    "take_put": Family(IndexParams, is_write=True),
+    # a kernel on each tile of axis 0, with boundaries known at run time
+    "tiles": Family(),
+    # a kernel on each tile of a grid known at run time, whose tiles may read boxes that overlap
+    "windows": Family(has_late=True),
+    # a kernel on whole blocks that gives partial results, combined in a tree over the reducing loops of its rule
+    "fold": Family(has_late=True, makes_scalars=True),
+    # the elements of operand 0, which lives in another environment: between two plans, part of none
+    "crossing": Family(),
+}
 
 #: Every declared operation by name.
 CATALOGUE: dict[str, Op] = {}
@@ -62,7 +103,7 @@ class Op:
     name
         The array API standard's name where it has one, else numpy's.
     kind
-        Its family.
+        Names its family.
     rule
         ShardingRule notation, for ``block`` and ``fold`` operations.
     monoid
@@ -86,6 +127,10 @@ class Op:
     repeatable: bool = False
     is_identity: bool = False
     home: str = ""
+    family: Family = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", FAMILIES[self.kind])
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -115,7 +160,6 @@ def declare(
 
     A module that was interrupted while it was loaded is loaded again: its rows are those that are there.
     """
-    assert kind in get_args(Kind), kind
     frame = sys._getframe(1)
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back  # a family's function, or a comprehension

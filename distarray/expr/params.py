@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["RECORDS", "ContractParams", "IndexParams", "ItemParams", "Labels", "ReduceParams", "SlidingParams"]
+__all__ = ["ContractParams", "IndexParams", "ItemParams", "Labels", "ReduceParams", "SlidingParams"]
 
 #: Labels of the axes of an operand, or of a result: small integers.
 Labels: TypeAlias = tuple[int, ...]
@@ -90,13 +90,3 @@ class SlidingParams(NamedTuple):
 
     window: tuple[int, ...]
     axes: tuple[int, ...]
-
-
-#: By family the record that its nodes have.
-RECORDS: dict[str, type[tuple[Any, ...]]] = {
-    "reduce": ReduceParams,
-    "contract": ContractParams,
-    "take": IndexParams,
-    "take_put": IndexParams,
-    "item": ItemParams,
-}

@@ -18,7 +18,6 @@ from distarray.expr.affine import Affine
 from distarray.expr.bind import broadcast_shapes, infer_map
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT
-from distarray.expr.params import RECORDS
 from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
@@ -104,7 +103,7 @@ def _problems(node: Expr) -> Iterator[str]:
         return
     if node.pin is not None:
         yield from _check_sharding("pin", node.pin, node.shape)
-    record = RECORDS.get(node.op.kind)
+    record = node.op.family.params
     if record is not None and type(node.params) is not record:
         yield f"has parameters {node.params}, which are no {record.__name__}"
         return

@@ -24,13 +24,7 @@ from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.kernels.reporting import report
 
-__all__ = ["NEW", "interpret"]
-
-#: Families whose result is a view of operand 0.
-_ALIASES = frozenset({"get", "reshape"})
-
-#: Families whose result is a new array, never an operand or a part of one.
-NEW = frozenset({"map", "reduce"})
+__all__ = ["interpret"]
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
@@ -85,7 +79,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
                     error.add_note(f"{node.op.name}, called at {node.origin}")
                 raise
             values[id(node)] = value
-            if kind not in _ALIASES:
+            if not node.op.family.is_view:
                 fresh.add(id(node))
             for o in node.operands:
                 if type(o) is Expr:
@@ -123,7 +117,7 @@ def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], d
     for number in wanted:
         uses[number] = uses.get(number, 0) + 1
     for node in order:
-        if node.memo is None and node.op.kind in _ALIASES:
+        if node.memo is None and node.op.family.is_view:
             first = node.operands[0]
             r = root[id(node)] = root.get(id(first), id(first))
             uses[r] = uses.get(r, 0) + uses.get(id(node), 0)

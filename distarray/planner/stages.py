@@ -12,31 +12,22 @@ them, `_Grouping.join` unites what shares a pass, `_Program` writes the register
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr
 from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
+from distarray.expr.op import FAMILIES
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Access, Combine, Stage, StageKind
 
 __all__ = ["group_stages"]
 
-#: Families whose nodes run in register programs.
-_PROGRAM = frozenset({"map", "reduce", "put"})
 #: Slices of a result are computed where they are read, rather than all of it once, if they are this small a share.
 SMALL_SHARE = 4
-_OWN_STAGE: dict[str, StageKind] = {
-    "contract": "contract",
-    "block": "block",
-    "reshape": "reshape",
-    "take": "take",
-    "take_put": "take_put",
-    "tiles": "tiles",
-    "windows": "windows",
-    "fold": "fold",
-    "item": "item",
-}
+#: Families whose nodes run in register programs, and those of which each node is a stage.
+_PROGRAM = frozenset([kind for kind, family in FAMILIES.items() if family.is_fused])
+_OWN_STAGE = frozenset(get_args(StageKind)) & FAMILIES.keys()
 
 
 class _UnionFind:
@@ -110,7 +101,7 @@ class _Grouping:
             for position, o in enumerate(graph.operands[i]):
                 if o is None:
                     continue
-                is_base = kind in ("put", "take_put") and position == 0
+                is_base = position == 0 and graph.nodes[i].op.family.is_write
                 if self._register_edge(i, kind, position, o, loops):
                     same.append(o)
                     level = max(level, self.level[o])
@@ -305,7 +296,7 @@ class _Grouping:
             assert o is not None
             node, path = self.resolve(o)
             reads.append(Access(node, path))
-        return Stage(_OWN_STAGE[self.kind(i)], (i,), ("labels", i), tuple(reads))
+        return Stage(self.kind(i), (i,), ("labels", i), tuple(reads))  # type: ignore[arg-type]  # of _OWN_STAGE
 
     def resolve(self, o: int, path: tuple[int, ...] = ()) -> tuple[int, tuple[int, ...]]:
         """The stored or created node behind reads, and the path from it."""

@@ -40,7 +40,7 @@ def check_held(nodes: Iterable[Expr], wanted: Collection[int]) -> None:
         If one is; says how large it is, and what there is.
     """
     for n in nodes:
-        if (id(n) in wanted or n.op.kind in ("put", "take_put")) and is_beyond_memory(n):
+        if (id(n) in wanted or n.op.family.is_write) and is_beyond_memory(n):
             raise MemoryBudgetError(
                 f"{n.op.name}: the result of shape {n.shape} is {result_nbytes(n)} bytes, and its members have room "
                 f"for {room_nbytes(n.env)} bytes in all; compute a part of it, reduce it, or write it to a store"

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["donated", "inplace_results", "kept", "withheld"]
 
-#: Families whose kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
-_SAFE = frozenset({"map", "reduce", "get", "put", "create", "reshape", "contract", "item"})
-
 
 def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[], Iterable[Expr] | None]) -> set[int]:
     """Memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has them.
@@ -111,7 +108,7 @@ def _share(*places: tuple[Stored, int]) -> None:
 
 def _is_safe(node: Expr) -> bool:
     return (
-        node.op.kind in _SAFE
+        node.op.family.is_safe
         and not node.op.may_raise
         # what is made from more than the index, as a file's elements are, may not be there
         and (node.op.kind != "create" or node.op.repeatable)

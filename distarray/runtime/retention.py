@@ -14,7 +14,6 @@ __all__ = ["is_beyond_memory", "result_nbytes", "retained", "streams"]
 
 #: Bytes that fit anywhere.
 FITS = 1 << 28
-_WRITES = ("put", "take_put")
 
 
 def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
@@ -26,19 +25,19 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
     """
     live = [n for n in nodes if n.is_live and not n.op.repeatable and n.op.kind != "get" and not is_beyond_memory(n)]
     if not live or config.get("retain") == "none":
-        return {id(n) for n in live if n.op.kind in _WRITES}
+        return {id(n) for n in live if n.op.family.is_write}
     room = memory_limit(env) * env.size // 2
     kept = set()
-    for n in sorted(live, key=lambda n: (n.op.kind not in _WRITES, n.op.kind == "create", result_nbytes(n))):
+    for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.kind == "create", result_nbytes(n))):
         room -= result_nbytes(n)
-        if room >= 0 or n.op.kind in _WRITES:
+        if room >= 0 or n.op.family.is_write:
             kept.add(id(n))
     return kept
 
 
 def streams(node: Expr) -> bool:
     """Whether a pending result is computed anew wherever it is read rather than kept: it would not fit in memory."""
-    if node.op.kind in _WRITES:
+    if node.op.family.is_write:
         return is_beyond_memory(node)
     return node.op.kind == "create" or result_nbytes(node) > memory_limit(node.env) * node.env.size // 2
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
-from distarray.kernels.interpret import NEW, interpret
+from distarray.kernels.interpret import interpret
 from distarray.runtime import counters
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.interrupts import interrupts_deferred
@@ -63,7 +63,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
                 several = isinstance(value, tuple)
                 whole = _whole(mesh, 0 if several else len(node.shape))
                 results.append((node, Stored(whole, value if several else (value,), True, False)))
-        if len(results) == 1 and results[0][0].op.kind in NEW and not free:
+        if len(results) == 1 and results[0][0].op.family.is_new and not free:
             results[0][0].settle(results[0][1])  # no other array can have its block
         else:
             kept(results, order, free)
