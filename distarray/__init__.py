@@ -139,7 +139,7 @@ __all__ = sorted([*_MODULES, *" ".join([_OWN, _NUMPY, *_HOMES.values()]).split()
 
 
 def __array_namespace_info__() -> _Any:
-    """The standard's inspection: capabilities, dtypes, devices."""
+    """Return the standard's inspection: capabilities, dtypes, devices."""
     from distarray.array.capabilities import ArrayNamespaceInfo
 
     return ArrayNamespaceInfo()

@@ -27,7 +27,9 @@ Rows = list[tuple[str, str]]
 
 
 def versions() -> Rows:
-    """Name and version of the interpreter, of this package and of those that it may use; missing ones are left out."""
+    """Return the name and version of the interpreter, of this package and of those that it may use; missing ones are
+    left out.
+    """
     from distarray.version import __version__
 
     rows = [("distarray", __version__), ("python", f"{platform.python_version()} on {platform.platform()}")]
@@ -40,7 +42,7 @@ def versions() -> Rows:
 
 
 def devices() -> Rows:
-    """Device strings that can be used in this process, and why others cannot."""
+    """Return device strings that can be used in this process, and why others cannot."""
     from distarray.expr.expr import Environment
     from distarray.runtime.clients import n_threads
     from distarray.runtime.memory import memory_limit
@@ -60,7 +62,7 @@ def devices() -> Rows:
 
 
 def team() -> Rows:
-    """The team and the device that new arrays get."""
+    """Return the team and the device that new arrays get."""
     from distarray.array.environment import current_device, current_team
 
     current = current_team()
@@ -71,7 +73,7 @@ def team() -> Rows:
 
 
 def rates() -> Rows:
-    """What the planner takes messages, transfers, tasks and computing to cost where new arrays are made."""
+    """Return what the planner takes messages, transfers, tasks and computing to cost where new arrays are made."""
     from distarray import config
     from distarray.array.environment import environment
     from distarray.runtime.rates import origin, rates_for
@@ -94,12 +96,14 @@ def rates() -> Rows:
 
 
 def _fastest(rate: Any) -> float:
-    """The rate of large kernels."""
+    """Return the rate of large kernels."""
     return float(rate[-1][1] if isinstance(rate, tuple) else rate)
 
 
 def changed_options() -> Rows:
-    """Options whose values differ from those that distarray ships with; of values that are not allowed, the error."""
+    """Return options whose values differ from those that distarray ships with; of values that are not allowed, the
+    error.
+    """
     from distarray import config
 
     rows = []
@@ -136,7 +140,7 @@ def info(args: argparse.Namespace) -> str:
 
 
 def plan(args: argparse.Namespace) -> str:
-    """How every operation of a graph file is cut."""
+    """Return how every operation of a graph file is cut."""
     from distarray.diagnostics.plan import planned
 
     return planned(
@@ -153,7 +157,7 @@ def plan(args: argparse.Namespace) -> str:
 
 
 def reshard(args: argparse.Namespace) -> str:
-    """The plan of a redistribution, or of a file of them."""
+    """Return the plan of a redistribution, or of a file of them."""
     from distarray.diagnostics.reshard import batch, single
 
     options = {"mode": args.mode, "memory": args.memory, "itemsize": args.itemsize}
@@ -174,7 +178,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command line accepts."""
+    """Return what the command line accepts."""
     top = _Parser("python -m distarray", description="Distributed arrays on Dask.", allow_abbrev=False)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     command = commands.add_parser("info", help="versions, devices, the current team and its rates, changed options")

@@ -32,13 +32,13 @@ MAX_COUNT = 2**63 - 1
 
 
 def shown(value: Any) -> str:
-    """`value` as it stands in the text of an error: short, in one line."""
+    """Return `value` as it stands in the text of an error: short, in one line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def integer(value: Any, name: str) -> int:
-    """An int, from anything that has an index.
+    """Return an int, from anything that has an index.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def integer(value: Any, name: str) -> int:
 
 
 def count(value: Any, name: str) -> int:
-    """An integer that is not negative, and that C can hold.
+    """Return an integer that is not negative, and that C can hold.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def integers(value: Any, name: str) -> tuple[int, ...]:
 
 
 def normalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
-    """`axis` counted from the front.
+    """Return `axis` counted from the front.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def normalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
 
 
 def normalize_axes(axis: Any, ndim: int, name: str = "axis") -> Axes:
-    """Axes counted from the front, distinct; None means all of them.
+    """Return the axes counted from the front, distinct; None means all of them.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def refuse_loose_axis(axis: Any, name: str = "axis") -> None:
 
 
 def parse_shape(shape: Any, name: str = "shape") -> Shape:
-    """The extents of an array that is made: an integer is one axis.
+    """Return the extents of an array that is made: an integer is one axis.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def parse_shape(shape: Any, name: str = "shape") -> Shape:
 
 
 def choice(value: Any, allowed: Collection[T], name: str) -> T:
-    """One of the values that are allowed.
+    """Return one of the values that are allowed.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def number(value: Any, name: str, *, real: bool = False) -> Any:
-    """One number, of Python or numpy, or an array without axes; with `real` none that is complex.
+    """Return one number, of Python or numpy, or an array without axes; with `real` none that is complex.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def number(value: Any, name: str, *, real: bool = False) -> Any:
 
 
 def callback(value: T, name: str) -> T:
-    """A function of the user, or anything else that can be called.
+    """Return a function of the user, or anything else that can be called.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def callback(value: T, name: str) -> T:
 
 
 def mapping(value: Any, name: str, of: str) -> dict[Any, Any]:
-    """The mapping that was given, as a dict; an empty one if None was given.
+    """Return the mapping that was given, as a dict; an empty one if None was given.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def mapping(value: Any, name: str, of: str) -> dict[Any, Any]:
 
 
 def sequence(value: Any, name: str, of: str) -> tuple[Any, ...]:
-    """The items of the sequence, or the other iterable, that was given.
+    """Return the items of the sequence, or the other iterable, that was given.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ CASTINGS = ("no", "equiv", "safe", "same_kind", "same_value", "unsafe")
 
 
 def memory_order(value: Any, allowed: Collection[str] = ORDERS, name: str = "order") -> str:
-    """One of numpy's names of an order of elements in memory, in capitals; None is the first of those allowed.
+    """Return one of numpy's names of an order of elements in memory, in capitals; None is the first of those allowed.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def naming(**given: Any) -> Iterator[None]:
 
 
 def host_array(value: Any, name: str, dtype: DTypeLike = None, *, kinds: str = "biufcmM") -> HostArray:
-    """An array of numbers on the host, not copied where it is one; of `dtype` if that is said.
+    """Return an array of numbers on the host, not copied where it is one; of `dtype` if that is said.
 
     An array of a dtype that is not taken is not computed.
 

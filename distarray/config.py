@@ -162,7 +162,7 @@ _parsed: dict[str, tuple[str, Any, Any]] = {}
 
 
 def get(key: str) -> Any:
-    """The value of the option `key`, checked and parsed.
+    """Return the value of the option `key`, checked and parsed.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def set(options: Mapping[str, object] | None = None, /, **kwargs: object) -> das
 
 
 def parse_option(key: str, value: object) -> Any:
-    """The parsed form of `value` for the option `key`: the door for calls that override an option by keyword.
+    """Return the parsed form of `value` for the option `key`: the door for calls that override an option by keyword.
 
     Raises
     ------
@@ -271,7 +271,7 @@ def parse_option(key: str, value: object) -> Any:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all options, as they stand in ``distarray.yaml``."""
+    """Return the names of all options, as they stand in ``distarray.yaml``."""
     return tuple(_OPTIONS)
 
 

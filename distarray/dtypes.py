@@ -32,7 +32,7 @@ def _checked(dtype: np.dtype) -> np.dtype:
 
 
 def as_dtype(spec: object) -> np.dtype:
-    """The numpy dtype meant by `spec`, in native byte order.
+    """Return the numpy dtype meant by `spec`, in native byte order.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def as_dtype(spec: object) -> np.dtype:
 
 
 def notation(dtype: np.dtype) -> str:
-    """Short name of a supported dtype.
+    """Return the short name of a supported dtype.
 
     >>> notation(np.dtype("float64")), notation(np.dtype("complex64")), notation(np.dtype(bool))
     ('f64', 'c64', 'bool')
@@ -76,7 +76,7 @@ def notation(dtype: np.dtype) -> str:
 
 @lru_cache(maxsize=256)
 def parse_notation(text: str) -> np.dtype:
-    """The dtype written as `text` in a type; the inverse of `notation`.
+    """Return the dtype written as `text` in a type; the inverse of `notation`.
 
     >>> parse_notation("f32"), parse_notation("m8[s]")
     (dtype('float32'), dtype('<m8[s]'))

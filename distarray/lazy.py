@@ -16,7 +16,7 @@ __all__ = ["attach"]
 
 
 def attach(package: str, homes: Mapping[str, str], modules: Collection[str] = ()) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package whose names live elsewhere.
+    """Return the ``__getattr__`` of a package whose names live elsewhere.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class SupportsDLPack(Protocol):
     """An array of another library that hands out its memory by DLPack."""
 
     def __dlpack__(self, *, stream: Any = ...) -> Any:
-        """A capsule; the standard leaves its type and the stream's to the device."""
+        """Return a capsule; the standard leaves its type and the stream's to the device."""
 
     def __dlpack_device__(self) -> tuple[Any, int]:
-        """Device kind (an int or an enum of ints) and number."""
+        """Return device kind (an int or an enum of ints) and number."""

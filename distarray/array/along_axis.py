@@ -23,7 +23,7 @@ _DESCRIPTION = 256
 
 @side_by_side
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> DistArray:
-    """A function of vectors, called with each vector of `arr` along `axis`, which is not cut.
+    """Call a function of vectors with each vector of `arr` along `axis`, which is not cut.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def _described(vector: Any, func1d: Callable[..., Any], args: Any, kwargs: Any) -> HostArray:
-    """Dtype and shape of what the function returns, as bytes: all that comes to the user's process."""
+    """Return the dtype and shape of what the function returns, as bytes: all that comes to the user's process."""
     made = np.asanyarray(func1d(vector, *args, **kwargs))
     text = repr((made.dtype.str, made.shape)).encode()
     if len(text) > _DESCRIPTION:
@@ -72,7 +72,7 @@ def _each(block: Any, func1d: Callable[..., Any], args: Any, kwargs: Any, dtype:
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> DistArray:
-    """A function of an array and an axis, called for one axis after the other; axes that it takes away stay as 1."""
+    """Call a function of an array and an axis for one axis after the other; axes that it takes away stay as 1."""
     value = as_distarray(a)
     callback(func, "func")
     ndim = value.ndim

@@ -88,7 +88,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @classmethod
     def _on(cls, node: Expr) -> DistArray:
-        """A new handle on `node`, which nothing else aliases; runs it at once if it may fail."""
+        """Return a new handle on `node`, which nothing else aliases; runs it at once if it may fail."""
         self = _new(cls)
         if forced_parts.get() is not None:
             node = in_forced_tiles(node)
@@ -106,7 +106,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
     __dx_box__ = _on
 
     def __dx_node__(self) -> Expr:
-        """The node of the current value; called on entry of every operation."""
+        """Return the node of the current value; called on entry of every operation."""
         window.enter()
         return self._node()
 
@@ -133,7 +133,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         return node
 
     def _view(self, link: Link, *, readonly: bool = False) -> DistArray:
-        """A handle on the same base that sees this one through `link`; no task, no bytes."""
+        """Return a handle on the same base that sees this one through `link`; no task, no bytes."""
         base = self._base
         view = _new(type(self))
         view._base = base
@@ -143,11 +143,11 @@ class DistArray(Operators, Methods, Chunked, Collection):
         return view
 
     def _alias(self) -> DistArray:
-        """Another handle on the same elements."""
+        """Return another handle on the same elements."""
         return self._view(Affine.identity(self.shape))
 
     def _reshaped(self, shape: Shape, copy: bool | None = None) -> DistArray:
-        """The elements in C order with another shape: a view exactly where numpy makes one (B-35)."""
+        """Return the elements in C order with another shape: a view exactly where numpy makes one (B-35)."""
         base = self._base
         if copy is not True:
             if reshape_is_view(base.current.shape, self._lens, shape):
@@ -181,7 +181,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
             window.flush()
 
     def _placed(self, index: Any) -> Advanced:
-        """An index to write at: its arrays as positions, which are computed here where they may be wrong."""
+        """Return an index to write at: its arrays as positions, which are computed here where they may be wrong."""
         resolved = self._advanced(index)
         arrays: list[tuple[int, Any]] = []
         for axis, array in resolved.arrays:
@@ -257,17 +257,17 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements, each counted once for every place where it appears."""
+        """Return the bytes of all elements, each counted once for every place where it appears."""
         return self.size * self.itemsize
 
     @property
     def team(self) -> Team | None:
-        """The team that the array lives on; None if it is not distributed."""
+        """Return the team that the array lives on; None if it is not distributed."""
         return self._base.current.env.team
 
     @property
     def device(self) -> str:
-        """Where the members keep their blocks: ``"cpu"``, ``"cuda"`` ..."""
+        """Return where the members keep their blocks: ``"cpu"``, ``"cuda"`` ..."""
         return self._base.current.env.device
 
     @property
@@ -276,7 +276,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The device of each member, in rank order."""
+        """Return the device of each member, in rank order."""
         env = self._env
         if env.device == "cpu":
             return ("cpu",) * env.size
@@ -286,7 +286,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def sharding(self) -> Sharding:
-        """How the array lies, or will lie: asking plans what is pending, and runs nothing."""
+        """Return how the array lies, or will lie: asking plans what is pending, and runs nothing."""
         known = self._known_sharding()
         if known is not None:
             return known
@@ -295,7 +295,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         return planned_sharding(self._node(), self._env)
 
     def _known_sharding(self) -> Sharding | None:
-        """How the array lies if that can be told without planning."""
+        """Return how the array lies if that can be told without planning."""
         whole = lying(self._base.current)
         return whole if not self._lens or whole is None else lying(self._node())
 
@@ -311,19 +311,19 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def T(self) -> DistArray:
-        """The axes in reverse order. A view."""
+        """Return the axes in reverse order. A view."""
         return self._view(permute_lens(self.shape))
 
     @property
     def mT(self) -> DistArray:
-        """The last two axes exchanged. A view."""
+        """Return the last two axes exchanged. A view."""
         if self.ndim < 2:
             raise ValueError("matrix transpose with ndim < 2 is undefined")
         return self._view(matrix_transpose_lens(self.shape))
 
     @property
     def real(self) -> DistArray:
-        """The real part; a view."""
+        """Return the real part; a view."""
         return self._view(Component("real")) if self.dtype.kind == "c" else self
 
     @real.setter
@@ -332,7 +332,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def imag(self) -> DistArray:
-        """The imaginary part; a view, and read-only zeros for real arrays."""
+        """Return the imaginary part; a view, and read-only zeros for real arrays."""
         if self.dtype.kind == "c":
             return self._view(Component("imag"))
         from distarray.ops.creation import zeros_like
@@ -349,7 +349,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
     @property
     def flat(self) -> DistArray:
-        """The elements in one axis, C order. A view, also where a reshape makes none."""
+        """Return the elements in one axis, C order. A view, also where a reshape makes none."""
         return self._view(Reshape((self.size,)))
 
     @flat.setter
@@ -387,7 +387,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         )
 
     def _advanced(self, index: Any) -> Advanced:
-        """An index whose arrays are nodes or host arrays, in this array's environment."""
+        """Return an index whose arrays are nodes or host arrays, in this array's environment."""
         from distarray.array.indexing import resolved
 
         assert type(index) is Advanced
@@ -410,11 +410,11 @@ class DistArray(Operators, Methods, Chunked, Collection):
     # ----------------------------------------------------------------------------------------- observations
 
     def _host(self) -> HostArray:
-        """The value as a host array that the caller owns."""
+        """Return the value as a host array that the caller owns."""
         return elements.fetch(self.__dx_node__())
 
     def _scalar(self, function: Callable[[Any], Any]) -> Any:
-        """`function` of the only element; of several, numpy's error."""
+        """Return `function` of the only element; of several, numpy's error."""
         shape = self.shape
         for n in shape:
             if n != 1:
@@ -455,7 +455,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         return host
 
     def compute(self, **options: Any) -> HostArray:
-        """The value as a numpy array.
+        """Return the value as a numpy array.
 
         Parameters
         ----------
@@ -490,7 +490,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
     # ------------------------------------------------------------------------------------------ protocols
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
-        """The functions for this array: the module ``distarray``."""
+        """Return the functions for this array: the module ``distarray``."""
         from distarray.array.capabilities import namespace
 
         return namespace(api_version)

@@ -48,7 +48,7 @@ class Base:
 
     @property
     def current(self) -> Expr:
-        """Node of the current version.
+        """Return the node of the current version.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Base:
 
 
 def read(expr: Expr, lens: Lens) -> Expr:
-    """The node of what `lens` sees of a version."""
+    """Return the node of what `lens` sees of a version."""
     for i, link in enumerate(lens):
         if i and type(lens[i - 1]) is Sliding and type(link) is Affine:
             continue  # read with the windows that it picks
@@ -128,7 +128,7 @@ def read(expr: Expr, lens: Lens) -> Expr:
 
 
 def put(expr: Expr, lens: Lens, value: Expr | Scalar) -> Expr:
-    """The version after `expr` in which what `lens` sees is `value`.
+    """Return the version after `expr` in which what `lens` sees is `value`.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def _put_component(expr: Expr, part: str, rest: Lens, value: Expr | Scalar) -> E
 
 
 def _whole(expr: Expr, value: Expr | Scalar) -> Expr:
-    """A version that has nothing of `expr` but its shape, dtype and pin: no put, the value itself."""
+    """Return a version that has nothing of `expr` but its shape, dtype and pin: no put, the value itself."""
     if type(value) is not Expr:
         return constant(expr.shape, value, expr.dtype, expr.env, expr.pin)
     value = _without_leading_ones(value, expr.shape)
@@ -182,7 +182,7 @@ def _without_leading_ones(value: Expr | Scalar, shape: Shape) -> Expr | Scalar:
 
 
 def copied(expr: Expr) -> Expr:
-    """A computed node in memory of its own, with the elements of one whose blocks are here."""
+    """Return a computed node in memory of its own, with the elements of one whose blocks are here."""
     memo = expr.memo
     assert memo is not None
     fresh = cast(expr, expr.dtype)
@@ -195,6 +195,6 @@ def _copied(block: Any) -> Any:  # of any backend
 
 
 def cast(expr: Expr, dtype: DType) -> Expr:
-    """A new node with the elements of `expr` as `dtype`; of a complex number its real part."""
+    """Return a new node with the elements of `expr` as `dtype`; of a complex number its real part."""
     result: Expr = bind_map(ASTYPE, (expr,), (dtype.str,))
     return result

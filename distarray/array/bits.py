@@ -15,7 +15,8 @@ __all__ = ["packbits", "unpackbits"]
 
 
 def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistArray:
-    """Truth values as bits of bytes, eight along `axis` in each, of the flattened array by default; zeros at the end.
+    """Return truth values as bits of bytes, eight along `axis` in each, of the flattened array by default; zeros at the
+    end.
 
     `bitorder` says whether the first one is the ``big``-gest bit of its byte or the ``little``-st.
     """
@@ -32,7 +33,8 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
 
 
 def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> DistArray:
-    """The bits of bytes as zeros and ones along `axis`, of the flattened array by default: the inverse of `packbits`.
+    """Return the bits of bytes as zeros and ones along `axis`, of the flattened array by default: the inverse of
+    `packbits`.
 
     `count` is how many there are: less than all, a negative number of those left out, or more, which are zeros.
     """

@@ -147,11 +147,11 @@ class ResultAxes:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """Shape of the result where blocks keep the extents of the axes that stay."""
+        """Return the shape of the result where blocks keep the extents of the axes that stay."""
         return tuple([self.new[i] if a is None else self.shape[a] for i, a in enumerate(self.of)])
 
     def rule(self, shapes: Sequence[tuple[int, ...]]) -> str:
-        """The ShardingRule for operands of these shapes."""
+        """Return the ShardingRule for operands of these shapes."""
         terms = []
         for own in shapes:
             first = len(self.shape) - len(own)
@@ -162,7 +162,7 @@ class ResultAxes:
         return ", ".join(terms) + " -> " + " ".join(result) + (" | " + ", ".join(clauses) if clauses else "")
 
     def bounds(self, grid: Grid) -> tuple[Bounds, ...]:
-        """Boundaries of the tiles of the result."""
+        """Return the boundaries of the tiles of the result."""
         found: list[Bounds] = []
         for i, a in enumerate(self.of):
             known = (0, self.new[i]) if a is None else grid.bounds[a]
@@ -173,7 +173,8 @@ class ResultAxes:
 
 
 def block_bounds(extents: Any, known: Bounds, axis: int) -> Bounds:
-    """Boundaries of blocks of these extents, an int for all or one for each, where tiles have the boundaries `known`.
+    """Return the boundaries of blocks of these extents, an int for all or one for each, where tiles have the boundaries
+    `known`.
 
     Raises
     ------
@@ -323,7 +324,7 @@ def blockwise(
 
 
 def _index_names(given: Any, name: str) -> tuple[Hashable, ...]:
-    """The indices that a text or a sequence names."""
+    """Return the indices that a text or a sequence names."""
     if not isinstance(given, str | list | tuple):
         raise TypeError(f"{name}={shown(given)} must be a text or a sequence of indices, not {type(given).__name__}")
     return tuple(given)
@@ -369,7 +370,7 @@ class _Indices:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """Shape of the result where blocks keep their extents."""
+        """Return the shape of the result where blocks keep their extents."""
         return tuple([self.new[i] if i in self.new else self.extents[i] for i in self.result])
 
     def rule(self) -> str:

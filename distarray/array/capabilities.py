@@ -48,11 +48,11 @@ class ArrayNamespaceInfo:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
-        """The device of arrays that are made without saying where."""
+        """Return the device of arrays that are made without saying where."""
         return current_device()
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, Any]:
-        """The dtypes that functions choose by themselves."""
+        """Return the dtypes that functions choose by themselves."""
         return {
             "real floating": np.dtype(np.float64),
             "complex floating": np.dtype(np.complex128),
@@ -61,7 +61,7 @@ class ArrayNamespaceInfo:
         }
 
     def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, Any]:
-        """The standard's dtypes of a kind, by name.
+        """Return the standard's dtypes of a kind, by name.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class ArrayNamespaceInfo:
         return {name: np.dtype(name) for name in names}
 
     def devices(self) -> tuple[str, ...]:
-        """The devices that arrays can have now; the fake one only if it is the default."""
+        """Return the devices that arrays can have now; the fake one only if it is the default."""
         found = ["cpu"]
         from distarray.array.environment import check_device, current_team
 

@@ -34,7 +34,7 @@ class Chunked:
 
     @property
     def chunks(self: Any) -> Chunks:
-        """Extents of the chunks along each axis.
+        """Return the extents of the chunks along each axis.
 
         As the array lies; of a pending one as the plan says that it will lie: asking plans, and runs nothing. What is
         computed together with other arrays later may come to lie otherwise; `reshard` and `rechunk` make it certain.
@@ -50,22 +50,22 @@ class Chunked:
 
     @property
     def numblocks(self: Any) -> tuple[int, ...]:
-        """Number of chunks along each axis; see `chunks`."""
+        """Return the number of chunks along each axis; see `chunks`."""
         return tuple(map(len, self.chunks))
 
     @property
     def npartitions(self: Any) -> int:
-        """Number of chunks; see `chunks`."""
+        """Return the number of chunks; see `chunks`."""
         return prod(self.numblocks)
 
     @property
     def chunksize(self: Any) -> tuple[int, ...]:
-        """The largest extent of a chunk along each axis; see `chunks`."""
+        """Return the largest extent of a chunk along each axis; see `chunks`."""
         return tuple(map(max, self.chunks))
 
     @property
     def blocks(self: Any) -> BlocksView:
-        """The blocks: indexed as Dask's, an array of the chunks that are asked for; iterated, what members hold.
+        """Return the blocks: indexed as Dask's, an array of the chunks that are asked for; iterated, what members hold.
 
         ``x.blocks[i, j]`` is a view of chunk (i, j); slices and one list of numbers choose several. Going through
         ``x.blocks`` computes the array, and gives for each block its member, its place and its values, brought here
@@ -95,7 +95,7 @@ class Chunked:
         balance: bool = False,
         method: Any = None,
     ) -> DistArray:
-        """The array cut into chunks, as Dask says it.
+        """Return the array cut into chunks, as Dask says it.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Chunked:
 
 
 def _parts(x: Any) -> list[list[tuple[int, int]]]:
-    """Where the chunks along each axis begin and end."""
+    """Return where the chunks along each axis begin and end."""
     found = []
     for bounds in x.sharding.boundaries(x.shape):
         tiles = list(itertools.pairwise(bounds))
@@ -167,7 +167,7 @@ class BlocksView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of chunks along each axis."""
+        """Return the number of chunks along each axis."""
         return self._array.numblocks
 
     @property
@@ -182,11 +182,11 @@ class BlocksView:
         return iter(self._array.iter_blocks())
 
     def ravel(self) -> list[DistArray]:
-        """A view of each chunk, row-major."""
+        """Return a view of each chunk, row-major."""
         return [self[at] for at in itertools.product(*map(range, self.shape))]
 
     def __getitem__(self, index: Any) -> DistArray:
-        """The chunks that are asked for, put together; a view, unless they are not neighbours in their order."""
+        """Return the chunks that are asked for, put together; a view, unless they are not neighbours in their order."""
         from distarray.array.numpy_signatures import concat
 
         x = self._array
@@ -204,7 +204,7 @@ class BlocksView:
 
 
 def _chosen(index: Any, counts: Sequence[int]) -> list[Sequence[int]]:
-    """The numbers of the chunks along each axis that an index names."""
+    """Return the numbers of the chunks along each axis that an index names."""
     items = list(index) if isinstance(index, tuple) else [index]
     if any(item is Ellipsis for item in items):
         at = next(i for i, item in enumerate(items) if item is Ellipsis)
@@ -238,7 +238,7 @@ def _block(i: Any, n: int) -> int:
 
 
 def _normal_chunks(chunks: Any, x: Any) -> Chunks:
-    """What the user says, as extents for each axis."""
+    """Return what the user says, as extents for each axis."""
     shape = x.shape
     if isinstance(chunks, Mapping):
         by_axis = {normalize_axis(a, len(shape), "chunks: axis"): entry for a, entry in chunks.items()}
@@ -287,7 +287,8 @@ def _blocks_of(n: int, size: int) -> tuple[int, ...]:
 
 
 def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment, near: Sharding | None = None) -> Sharding:
-    """The cut whose tiles are the chunks, in row-major order, and empty tiles for members that have fewer than others.
+    """Return the cut whose tiles are the chunks, in row-major order, and empty tiles for members that have fewer than
+    others.
 
     One axis is dealt out to the members in blocks of neighbours, or several where no axis has chunks for all members;
     chunks that are not dealt out follow each other on one.
@@ -329,7 +330,7 @@ _Deals: TypeAlias = list[tuple[tuple[str, ...], list[int]]]
 
 
 def _most(deals: _Deals, chunks: Sequence[Sequence[int]]) -> int:
-    """Elements of the member that has most."""
+    """Return the elements of the member that has most."""
     found = 1
     for (_, counts), sizes in zip(deals, chunks, strict=True):
         edges = list(itertools.accumulate(sizes, initial=0))
@@ -339,7 +340,7 @@ def _most(deals: _Deals, chunks: Sequence[Sequence[int]]) -> int:
 
 
 def _deals_over_several(chunks: Sequence[Sequence[int]], mesh: Mesh) -> _Deals | None:
-    """Chunks dealt out over the prime axes of a mesh so that the member with most has as little as can be."""
+    """Return chunks dealt out over the prime axes of a mesh so that the member with most has as little as can be."""
     fine = prime_mesh(mesh)
     n_chunks = [len(sizes) for sizes in chunks]
     if len(chunks) ** len(fine.names) > MAX_DEALS:
@@ -357,7 +358,7 @@ def _deals_over_several(chunks: Sequence[Sequence[int]], mesh: Mesh) -> _Deals |
 
 
 def _padded(edges: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """Boundaries with as many tiles for each member, empty ones after its chunks."""
+    """Return the boundaries with as many tiles for each member, empty ones after its chunks."""
     found = [0]
     first = 0
     for n in counts:
@@ -369,7 +370,7 @@ def _padded(edges: Sequence[int], counts: Sequence[int]) -> list[int]:
 
 
 def _dealt(chunks: Sequence[Sequence[int]], n_members: int, near: Sharding | None) -> tuple[int, list[int]]:
-    """The axis that is dealt out, and how many chunks each member gets of it."""
+    """Return the axis that is dealt out, and how many chunks each member gets of it."""
     found = None if near is None else _dealt_axis(near, n_members, tuple(map(sum, chunks)))
     if found is not None and len(chunks[found[0]]) >= n_members:
         axis, owned = found
@@ -385,7 +386,7 @@ def _even(n_chunks: int, n_members: int) -> list[int]:
 
 
 def _dealt_axis(near: Sharding, n_members: int, shape: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]] | None:
-    """The one axis that is cut over the members, with what each of them has of it; None if there is none."""
+    """Return the one axis that is cut over the members, with what each of them has of it; None if there is none."""
     mesh = near.mesh
     over = [a for a, names in enumerate(near.axes) if any(not is_wave(n) for n in names)]
     if len(over) != 1 or mesh.n_members != n_members:
@@ -408,7 +409,7 @@ UNEVEN = 1.1
 
 
 def _nearest(sizes: Sequence[int], owned: Sequence[tuple[int, int]]) -> list[int] | None:
-    """Chunks for each member, each to whoever has most of it; None if that is not in order, or too uneven."""
+    """Return chunks for each member, each to whoever has most of it; None if that is not in order, or too uneven."""
     edges = list(itertools.accumulate(sizes, initial=0))
     chosen = []
     for a, b in itertools.pairwise(edges):

@@ -46,7 +46,7 @@ def _replaced(value: Any) -> Any:
 
 
 def compute(*args: Any, **options: Any) -> tuple[Any, ...]:
-    """The arguments with their arrays as numpy arrays, computed together.
+    """Return the arguments with their arrays as numpy arrays, computed together.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def progress(*args: Any, **options: Any) -> Any:
 
 
 def explain(*args: Any, analyze: bool = False) -> Explanation:
-    """How arrays would be computed together; see `DistArray.explain`."""
+    """Return how arrays would be computed together; see `DistArray.explain`."""
     from distarray.diagnostics.explain import explain as explain_nodes
 
     nodes = [x.__dx_node__() for x in _arrays(args)]

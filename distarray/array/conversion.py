@@ -52,7 +52,7 @@ def asarray(
     layout: LayoutLike | None = None,
     order: Any = None,
 ) -> DistArray:
-    """An array of `obj`: a DistArray itself, or of host data.
+    """Return an array of `obj`: a DistArray itself, or of host data.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _again(
 
 
 def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
-    """Host data as an array that nobody else writes to."""
+    """Return host data as an array that nobody else writes to."""
     kind = type(obj).__name__
     if isinstance(obj, list | tuple):
         obj = _with_hosts(obj)
@@ -152,7 +152,7 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
 
 
 def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
-    """Where the elements of a memory map lie in its file; None if its memory has to be read here.
+    """Return where the elements of a memory map lie in its file; None if its memory has to be read here.
 
     That is so if they are not one range, if the map is private (its writes do not reach the file), and if the file has
     no name any more.
@@ -178,14 +178,16 @@ def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
 
 
 def _with_hosts(items: Sequence[Any]) -> list[Any]:
-    """Nested sequences with their DistArrays as host arrays: numpy would ask each of their elements."""
+    """Return nested sequences with their DistArrays as host arrays: numpy would ask each of their elements."""
     return [
         x._host() if isinstance(x, DistArray) else _with_hosts(x) if isinstance(x, list | tuple) else x for x in items
     ]
 
 
 def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_ours: bool = False) -> DistArray:
-    """An array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it either."""
+    """Return an array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it
+    either.
+    """
     node = source(host, env)
     assert node.memo is not None
     node.memo.exported = not is_ours
@@ -214,7 +216,7 @@ def asanyarray(obj: Any, dtype: DTypeLike = None, order: Any = None, **where: An
 
 
 def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
-    """`obj` as an array of at least one axis whose elements follow each other; a copy where numpy makes one."""
+    """Return `obj` as an array of at least one axis whose elements follow each other; a copy where numpy makes one."""
     made = asarray(obj, dtype, **where)
     if not strided_dummy(made._base.current.shape, made._lens).flags.c_contiguous:
         made = made.copy()
@@ -222,13 +224,13 @@ def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistAr
 
 
 def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
-    """`obj` as an array with blocks of layout F."""
+    """Return `obj` as an array with blocks of layout F."""
     made = asarray(obj, dtype, **where)
     return made.with_layout("F") if made.ndim > 1 else made
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0, **where: Any) -> DistArray:
-    """An array of the elements that a buffer holds now."""
+    """Return an array of the elements that a buffer holds now."""
     wanted = as_dtype(dtype)
     sizes = integer(count, "count"), integer(offset, "offset")
     with naming(buffer=buffer, dtype=wanted, count=count, offset=offset):
@@ -237,7 +239,7 @@ def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: i
 
 
 def fromiter(iterable: Any, dtype: DTypeLike, count: int = -1, **where: Any) -> DistArray:
-    """An array of the elements of an iterable."""
+    """Return an array of the elements of an iterable."""
     if not hasattr(iterable, "__iter__"):
         raise TypeError(f"iterable={shown(iterable)} must be an iterable of numbers, not {type(iterable).__name__}")
     wanted, n = as_dtype(dtype), integer(count, "count")
@@ -246,13 +248,13 @@ def fromiter(iterable: Any, dtype: DTypeLike, count: int = -1, **where: Any) -> 
 
 
 def copy(x: Any, /, order: Any = "K") -> DistArray:
-    """A new array of the elements of `x` that aliases nothing."""
+    """Return a new array of the elements of `x` that aliases nothing."""
     memory_order(order)
     return asarray(x, copy=True)
 
 
 def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> DistArray:
-    """The elements of `x` as `dtype`; `x` itself if `copy` is false and nothing changes."""
+    """Return the elements of `x` as `dtype`; `x` itself if `copy` is false and nothing changes."""
     x = asarray(x)
     made: DistArray = elementwise.astype(x, dtype, copy=copy)
     return made if device is None else to_device(made, device)
@@ -262,7 +264,7 @@ def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None
 
 
 def to_team(x: DistArray, team: Team | None, sharding: ShardingLike = None) -> DistArray:
-    """The array on another team; with None collected into this process. Values are the same bits.
+    """Return the array on another team; with None collected into this process. Values are the same bits.
 
     Nothing runs before the result is needed; then what is pending for the array is computed where it is, and moves, on
     a cluster without anybody waiting in between. Between teams of one cluster blocks go from worker to worker, by a
@@ -293,7 +295,7 @@ def to_team(x: DistArray, team: Team | None, sharding: ShardingLike = None) -> D
 
 
 def to_device(x: DistArray, device: str, /, *, stream: Any = None) -> DistArray:
-    """The array on another device of its team; the same array if it is there already.
+    """Return the array on another device of its team; the same array if it is there already.
 
     Each member moves its own blocks, when the result is needed; the cut stays.
 
@@ -327,7 +329,7 @@ def _moved(x: DistArray, env: Environment, sharding: ShardingLike) -> DistArray:
 
 
 def reshard(x: DistArray, sharding: ShardingLike, *, mode: str = "auto", memory: int | None = None) -> DistArray:
-    """The array cut in another way, in the same environment; lazy.
+    """Return the array cut in another way, in the same environment; lazy.
 
     A sequence of collectives that the synthesizer plans (`distarray.planner.redistribution`), in which no tile is ever
     larger than the larger of source and target. Operations on the result read straight from the source where they can.
@@ -362,12 +364,12 @@ def reshard(x: DistArray, sharding: ShardingLike, *, mode: str = "auto", memory:
 
 
 def with_layout(x: DistArray, layout: LayoutLike) -> DistArray:
-    """The array with blocks in another memory order; the cut stays."""
+    """Return the array with blocks in another memory order; the cut stays."""
     return pinned(x, x.sharding.with_layout(layout))
 
 
 def pinned(x: DistArray, pin: Sharding, mode: str = "auto", memory: int | None = None) -> DistArray:
-    """The array cut as `pin` says."""
+    """Return the array cut as `pin` says."""
     node: Expr = bind_map(RESHARD, (x.__dx_node__(),), (mode, memory))
     node.pin = pin
     return x._on(node)
@@ -395,7 +397,7 @@ def _stored(x: DistArray) -> tuple[Expr, Stored]:
 
 
 def iter_blocks(x: DistArray, visit: Sequence[str] | None = None) -> Iterator[Block]:
-    """The blocks one after the other, computed and brought here where they are elsewhere; read-only.
+    """Yield the blocks one after the other, computed and brought here where they are elsewhere; read-only.
 
     Parameters
     ----------
@@ -418,7 +420,7 @@ def iter_blocks(x: DistArray, visit: Sequence[str] | None = None) -> Iterator[Bl
 
 
 def local(x: DistArray, member: int = 0) -> Any:
-    """The block that a member holds, with its `global_slices`.
+    """Return the block that a member holds, with its `global_slices`.
 
     In this process it shares memory with the array: what is pending is computed first, and writing to it changes `x`
     and every alias. From another process it is a read-only copy.
@@ -456,7 +458,7 @@ def local(x: DistArray, member: int = 0) -> Any:
 
 
 def _through(x: DistArray, block: Any, frame: tuple[range, ...]) -> tuple[Any, tuple[slice, ...]]:
-    """What the lens of a view sees of a block."""
+    """Return what the lens of a view sees of a block."""
     if not x._lens:
         return block, tuple(slice(r.start, r.stop) for r in frame)
     if len(x._lens) == 1 and type(x._lens[0]) is Affine:
@@ -494,7 +496,7 @@ def from_blocks(
     device: str | None = None,
     sharding: Sharding | None = None,
 ) -> DistArray:
-    """An array of blocks that exist in this process.
+    """Return an array of blocks that exist in this process.
 
     Parameters
     ----------
@@ -541,7 +543,7 @@ def scatter(
     root: int = 0,
     device: str | None = None,
 ) -> DistArray:
-    """A host array, cut over a team. The source may have any strides.
+    """Return a host array, cut over a team. The source may have any strides.
 
     Raises
     ------
@@ -555,7 +557,7 @@ def scatter(
 
 
 def gather(x: DistArray, *, order: Any = "C", out: Any = None, root: int = 0) -> HostArray:
-    """The whole array as a host array, in memory order `order`, or written into `out`.
+    """Return the whole array as a host array, in memory order `order`, or written into `out`.
 
     Raises
     ------

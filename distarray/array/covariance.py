@@ -32,7 +32,7 @@ def cov(
     *,
     dtype: Any = None,
 ) -> DistArray:
-    """The covariance matrix of variables in rows, or in columns if `rowvar` is false.
+    """Return the covariance matrix of variables in rows, or in columns if `rowvar` is false.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def cov(
 
 
 def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray:
-    """The variables as rows of a matrix."""
+    """Return the variables as rows of a matrix."""
     x = as_distarray(m)
     other = None if y is None else beside(x, y)
     for given, array in ((name, x), ("y", other)):
@@ -90,7 +90,7 @@ def _variables(name: str, m: Any, y: Any, rowvar: bool, dtype: Any) -> DistArray
 
 
 def _weights(x: DistArray, fweights: Any, aweights: Any, less: int) -> tuple[DistArray | None, float]:
-    """The weights of the observations, and what the sums are divided by."""
+    """Return the weights of the observations, and what the sums are divided by."""
     n = x.shape[1]
     if fweights is None and aweights is None:
         return None, n - less
@@ -126,7 +126,7 @@ def _weights(x: DistArray, fweights: Any, aweights: Any, less: int) -> tuple[Dis
 
 @side_by_side
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> DistArray:
-    """The matrix of correlation coefficients of variables in rows, or in columns if `rowvar` is false."""
+    """Return the matrix of correlation coefficients of variables in rows, or in columns if `rowvar` is false."""
     c = cov(x, y, rowvar, dtype=dtype)
     if not c.ndim:
         return c / c

@@ -55,7 +55,7 @@ def empty(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array of `shape` with arbitrary elements, double by default."""
+    """Return an array of `shape` with arbitrary elements, double by default."""
     wanted = np.float64 if dtype is None else dtype
     return _made(lambda env, pin: creation.empty(shape, wanted, env, pin), team, device, sharding, layout)
 
@@ -69,7 +69,7 @@ def zeros(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array of `shape` filled with zeros, double by default."""
+    """Return an array of `shape` filled with zeros, double by default."""
     return _made(lambda env, pin: creation.zeros(shape, dtype, env, pin), team, device, sharding, layout)
 
 
@@ -82,7 +82,7 @@ def ones(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array of `shape` filled with ones, double by default."""
+    """Return an array of `shape` filled with ones, double by default."""
     return _made(lambda env, pin: creation.ones(shape, dtype, env, pin), team, device, sharding, layout)
 
 
@@ -97,7 +97,7 @@ def full(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array of `shape` with one value, of its dtype by default; an array value broadcasts."""
+    """Return an array of `shape` with one value, of its dtype by default; an array value broadcasts."""
     with naming(fill_value=fill_value):
         depth = np.ndim(fill_value)
     if depth:
@@ -124,7 +124,7 @@ def arange(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
+    """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
     return _made(lambda env, pin: creation.arange(start, stop, step, dtype, env, pin), team, device, sharding, layout)
 
 
@@ -140,12 +140,12 @@ def eye(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """A matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
+    """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
     return _made(lambda env, pin: creation.eye(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
 
 
 def identity(n: int, dtype: DTypeLike = None, **where: Any) -> DistArray:
-    """A square matrix with ones on its diagonal and zeros elsewhere, double by default."""
+    """Return a square matrix with ones on its diagonal and zeros elsewhere, double by default."""
     return eye(n, dtype=dtype, **where)
 
 
@@ -160,14 +160,14 @@ def tri(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """A matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
+    """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
     return _made(lambda env, pin: creation.tri(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
 
 
 def indices(
     dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False, **where: Any
 ) -> Any:  # as numpy: an array, or a tuple of arrays if sparse
-    """The index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
+    """Return the index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
     kept = {key: where[key] for key in ("team", "device") if key in where}
     env = environment(**kept)
     grids = [DistArray._on(node) for node in creation.indices(dimensions, dtype, env)]
@@ -183,7 +183,7 @@ def indices(
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
-    """The matrix of the powers of the elements of a vector, falling by default."""
+    """Return the matrix of the powers of the elements of a vector, falling by default."""
     x = as_distarray(x)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
@@ -203,7 +203,7 @@ def fftfreq(
     team: TeamLike = "current",
     sharding: ShardingLike = None,
 ) -> DistArray:
-    """The frequencies of the elements of an ``fft`` of length `n` of samples at distance `d`."""
+    """Return the frequencies of the elements of an ``fft`` of length `n` of samples at distance `d`."""
     n, d = count(_samples(n), "n"), number(d, "d")
     where: dict[str, Any] = {"device": device, "team": team}
     half = (n - 1) // 2 + 1
@@ -221,7 +221,7 @@ def rfftfreq(
     team: TeamLike = "current",
     sharding: ShardingLike = None,
 ) -> DistArray:
-    """The frequencies of the elements of an ``rfft`` of `n` samples at distance `d`."""
+    """Return the frequencies of the elements of an ``rfft`` of `n` samples at distance `d`."""
     n, d = _samples(n), number(d, "d")
     index = arange(n // 2 + 1, dtype=np.int64, sharding=sharding, device=device, team=team)
     return _frequencies(index, n, d, dtype)
@@ -241,7 +241,7 @@ def _frequencies(index: DistArray, n: int, d: float, dtype: DTypeLike) -> DistAr
 def fromfunction(
     function: Callable[..., Any], shape: ShapeLike, *, dtype: DTypeLike = float, like: Any = None, **kwargs: Any
 ) -> DistArray:
-    """The array whose elements `function` computes from their indices.
+    """Return the array whose elements `function` computes from their indices.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def empty_like(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array with arbitrary elements, like `x` in all that is not said."""
+    """Return an array with arbitrary elements, like `x` in all that is not said."""
     where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
     return _like(creation.empty_like, x, (), dtype, shape, where)
 
@@ -316,7 +316,7 @@ def zeros_like(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array filled with zeros, like `x` in all that is not said."""
+    """Return an array filled with zeros, like `x` in all that is not said."""
     where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
     return _like(creation.zeros_like, x, (), dtype, shape, where)
 
@@ -332,7 +332,7 @@ def ones_like(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array filled with ones, like `x` in all that is not said."""
+    """Return an array filled with ones, like `x` in all that is not said."""
     where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
     return _like(creation.ones_like, x, (), dtype, shape, where)
 
@@ -350,7 +350,7 @@ def full_like(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """An array with one value, like `x` in all that is not said."""
+    """Return an array with one value, like `x` in all that is not said."""
     with naming(fill_value=fill_value):
         depth = np.ndim(fill_value)
     if depth:

@@ -70,7 +70,9 @@ class Collection:
 
     @property
     def __dask_scheduler__(self) -> Any:
-        """The scheduler where none is named: dask's threads, the same object as that of dask's own collections."""
+        """Return the scheduler where none is named: dask's threads, the same object as that of dask's own
+        collections.
+        """
         from dask.threaded import get
 
         return get
@@ -119,7 +121,7 @@ class Collection:
         return visualize(self, filename=filename, format=format, **kwargs)
 
     def to_dask_array(self: Any) -> Any:
-        """A lazy ``dask.array`` of the values that the array has now, one chunk per tile."""
+        """Return a lazy ``dask.array`` of the values that the array has now, one chunk per tile."""
         import dask.array as da
         from dask._task_spec import Alias
         from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -166,7 +168,7 @@ def _flat(blocks: Any, ndim: int) -> list[Any]:
 
 
 def _assembled(blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> Any:
-    """The whole array of its blocks, in one task on one worker: ``x.compute()`` needs no such task."""
+    """Return the whole array of its blocks, in one task on one worker: ``x.compute()`` needs no such task."""
     out = np.empty(shape, dtype)
     for tile, block in zip(sharding.tiles(), _flat(blocks, len(shape))):
         out[sharding.tile_slices(shape, tile)] = block
@@ -183,7 +185,7 @@ def _rebuilt(
     sharding: Sharding,
     rename: Mapping[str, str] | None = None,
 ) -> DistArray:
-    """An array of blocks that dask computed: arrays, or Futures under a client."""
+    """Return an array of blocks that dask computed: arrays, or Futures under a client."""
     name = (rename or {}).get(name, name)
     blocks = [results[(name, *tile)] for tile in sharding.tiles()]
     if not env.is_cluster:
@@ -194,7 +196,7 @@ def _rebuilt(
 
 
 def _content(node: Expr) -> list[Any]:
-    """What the values of a node depend on, as data that Dask makes a token of."""
+    """Return what the values of a node depend on, as data that Dask makes a token of."""
     from distarray.array.pickling import flatten
 
     content: list[Any] = []
@@ -205,7 +207,7 @@ def _content(node: Expr) -> list[Any]:
 
 
 def _plain(runtime: Any) -> Any:
-    """A run-time parameter as Dask makes tokens of it: functions by what they do, data by all of them.
+    """Return a run-time parameter as Dask makes tokens of it: functions by what they do, data by all of them.
 
     The text of a lens has all that it is; that of a function or of an array has not.
     """

@@ -33,7 +33,7 @@ __all__ = ["dlpack", "dlpack_device", "from_dlpack"]
 def from_dlpack(
     x: Any, /, *, device: str | None = None, copy: bool | None = None, team: TeamLike = "current"
 ) -> DistArray:
-    """An array of another library, by DLPack; without a copy where it lies in this process's memory.
+    """Return an array of another library, by DLPack; without a copy where it lies in this process's memory.
 
     What is written there later shows in the array, and not in what was made of it: operations on it are computed at the
     call.
@@ -73,7 +73,7 @@ def from_dlpack(
 def dlpack(
     x: DistArray, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """The capsule of an array that is one shard, in this process.
+    """Return the capsule of an array that is one shard, in this process.
 
     Writing to the memory of a capsule is writing to `x` and to every alias of it; what is pending is computed first.
     As with ``x.local(member)``, later writes to `x` do not reach a capsule.
@@ -105,7 +105,7 @@ def dlpack_device(x: DistArray) -> tuple[int, int]:
 
 
 def _block(x: DistArray, copy: bool | None) -> Any:
-    """The elements of `x` as one array of the backend: the memory of its base, as far as `copy` allows."""
+    """Return the elements of `x` as one array of the backend: the memory of its base, as far as `copy` allows."""
     window.flush()
     whole = _whole_block(x._base)
     if whole is None and x._lens and copy is not False:
@@ -124,7 +124,9 @@ def _block(x: DistArray, copy: bool | None) -> Any:
 
 
 def _guarded(block: HostArray, copy: bool | None) -> HostArray:
-    """A block that is not to be written: a copy, as consumers of old versions cannot be told, or marked as such."""
+    """Return a block that is not to be written: a copy, as consumers of old versions cannot be told, or marked as
+    such.
+    """
     if copy is None:
         return block.copy()
     block = block.view()
@@ -133,7 +135,7 @@ def _guarded(block: HostArray, copy: bool | None) -> HostArray:
 
 
 def _whole_block(base: Base) -> Any:
-    """The one block of a base in this process, or None."""
+    """Return the one block of a base in this process, or None."""
     # Large host data are cut over a team at their first use; one that asks for them in one block is no such use.
     version = own_storage(base, placed=base.current.pin is not None)
     memo = version.memo
@@ -152,7 +154,7 @@ def _whole_block(base: Base) -> Any:
 
 
 def _n_shards(memo: Stored) -> int:
-    """Parts of the array on different members: tiles, but for those that are waves of one member."""
+    """Return the parts of the array on different members: tiles, but for those that are waves of one member."""
     n = 1
     for axes in memo.sharding.axes:
         for name in axes:

@@ -14,7 +14,7 @@ __all__ = ["drive"]
 
 
 def drive(name: str, program: Program) -> Any:
-    """What a program returns; computes what it asks for.
+    """Return what a program returns; computes what it asks for.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def _dtype_of(x: Any) -> Any:
 
 
 def finfo(type: Any, /) -> FInfo:
-    """Limits of a floating dtype; of a complex one those of its parts."""
+    """Return limits of a floating dtype; of a complex one those of its parts."""
     info = np.finfo(_dtype_of(type))
     return FInfo(
         int(info.bits),
@@ -62,25 +62,25 @@ def finfo(type: Any, /) -> FInfo:
 
 
 def iinfo(type: Any, /) -> IInfo:
-    """Limits of an integer dtype."""
+    """Return limits of an integer dtype."""
     info = np.iinfo(_dtype_of(type))
     return IInfo(int(info.bits), int(info.max), int(info.min), np.dtype(info.dtype))
 
 
 def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
-    """Whether numpy's rule `casting` lets one dtype become another."""
+    """Return whether numpy's rule `casting` lets one dtype become another."""
     if to is None:
         raise TypeError("to=None is no dtype")
     return bool(np.can_cast(_dtype_of(from_), as_dtype(to), casting))
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind of the standard, or one of several."""
+    """Return whether a dtype is of a kind of the standard, or one of several."""
     return bool(np.isdtype(np.dtype(dtype), kind))
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype to which arrays, dtypes and Python scalars promote together."""
+    """Return the dtype to which arrays, dtypes and Python scalars promote together."""
     if not arrays_and_dtypes:
         raise ValueError("at least one array or dtype is required")
     given = [np.empty(0, x.dtype) if isinstance(x, DistArray) else x for x in arrays_and_dtypes]
@@ -89,12 +89,12 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def promote_types(type1: Any, type2: Any) -> DType:
-    """The smallest dtype that both cast to safely."""
+    """Return the smallest dtype that both cast to safely."""
     return as_dtype(np.promote_types(type1, type2))
 
 
 def common_type(*arrays: Any) -> Any:  # a scalar type of numpy's
-    """The inexact scalar type that holds the elements of all arrays."""
+    """Return the inexact scalar type that holds the elements of all arrays."""
     for i, x in enumerate(arrays):
         if not hasattr(x, "dtype"):
             raise TypeError(f"common_type, operand {i}: {shown(x)} must be an array, not {type(x).__name__}")
@@ -102,17 +102,19 @@ def common_type(*arrays: Any) -> Any:  # a scalar type of numpy's
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether `x` is of a complex dtype, whatever its elements are."""
+    """Return whether `x` is of a complex dtype, whatever its elements are."""
     return x.dtype.kind == "c" if isinstance(x, DistArray) else bool(np.iscomplexobj(x))
 
 
 def isrealobj(x: Any) -> bool:
-    """Whether `x` is of no complex dtype, whatever its elements are."""
+    """Return whether `x` is of no complex dtype, whatever its elements are."""
     return not iscomplexobj(x)
 
 
 def min_scalar_type(a: Any, /) -> DType:
-    """The dtype of an array; of a number the smallest dtype that holds it, which an array without axes computes."""
+    """Return the dtype of an array; of a number the smallest dtype that holds it, which an array without axes
+    computes.
+    """
     if isinstance(a, DistArray):
         if a.ndim:
             return a.dtype

@@ -62,7 +62,7 @@ def check_room(node: Expr) -> None:
 
 
 def item(node: Expr) -> HostArray:
-    """The value of a node of one element, of its shape; not to be written."""
+    """Return the value of a node of one element, of its shape; not to be written."""
     try:
         pending = node.unsettled()
         if pending is not None:
@@ -83,7 +83,7 @@ def item(node: Expr) -> HostArray:
 
 
 def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
-    """An element of a version that others of its elements were read of."""
+    """Return an element of a version that others of its elements were read of."""
     assert type(source) is Expr
     memo = source.memo
     if memo is not None and memo.on_client and type(memo.blocks[0]) is np.ndarray:
@@ -108,7 +108,7 @@ def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:
 
 
 def _from_block(source: Expr, lens: Affine) -> HostArray:
-    """An element of blocks in this process: no copy of rows, which a write to ``x.local(m)`` would not reach."""
+    """Return an element of blocks in this process: no copy of rows, which a write to ``x.local(m)`` would not reach."""
     memo = source.memo
     assert memo is not None
     boundaries = memo.sharding.boundaries(source.shape)

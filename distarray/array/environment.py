@@ -74,12 +74,14 @@ def _process_environment(device: str) -> Environment:
 
 
 def is_named(team: TeamLike) -> TypeGuard[Team | None]:
-    """Whether ``team=`` says itself where: a team, or None. ``"current"`` leaves it to `use` and the active client."""
+    """Return whether ``team=`` says itself where: a team, or None. ``"current"`` leaves it to `use` and the active
+    client.
+    """
     return not (isinstance(team, str) and team == "current")
 
 
 def current_team() -> Team | None:
-    """The team of arrays that are made without saying where.
+    """Return the team of arrays that are made without saying where.
 
     The team that an enclosing `use` names; else the workers that the active Dask client has now; else the threads of
     this process. Inside a task it is None: what a task computes stays in it.
@@ -105,7 +107,7 @@ def current_team() -> Team | None:
 
 
 def current_device() -> str:
-    """The device of arrays that are made without saying where."""
+    """Return the device of arrays that are made without saying where."""
     return _used.get()[1] or str(config.get("device"))
 
 
@@ -142,7 +144,7 @@ hooks.within = within
 
 
 def check_device(device: Any, team: Team | None) -> str:
-    """`device` if it is a device string that the members of a team can have: on a cluster the workers are asked.
+    """Return `device` if it is a device string that the members of a team can have: on a cluster the workers are asked.
 
     Raises
     ------
@@ -164,7 +166,7 @@ def _check_team(team: Any) -> None:
 
 
 def environment(team: TeamLike = "current", device: str | None = None) -> Environment:
-    """The environment that ``team=`` and ``device=`` of a creator mean.
+    """Return the environment that ``team=`` and ``device=`` of a creator mean.
 
     Raises
     ------
@@ -195,7 +197,7 @@ hooks.new_arrays_environment = lambda device: environment("current", device)
 def parse_pin(
     sharding: ShardingLike, layout: LayoutLike | None, shape: Shape, dtype: DType, env: Environment
 ) -> Sharding | None:
-    """The sharding that ``sharding=`` and ``layout=`` of a creator ask for; None leaves it to the planner.
+    """Return the sharding that ``sharding=`` and ``layout=`` of a creator ask for; None leaves it to the planner.
 
     Raises
     ------
@@ -216,7 +218,9 @@ def parse_pin(
 
 
 def _skewed(shape: Shape, parts: int, env: Environment) -> Sharding | None:
-    """A cut of every axis into `parts` tiles of sizes about 1 : 2 : 3 ..., in waves, so that any team will do."""
+    """Return a cut of every axis into `parts` tiles of sizes about 1 : 2 : 3 ..., in waves, so that any team will
+    do.
+    """
     if not shape:
         return None
     team = env.mesh

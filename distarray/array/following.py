@@ -23,7 +23,7 @@ __all__ = ["follow", "meet", "moved", "settled"]
 
 
 def meet(args: Sequence[Any], nodes: Sequence[Any], env: Environment | None) -> tuple[list[Any], Environment] | None:
-    """Operands of several environments in one; None if one of them does not move by itself.
+    """Return the operands of several environments in one; None if one of them does not move by itself.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def meet(args: Sequence[Any], nodes: Sequence[Any], env: Environment | None) -> 
 
 
 def follow(a: Any, node: Expr, env: Environment) -> Expr | None:
-    """The node of an operand in another environment, if both follow the cluster.
+    """Return the node of an operand in another environment, if both follow the cluster.
 
     An array goes there for good if the team there is newer than its own; to an older one only its value goes.
     """
@@ -76,7 +76,7 @@ def follow(a: Any, node: Expr, env: Environment) -> Expr | None:
 
 
 def settled(a: Any, node: Expr, env: Environment, name: str, role: str) -> Expr:
-    """The node of an operand where an array lives that it is used with; `name` and `role` say what it is for.
+    """Return the node of an operand where an array lives that it is used with; `name` and `role` say what it is for.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _generation(env: Environment) -> int:
 
 
 def moved(node: Expr, env: Environment) -> Expr:
-    """A node of the same elements in another environment.
+    """Return a node of the same elements in another environment.
 
     What is made from nothing, and what is too large to be stored, is computed there; else what is pending is computed
     where it is (on a cluster without waiting for it), and its blocks move.
@@ -119,7 +119,7 @@ def moved(node: Expr, env: Environment) -> Expr:
 
 
 def _copied(node: Expr, env: Environment) -> Expr | None:
-    """A pending node in another environment, on copies of what it needs; None where it is bound to its team."""
+    """Return a pending node in another environment, on copies of what it needs; None where it is bound to its team."""
     order = graph([node])
     if rehome.bound_to_team(order, env) is not None:
         return None

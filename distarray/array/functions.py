@@ -31,7 +31,7 @@ __all__ = [
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """The shape of an array, or of what makes one."""
+    """Return the shape of an array, or of what makes one."""
     return a.shape if isinstance(a, DistArray) else np.shape(a)
 
 
@@ -41,29 +41,29 @@ def ndim(a: Any) -> int:
 
 
 def size(a: Any, axis: int | None = None) -> int:
-    """The number of elements, or the extent of an axis."""
+    """Return the number of elements, or the extent of an axis."""
     own = shape(a)
     return math.prod([int(own[a]) for a in normalize_axes(axis, len(own))])
 
 
 def isscalar(element: Any) -> bool:
-    """Whether `element` is a number of Python or numpy."""
+    """Return whether `element` is a number of Python or numpy."""
     return np.isscalar(element)
 
 
 def iterable(y: Any) -> bool:
-    """Whether one can iterate over `y`."""
+    """Return whether one can iterate over `y`."""
     return bool(y.ndim) if isinstance(y, DistArray) else np.iterable(y)
 
 
 def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether all elements are close: `isclose`. Computes."""
+    """Return whether all elements are close: `isclose`. Computes."""
     return bool(reductions.all(elementwise.isclose(a, b, rtol, atol, equal_nan)))
 
 
 @side_by_side
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
-    """Whether two arrays have one shape and equal elements. Computes."""
+    """Return whether two arrays have one shape and equal elements. Computes."""
     found = _arrays(a1, a2)
     if found is None:
         return False
@@ -78,7 +78,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
 
 @side_by_side
 def array_equiv(a1: Any, a2: Any) -> bool:
-    """Whether two arrays broadcast to one shape and have equal elements there. Computes."""
+    """Return whether two arrays broadcast to one shape and have equal elements there. Computes."""
     found = _arrays(a1, a2)
     if found is None:
         return False
@@ -91,7 +91,7 @@ def array_equiv(a1: Any, a2: Any) -> bool:
 
 
 def _arrays(a1: Any, a2: Any) -> tuple[DistArray, DistArray] | None:
-    """Both as arrays; what is nested unevenly is none, and equal to nothing."""
+    """Return both as arrays; what is nested unevenly is none, and equal to nothing."""
     try:
         return as_distarray(a1), as_distarray(a2)
     except ValueError:
@@ -130,14 +130,16 @@ def _write_where(dst: DistArray, mask: DistArray, values: DistArray) -> None:
 
 
 def _sample(src: Any) -> Any:
-    """What casts as `src` does: a number itself, nothing at all of the dtype of an array."""
+    """Return what casts as `src` does: a number itself, nothing at all of the dtype of an array."""
     if np.ndim(src) == 0 and not isinstance(src, DistArray):
         return src
     return np.empty(0, src.dtype if hasattr(src, "dtype") else np.asarray(src).dtype)
 
 
 def _given(a: DistArray, values: Any, casting: Casting = "unsafe") -> DistArray:
-    """What is written into `a`, beside it: arrays cast as `casting` says, numbers and lists as numpy converts each."""
+    """Return what is written into `a`, beside it: arrays cast as `casting` says, numbers and lists as numpy converts
+    each.
+    """
     is_array = hasattr(values, "dtype") and not isinstance(values, np.generic)
     if not is_array or (casting == "unsafe" and isinstance(values, np.ndarray)):
         with naming(values=values):
@@ -151,7 +153,7 @@ def _given(a: DistArray, values: Any, casting: Casting = "unsafe") -> DistArray:
 
 
 def _mask(name: str, arr: DistArray, mask: Any) -> DistArray:
-    """A mask, flat: it has an element for each of `arr`."""
+    """Return a mask, flat: it has an element for each of `arr`."""
     own: DistArray = beside(arr, mask).ravel()
     if own.size != arr.size:
         raise ValueError(f"{name}: mask and data must be the same size")
@@ -182,7 +184,7 @@ def place(arr: DistArray, mask: Any, vals: Any) -> None:
 
 
 def _repeated(values: DistArray, n: int) -> DistArray:
-    """The elements in one axis, repeated to be `n`: one element broadcasts. There is one at least."""
+    """Return the elements in one axis, repeated to be `n`: one element broadcasts. There is one at least."""
     repeated: DistArray = (
         values.reshape(()) if values.size == 1 else repetition.tile(values.ravel(), -(-n // values.size))[:n]
     )
@@ -298,7 +300,7 @@ def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> DistArray:
 
 @side_by_side
 def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
-    """A copy without the elements at `obj` along `axis`; of the flattened array by default."""
+    """Return a copy without the elements at `obj` along `axis`; of the flattened array by default."""
     x, axis = _along(arr, axis)
     n = x.shape[axis]
     kept = np.ones(n, bool)
@@ -313,7 +315,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
 
 @side_by_side
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArray:
-    """A copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""
+    """Return a copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""
     x, axis = _along(arr, axis)
     n = x.shape[axis]
     obj = _places(obj, TypeError)
@@ -341,7 +343,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
 
 
 def _places(obj: Any, error: type[Exception] = IndexError) -> Any:  # a slice or a host array of integers or of a mask
-    """Positions along an axis, as they are given to `delete` and `insert`."""
+    """Return the positions along an axis, as they are given to `delete` and `insert`."""
     if isinstance(obj, slice):
         return obj
     try:
@@ -358,7 +360,7 @@ def _along(arr: Any, axis: int | None) -> tuple[DistArray, int]:
 
 
 def resize(a: Any, new_shape: Any) -> DistArray:
-    """An array of a new shape, with the elements repeated as needed."""
+    """Return an array of a new shape, with the elements repeated as needed."""
     x = as_distarray(a).ravel()
     new = integers(new_shape, "new_shape")
     if any(n < 0 for n in new):

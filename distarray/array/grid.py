@@ -19,7 +19,9 @@ __all__ = ["Grid", "grid_over", "lying", "ranges_of"]
 
 
 def lying(node: Expr) -> Sharding:
-    """How the elements of a node lie when an operation reads them: host data are placed, what is pending is planned."""
+    """Return how the elements of a node lie when an operation reads them: host data are placed, what is pending is
+    planned.
+    """
     if node.memo is not None and not is_inside_task():  # there they stay, and whoever waits may hold the lock
         hosts.place(node)
     known = expr.lying(node)
@@ -52,12 +54,12 @@ class Grid(NamedTuple):
         )
 
     def cut(self, of: Sequence[int | None]) -> Sharding:
-        """The type of a result whose axes are these axes of the grid; None is an axis of one tile."""
+        """Return the type of a result whose axes are these axes of the grid; None is an axis of one tile."""
         return Sharding(self.mesh, tuple([() if a is None else self.axes[a] for a in of]))
 
 
 def grid_over(nodes: Sequence[Expr], axes: Sequence[Sequence[int]], shape: Sequence[int]) -> Grid:
-    """The tiles of the largest operand, as the axes of the grid see them.
+    """Return the tiles of the largest operand, as the axes of the grid see them.
 
     Parameters
     ----------

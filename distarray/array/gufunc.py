@@ -46,7 +46,7 @@ class _Signature(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> _Signature:
-        """The signature written as `text`.
+        """Return the signature written as `text`.
 
         >>> _Signature.parse("(i,j),(j)->(i)").operands
         (('i', 'j'), ('j',))
@@ -189,7 +189,7 @@ class _Places(NamedTuple):
     def parse(
         cls, signature: _Signature, nodes: Sequence[Expr], axes: Any, axis: int | None, keepdims: bool
     ) -> _Places:
-        """What ``axes=``, ``axis=`` and ``keepdims=`` say."""
+        """Return what ``axes=``, ``axis=`` and ``keepdims=`` say."""
         if axes is not None and axis is not None:
             raise ValueError("Only one of `axis` or `axes` keyword arguments should be given")
         if keepdims and any(signature.results):
@@ -241,7 +241,7 @@ def _core_last(node: Expr, core: tuple[int, ...]) -> Expr:
 
 
 def _core_extents(signature: _Signature, nodes: Sequence[Expr], sizes: dict[str, int]) -> dict[str, int]:
-    """The extent of each core dimension."""
+    """Return the extent of each core dimension."""
     extents: dict[str, int] = {}
     for term, node in zip(signature.operands, nodes, strict=True):
         if node.ndim < len(term):
@@ -305,7 +305,7 @@ def _bound(
     dtypes: Sequence[DType],
     operands: Operands,
 ) -> list[Expr]:
-    """A node for each result."""
+    """Return a node for each result."""
     n_loops = [node.ndim - len(t) for node, t in zip(nodes, signature.operands, strict=True)]
     loops = broadcast_shapes(*[node.shape[:n] for node, n in zip(nodes, n_loops, strict=True)]) if nodes else ()
     terms, whole = [], []
@@ -374,7 +374,7 @@ class gufunc:  # the name is Dask's
 
 
 def as_gufunc(signature: str, **options: Any) -> Callable[[Callable[..., Any]], gufunc]:
-    """A decorator that makes a `gufunc` of a function.
+    """Return a decorator that makes a `gufunc` of a function.
 
     Examples
     --------

@@ -35,7 +35,9 @@ Histogram = tuple[DistArray, DistArray]
 
 @side_by_side
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
-    """How often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the largest."""
+    """Return how often each non-negative integer stands in a vector, or the sum of the weights at it. Computes the
+    largest.
+    """
     x = as_distarray(np.zeros(0, np.intp) if isinstance(x, list | tuple) and not x else x)
     if x.ndim != 1:
         raise ValueError("object too deep for desired array" if x.ndim > 1 else "object of too small depth")
@@ -65,7 +67,9 @@ def weights_of(x: DistArray, weights: Any) -> DistArray:
 
 
 def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
-    """How often each of the first `n` integers stands in a vector that has no others, or the sum of the weights."""
+    """Return how often each of the first `n` integers stands in a vector that has no others, or the sum of the
+    weights.
+    """
     dtype = np.dtype(np.intp if weights is None else np.float64)
     at = at.astype(np.intp, copy=False)
     if weights is not None:
@@ -100,18 +104,20 @@ def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
 
 
 def _never(mask: Any) -> bool:
-    """Whether no element of a mask is true: of an array of distarray computes this one bit."""
+    """Return whether no element of a mask is true: of an array of distarray computes this one bit."""
     return not bool(mask.any())
 
 
 def placed(x: DistArray, edges: Any, side: str) -> DistArray:
-    """How many of the rising `edges` are below each element, those equal to it included on the ``right`` side."""
+    """Return how many of the rising `edges` are below each element, those equal to it included on the ``right``
+    side.
+    """
     found = searching.searchsorted(beside(x, edges), x.ravel(), side=side)
     return found.reshape(x.shape)  # type: ignore[no-any-return]  # boxed as x is
 
 
 def _ends(range: Any) -> tuple[Any, Any]:
-    """The two numbers that the user gave as ``range=``."""
+    """Return the two numbers that the user gave as ``range=``."""
     ends = sequence(range, "range", "two numbers")
     if len(ends) != 2:
         raise ValueError(f"range={shown(range)} must be two numbers, not {len(ends)}")
@@ -119,7 +125,7 @@ def _ends(range: Any) -> tuple[Any, Any]:
 
 
 def _outer_edges(x: DistArray, range: Any) -> tuple[Any, Any]:
-    """The ends of the bins: of the range, or the extremes of the elements, which it computes."""
+    """Return the ends of the bins: of the range, or the extremes of the elements, which it computes."""
     if range is not None:
         first, last = _ends(range)
         if x.dtype.kind in "mM" and np.result_type(first, last).kind not in "mM":
@@ -139,7 +145,7 @@ def _outer_edges(x: DistArray, range: Any) -> tuple[Any, Any]:
 
 @side_by_side
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> DistArray:
-    """The edges of the bins that `histogram` counts in: given, evenly spaced, or of a width that is estimated.
+    """Return the edges of the bins that `histogram` counts in: given, evenly spaced, or of a width that is estimated.
 
     Parameters
     ----------
@@ -164,7 +170,7 @@ def _beside_all(x: DistArray, weights: Any) -> DistArray:
 
 
 def _number_or_edges(bins: Any, name: str) -> Any:  # an int, or an array here or there
-    """The number of bins or their rising edges, as ``bins=`` says it; `name` is the place in it that is meant.
+    """Return the number of bins or their rising edges, as ``bins=`` says it; `name` is the place in it that is meant.
 
     Raises
     ------
@@ -235,12 +241,12 @@ def _estimated_bins(x: DistArray, name: str, range: Any, first: Any, last: Any) 
 
 
 def _value(x: DistArray) -> Any:
-    """The value of an array without axes, of its dtype: what follows is rounded as numpy rounds it."""
+    """Return the value of an array without axes, of its dtype: what follows is rounded as numpy rounds it."""
     return x._host()[()]
 
 
 def _ptp(x: DistArray) -> Any:
-    """The distance of the extremes; of integers as an int, since it may not fit their dtype."""
+    """Return the distance of the extremes; of integers as an int, since it may not fit their dtype."""
     high, low = _value(reductions.max(x)), _value(reductions.min(x))
     return int(high) - int(low) if x.dtype.kind in "iu" else high - low
 
@@ -318,7 +324,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
 
 
 def _bin_of(x: DistArray, edges: DistArray) -> DistArray:
-    """The bin of each element, 0 below all edges; the last bin includes its right edge."""
+    """Return the bin of each element, 0 below all edges; the last bin includes its right edge."""
     return placed(x, edges, "right") - (x == edges[-1])
 
 

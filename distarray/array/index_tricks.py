@@ -29,23 +29,23 @@ Positions: TypeAlias = tuple[HostArray, ...]
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
-    """Positions on and below the `k`-th diagonal of a matrix: host arrays, since they are indices."""
+    """Return the positions on and below the `k`-th diagonal of a matrix: host arrays, since they are indices."""
     return np.tril_indices(integer(n, "n"), integer(k, "k"), None if m is None else integer(m, "m"))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> Positions:
-    """Positions on and above the `k`-th diagonal of a matrix: host arrays, since they are indices."""
+    """Return the positions on and above the `k`-th diagonal of a matrix: host arrays, since they are indices."""
     return np.triu_indices(integer(n, "n"), integer(k, "k"), None if m is None else integer(m, "m"))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> Positions:
-    """`tril_indices` for the shape of a matrix."""
+    """Return `tril_indices` for the shape of a matrix."""
     rows, columns = _matrix_shape(arr)
     return np.tril_indices(rows, integer(k, "k"), columns)
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> Positions:
-    """`triu_indices` for the shape of a matrix."""
+    """Return `triu_indices` for the shape of a matrix."""
     rows, columns = _matrix_shape(arr)
     return np.triu_indices(rows, integer(k, "k"), columns)
 
@@ -58,12 +58,14 @@ def _matrix_shape(arr: Any) -> tuple[int, int]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> Positions:
-    """Positions of the main diagonal of an array of `ndim` axes of extent `n`: host arrays, since they are indices."""
+    """Return the positions of the main diagonal of an array of `ndim` axes of extent `n`: host arrays, since they are
+    indices.
+    """
     return np.diag_indices(integer(n, "n"), integer(ndim, "ndim"))
 
 
 def diag_indices_from(arr: Any) -> Positions:
-    """`diag_indices` for the shape of an array with equal extents."""
+    """Return `diag_indices` for the shape of an array with equal extents."""
     own = shape(arr)
     if len(own) < 2:
         raise ValueError("input array must be at least 2-d")
@@ -73,13 +75,17 @@ def diag_indices_from(arr: Any) -> Positions:
 
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[Any, ...]:
-    """Positions where `mask_func` leaves something of a square matrix of ones, as ``tril`` and ``triu`` do."""
+    """Return the positions where `mask_func` leaves something of a square matrix of ones, as ``tril`` and ``triu``
+    do.
+    """
     return np.mask_indices(n, mask_func, k)
 
 
 @side_by_side
 def ix_(*args: Any) -> tuple[Any, ...]:
-    """Index arrays along each axis as an open grid; masks are the positions where they are true, which computes."""
+    """Return the index arrays along each axis as an open grid; masks are the positions where they are true, which
+    computes.
+    """
     made = []
     for axis, given in enumerate(args):
         at = given if isinstance(given, DistArray) else np.asarray(given)
@@ -94,7 +100,9 @@ def ix_(*args: Any) -> tuple[Any, ...]:
 
 
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
-    """The positions along each axis that flat positions mean; whether they are inside is computed at the call."""
+    """Return the positions along each axis that flat positions mean; whether they are inside is computed at the
+    call.
+    """
     if not isinstance(indices, DistArray):
         return np.unravel_index(indices, shape, order)  # type: ignore[no-any-return, call-overload]
     _integers(indices)
@@ -113,7 +121,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
 
 @side_by_side
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
-    """The flat positions that positions along each axis mean.
+    """Return the flat positions that positions along each axis mean.
 
     Parameters
     ----------

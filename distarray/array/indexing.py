@@ -35,7 +35,7 @@ __all__ = ["argwhere", "compress", "extract", "flatnonzero", "nonzero", "picked"
 
 
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:
-    """Where a mask is true, one array of positions for each axis, in C order. Computes the mask.
+    """Return where a mask is true, one array of positions for each axis, in C order. Computes the mask.
 
     Of a mask that is cut only the number of true elements in each part comes here; the positions stay deferred, and lie
     where the mask does. A mask of one part gives host arrays.
@@ -62,7 +62,7 @@ def _check(name: str) -> None:
 
 
 def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
-    """Positions of an evaluated mask of several parts, cut as its rows are."""
+    """Return the positions of an evaluated mask of several parts, cut as its rows are."""
     assert mask.memo is not None
     sharding = mask.memo.sharding
     if any(parts > 1 for parts in sharding.parts[1:]):
@@ -85,7 +85,7 @@ def _is_mask(array: Any) -> bool:
 
 
 def resolved(x: DistArray, index: Advanced) -> Advanced:
-    """`index` with the nodes of its arrays, which live where `x` does; masks stay masks.
+    """Return `index` with the nodes of its arrays, which live where `x` does; masks stay masks.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def resolved(x: DistArray, index: Advanced) -> Advanced:
 
 
 def _without_masks(name: str, index: Advanced) -> Advanced:
-    """`index` with positions in the places of its masks."""
+    """Return `index` with positions in the places of its masks."""
     arrays: list[tuple[int, Any]] = []
     for axis, array in nonzero_indices(index).arrays:
         if _is_mask(array):
@@ -137,7 +137,7 @@ def picked(x: DistArray, index: Advanced) -> DistArray:
 
 
 def _compressed(node: Expr, mask: Expr) -> Expr | None:
-    """The elements where a mask of the first axes is true, if both lie in rows: each tile picks its own."""
+    """Return the elements where a mask of the first axes is true, if both lie in rows: each tile picks its own."""
     _check("getitem")
     window.observe((mask,))
     assert mask.memo is not None
@@ -152,7 +152,7 @@ def _compressed(node: Expr, mask: Expr) -> Expr | None:
 
 
 def written(node: Expr, index: Advanced, value: Any, mode: Mode, casting: Casting = "same_kind") -> Expr:
-    """The version after a write at an index with arrays; `casting` says how an update may cast back.
+    """Return the version after a write at an index with arrays; `casting` says how an update may cast back.
 
     A mask and a value that broadcasts over its true elements need no count; everything else is positions.
     """
@@ -195,7 +195,7 @@ def _boxed(x: DistArray, where: HostArray | Expr) -> DistArray:
 
 
 def nonzero(x: Any, /) -> tuple[DistArray, ...]:
-    """Positions of the elements that are not zero, one array per axis. Computes their number."""
+    """Return the positions of the elements that are not zero, one array per axis. Computes their number."""
     x, mask = _true(x)
     if not mask.shape:
         raise ValueError(
@@ -206,7 +206,7 @@ def nonzero(x: Any, /) -> tuple[DistArray, ...]:
 
 
 def argwhere(a: Any, /) -> DistArray:
-    """Positions of the elements that are not zero, one per row."""
+    """Return the positions of the elements that are not zero, one per row."""
     x, mask = _true(a)
     if not mask.shape:
         return _boxed(x, _rows_of_nothing(mask))
@@ -222,13 +222,13 @@ def _rows_of_nothing(mask: Expr) -> HostArray:
 
 
 def flatnonzero(a: Any, /) -> DistArray:
-    """Positions in the flattened array of the elements that are not zero."""
+    """Return the positions in the flattened array of the elements that are not zero."""
     return nonzero(as_distarray(a).ravel())[0]
 
 
 @side_by_side
 def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
-    """The elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
+    """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
     x = as_distarray(a)
     if axis is None:
         x, axis = x.ravel(), 0
@@ -242,5 +242,5 @@ def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
 
 @side_by_side
 def extract(condition: Any, arr: Any, /) -> DistArray:
-    """The elements of `arr` where `condition` is true, flattened."""
+    """Return the elements of `arr` where `condition` is true, flattened."""
     return compress(as_distarray(condition).ravel(), arr)

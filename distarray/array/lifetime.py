@@ -13,7 +13,7 @@ __all__ = ["delete", "own_storage"]
 
 
 def _is_shared(base: Base) -> bool:
-    """Whether the version of `base` is another base's version too: copies share until one of them is written."""
+    """Return whether the version of `base` is another base's version too: copies share until one of them is written."""
     # Also where the other base is gone by now: nobody counts those that end.
     return base.slot is not None and base.slot.n_bases > 1
 
@@ -32,13 +32,15 @@ def delete(base: Base) -> None:
 
 
 def _is_read(version: Expr) -> bool:
-    """Whether what is pending in any thread may read a version: what was defined before it is written reads it then."""
+    """Return whether what is pending in any thread may read a version: what was defined before it is written reads it
+    then.
+    """
     needed = window.pending_beside(())()
     return needed is None or any(node is version for node in postorder(needed))
 
 
 def own_storage(base: Base, *, placed: bool = True) -> Expr:
-    """The version of `base`, computed, with blocks that no other version shares; so they may be handed out.
+    """Return the version of `base`, computed, with blocks that no other version shares; so they may be handed out.
 
     Parameters
     ----------
@@ -64,5 +66,5 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
 
 
 def _are_borrowed(memo: Stored) -> bool:
-    """Whether a block is another array's too, or read-only memory that the user gave."""
+    """Return whether a block is another array's too, or read-only memory that the user gave."""
     return bool(memo.shared) or any(isinstance(b, np.ndarray) and not b.flags.writeable for b in memo.blocks)

@@ -30,7 +30,7 @@ _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 @cache
 def _signatures() -> Any:
-    """The functions of the same names, which take arrays: known when the class is."""
+    """Return the functions of the same names, which take arrays: known when the class is."""
     from distarray.array import numpy_signatures
 
     return numpy_signatures
@@ -91,7 +91,7 @@ class Methods:
         mean: Any = _NOT_GIVEN,
         correction: float | None = None,
     ) -> Any:
-        """The standard deviation over `axis`."""
+        """Return the standard deviation over `axis`."""
         keywords = {"where": where, "mean": mean, "correction": correction}
         return _signatures().std(self, axis, dtype, out, ddof, keepdims, **keywords)
 
@@ -119,7 +119,7 @@ class Methods:
         initial: Any = _NOT_GIVEN,
         where: Any = True,
     ) -> Any:
-        """The largest element along `axis`."""
+        """Return the largest element along `axis`."""
         return _signatures().max(self, axis, out, keepdims, initial, where)
 
     def min(
@@ -130,23 +130,23 @@ class Methods:
         initial: Any = _NOT_GIVEN,
         where: Any = True,
     ) -> Any:
-        """The smallest element along `axis`."""
+        """Return the smallest element along `axis`."""
         return _signatures().min(self, axis, out, keepdims, initial, where)
 
     def any(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """Whether any element along `axis` is true."""
+        """Return whether any element along `axis` is true."""
         return _signatures().any(self, axis, out, keepdims, where=where)
 
     def all(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
-        """Whether all elements along `axis` are true."""
+        """Return whether all elements along `axis` are true."""
         return _signatures().all(self, axis, out, keepdims, where=where)
 
     def argmax(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """The index of the first largest element along `axis`."""
+        """Return the index of the first largest element along `axis`."""
         return _signatures().argmax(self, axis, out, keepdims=keepdims)
 
     def argmin(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        """The index of the first smallest element along `axis`."""
+        """Return the index of the first smallest element along `axis`."""
         return _signatures().argmin(self, axis, out, keepdims=keepdims)
 
     def cumsum(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
@@ -160,7 +160,7 @@ class Methods:
     def trace(
         self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
     ) -> Any:
-        """The sum of a diagonal."""
+        """Return the sum of a diagonal."""
         return into(out, reductions.sum(self.diagonal(offset, axis1, axis2), -1, dtype))
 
     # -------------------------------------------------------------------------------------------- elementwise
@@ -174,7 +174,7 @@ class Methods:
         return into(out, elementwise.clip(self, min, max))
 
     def conj(self: Any) -> Any:
-        """The complex conjugate; of real numbers, as numpy's method, the array itself."""
+        """Return the complex conjugate; of real numbers, as numpy's method, the array itself."""
         return self if self.dtype.kind in "biuf" else elementwise.conj(self)
 
     conjugate = conj
@@ -187,7 +187,7 @@ class Methods:
         subok: bool = True,
         copy: bool = True,
     ) -> Any:
-        """The elements as `dtype`; the array itself if `copy` is false and it has that dtype.
+        """Return the elements as `dtype`; the array itself if `copy` is false and it has that dtype.
 
         `order` and `subok` are numpy's; blocks have the layout of their sharding.
         """
@@ -205,7 +205,9 @@ class Methods:
         return elementwise.as_scalar(made) if is_scalar(self, self._node()) else made
 
     def copy(self: Any, order: str = "C") -> Any:
-        """An array of the same elements that aliases nothing; nothing is copied until one of the two is written."""
+        """Return an array of the same elements that aliases nothing; nothing is copied until one of the two is
+        written.
+        """
         if type(order) is not str or order != "C":
             memory_order(order)
         return self._on(self.__dx_node__())
@@ -213,30 +215,30 @@ class Methods:
     # -------------------------------------------------------------------------------------------------- shape
 
     def reshape(self: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
-        """The same elements with another shape: a view exactly where numpy makes one."""
+        """Return the same elements with another shape: a view exactly where numpy makes one."""
         from distarray.array.views import reshape
 
         return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
     def ravel(self: Any, order: str = "C") -> Any:
-        """The elements in one axis: a view where numpy makes one."""
+        """Return the elements in one axis: a view where numpy makes one."""
         from distarray.array.views import ravel
 
         return ravel(self, order)
 
     def flatten(self: Any, order: str = "C") -> Any:
-        """The elements in one axis: a copy."""
+        """Return the elements in one axis: a copy."""
         return self.ravel(order).copy()
 
     def transpose(self: Any, *axes: Any) -> Any:
-        """The axes in the order `axes`, reversed by default. A view."""
+        """Return the axes in the order `axes`, reversed by default. A view."""
         order: Any = axes or None
         if len(axes) == 1 and not hasattr(axes[0], "__index__"):
             (order,) = axes
         return self._view(lenses.permute_lens(self.shape, order))
 
     def swapaxes(self: Any, axis1: int, axis2: int) -> Any:
-        """Two axes exchanged. A view."""
+        """Return two axes exchanged. A view."""
         return self._view(lenses.permute_lens(self.shape, lenses.swapaxes_order(self.ndim, axis1, axis2)))
 
     def squeeze(self: Any, axis: AxesLike = None) -> Any:
@@ -244,7 +246,7 @@ class Methods:
         return self._view(lenses.squeeze_lens(self.shape, axis))
 
     def diagonal(self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        """A diagonal; a view, read-only as numpy's."""
+        """Return a diagonal; a view, read-only as numpy's."""
         return self._view(lenses.diagonal_lens(self.shape, offset, axis1, axis2), readonly=True)
 
     def repeat(self: Any, repeats: Any, axis: int | None = None) -> Any:
@@ -260,17 +262,17 @@ class Methods:
     # ---------------------------------------------------------------------------------- order, search, choice
 
     def take(self: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
-        """Elements at integer positions along `axis`."""
+        """Return the elements at integer positions along `axis`."""
         return _signatures().take(self, indices, axis, out, mode)
 
     def nonzero(self: Any) -> tuple[Any, ...]:
-        """Positions of the elements that are not zero, one array per axis."""
+        """Return the positions of the elements that are not zero, one array per axis."""
         from distarray.array.indexing import nonzero
 
         return nonzero(self)
 
     def compress(self: Any, condition: Any, axis: int | None = None, out: Any = None) -> Any:
-        """The elements along `axis` where `condition` is true."""
+        """Return the elements along `axis` where `condition` is true."""
         from distarray.array.indexing import compress
 
         return into_copied(out, compress(condition, self, axis))
@@ -284,7 +286,7 @@ class Methods:
     def argsort(
         self: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
     ) -> Any:
-        """The positions that sort along `axis`."""
+        """Return the positions that sort along `axis`."""
         from distarray.array.numpy_signatures import argsort
 
         return argsort(self, axis, kind, order, stable=stable)
@@ -296,13 +298,13 @@ class Methods:
         self[...] = partition(self, kth, integer(axis, "axis"), kind, order)
 
     def argpartition(self: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Any:
-        """The positions that partition along `axis`."""
+        """Return the positions that partition along `axis`."""
         from distarray.ops.sorting import argpartition
 
         return argpartition(self, kth, axis, kind, order)
 
     def searchsorted(self: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
-        """Where `v` would have to be inserted to keep the order."""
+        """Return where `v` would have to be inserted to keep the order."""
         from distarray.ops.searching import searchsorted
 
         return searchsorted(self, v, side=side, sorter=sorter)
@@ -328,7 +330,7 @@ class Methods:
         self[...] = value
 
     def item(self: Any, *args: Any) -> Any:
-        """An element as a Python number: the only one, or the one at a flat or full index."""
+        """Return an element as a Python number: the only one, or the one at a flat or full index."""
         if not args:
             if self.size != 1:
                 raise ValueError("can only convert an array of size 1 to a Python scalar")
@@ -344,11 +346,11 @@ class Methods:
         return self[np.unravel_index(at % self.size, self.shape)].item()
 
     def tolist(self: Any) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers."""
         return self._host().tolist()
 
     def tobytes(self: Any, order: Any = "C") -> bytes:
-        """The bytes of the elements in C order."""
+        """Return the bytes of the elements in C order."""
         return bytes(self._host().tobytes(order))
 
     def tofile(self: Any, fid: str | os.PathLike[str], sep: str = "", format: str = "%s") -> None:
@@ -358,43 +360,43 @@ class Methods:
     # ------------------------------------------------------------------------------------------- environments
 
     def to_team(self: Any, team: Any, sharding: Any = None) -> DistArray:
-        """The array on another team; with None in this process alone. The same array if it lives there."""
+        """Return the array on another team; with None in this process alone. The same array if it lives there."""
         from distarray.array.conversion import to_team
 
         return to_team(self, team, sharding)
 
     def to_device(self: Any, device: str, /, *, stream: Any = None) -> DistArray:
-        """The array on another device of its team. The same array if it lives there."""
+        """Return the array on another device of its team. The same array if it lives there."""
         from distarray.array.conversion import to_device
 
         return to_device(self, device, stream=stream)
 
     def reshard(self: Any, sharding: Any, *, mode: str = "auto", memory: int | None = None) -> DistArray:
-        """The array cut in another way."""
+        """Return the array cut in another way."""
         from distarray.array.conversion import reshard
 
         return reshard(self, sharding, mode=mode, memory=memory)
 
     def with_layout(self: Any, layout: str | Sequence[int]) -> DistArray:
-        """The array with blocks in another memory order; local to each member."""
+        """Return the array with blocks in another memory order; local to each member."""
         from distarray.array.conversion import with_layout
 
         return with_layout(self, layout)
 
     def gather(self: Any, order: Any = "C", out: Any = None, root: int = 0) -> Any:
-        """The whole array as a host array, written into `out` if given."""
+        """Return the whole array as a host array, written into `out` if given."""
         from distarray.array.conversion import gather
 
         return gather(self, order=order, out=out, root=root)
 
     def local(self: Any, member: int = 0) -> Any:
-        """The block that a member holds; in this process it shares memory with the array."""
+        """Return the block that a member holds; in this process it shares memory with the array."""
         from distarray.array.conversion import local
 
         return local(self, member)
 
     def iter_blocks(self: Any, visit: Sequence[str] | None = None) -> Any:
-        """The blocks one after the other: member, global slices, values."""
+        """Return the blocks one after the other: member, global slices, values."""
         from distarray.array.conversion import iter_blocks
 
         return iter_blocks(self, visit)
@@ -402,7 +404,9 @@ class Methods:
     # ---------------------------------------------------------------------------------------------- diagnostics
 
     def explain(self: Any, *, analyze: bool = False) -> Any:
-        """How the array would be computed: stages, cuts, bytes moved, memory. With `analyze` it is, and measured."""
+        """Return how the array would be computed: stages, cuts, bytes moved, memory. With `analyze` it is, and
+        measured.
+        """
         from distarray.array.collections import explain
 
         return explain(self, analyze=analyze)

@@ -20,26 +20,26 @@ __all__ = ["masked_mean", "masked_variance", "not_nan"]
 
 
 def not_nan(x: DistArray, where: Any) -> Any:
-    """Which elements count: those that `where` says (None: all) and that are not nan."""
+    """Return which elements count: those that `where` says (None: all) and that are not nan."""
     numbers = elementwise.logical_not(elementwise.isnan(x))
     return numbers if where is None else elementwise.logical_and(numbers, mask_of(where))
 
 
 def _dtypes(x: DistArray, dtype: DTypeLike) -> tuple[DType, DType]:
-    """The dtype of the result, and that in which it is computed: half floats in single."""
+    """Return the dtype of the result, and that in which it is computed: half floats in single."""
     result = as_dtype(dtype) if dtype is not None else np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
     return result, np.dtype(np.float32) if result == np.float16 else result
 
 
 def _count(x: DistArray, axis: Any, keepdims: bool, where: Any) -> Any:
-    """How many elements count for each result: a number, or an array if a mask decides."""
+    """Return how many elements count for each result: a number, or an array if a mask decides."""
     if where is None:
         return int(np.prod([x.shape[a] for a in normalize_axes(axis, x.ndim)], dtype=np.intp))
     return reductions.sum(mask_over(x, where), axis, keepdims=keepdims)
 
 
 def masked_mean(x: DistArray, axis: Any, dtype: DTypeLike, keepdims: bool, where: Any) -> Any:
-    """The mean of the elements that count."""
+    """Return the mean of the elements that count."""
     result, work = _dtypes(x, dtype)
     total = reduce(np.add, x, axis, None if work.kind == "m" else work, keepdims=keepdims, where=where)
     return elementwise.divide(total, _count(x, axis, keepdims, where)).astype(result, copy=False)
@@ -56,7 +56,7 @@ def masked_variance(
     *,
     is_nan_of_few: bool = False,
 ) -> Any:
-    """The variance of the elements that count, in two passes: the mean first.
+    """Return the variance of the elements that count, in two passes: the mean first.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def nansum(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
     initial: Any = _NOT_GIVEN, where: Any = True,
 ) -> DistArray:  # fmt: skip
-    """The sum over `axis` with nan as 0."""
+    """Return the sum over `axis` with nan as 0."""
     return reduce(np.add, _without_nan(x, 0.0), axis, dtype, out, keepdims, initial, where)
 
 
@@ -44,7 +44,7 @@ def nanprod(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
     initial: Any = _NOT_GIVEN, where: Any = True,
 ) -> DistArray:  # fmt: skip
-    """The product over `axis` with nan as 1."""
+    """Return the product over `axis` with nan as 1."""
     return reduce(np.multiply, _without_nan(x, 1.0), axis, dtype, out, keepdims, initial, where)
 
 
@@ -53,7 +53,7 @@ def nanmax(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:  # fmt: skip
-    """The largest element along `axis` that is not nan; nan where there is none."""
+    """Return the largest element along `axis` that is not nan; nan where there is none."""
     return reduce(np.fmax, x, axis, None, out, keepdims, initial, where)
 
 
@@ -62,7 +62,7 @@ def nanmin(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
     where: Any = True,
 ) -> DistArray:  # fmt: skip
-    """The smallest element along `axis` that is not nan; nan where there is none."""
+    """Return the smallest element along `axis` that is not nan; nan where there is none."""
     return reduce(np.fmin, x, axis, None, out, keepdims, initial, where)
 
 
@@ -71,7 +71,7 @@ def nanmean(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False, *,
     where: Any = True,
 ) -> DistArray:  # fmt: skip
-    """The mean over `axis` of what is not nan."""
+    """Return the mean over `axis` of what is not nan."""
     x = as_distarray(x)
     if x.dtype.kind not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
@@ -86,7 +86,7 @@ def nanvar(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
     keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
-    """The variance over `axis` of what is not nan; nan where too little is left."""
+    """Return the variance over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
     _check_inexact(x, out)
     return into(out, _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
@@ -97,7 +97,7 @@ def nanstd(
     x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
     keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
-    """The standard deviation over `axis` of what is not nan; nan where too little is left."""
+    """Return the standard deviation over `axis` of what is not nan; nan where too little is left."""
     x = as_distarray(x)
     _check_inexact(x, out)
     spread = _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)

@@ -16,7 +16,8 @@ __all__ = ["nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum"]
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> DistArray:
-    """The elements with nan and infinities replaced: by 0, the largest and the smallest number unless said otherwise.
+    """Return the elements with nan and infinities replaced: by 0, the largest and the smallest number unless said
+    otherwise.
 
     Without `copy` they are replaced in `x` itself, which is returned.
 
@@ -35,7 +36,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
-    """The index of the first largest element along `axis` that is not nan. Computes whether there is one.
+    """Return the index of the first largest element along `axis` that is not nan. Computes whether there is one.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
 
 
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
-    """The index of the first smallest element along `axis` that is not nan. Computes whether there is one.
+    """Return the index of the first smallest element along `axis` that is not nan. Computes whether there is one.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
 
 
 def _with(a: Any, neutral: float, axis: int | None) -> DistArray:
-    """`a` with `neutral` in the places of nan, which must leave something along `axis`."""
+    """Return `a` with `neutral` in the places of nan, which must leave something along `axis`."""
     x = as_distarray(a)
     if axis is not None and x.ndim:
         normalize_axis(axis, x.ndim)
@@ -72,12 +73,12 @@ def _with(a: Any, neutral: float, axis: int | None) -> DistArray:
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
-    """Partial sums along `axis`, or of the flattened array, with nan as 0."""
+    """Return partial sums along `axis`, or of the flattened array, with nan as 0."""
     return cumsum(_replaced(a, 0), axis, dtype, out)
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
-    """Partial products along `axis`, or of the flattened array, with nan as 1."""
+    """Return partial products along `axis`, or of the flattened array, with nan as 1."""
     return cumprod(_replaced(a, 1), axis, dtype, out)
 
 

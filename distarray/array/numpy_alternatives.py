@@ -61,5 +61,5 @@ NO_ARRAYS: Mapping[str, str] = {
 
 
 def way_out(name: str) -> str:
-    """What to use instead of a function of numpy, by its dotted name."""
+    """Return what to use instead of a function of numpy, by its dotted name."""
     return ALTERNATIVES.get(name, "distarray.map_blocks")

@@ -95,7 +95,7 @@ def _check(ours: Function, n_args: int, keywords: tuple[str, ...]) -> None:
 
 @lru_cache(maxsize=4096)
 def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str, ...]) -> tuple[_Place, ...]:
-    """Where each argument of a call goes: the positional ones, then those by keyword."""
+    """Return where each argument of a call goes: the positional ones, then those by keyword."""
     theirs = _signature(function)
     own = _signature(ours)
     assert own is not None, ours
@@ -116,7 +116,7 @@ def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str
 
 
 def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[str, ...]) -> _Place:
-    """Where numpy's parameter `name`, at the position `index`, goes."""
+    """Return where numpy's parameter `name`, at the position `index`, goes."""
     ours = list(own.parameters.values())
     positional = [p for p in ours if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     same = own.parameters.get(name)

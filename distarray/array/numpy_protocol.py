@@ -44,7 +44,9 @@ def implements(*functions: Function) -> Callable[[Function], Function]:
 
 @lru_cache(maxsize=1024)
 def implementation(func: Function) -> Function | None:
-    """The function of this package for one of numpy's: what `implements` says, else the public one of its name."""
+    """Return the function of this package for one of numpy's: what `implements` says, else the public one of its
+    name.
+    """
     found: Function | None = _table.get(func)
     if found is not None:
         return found
@@ -64,7 +66,7 @@ def implementation(func: Function) -> Function | None:
 def array_function(
     x: DistArray, func: Function, types: Iterable[type], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """What ``x.__array_function__`` does. Host data, and what creators make ``like=x``, lives where `x` does."""
+    """Return what ``x.__array_function__`` does. Host data, and what creators make ``like=x``, lives where `x` does."""
     for kind in types:
         if not issubclass(kind, DistArray | np.ndarray):
             return NotImplemented
@@ -155,7 +157,7 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: d
 
 
 def _is_known(value: Any) -> bool:
-    """Whether an operand is ours, or host data: other types that know ufuncs go first."""
+    """Return whether an operand is ours, or host data: other types that know ufuncs go first."""
     if value is None or isinstance(value, DistArray | np.ndarray | np.generic | bool | int | float | complex):
         return True
     return not hasattr(type(value), "__array_ufunc__")

@@ -47,7 +47,7 @@ def _keep(keepdims: Any) -> bool:
 
 
 def _is_plain(initial: Any, where: Any) -> bool:
-    """Whether all elements count and nothing else."""
+    """Return whether all elements count and nothing else."""
     return initial is _NOT_GIVEN and (where is _NOT_GIVEN or where is True)
 
 
@@ -65,7 +65,7 @@ def sum(
     initial: Any = _NOT_GIVEN,
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
-    """The sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    """Return the sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
         return reductions.sum(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.add, x, axis, dtype, out, keepdims, initial, where)
@@ -82,7 +82,7 @@ def prod(
     initial: Any = _NOT_GIVEN,
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
-    """The product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    """Return the product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     if _is_plain(initial, where) and out is None:
         return reductions.prod(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
     return reduce(np.multiply, x, axis, dtype, out, keepdims, initial, where)
@@ -93,7 +93,7 @@ def max(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
     where: Any = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
-    """The largest element along `axis`; nan where there is one."""
+    """Return the largest element along `axis`; nan where there is one."""
     if _is_plain(initial, where):
         return _put(out, reductions.max(x, axis, keepdims=_keep(keepdims)))
     return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
@@ -104,7 +104,7 @@ def min(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
     where: Any = _NOT_GIVEN,
 ) -> DistArray:  # fmt: skip
-    """The smallest element along `axis`; nan where there is one."""
+    """Return the smallest element along `axis`; nan where there is one."""
     if _is_plain(initial, where):
         return _put(out, reductions.min(x, axis, keepdims=_keep(keepdims)))
     return reduce(np.minimum, x, axis, None, out, keepdims, initial, where)
@@ -118,7 +118,7 @@ amin = min
 def any(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
-    """Whether any element along `axis` is true."""
+    """Return whether any element along `axis` is true."""
     if _is_plain(_NOT_GIVEN, where):
         return _put(out, reductions.any(x, axis, keepdims=_keep(keepdims)))
     return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
@@ -128,34 +128,38 @@ def any(
 def all(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
 ) -> DistArray:
-    """Whether all elements along `axis` are true."""
+    """Return whether all elements along `axis` are true."""
     if _is_plain(_NOT_GIVEN, where):
         return _put(out, reductions.all(x, axis, keepdims=_keep(keepdims)))
     return reduce(np.logical_and, x, axis, None, out, keepdims, where=where)
 
 
 def _put(out: Any, result: Any) -> DistArray:
-    """`result`, or `out` with it: numpy's reductions cast to anything, but for those that end with a ufunc."""
+    """Return `result`, or `out` with it: numpy's reductions cast to anything, but for those that end with a ufunc."""
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
 
 def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -> DistArray:
-    """The number of elements along `axis` that are not zero."""
+    """Return the number of elements along `axis` that are not zero."""
     return reductions.count_nonzero(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
 
 def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
-    """The largest minus the smallest element along `axis`."""
+    """Return the largest minus the smallest element along `axis`."""
     return into(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
 
 
 def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
-    """The index of the first largest element along `axis`; of the flattened array by default. The first nan wins."""
+    """Return the index of the first largest element along `axis`; of the flattened array by default. The first nan
+    wins.
+    """
     return _put_index(out, reductions.argmax(x, axis, keepdims=_keep(keepdims)))
 
 
 def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
-    """The index of the first smallest element along `axis`; of the flattened array by default. The first nan wins."""
+    """Return the index of the first smallest element along `axis`; of the flattened array by default. The first nan
+    wins.
+    """
     return _put_index(out, reductions.argmin(x, axis, keepdims=_keep(keepdims)))
 
 
@@ -176,14 +180,14 @@ def mean(
     *,
     where: Any = _NOT_GIVEN,
 ) -> DistArray:
-    """The mean over `axis`; of integers in double."""
+    """Return the mean over `axis`; of integers in double."""
     if _is_plain(_NOT_GIVEN, where):
         return _put(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))
     return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), mask_of(where)))
 
 
 def corrected(ddof: float | None, correction: Any) -> float:
-    """What is taken off the count: numpy's `ddof` or the standard's `correction`.
+    """Return what is taken off the count: numpy's `ddof` or the standard's `correction`.
 
     Raises
     ------
@@ -211,7 +215,7 @@ def std(
     mean: Any = _NOT_GIVEN,
     correction: float | None = None,
 ) -> DistArray:
-    """The standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
+    """Return the standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
     less = corrected(ddof, correction)
     if _is_plain(mean, where):
         return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
@@ -232,7 +236,7 @@ def var(
     mean: Any = _NOT_GIVEN,
     correction: float | None = None,
 ) -> DistArray:
-    """The variance over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`).
+    """Return the variance over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`).
 
     `mean` is one that is known already, with `axis` kept.
     """
@@ -249,14 +253,14 @@ def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, 
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
-    """Partial sums along `axis`, or of the flattened array."""
+    """Return partial sums along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
         dtype = loop_dtype(np.add, "accumulate", as_distarray(a), None, out)
     return _put(out, reductions.cumsum(a, axis, dtype))
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
-    """Partial products along `axis`, or of the flattened array."""
+    """Return partial products along `axis`, or of the flattened array."""
     if out is not None and dtype is None:
         dtype = loop_dtype(np.multiply, "accumulate", as_distarray(a), None, out)
     return _put(out, reductions.cumprod(a, axis, dtype))
@@ -265,7 +269,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any =
 def trace(
     x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
 ) -> DistArray:
-    """The sum over the diagonal of two axes."""
+    """Return the sum over the diagonal of two axes."""
     made = contractions.trace(x, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype)
     return into(out, made)  # type: ignore[no-any-return]
 
@@ -274,7 +278,7 @@ def trace(
 
 
 def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
-    """`x` rounded to `decimals` places, halves to even."""
+    """Return `x` rounded to `decimals` places, halves to even."""
     return into(out, elementwise.round(x, decimals))  # type: ignore[no-any-return]
 
 
@@ -282,7 +286,7 @@ around = round
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None, out: Any = None, **numpys: Any) -> DistArray:
-    """`x` limited to the interval from `min` to `max` (numpy's ``a_min``, ``a_max``); None is no limit."""
+    """Return `x` limited to the interval from `min` to `max` (numpy's ``a_min``, ``a_max``); None is no limit."""
     low, high = numpys.pop("a_min", min), numpys.pop("a_max", max)
     if numpys:
         raise TypeError(f"clip() got an unexpected keyword argument {next(iter(numpys))!r}")
@@ -290,7 +294,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None, out: Any = None, **numpys:
 
 
 def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
-    """`x1` where `condition` is true, else `x2`; with the condition alone the positions where it is true."""
+    """Return `x1` where `condition` is true, else `x2`; with the condition alone the positions where it is true."""
     if x1 is _NOT_GIVEN and x2 is _NOT_GIVEN:
         return nonzero(condition)
     if x1 is _NOT_GIVEN or x2 is _NOT_GIVEN:
@@ -318,7 +322,9 @@ def sort(
     stable: bool | None = None,
     descending: bool = False,
 ) -> DistArray:
-    """The elements of `x` in order along `axis`, of the flattened array if None; numpy's `kind` changes nothing."""
+    """Return the elements of `x` in order along `axis`, of the flattened array if None; numpy's `kind` changes
+    nothing.
+    """
     _check_sort(kind, order, stable)
     return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
@@ -333,14 +339,16 @@ def argsort(
     stable: bool | None = None,
     descending: bool = False,
 ) -> DistArray:
-    """The indices that sort `x` along `axis`, of the flattened array if None; equal elements keep their order."""
+    """Return the indices that sort `x` along `axis`, of the flattened array if None; equal elements keep their
+    order.
+    """
     _check_sort(kind, order, stable)
     return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
 
 
 @side_by_side
 def take(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> DistArray:
-    """Elements of `x` at `indices` along `axis`; of the flattened array by default."""
+    """Return the elements of `x` at `indices` along `axis`; of the flattened array by default."""
     return into_copied(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))  # type: ignore[no-any-return]
 
 
@@ -361,7 +369,7 @@ def concat(
     dtype: DTypeLike = None,
     casting: str = "same_kind",
 ) -> DistArray:
-    """Arrays one after the other along `axis`; flattened first if `axis` is None."""
+    """Return arrays one after the other along `axis`; flattened first if `axis` is None."""
     return into(out, joining.concat(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
 
 
@@ -377,7 +385,7 @@ def stack(
     dtype: DTypeLike = None,
     casting: str = "same_kind",
 ) -> DistArray:
-    """Arrays of one shape along a new axis."""
+    """Return arrays of one shape along a new axis."""
     choice(casting, CASTINGS, "casting")
     made = joining.stack(arrays, axis=axis)
     if dtype is not None:
@@ -387,22 +395,22 @@ def stack(
 
 @side_by_side
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
-    """Each element `repeats` times along `axis`, of the flattened array by default."""
+    """Return each element `repeats` times along `axis`, of the flattened array by default."""
     return repetition.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
 
 
 def tile(x: Any, repetitions: Any, /) -> DistArray:
-    """`x` beside itself: so many times along each axis."""
+    """Return `x` beside itself: so many times along each axis."""
     return repetition.tile(x, repetitions)  # type: ignore[no-any-return]
 
 
 def tril(x: Any, /, k: int = 0) -> DistArray:
-    """`x` with zeros above the `k`-th diagonal of its last two axes."""
+    """Return `x` with zeros above the `k`-th diagonal of its last two axes."""
     return manipulation.tril(x, k=k)  # type: ignore[no-any-return]
 
 
 def triu(x: Any, /, k: int = 0) -> DistArray:
-    """`x` with zeros below the `k`-th diagonal of its last two axes."""
+    """Return `x` with zeros below the `k`-th diagonal of its last two axes."""
     return manipulation.triu(x, k=k)  # type: ignore[no-any-return]
 
 

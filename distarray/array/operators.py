@@ -34,7 +34,7 @@ _NUMPYS = (np.ndarray, np.generic)
 
 
 def is_operand(value: object) -> bool:
-    """Whether an operator takes `value`, rather than leaving the operation to it as numpy would."""
+    """Return whether an operator takes `value`, rather than leaving the operation to it as numpy would."""
     kind = type(value)
     if kind in _PLAIN or hasattr(kind, "__dx_node__"):
         return True
@@ -53,7 +53,7 @@ def is_operand(value: object) -> bool:
 
 
 def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any) -> Any:
-    """What becomes of an operator whose other operand is none of ours: numpy's rule (`NDArrayOperatorsMixin`).
+    """Return what becomes of an operator whose other operand is none of ours: numpy's rule (`NDArrayOperatorsMixin`).
 
     Types that say how ufuncs treat them decide it there; for the others Python asks the operand itself.
     """
@@ -109,7 +109,7 @@ def _mapped(name: str) -> Function:
 
 
 def _compared(name: str, otherwise: bool | None) -> Callable[[DistArray, Operand], DistArray]:
-    """A comparison; of what numpy has no comparison for, `otherwise` everywhere, or an error."""
+    """Compare; of what numpy has no comparison for, `otherwise` everywhere, or an error."""
     function = _mapped(name)
 
     def operator(self: DistArray, other: Operand, /) -> DistArray:

@@ -54,7 +54,7 @@ def check_out(
 def into(
     out: Any, result: Any, *, casting: Any = "same_kind", name: str | None = None, broadcasts: bool = False
 ) -> Any:
-    """`result`, written into `out` if there is one; see `check_out`. Returns what the caller returns."""
+    """Return `result`, written into `out` if there is one; see `check_out`. Returns what the caller returns."""
     if isinstance(out, tuple) and len(out) == 1:
         (out,) = out
     if out is None:
@@ -65,7 +65,7 @@ def into(
 
 
 def into_copied(out: Any, result: Any) -> Any:
-    """`result` of a function that copies elements: numpy fills a copy of `out` that has the elements' dtype."""
+    """Return `result` of a function that copies elements: numpy fills a copy of `out` that has the elements' dtype."""
     if out is not None and hasattr(out, "dtype") and not np.can_cast(out.dtype, result.dtype, "safe"):
         raise TypeError(
             f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule 'safe': out has "

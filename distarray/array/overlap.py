@@ -54,7 +54,8 @@ class Halo(NamedTuple):
     boundary: Any = "none"
 
     def parts(self, bounds: Bounds) -> list[Ranges]:
-        """What each tile reads, as ranges that follow each other: the far end, the tile and its neighbours, the front.
+        """Return what each tile reads, as ranges that follow each other: the far end, the tile and its neighbours, the
+        front.
 
         The ends are there for periodic boundaries that reach them.
         """
@@ -78,13 +79,13 @@ class Halo(NamedTuple):
         return start, stop
 
     def around(self, a: int, b: int, n: int) -> tuple[int, int]:
-        """How many elements there are before and after a tile in its enlarged block."""
+        """Return how many elements there are before and after a tile in its enlarged block."""
         if self.boundary != "none":
             return self.before, self.after
         return min(self.before, a), min(self.after, n - b)
 
     def padded(self, xp: Any, block: Any, axis: int, tile: tuple[int, int], n: int) -> Any:
-        """The enlarged block of what a tile has read along an axis."""
+        """Return the enlarged block of what a tile has read along an axis."""
         a, b = tile
         if not (self.before or self.after) or self.boundary == "none" or (self.boundary == "periodic" and b - a < n):
             return block
@@ -227,7 +228,7 @@ class _Cut:
         )
 
     def bound(self, function: UserFunction, dtype: DType, cut: Sharding, trim: bool) -> Expr:
-        """The node."""
+        """Return the node."""
         reads: list[Any] = []
         sources: list[Expr] = []
         for node, own in zip(self.nodes, self.operands, strict=True):
@@ -318,7 +319,7 @@ class _Overlapping:
         self.of = of
 
     def on_tile(self, xp: Any, tile: tuple[int, ...], *parts: Any) -> Any:
-        """What the function gives for a tile, trimmed; `xp` is the namespace of the blocks."""
+        """Return what the function gives for a tile, trimmed; `xp` is the namespace of the blocks."""
         given = list(parts)
         blocks = []
         for axes in self.operands:
@@ -357,7 +358,7 @@ class _Overlapping:
 
 
 def _joined(xp: Any, parts: Sequence[Any], counts: Sequence[int], axis: int) -> Any:
-    """Parts in C order of their places, put together."""
+    """Return the parts in C order of their places, put together."""
     if len(parts) == 1:
         return parts[0]
     step = len(parts) // counts[axis]
@@ -369,7 +370,7 @@ def _joined(xp: Any, parts: Sequence[Any], counts: Sequence[int], axis: int) -> 
 
 
 def _each(value: Any, nodes: Sequence[Expr]) -> list[Any]:
-    """An argument for each array."""
+    """Return an argument for each array."""
     if not isinstance(value, list):
         return [value] * len(nodes)
     if len(value) != len(nodes):
@@ -389,7 +390,7 @@ def _by_axis(value: Any, default: Any, ndim: int, name: str) -> list[Any]:
 
 
 def _halos(node: Expr, depth: Any, boundary: Any) -> tuple[Halo, ...]:
-    """The halo of each axis of an array."""
+    """Return the halo of each axis of an array."""
     kinds = _by_axis(boundary, "none", node.ndim, "boundary")
     depths = _by_axis(depth, 0, node.ndim, "depth")
     halos = []

@@ -27,7 +27,9 @@ def defer(node: Expr) -> None:
 
 
 def apart(node: Expr) -> Expr:
-    """A node for a new base, or version: computed now if it reads what others may write, and in memory of its own."""
+    """Return a node for a new base, or version: computed now if it reads what others may write, and in memory of its
+    own.
+    """
     if node.memo is None:
         if node.op.repeatable or not window.reads_what_others_write(node):
             return node
@@ -36,7 +38,7 @@ def apart(node: Expr) -> Expr:
 
 
 def runs_at_once(node: Expr) -> bool:
-    """Whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
+    """Return whether a node is computed at the call, so that ``try`` catches what its kernel raises."""
     op = node.op
     if op is ITEM or op is GET:
         operands = node.operands
@@ -58,7 +60,9 @@ def runs_at_once(node: Expr) -> bool:
 
 
 def in_forced_tiles(node: Expr) -> Expr:
-    """`node` in the tiles that `distarray.testing.force_tiles` asks for, unless its cut was asked for already."""
+    """Return `node` in the tiles that `distarray.testing.force_tiles` asks for, unless its cut was asked for
+    already.
+    """
     pin = None if node.pin is not None else parse_pin(None, None, node.shape, node.dtype, node.env)
     if pin is None:
         return node

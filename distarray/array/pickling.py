@@ -35,7 +35,7 @@ def reduce_handle(x: DistArray) -> tuple[Any, ...]:
 
 
 def reduce_base(base: Base) -> tuple[Any, ...]:
-    """What ``Base.__reduce__`` returns. Pickle itself knows a base that it has met before."""
+    """Return what ``Base.__reduce__`` returns. Pickle itself knows a base that it has met before."""
     return _base, (flatten(base.current),)
 
 
@@ -75,7 +75,7 @@ def _handle(kind: type[DistArray], base: Base, lens: Any, readonly: bool) -> Dis
 
 
 def flatten(node: Expr) -> list[_Record]:
-    """A node and all it needs, operands first; operands are numbers of records."""
+    """Return a node and all it needs, operands first; operands are numbers of records."""
     order = postorder([node])
     number = {id(n): i for i, n in enumerate(order)}
     records = []
@@ -101,14 +101,14 @@ def flatten(node: Expr) -> list[_Record]:
 
 
 def _travelling(memo: Stored | None) -> Stored | None:
-    """A memo whose blocks are out of our hands as long as a buffer of the pickle refers to them."""
+    """Return a memo whose blocks are out of our hands as long as a buffer of the pickle refers to them."""
     if memo is None or type(memo.blocks) not in (list, tuple):
         return memo
     return replace(memo, blocks=[lend(block, writeable=True) for block in memo.blocks])
 
 
 def restore(records: list[_Record]) -> Expr:
-    """The last node of what `flatten` made, as a node of this thread: inside a task nothing is distributed."""
+    """Return the last node of what `flatten` made, as a node of this thread: inside a task nothing is distributed."""
     nodes: list[Expr] = []
     environments: dict[int, Environment] = {}
     for op, operands, shape, dtype, arrived, params, runtime, pin, origin, errstate, memo in records:

@@ -23,13 +23,13 @@ __all__ = ["block", "piecewise", "trim_zeros"]
 
 @side_by_side
 def block(arrays: Any) -> DistArray:
-    """The array that nested lists of blocks make: the innermost ones side by side along the last axis."""
+    """Return the array that nested lists of blocks make: the innermost ones side by side along the last axis."""
     depth, ndim = _depth(arrays, ())
     return _joined(arrays, depth, max(depth, ndim), 0)
 
 
 def _depth(arrays: Any, at: tuple[int, ...]) -> tuple[int, int]:
-    """How deep lists are nested, and the most axes of any block."""
+    """Return how deep lists are nested, and the most axes of any block."""
     if isinstance(arrays, tuple):
         raise TypeError(
             f"{_place(at)} is a tuple. Only lists can be used to arrange blocks, and np.block does not allow implicit "
@@ -67,7 +67,7 @@ def _joined(arrays: Any, depth: int, ndim: int, level: int) -> DistArray:
 
 @side_by_side
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Callable[..., Any] | Any], *args: Any, **kw: Any) -> DistArray:
-    """`x` with a function of its elements, or a value, for each condition; zero where none is true.
+    """Return `x` with a function of its elements, or a value, for each condition; zero where none is true.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Callable[..., Any] | Any
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: AxesLike = None) -> DistArray:
-    """`filt` without zeros at its borders: a view. Computes where they end.
+    """Return `filt` without zeros at its borders: a view. Computes where they end.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: AxesLike = None) -> DistArray:
 
 
 def _ends(seen: DistArray) -> tuple[int, int]:
-    """Where the first true element stands, and the place after the last one; the same if there is none."""
+    """Return where the first true element stands, and the place after the last one; the same if there is none."""
     n = seen.size
     if not n or not bool(seen.any()):
         return 0, 0

@@ -120,7 +120,7 @@ def plan_cost(
     *,
     p: int | None = None,
 ) -> int | float:
-    """What a graph costs that is cut as `splits` says, with any number of kernels: elements, or seconds.
+    """Return what a graph costs that is cut as `splits` says, with any number of kernels: elements, or seconds.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def _graph(given: str | Graph, shapes: Sequence[Sequence[int]] | None) -> EinGra
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> EinGraph:
-    """The graph of a file: reading one takes longer than finding its plan."""
+    """Return the graph of a file: reading one takes longer than finding its plan."""
     return parse_graph(json.loads(text))
 
 
@@ -190,7 +190,7 @@ def _by_name(graph: EinGraph, layouts: Layouts) -> dict[str, tuple[int, ...]]:
 
 
 def _workers(p: int | None) -> dict[str, Any]:
-    """How many workers are planned for, where they are, and what moving and computing costs them."""
+    """Return how many workers are planned for, where they are, and what moving and computing costs them."""
     env = environment()
     if env.is_cluster:
         places = places_of(env) if p in (None, env.size) else None
@@ -216,7 +216,7 @@ def _values_of(value: Any) -> tuple[Any, ...]:
 
 
 def _frozen(value: Any) -> Hashable:
-    """A graph, operation or input, or a mapping of them, as what is hashed by what it holds."""
+    """Return a graph, operation or input, or a mapping of them, as what is hashed by what it holds."""
     named = isinstance(value, Mapping)
     items = value.values() if named else _values_of(value)
     frozen = tuple([item if type(item) in _ATOMS else _frozen(item) for item in items])

@@ -32,7 +32,7 @@ def _zeros(x: DistArray, n: int, dtype: Any = None) -> DistArray:
 
 
 def _coefficients(p: Any, name: str, beside_: Any = None) -> DistArray:
-    """`p` where `beside_` lives: a vector, and no number."""
+    """Return `p` where `beside_` lives: a vector, and no number."""
     x: DistArray = beside(beside_, p) if isinstance(beside_, DistArray) else as_distarray(p)
     if not x.ndim:
         raise TypeError(f"{name}={shown(p)} must be a vector of coefficients")
@@ -49,20 +49,20 @@ def _both(a: Any, b: Any) -> tuple[DistArray, DistArray]:
 
 @side_by_side
 def polyadd(a1: Any, a2: Any) -> DistArray:
-    """The sum of two polynomials."""
+    """Return the sum of two polynomials."""
     x, y = _aligned(a1, a2)
     return x + y
 
 
 @side_by_side
 def polysub(a1: Any, a2: Any) -> DistArray:
-    """The difference of two polynomials."""
+    """Return the difference of two polynomials."""
     x, y = _aligned(a1, a2)
     return x - y
 
 
 def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
-    """Both with as many coefficients, zeros in front of the shorter one."""
+    """Return both with as many coefficients, zeros in front of the shorter one."""
     x, y = _both(a1, a2)
     n = max(x.shape[0], y.shape[0])
     x, y = (p if p.shape[0] == n else joining.concat([_zeros(p, n - p.shape[0]), p]) for p in (x, y))
@@ -71,7 +71,7 @@ def _aligned(a1: Any, a2: Any) -> tuple[DistArray, DistArray]:
 
 @side_by_side
 def polymul(a1: Any, a2: Any) -> DistArray:
-    """The product of two polynomials. Leading zeros are left out, whose number it computes."""
+    """Return the product of two polynomials. Leading zeros are left out, whose number it computes."""
     both = _both(a1, a2)
     if any(p.ndim > 1 for p in both):
         raise ValueError("Polynomial must be 1d only.")
@@ -86,7 +86,9 @@ def _stripped(p: DistArray) -> DistArray:
 
 @side_by_side
 def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
-    """Quotient and remainder of two polynomials. Leading zeros of the remainder are left out: computes it."""
+    """Return the quotient and remainder of two polynomials. Leading zeros of the remainder are left out: computes
+    it.
+    """
     u, v = (p + 0.0 for p in _both(u, v))
     if not u.size or not v.size:
         raise IndexError(f"polynomials have one coefficient at least: u is of shape {u.shape}, v of {v.shape}")
@@ -109,7 +111,7 @@ def polydiv(u: Any, v: Any) -> tuple[DistArray, DistArray]:
 
 
 def polyder(p: Any, m: int = 1) -> DistArray:
-    """The `m`-th derivative of a polynomial."""
+    """Return the `m`-th derivative of a polynomial."""
     m = _order(m)
     if m < 0:
         raise ValueError(f"Order of derivative must be positive (see polyint), not m={m}")
@@ -120,13 +122,13 @@ def polyder(p: Any, m: int = 1) -> DistArray:
 
 
 def _order(m: Any) -> int:
-    """How often to differentiate or integrate; numpy takes whatever ``int`` takes."""
+    """Return how often to differentiate or integrate; numpy takes whatever ``int`` takes."""
     return int(number(m, "m", real=True))
 
 
 @side_by_side
 def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
-    """The `m`-th antiderivative of a polynomial, with the constants `k` of integration; 0 by default."""
+    """Return the `m`-th antiderivative of a polynomial, with the constants `k` of integration; 0 by default."""
     m = _order(m)
     if m < 0:
         raise ValueError(f"Order of integral must be positive (see polyder), not m={m}")
@@ -143,7 +145,9 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> DistArray:
 
 @side_by_side
 def polyval(p: Any, x: Any) -> DistArray:
-    """The values of a polynomial at `x`, by Horner's rule: a step for each coefficient, all of them in one pass."""
+    """Return the values of a polynomial at `x`, by Horner's rule: a step for each coefficient, all of them in one
+    pass.
+    """
     x = beside(p, x) if isinstance(p, DistArray) else as_distarray(x)
     coefficients = _coefficients(p, "p", x)
     y: DistArray = zeros_like(x)
@@ -159,7 +163,7 @@ def polyval(p: Any, x: Any) -> DistArray:
 def polyfit(
     x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
 ) -> Any:  # as numpy: coefficients, and what else is asked for
-    """The polynomial of degree `deg` that fits points best, in the sense of least squares.
+    """Return the polynomial of degree `deg` that fits points best, in the sense of least squares.
 
     Parameters
     ----------
@@ -240,7 +244,7 @@ def _scaled(base: DistArray, residuals: DistArray, freedom: int, cov: Any, ndim:
 
 
 def poly(seq_of_zeros: Any) -> Any:  # an array, or 1.0 if there are no zeros, as numpy
-    """The polynomial with these zeros, or the characteristic polynomial of a square matrix."""
+    """Return the polynomial with these zeros, or the characteristic polynomial of a square matrix."""
     x = atleast_1d(as_distarray(seq_of_zeros))
     if x.ndim == 2 and x.shape[0] == x.shape[1] and x.shape[0]:
         is_real = x.dtype.kind != "c"
@@ -263,18 +267,18 @@ def poly(seq_of_zeros: Any) -> Any:  # an array, or 1.0 if there are no zeros, a
 
 
 def _conjugate(x: DistArray) -> bool:
-    """Whether the conjugate of each element is an element: computes it."""
+    """Return whether the conjugate of each element is an element: computes it."""
     return bool((_ordered(x) == _ordered(elementwise.conj(x))).all())
 
 
 def _ordered(x: DistArray) -> DistArray:
-    """Complex numbers by real and then by imaginary part."""
+    """Return complex numbers by real and then by imaginary part."""
     made: DistArray = sorting.sort(x)
     return made
 
 
 def roots(p: Any) -> DistArray:
-    """The zeros of a polynomial: the eigenvalues of its companion matrix, computed at the call."""
+    """Return the zeros of a polynomial: the eigenvalues of its companion matrix, computed at the call."""
     p = atleast_1d(as_distarray(p))
     if p.ndim != 1:
         raise ValueError("Input must be a rank-1 array.")

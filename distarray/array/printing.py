@@ -31,7 +31,7 @@ def array2string(
     edgeitems: int | None = None,
     **style: Any,  # formatter, sign, floatmode, suffix, legacy
 ) -> str:
-    """The values of an array as numpy prints them, the options of numpy's for this one text."""
+    """Return the values of an array as numpy prints them, the options of numpy's for this one text."""
     small, limits = _shown(as_distarray(a), threshold, edgeitems)
     options = limits | style
     return str(np.array2string(small, max_line_width, precision, suppress_small, separator, prefix, **options))
@@ -40,7 +40,7 @@ def array2string(
 def array_str(
     a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The values of an array as ``print`` shows them."""
+    """Return the values of an array as ``print`` shows them."""
     x = as_distarray(a)
     if not x.ndim:
         return str(np.array_str(x._host(), max_line_width, precision, suppress_small))
@@ -50,7 +50,9 @@ def array_str(
 def array_repr(
     arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The values of an array as numpy's ``repr`` shows them; for what distarray says of an array see ``repr(x)``."""
+    """Return the values of an array as numpy's ``repr`` shows them; for what distarray says of an array see
+    ``repr(x)``.
+    """
     x = as_distarray(arr)
     small, limits = _shown(x, None, None)
     if small.shape == x.shape:
@@ -72,7 +74,7 @@ def array_repr(
 
 
 def _shown(x: DistArray, threshold: int | None, edgeitems: int | None) -> tuple[HostArray, dict[str, Any]]:
-    """The elements that numpy prints, and the options by which it prints them as a part."""
+    """Return the elements that numpy prints, and the options by which it prints them as a part."""
     options = np.get_printoptions()
     limit = options["threshold"] if threshold is None else threshold
     edge: int = options["edgeitems"] if edgeitems is None else edgeitems
@@ -83,7 +85,7 @@ def _shown(x: DistArray, threshold: int | None, edgeitems: int | None) -> tuple[
 
 
 def _corners(x: DistArray, edge: int) -> HostArray:
-    """The first and last `edge` elements of each long axis, and nothing else computed or kept for it."""
+    """Return the first and last `edge` elements of each long axis, and nothing else computed or kept for it."""
     sides = [(slice(0, edge), slice(n - edge, n)) if n > 2 * edge else (slice(0, n),) for n in x.shape]
     corners = [narrowed(x[at].__dx_node__()) for at in product(*sides)]
     with config.set(retain="none"):  # a live array is not kept whole because its corners are looked at

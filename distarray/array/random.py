@@ -31,7 +31,7 @@ class Generator(Continuous, Discrete, Order):
 
 
 def default_rng(seed: Any = None) -> Generator:
-    """A generator of random arrays.
+    """Return a generator of random arrays.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ class Continuous(Streams):
     def random(
         self, size: Any = None, dtype: DTypeLike = np.float64, out: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Uniform numbers in [0, 1), of double or single precision."""
+        """Return uniform numbers in [0, 1), of double or single precision."""
 
         def draw(size: Any, wanted: DType) -> DistArray:
             return self._draw(random_uniform, drawn_shape(size), wanted, (), where)
@@ -41,7 +41,7 @@ class Continuous(Streams):
     def uniform(
         self, low: Parameter = 0.0, high: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Uniform numbers in ``[low, high)``."""
+        """Return uniform numbers in ``[low, high)``."""
         low, high = parameter("low", low), parameter("high", high)
         if not isinstance(low, DistArray) and not isinstance(high, DistArray):
             with np.errstate(all="ignore"):
@@ -55,7 +55,7 @@ class Continuous(Streams):
     def triangular(
         self, left: Parameter, mode: Parameter, right: Parameter, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Numbers of the density that rises from `left` to `mode` and falls to `right`."""
+        """Return numbers of the density that rises from `left` to `mode` and falls to `right`."""
         left, mode, right = parameter("left", left), parameter("mode", mode), parameter("right", right)
         if not any(isinstance(p, DistArray) for p in (left, mode, right)):
             for is_bad, text in (
@@ -76,7 +76,7 @@ class Continuous(Streams):
     def standard_normal(
         self, size: Any = None, dtype: DTypeLike = np.float64, out: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Normal numbers of mean 0 and deviation 1."""
+        """Return normal numbers of mean 0 and deviation 1."""
 
         def draw(size: Any, wanted: DType) -> DistArray:
             return self._draw(random_normal, drawn_shape(size), wanted, (), where)
@@ -86,19 +86,19 @@ class Continuous(Streams):
     def normal(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Normal numbers of mean `loc` and deviation `scale`."""
+        """Return normal numbers of mean `loc` and deviation `scale`."""
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
         return loc + scale * self._normal(size, where, loc, scale)  # type: ignore[no-any-return]
 
     def lognormal(
         self, mean: Parameter = 0.0, sigma: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """The exponential of normal numbers."""
+        """Return the exponential of normal numbers."""
         mean, sigma = parameter("mean", mean), parameter("sigma", sigma, "non-negative")
         return elementwise.exp(mean + sigma * self._normal(size, where, mean, sigma))  # type: ignore[no-any-return]
 
     def wald(self, mean: Parameter, scale: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Inverse Gaussian numbers (Michael, Schucany and Haas 1976)."""
+        """Return inverse Gaussian numbers (Michael, Schucany and Haas 1976)."""
         mean, scale = parameter("mean", mean, "positive"), parameter("scale", scale, "positive")
         y = mean * elementwise.square(self._normal(size, where, mean, scale))
         u = self._uniform(size, where, mean, scale)
@@ -118,7 +118,7 @@ class Continuous(Streams):
         method: str = "svd",
         **where: Unpack[Where],
     ) -> DistArray:
-        """Normal vectors along the last axis.
+        """Return normal vectors along the last axis.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Continuous(Streams):
         out: Any = None,
         **where: Unpack[Where],
     ) -> DistArray:
-        """Exponential numbers of mean 1; by inversion, whatever `method` says."""
+        """Return exponential numbers of mean 1; by inversion, whatever `method` says."""
 
         def draw(size: Any, wanted: DType) -> DistArray:
             u = self._draw(random_uniform, drawn_shape(size), wanted, (), where)
@@ -169,14 +169,14 @@ class Continuous(Streams):
         return self._into(out, size, dtype, draw)  # type: ignore[no-any-return]
 
     def exponential(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Exponential numbers of mean `scale`."""
+        """Return exponential numbers of mean `scale`."""
         scale = parameter("scale", scale, "non-negative")
         return scale * self._exponential(size, where, scale)  # type: ignore[no-any-return]
 
     def laplace(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Numbers of the double exponential distribution, by inversion."""
+        """Return numbers of the double exponential distribution, by inversion."""
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
         size_of = elementwise.log(2.0 * elementwise.minimum(u, 1.0 - u))
@@ -193,13 +193,13 @@ class Continuous(Streams):
     def gumbel(
         self, loc: Parameter = 0.0, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Numbers of the extreme value distribution of the first type, by inversion."""
+        """Return numbers of the extreme value distribution of the first type, by inversion."""
         loc, scale = parameter("loc", loc), parameter("scale", scale, "non-negative")
         u = self._open_uniform(size, where, loc, scale)
         return loc - scale * elementwise.log(-elementwise.log(u))  # type: ignore[no-any-return]
 
     def rayleigh(self, scale: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Lengths of normal vectors in the plane."""
+        """Return the lengths of normal vectors in the plane."""
         scale = parameter("scale", scale, "non-negative")
         return scale * elementwise.sqrt(2.0 * self._exponential(size, where, scale))  # type: ignore[no-any-return]
 
@@ -210,18 +210,18 @@ class Continuous(Streams):
         return elementwise.where(_positive(a), elementwise.pow(drawn, _reciprocal(a)), 0.0)  # type: ignore[no-any-return]
 
     def pareto(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Numbers of the Pareto distribution of the second kind, which begins at 0."""
+        """Return numbers of the Pareto distribution of the second kind, which begins at 0."""
         a = parameter("a", a, "positive")
         return elementwise.expm1(self._exponential(size, where, a) / a)  # type: ignore[no-any-return]
 
     def power(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Numbers in [0, 1] whose density is a power: the largest of `a` uniform ones."""
+        """Return numbers in [0, 1] whose density is a power: the largest of `a` uniform ones."""
         a = parameter("a", a, "positive")
         # 1 - u is never 0
         return elementwise.exp(elementwise.log1p(-self._uniform(size, where, a)) / a)  # type: ignore[no-any-return]
 
     def standard_cauchy(self, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Numbers of the Cauchy distribution around 0, by inversion."""
+        """Return numbers of the Cauchy distribution around 0, by inversion."""
         return elementwise.tan(math.pi * (self._uniform(size, where) - 0.5))  # type: ignore[no-any-return]
 
     # --------------------------------------------------------------------------------------------- gamma
@@ -234,7 +234,7 @@ class Continuous(Streams):
         out: Any = None,
         **where: Unpack[Where],
     ) -> DistArray:
-        """Gamma numbers of scale 1."""
+        """Return gamma numbers of scale 1."""
         shape = parameter("shape", shape, "non-negative")
 
         def draw(size: Any, wanted: DType) -> DistArray:
@@ -251,21 +251,21 @@ class Continuous(Streams):
         return self._sampled("gamma", np.float64, drawn_shape(size, shape, *others), where, shape)
 
     def chisquare(self, df: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Sums of squares of `df` normal numbers."""
+        """Return the sums of squares of `df` normal numbers."""
         df = parameter("df", df, "positive")
         return 2.0 * self._gamma(df / 2.0, size, where)
 
     def noncentral_chisquare(
         self, df: Parameter, nonc: Parameter, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """Sums of squares of `df` normal numbers, whose means have squares that sum to `nonc`."""
+        """Return the sums of squares of `df` normal numbers, whose means have squares that sum to `nonc`."""
         df, nonc = parameter("df", df, "positive"), parameter("nonc", nonc, "non-negative")
         # A mixture of central ones, whose degrees of freedom are a Poisson number.
         more = self._sampled("poisson", np.float64, drawn_shape(size, df, nonc), where, nonc / 2.0)
         return 2.0 * self._gamma(df / 2.0 + more, size, where)
 
     def f(self, dfnum: Parameter, dfden: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Ratios of two mean squares of `dfnum` and `dfden` normal numbers."""
+        """Return the ratios of two mean squares of `dfnum` and `dfden` normal numbers."""
         dfnum, dfden = parameter("dfnum", dfnum, "positive"), parameter("dfden", dfden, "positive")
         above = self._gamma(dfnum / 2.0, size, where, dfden)
         return (above / dfnum) / (self._gamma(dfden / 2.0, size, where, dfnum) / dfden)  # type: ignore[no-any-return]
@@ -286,7 +286,7 @@ class Continuous(Streams):
         return self._normal(size, where, df) / elementwise.sqrt(square)  # type: ignore[no-any-return]
 
     def beta(self, a: Parameter, b: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Beta numbers: the share of one gamma number in the sum of two."""
+        """Return beta numbers: the share of one gamma number in the sum of two."""
         a, b = parameter("a", a, "positive"), parameter("b", b, "positive")
         shape = drawn_shape(size, a, b)
         x = self._sampled("log_gamma", np.float64, shape, where, a)
@@ -297,7 +297,7 @@ class Continuous(Streams):
         return x / (x + y)  # type: ignore[no-any-return]
 
     def dirichlet(self, alpha: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Vectors of shares that sum to 1, along a last axis as long as `alpha`."""
+        """Return vectors of shares that sum to 1, along a last axis as long as `alpha`."""
         alpha = parameter("alpha", alpha, "non-negative")
         if np.ndim(alpha) != 1:
             raise ValueError("alpha must be a one-dimensional sequence of numbers")
@@ -309,7 +309,7 @@ class Continuous(Streams):
     # ------------------------------------------------------------------------------------------ circular
 
     def vonmises(self, mu: Parameter, kappa: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Angles in [-pi, pi] around `mu`, of concentration `kappa`."""
+        """Return angles in [-pi, pi] around `mu`, of concentration `kappa`."""
         mu, kappa = parameter("mu", mu), parameter("kappa", kappa, "non-negative")
         angle = mu + self._sampled("vonmises", np.float64, drawn_shape(size, mu, kappa), where, kappa)
         return elementwise.remainder(angle + math.pi, 2.0 * math.pi) - math.pi  # type: ignore[no-any-return]
@@ -325,7 +325,7 @@ def _reciprocal(a: Parameter) -> Parameter:
 
 
 def _positive(a: Parameter) -> Any:
-    """Whether `a` is above 0, or nan, which is to show."""
+    """Return whether `a` is above 0, or nan, which is to show."""
     if isinstance(a, DistArray):
         return ~(a <= 0.0)
     return ~np.less_equal(a, 0.0)
@@ -345,7 +345,7 @@ def _check_covariance(cov: Any, check_valid: str, tol: float) -> None:
 
 
 def _root(cov: DistArray, method: str) -> DistArray:
-    """A matrix r with ``r.T @ r == cov``."""
+    """Return a matrix r with ``r.T @ r == cov``."""
     if method == "cholesky":
         return linalg.cholesky(cov, upper=True)  # type: ignore[no-any-return]
     if method == "eigh":

@@ -35,7 +35,7 @@ class Discrete(Streams):
         endpoint: bool = False,
         **where: Unpack[Where],
     ) -> DistArray:
-        """Uniform integers from `low` up to, without, `high`, or from 0 up to `low`; with `high` if `endpoint`.
+        """Return uniform integers from `low` up to, without, `high`, or from 0 up to `low`; with `high` if `endpoint`.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class Discrete(Streams):
         return self._sampled("integers", wanted, size, where, low, last)
 
     def bytes(self, length: int) -> bytes:
-        """Random bytes, in this process."""
+        """Return random bytes, in this process."""
         words = self._draw(random_bits, (-(-count(length, "length") // 8),), None, (), {"team": None, "device": "cpu"})
         drawn: bytes = np.asarray(words).astype("<u8").tobytes()
         return drawn[:length]
@@ -65,7 +65,7 @@ class Discrete(Streams):
     # -------------------------------------------------------------------------------------------- counts
 
     def binomial(self, n: Parameter, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """How many of `n` trials succeed, each with probability `p`."""
+        """Return how many of `n` trials succeed, each with probability `p`."""
         n, p = parameter("n", n, "non-negative"), parameter("p", p, "in [0, 1]")
         return self._sampled("binomial", _INT64, size, where, n, p)
 
@@ -74,14 +74,14 @@ class Discrete(Streams):
         return self._sampled("poisson", _INT64, size, where, parameter("lam", lam, "mean"))
 
     def negative_binomial(self, n: Parameter, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Failures before the `n`-th success, each with probability `p`: Poisson counts of a gamma mean."""
+        """Return failures before the `n`-th success, each with probability `p`: Poisson counts of a gamma mean."""
         n, p = parameter("n", n, "positive"), parameter("p", p, "in (0, 1]")
         shape = drawn_shape(size, n, p)
         mean = self._sampled("gamma", np.float64, shape, where, n) * ((1.0 - p) / p)
         return sampled("poisson", _INT64, self._words(shape, where, n, p), mean)  # type: ignore[no-any-return]
 
     def geometric(self, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Trials up to the first success, each with probability `p`, by inversion."""
+        """Return trials up to the first success, each with probability `p`, by inversion."""
         p = parameter("p", p, "in (0, 1]")
         u = self._uniform(size, where, p)
         with np.errstate(divide="ignore"):
@@ -94,7 +94,7 @@ class Discrete(Streams):
     def hypergeometric(
         self, ngood: Parameter, nbad: Parameter, nsample: Parameter, size: Any = None, **where: Unpack[Where]
     ) -> DistArray:
-        """How many of `nsample` balls are good that are drawn from `ngood` good and `nbad` bad ones."""
+        """Return how many of `nsample` balls are good that are drawn from `ngood` good and `nbad` bad ones."""
         names = ("ngood", "nbad", "nsample")
         good, bad, taken = (parameter(m, v, "non-negative") for m, v in zip(names, (ngood, nbad, nsample)))
         if not any(isinstance(v, DistArray) for v in (good, bad, taken)):
@@ -105,17 +105,17 @@ class Discrete(Streams):
         return self._sampled("hypergeometric", _INT64, size, where, good, bad, taken)
 
     def logseries(self, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Numbers of the logarithmic distribution: k has a probability like ``p**k / k``."""
+        """Return numbers of the logarithmic distribution: k has a probability like ``p**k / k``."""
         return self._sampled("logseries", _INT64, size, where, parameter("p", p, "in [0, 1)"))
 
     def zipf(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Numbers of Zipf's distribution: k has a probability like ``k**-a``."""
+        """Return numbers of Zipf's distribution: k has a probability like ``k**-a``."""
         return self._sampled("zipf", _INT64, size, where, parameter("a", a, "above 1"))
 
     # ------------------------------------------------------------------------------------------- vectors
 
     def multinomial(self, n: Any, pvals: Any, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """How often each category comes in `n` draws; the categories are a last axis, as long as `pvals`'s.
+        """Return how often each category comes in `n` draws; the categories are a last axis, as long as `pvals`'s.
 
         The tile of a vector is whole: its counts are drawn one after the other.
         """
@@ -134,7 +134,7 @@ class Discrete(Streams):
     def multivariate_hypergeometric(
         self, colors: Any, nsample: int, size: Any = None, method: str = "marginals", **where: Unpack[Where]
     ) -> DistArray:
-        """How many balls of each colour are among `nsample` drawn; the colours are a last axis.
+        """Return how many balls of each colour are among `nsample` drawn; the colours are a last axis.
 
         The tile of a vector is whole: its counts are drawn one after the other, whatever `method` says.
         """
@@ -173,7 +173,7 @@ def _check_bounds(low: int, last: int, dtype: DType) -> None:
 
 
 def _bounds(low: Any, high: Any, dtype: DType, endpoint: bool) -> tuple[Any, Any]:
-    """The first and the last integer of each element, as arrays of 64 bits; those of the host are checked."""
+    """Return the first and the last integer of each element, as arrays of 64 bits; those of the host are checked."""
     words = np.dtype(np.uint64) if dtype == np.uint64 else _INT64
     first, last = _as_integers(low, "low"), _as_integers(high, "high")
     if not isinstance(first, DistArray) and not isinstance(last, DistArray):

@@ -41,7 +41,7 @@ class Order(Streams):
         return take(x, self._order(x.shape[axis], _beside(x, where)), axis=axis)  # type: ignore[no-any-return]
 
     def permuted(self, x: Any, *, axis: int | None = None, out: Any = None, **where: Unpack[Where]) -> DistArray:
-        """`x` with the elements along `axis` in random order, another one for each of the other positions.
+        """Return `x` with the elements along `axis` in random order, another one for each of the other positions.
 
         Without an axis all elements change places. `out` may be `x` itself.
         """
@@ -71,7 +71,8 @@ class Order(Streams):
         shuffle: bool = True,
         **where: Unpack[Where],
     ) -> DistArray:
-        """Elements of `a`, or of ``range(a)``, drawn with or without putting back, with probabilities `p` if given.
+        """Return the elements of `a`, or of ``range(a)``, drawn with or without putting back, with probabilities `p` if
+        given.
 
         Parameters
         ----------
@@ -107,7 +108,7 @@ class Order(Streams):
     # ------------------------------------------------------------------------------------------- parts
 
     def _keys(self, shape: Any, where: Where) -> DistArray:
-        """Random words; two of them are hardly ever equal."""
+        """Return random words; two of them are hardly ever equal."""
         return self._draw(random_bits, shape, None, (), where)
 
     def _order(self, n: int, where: Where) -> DistArray:
@@ -128,7 +129,7 @@ class Order(Streams):
         return sorting.argsort(rings)[:count]  # type: ignore[no-any-return]
 
     def _weighted(self, shape: tuple[int, ...], weights: Any, where: Where) -> DistArray:
-        """Positions with these probabilities: where uniform numbers fall among their sums."""
+        """Return the positions with these probabilities: where uniform numbers fall among their sums."""
         u = self._uniform(shape, _beside(weights, where) if isinstance(weights, DistArray) else where)
         edges = cumulative_sum(beside(u, weights))
         # Of the last one rounding may have left something; what has no weight is never drawn.
@@ -137,12 +138,12 @@ class Order(Streams):
 
 
 def _beside(x: DistArray, where: Where) -> Where:
-    """Where `x` lives, if nothing else is said."""
+    """Return where `x` lives, if nothing else is said."""
     return {"team": x.team, "device": x.device, **where}
 
 
 def _weights(p: Any, n: int) -> Any:
-    """Probabilities as an array of the host or a DistArray; of the latter the sum and the least are computed."""
+    """Return probabilities as an array of the host or a DistArray; of the latter the sum and the least are computed."""
     weights = p.astype(np.float64) if isinstance(p, DistArray) else host_array(p, "p", np.float64)
     if weights.ndim != 1:
         raise ValueError("p must be 1-dimensional")

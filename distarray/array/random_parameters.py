@@ -36,7 +36,7 @@ _CONDITIONS: dict[str, tuple[Callable[[HostArray], Any], str]] = {
 
 
 def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
-    """A parameter as a float, or as an array of double precision.
+    """Return a parameter as a float, or as an array of double precision.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def parameter(name: str, value: Parameter, condition: str = "any") -> Parameter:
 
 
 def drawn_shape(size: Any, *parameters: Parameter) -> Shape:
-    """The shape of what is drawn: `size`, to which the parameters broadcast, or the shape of these."""
+    """Return the shape of what is drawn: `size`, to which the parameters broadcast, or the shape of these."""
     shapes = [p.shape if hasattr(p, "shape") else np.shape(p) for p in parameters]
     own = np.broadcast_shapes(*shapes) if shapes else ()
     if size is None:

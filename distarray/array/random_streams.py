@@ -55,16 +55,16 @@ class Streams:
 
     @property
     def bit_generator(self) -> SplitMix64:
-        """The source of the words: its ``state`` can be read, stored and set."""
+        """Return the source of the words: its ``state`` can be read, stored and set."""
         return SplitMix64(self)
 
     def spawn(self, n_children: int) -> list[Self]:
-        """Generators whose numbers have nothing in common with each other's or this one's."""
+        """Return generators whose numbers have nothing in common with each other's or this one's."""
         halves = self._entropy & (2**64 - 1), self._entropy >> 64
         return [type(self)([*halves, self._key()]) for _ in range(n_children)]
 
     def _key(self) -> int:
-        """The key of the next array."""
+        """Return the key of the next array."""
         self._n_calls += 1
         return _digest(f"{self._entropy}:{self._n_calls - 1}", 16)
 
@@ -90,23 +90,23 @@ class Streams:
         return self._draw(random_bits, drawn_shape(size, *parameters), None, parameters, where)
 
     def _uniform(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
-        """Double precision numbers in [0, 1)."""
+        """Return double precision numbers in [0, 1)."""
         return self._draw(random_uniform, drawn_shape(size, *parameters), np.dtype(np.float64), parameters, where)
 
     def _open_uniform(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
-        """Double precision numbers in (0, 1)."""
+        """Return double precision numbers in (0, 1)."""
         return elementwise.maximum(self._uniform(size, where, *parameters), 2.0**-54)  # type: ignore[no-any-return]
 
     def _exponential(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
-        """Double precision exponential numbers of mean 1."""
+        """Return double precision exponential numbers of mean 1."""
         return -elementwise.log1p(-self._uniform(size, where, *parameters))  # type: ignore[no-any-return]
 
     def _normal(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
-        """Double precision normal numbers of mean 0 and deviation 1."""
+        """Return double precision normal numbers of mean 0 and deviation 1."""
         return self._draw(random_normal, drawn_shape(size, *parameters), np.dtype(np.float64), parameters, where)
 
     def _sampled(self, name: str, dtype: DTypeLike, size: Any, where: Where, *parameters: Parameter) -> DistArray:
-        """Numbers of a distribution of `ops.random.sampled`."""
+        """Return numbers of a distribution of `ops.random.sampled`."""
         if all(isinstance(p, int | float) for p in parameters):
 
             def make(shape: Any, wanted: DType, key: int, env: Environment) -> Expr:
@@ -118,7 +118,9 @@ class Streams:
     def _into(
         self, out: Any, size: Any, dtype: DTypeLike, draw: Callable[[Any, DType], DistArray], *parameters: Parameter
     ) -> Any:
-        """What `draw` makes of (size, dtype), floating, written into `out` if there is one, which then has the size."""
+        """Return what `draw` makes of (size, dtype), floating, written into `out` if there is one, which then has the
+        size.
+        """
         wanted = as_dtype(dtype)
         if wanted not in (np.float64, np.float32):
             raise TypeError(f"Unsupported dtype {wanted!r}: random numbers are float64 or float32")
@@ -164,7 +166,7 @@ def _digest(text: str, n_bytes: int) -> int:
 
 
 def _seed_text(seed: Any) -> str:
-    """A seed as text; an integer and the sequence of it alone are one seed."""
+    """Return a seed as text; an integer and the sequence of it alone are one seed."""
     if isinstance(seed, np.random.SeedSequence):
         seed = seed.generate_state(4, np.uint64)
     words = seed.reshape(-1).tolist() if isinstance(seed, np.ndarray) else seed

@@ -21,7 +21,7 @@ __all__ = ["describe", "html", "text", "visualize_sharding"]
 
 
 def describe(x: DistArray) -> str:
-    """One line: type, team, device.
+    """Return one line: type, team, device.
 
     ``DistArray(f64[8192{R}16384, 4096{C}16384], team=Team(R=2, C=4), device="cpu")``
     """
@@ -34,7 +34,7 @@ def describe(x: DistArray) -> str:
 
 
 def _sharding(x: DistArray) -> Sharding | None:
-    """How `x` lies, if that is known; a view of something cut is not, until it is placed itself."""
+    """Return how `x` lies, if that is known; a view of something cut is not, until it is placed itself."""
     known = x._known_sharding()
     if known is None or x.team is None:
         return None
@@ -49,7 +49,7 @@ def _sharding(x: DistArray) -> Sharding | None:
 
 
 def text(x: DistArray) -> str:
-    """The values exactly as numpy prints them; of a large array only the corners are computed."""
+    """Return the values exactly as numpy prints them; of a large array only the corners are computed."""
     return array2string(x) if x.ndim else str(elements.item(x.__dx_node__())[()])
 
 
@@ -57,7 +57,7 @@ def text(x: DistArray) -> str:
 
 
 def html(x: DistArray) -> str:
-    """A table of facts and, where the cut is known, a drawing of it."""
+    """Return a table of facts and, where the cut is known, a drawing of it."""
     # pictures and tables are loaded when one is asked for
     from distarray.diagnostics.draw import sharding_svg
     from distarray.diagnostics.table import format_nbytes, html_table
@@ -79,7 +79,7 @@ def html(x: DistArray) -> str:
 
 
 def visualize_sharding(x: DistArray) -> str:
-    """The grid of tiles as text: which member holds which. Plans what is pending; computes nothing."""
+    """Return the grid of tiles as text: which member holds which. Plans what is pending; computes nothing."""
     from distarray.diagnostics import draw
 
     return draw.visualize_sharding(x.shape, x.sharding)

@@ -14,7 +14,7 @@ __all__ = ["asarray_chkfinite", "require"]
 
 
 def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: Any = None, **where: Any) -> DistArray:
-    """`a` as an array, if no element is nan or infinite: computes it.
+    """Return `a` as an array, if no element is nan or infinite: computes it.
 
     Raises
     ------
@@ -37,7 +37,9 @@ _REQUIREMENTS = {
 
 
 def require(a: Any, dtype: DTypeLike = None, requirements: Any = None, **where: Any) -> DistArray:
-    """`a` as an array with what numpy's names require: blocks in ``C`` or ``F`` order, own and writable memory."""
+    """Return `a` as an array with what numpy's names require: blocks in ``C`` or ``F`` order, own and writable
+    memory.
+    """
     names = [requirements] if isinstance(requirements, str) else sequence(requirements or (), "requirements", "names")
     unknown = [name for name in names if not isinstance(name, str) or name.upper() not in _REQUIREMENTS]
     if unknown:

@@ -38,7 +38,7 @@ def linspace(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> Any:  # an array; with the step, as numpy, if `retstep`
-    """`num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`.
+    """Return `num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def linspace(
 
 
 def _end(value: Any, name: str) -> Any:
-    """A number, which is weak, or an array here or there."""
+    """Return a number, which is weak, or an array here or there."""
     is_plain = isinstance(value, DistArray | bool | int | float | complex | np.generic)
     return value if is_plain else host_array(value, name)
 
@@ -74,7 +74,7 @@ def _is_ours(*values: Any) -> bool:
 
 
 def _inexact(*values: Any) -> DType:
-    """The dtype of sequences between these values; Python's numbers are weak, as everywhere."""
+    """Return the dtype of sequences between these values; Python's numbers are weak, as everywhere."""
     kinds = [v if isinstance(v, bool | int | float | complex) else np.asanyarray(v).dtype for v in values]
     return np.result_type(*kinds, 1.0)
 
@@ -82,7 +82,7 @@ def _inexact(*values: Any) -> DType:
 def _between(
     start: Any, stop: Any, num: int, endpoint: bool, dtype: DType | None, axis: int
 ) -> tuple[DistArray, DistArray]:
-    """Sequences between the elements of arrays, and the distances of neighbours."""
+    """Return sequences between the elements of arrays, and the distances of neighbours."""
     home = next((v for v in (start, stop) if isinstance(v, DistArray)), None)
     home = arange(0) if home is None else home
     own = _inexact(*(np.empty(0, v.dtype) if isinstance(v, DistArray) else v for v in (start, stop)))
@@ -110,7 +110,7 @@ def logspace(
     axis: int = 0,
     **where: Any,  # team, device, sharding, layout
 ) -> DistArray:
-    """`num` values from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale."""
+    """Return `num` values from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale."""
     axis = integer(axis, "axis")
     if dtype is not None:
         dtype = as_dtype(dtype)
@@ -136,7 +136,7 @@ def geomspace(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """`num` values from `start` to `stop` in geometric progression; computes of arrays that there is no zero."""
+    """Return `num` values from `start` to `stop` in geometric progression; computes of arrays that there is no zero."""
     num = count(num, "num")
     start, stop = (v if isinstance(v, DistArray) else host_array(v, n) for v, n in ((start, "start"), (stop, "stop")))
     if dtype is not None:
@@ -159,7 +159,7 @@ def geomspace(
 
 
 def _with_ends(x: DistArray, first: Any, last: Any) -> DistArray:
-    """`x` with exact values at the ends of its first axis."""
+    """Return `x` with exact values at the ends of its first axis."""
     n = x.shape[0]
     index = arange(n, dtype=np.int64, team=x.team, device=x.device).reshape((-1,) + (1,) * (x.ndim - 1))
     x = elementwise.where(index == 0, beside(x, first), x)

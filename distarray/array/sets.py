@@ -47,25 +47,27 @@ class UniqueInverseResult(NamedTuple):
 
 
 def unique_values(x: Any, /) -> DistArray:
-    """The distinct elements, in order; every nan is distinct."""
+    """Return the distinct elements, in order; every nan is distinct."""
     return sets.distinct("unique_values", as_distarray(x))["values"]  # type: ignore[no-any-return]  # boxed as x is
 
 
 def unique_counts(x: Any, /) -> UniqueCountsResult:
-    """The distinct elements, and how often each stands; every nan is distinct."""
+    """Return the distinct elements, and how often each stands; every nan is distinct."""
     found = sets.distinct("unique_counts", as_distarray(x), ("counts",))
     return UniqueCountsResult(found["values"], found["counts"])
 
 
 def unique_inverse(x: Any, /) -> UniqueInverseResult:
-    """The distinct elements, and which of them stands at each position."""
+    """Return the distinct elements, and which of them stands at each position."""
     x = as_distarray(x)
     found = sets.distinct("unique_inverse", x, ("inverse",))
     return UniqueInverseResult(found["values"], found["inverse"].reshape(x.shape))
 
 
 def unique_all(x: Any, /) -> UniqueAllResult:
-    """The distinct elements, where each stands first, which stands at each position, and how often each stands."""
+    """Return the distinct elements, where each stands first, which stands at each position, and how often each
+    stands.
+    """
     x = as_distarray(x)
     found = sets.distinct("unique_all", x, sets.FACTS)
     return UniqueAllResult(found["values"], found["indices"], found["inverse"].reshape(x.shape), found["counts"])
@@ -100,7 +102,9 @@ def unique(
 
 @side_by_side
 def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> DistArray:
-    """Where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes nothing."""
+    """Return where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes
+    nothing.
+    """
     if not isinstance(x1, DistArray) and not isinstance(x2, DistArray):
         x1 = as_distarray(x1)
     return sets.isin(x1, x2, invert=invert)  # type: ignore[no-any-return]  # boxed
@@ -108,26 +112,28 @@ def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False,
 
 @side_by_side
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> DistArray:
-    """`isin` of a flattened array."""
+    """Return `isin` of a flattened array."""
     return isin(as_distarray(ar1).ravel(), ar2, assume_unique=assume_unique, invert=invert)
 
 
 def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray]:
-    """Arrays as vectors; their distinct elements, if `distinct`."""
+    """Return arrays as vectors; their distinct elements, if `distinct`."""
     flat = [as_distarray(a).ravel() for a in arrays]
     return [sets.distinct(name, x, equal_nan=True)["values"] for x in flat] if distinct else flat
 
 
 @side_by_side
 def union1d(ar1: Any, ar2: Any) -> DistArray:
-    """The distinct elements of two arrays."""
+    """Return the distinct elements of two arrays."""
     both = joining.concat((ar1, ar2), axis=None)
     return sets.distinct("union1d", both, equal_nan=True)["values"]  # type: ignore[no-any-return]  # boxed
 
 
 @side_by_side
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
-    """The distinct elements that two arrays have in common, and with `return_indices` where each of them has them."""
+    """Return the distinct elements that two arrays have in common, and with `return_indices` where each of them has
+    them.
+    """
     flat = _flat("intersect1d", (ar1, ar2), distinct=False)
     at: list[Any] = [None, None]
     if not assume_unique:
@@ -148,7 +154,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
 
 @side_by_side
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
-    """The distinct elements of the first array that are not in the second."""
+    """Return the distinct elements of the first array that are not in the second."""
     ar1 = as_distarray(ar1)
     ar2 = beside(ar1, ar2)  # which may be refused: before anything is computed
     (x,) = _flat("setdiff1d", (ar1,), distinct=not assume_unique)
@@ -158,7 +164,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
 
 @side_by_side
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
-    """The distinct elements that are in one of two arrays only."""
+    """Return the distinct elements that are in one of two arrays only."""
     both = sorting.sort(joining.concat(_flat("setxor1d", (ar1, ar2), distinct=not assume_unique)))
     if not both.size:
         return both  # type: ignore[no-any-return]  # boxed

@@ -27,14 +27,14 @@ __all__ = ["convolve", "correlate", "gradient", "interp", "trapezoid", "unwrap"]
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
-    """The discrete convolution of two vectors; the shorter one is short: one shifted product per element."""
+    """Return the discrete convolution of two vectors; the shorter one is short: one shifted product per element."""
     x, y = _vectors(a, v)
     choice(mode, ("full", "same", "valid"), "mode")
     return _convolved(x, y, mode, _is_finite(v if y.size <= x.size else a))
 
 
 def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistArray:
-    """The convolution; `is_finite`: whether it is known that the shorter vector has neither inf nor nan."""
+    """Return the convolution; `is_finite`: whether it is known that the shorter vector has neither inf nor nan."""
     if not x.size or not y.size:
         raise ValueError(f"{'a' if not x.size else 'v'} cannot be empty")
     if x.size < y.size:
@@ -62,7 +62,7 @@ def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistAr
 
 
 def _is_finite(v: Any) -> bool:
-    """Whether it is known, without computing anything, that there is neither inf nor nan."""
+    """Return whether it is known, without computing anything, that there is neither inf nor nan."""
     if isinstance(v, DistArray):
         memo = v.__dx_node__().memo
         if memo is None or not memo.on_client:
@@ -72,7 +72,7 @@ def _is_finite(v: Any) -> bool:
 
 
 def _vectors(a: Any, v: Any) -> tuple[DistArray, DistArray]:
-    """Both as vectors; host data where the other one lives."""
+    """Return both as vectors; host data where the other one lives."""
     x = beside(v, a) if isinstance(v, DistArray) else as_distarray(a)
     return _vector(x), _vector(beside(x, v))
 
@@ -84,7 +84,7 @@ def _vector(x: DistArray) -> DistArray:
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> DistArray:
-    """The cross-correlation of two vectors: the convolution with the second one reversed and conjugate."""
+    """Return the cross-correlation of two vectors: the convolution with the second one reversed and conjugate."""
     for name, given in (("a", a), ("v", v)):
         if not np.ndim(given):
             raise ValueError(f"object of too small depth for desired array: {name}={shown(given)}")
@@ -151,7 +151,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def _on_lines(x: DistArray, knots: DistArray, values: DistArray, at: DistArray) -> Any:
-    """The line through each two neighbouring points, at the positions `x` that lie behind the points `at`.
+    """Return the line through each two neighbouring points, at the positions `x` that lie behind the points `at`.
 
     As numpy: from the left point; where that is nan (of infinite values) from the right one; else what both have.
     """
@@ -169,7 +169,7 @@ def _on_lines(x: DistArray, knots: DistArray, values: DistArray, at: DistArray) 
 def _one_period(
     x: DistArray, knots: DistArray, values: DistArray, period: float
 ) -> tuple[DistArray, DistArray, DistArray]:
-    """Positions and points in one period, with the last point before it and the first one after it."""
+    """Return the positions and points in one period, with the last point before it and the first one after it."""
     order = (knots % period).argsort()
     knots, values = (knots % period)[order], values[order]
     knots = joining.concat([knots[-1:] - period, knots, knots[:1] + period])
@@ -181,7 +181,7 @@ def _one_period(
 
 @side_by_side
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArray:
-    """The integral by the trapezoidal rule along `axis`."""
+    """Return the integral by the trapezoidal rule along `axis`."""
     y = as_distarray(y)
     y = moveaxis(y, normalize_axis(axis, y.ndim), -1)
     if x is None:
@@ -198,7 +198,8 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArr
 
 @side_by_side
 def gradient(f: Any, *varargs: Any, axis: AxesLike = None, edge_order: int = 1) -> Any:
-    """Differences over distances: central ones inside, one-sided ones of order `edge_order` (1 or 2) at the edges.
+    """Return differences over distances: central ones inside, one-sided ones of order `edge_order` (1 or 2) at the
+    edges.
 
     Coordinates along an axis may stand for the distance: whether they are evenly spaced is computed at the call.
     """
@@ -243,7 +244,7 @@ def _gradient_along(f: DistArray, axis: int, step: Any, edge_order: int) -> Dist
 
 
 def _distances(y: DistArray, step: Any) -> Any:
-    """A number, or one for each two neighbours along the last axis where they are not all the same."""
+    """Return a number, or one for each two neighbours along the last axis where they are not all the same."""
     if not np.ndim(step):
         return step
     at = step if isinstance(step, DistArray) else np.asarray(step)
@@ -260,7 +261,7 @@ def _distances(y: DistArray, step: Any) -> Any:
 
 
 def _inner(y: DistArray, h: Any) -> tuple[Any, list[Any]]:
-    """Central differences along the last axis, and the two distances at each of its ends."""
+    """Return central differences along the last axis, and the two distances at each of its ends."""
     if not np.ndim(h):
         return (y[..., 2:] - y[..., :-2]) / (2.0 * h), [h] * 4
     left, right = h[:-1], h[1:]
@@ -273,12 +274,12 @@ def _inner(y: DistArray, h: Any) -> tuple[Any, list[Any]]:
 
 
 def _edge(y: list[DistArray], h: Any, k: Any) -> Any:
-    """The slope at the first of three points of distances `h` and `k`: that of the parabola through them."""
+    """Return the slope at the first of three points of distances `h` and `k`: that of the parabola through them."""
     return y[0] * (-(2.0 * h + k) / (h * (h + k))) + y[1] * ((h + k) / (h * k)) + y[2] * (-h / (k * (h + k)))
 
 
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> DistArray:
-    """`p` with multiples of `period` added along `axis`, so that neighbours differ by half a period at most.
+    """Return `p` with multiples of `period` added along `axis`, so that neighbours differ by half a period at most.
 
     Jumps up to `discont` stay if that is more.
     """

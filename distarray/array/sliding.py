@@ -22,7 +22,7 @@ __all__ = ["coarsen", "sliding_window_view"]
 def sliding_window_view(
     x: Any, window_shape: ShapeLike, axis: AxesLike = None, *, subok: bool = False, writeable: bool = False
 ) -> DistArray:
-    """Every window of an array, as numpy's ``sliding_window_view``: a read-only view.
+    """Return every window of an array, as numpy's ``sliding_window_view``: a read-only view.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def sliding_window_view(
 def coarsen(
     reduction: Callable[..., Any], x: Any, axes: Mapping[int, int], trim_excess: bool = False, **kwargs: Any
 ) -> Any:
-    """A reduction of neighbouring elements, as Dask's ``coarsen``.
+    """Return a reduction of neighbouring elements, as Dask's ``coarsen``.
 
     Parameters
     ----------

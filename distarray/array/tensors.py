@@ -23,7 +23,7 @@ __all__ = ["cross", "einsum_path", "tensorinv", "tensorsolve"]
 
 @side_by_side
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> DistArray:
-    """The cross product of vectors of three elements (or of two, whose third is 0); the other axes broadcast.
+    """Return the cross product of vectors of three elements (or of two, whose third is 0); the other axes broadcast.
 
     Parameters
     ----------
@@ -104,7 +104,9 @@ def einsum_path(
 
 
 def tensorinv(a: Any, ind: int = 2) -> DistArray:
-    """The inverse of a tensor whose first `ind` axes are the rows of a matrix, for ``tensordot`` with `ind` axes."""
+    """Return the inverse of a tensor whose first `ind` axes are the rows of a matrix, for ``tensordot`` with `ind`
+    axes.
+    """
     x = as_distarray(a)
     if integer(ind, "ind") <= 0:
         raise ValueError(f"Invalid ind argument: ind={ind}")
@@ -117,7 +119,7 @@ def tensorinv(a: Any, ind: int = 2) -> DistArray:
 
 @side_by_side
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> DistArray:
-    """The `x` for which ``tensordot(a, x, x.ndim)`` is `b`; `axes` of `a` are moved to its end first."""
+    """Return the `x` for which ``tensordot(a, x, x.ndim)`` is `b`; `axes` of `a` are moved to its end first."""
     x = as_distarray(a) if isinstance(a, DistArray) or not isinstance(b, DistArray) else beside(b, a)
     y = beside(x, b)
     order = list(range(x.ndim))

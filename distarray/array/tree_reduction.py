@@ -48,7 +48,7 @@ class _Steps:
         return self.functions[0](block, axis=self.axes, keepdims=True, **self._told(0))
 
     def combine(self, xp: Any, partials: Sequence[Any]) -> Any:
-        """One partial result of several."""
+        """Return one partial result of several."""
         return self.functions[1](self._together(xp, partials), axis=self.axes, keepdims=True)
 
     def aggregate(self, xp: Any, partials: Sequence[Any]) -> Any:
@@ -92,7 +92,7 @@ def reduction(
     meta: Any = None,
     infer: bool = False,
 ) -> Any:
-    """A reduction made of functions on blocks.
+    """Return a reduction made of functions on blocks.
 
     Parameters
     ----------

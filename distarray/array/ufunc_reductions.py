@@ -143,19 +143,21 @@ def reduce(
 
 
 def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, out: Any) -> DType:
-    """The dtype in which a method of `ufunc` computes: where ``dtype=`` says none, that of ``out=`` has a say."""
+    """Return the dtype in which a method of `ufunc` computes: where ``dtype=`` says none, that of ``out=`` has a
+    say.
+    """
     wanted = None if dtype is None else as_dtype(dtype)
     return ufunc_methods.resolved_dtype(ufunc.__name__, method, x.dtype, wanted, _target(out))
 
 
 def _target(out: Any) -> DType | None:
-    """The dtype of ``out=``; None if there is none."""
+    """Return the dtype of ``out=``; None if there is none."""
     (target,) = out if isinstance(out, tuple) and len(out) == 1 else (out,)
     return getattr(target, "dtype", None)
 
 
 def _identity(ufunc: np.ufunc, dtype: DType) -> np.generic | None:
-    """The value of nothing; None if there is none."""
+    """Return the value of nothing; None if there is none."""
     # -1 is all bits of an unsigned number
     return None if ufunc.identity is None else np.array([ufunc.identity]).astype(dtype)[0]
 
@@ -177,7 +179,7 @@ def _fold(
     begins: bool,
     mask: Any,
 ) -> Any:
-    """An associative reduction; with `begins` each result begins with `start`."""
+    """Reduce by an associative function; with `begins` each result begins with `start`."""
     name = ufunc.__name__
     if begins and 0 in x.shape:
         kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes)

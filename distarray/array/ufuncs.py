@@ -31,7 +31,7 @@ _SCALARS = frozenset({bool, int, float, complex})
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What a method of a ufunc gives for operands that are ours or the host's.
+    """Return what a method of a ufunc gives for operands that are ours or the host's.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], outs: tuple[Any
 
 
 def _function(ufunc: np.ufunc) -> Function:
-    """The function here for a ufunc of numpy or SciPy."""
+    """Return the function here for a ufunc of numpy or SciPy."""
     name = ufunc.__name__
     found: Function | None
     if getattr(np, name, None) is ufunc:
@@ -105,7 +105,7 @@ def _call(
 
 
 def _at_home(inputs: tuple[Any, ...], others: Sequence[Any]) -> tuple[Any, ...]:
-    """The operands, the first of which lives where `others` do if none of them lives anywhere."""
+    """Return the operands, the first of which lives where `others` do if none of them lives anywhere."""
     if any(isinstance(v, DistArray) for v in inputs):
         return inputs
     home = next(v for v in others if isinstance(v, DistArray))
@@ -113,7 +113,7 @@ def _at_home(inputs: tuple[Any, ...], others: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], casting: Any) -> tuple[DType, ...] | None:
-    """The dtypes that a call casts its operands to, if that is more than the function does by itself.
+    """Return the dtypes that a call casts its operands to, if that is more than the function does by itself.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any], cas
 
 
 def _weak(value: Any) -> Any:
-    """What decides the loop of an operand: its dtype, or the type of a Python number, which is weak."""
+    """Return what decides the loop of an operand: its dtype, or the type of a Python number, which is weak."""
     kind = type(value)
     if kind in _SCALARS:
         return np.dtype(bool) if kind is bool else kind
@@ -147,13 +147,15 @@ def _cast(value: Any, dtype: DType) -> Any:
 
 
 def _masked(ufunc: np.ufunc, mask: Any, inputs: tuple[Any, ...]) -> list[Any]:
-    """Operands with ones where the mask is false: a division by zero there is none that anybody asked for."""
+    """Return the operands with ones where the mask is false: a division by zero there is none that anybody asked
+    for.
+    """
     number = 0 if ufunc is np.arctanh else 1  # whose value at one is infinite
     return [v if type(v) in _SCALARS else elementwise.where(mask, v, _as_weak(number, v)) for v in inputs]
 
 
 def _as_weak(number: int, like: Any) -> Any:
-    """A number that takes the dtype of an array that it meets."""
+    """Return a number that takes the dtype of an array that it meets."""
     kind = (like.dtype if hasattr(like, "dtype") else np.asarray(like).dtype).kind
     return bool(number) if kind == "b" else number if kind not in "mM" else np.array(number).astype(like.dtype)
 
@@ -162,7 +164,9 @@ def _as_weak(number: int, like: Any) -> Any:
 
 
 def _on_cores(ufunc: np.ufunc, function: Function, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A function of vectors or matrices (``matmul``, ``vecdot``), with ``axes=``, ``axis=`` and ``keepdims=``."""
+    """Return a function of vectors or matrices (``matmul``, ``vecdot``), with ``axes=``, ``axis=`` and
+    ``keepdims=``.
+    """
     keeps = options.get("keepdims", False)
     if not isinstance(keeps, bool | np.bool):
         raise TypeError(f"'keepdims' must be a boolean, not keepdims={shown(keeps)}")
@@ -199,7 +203,9 @@ def _check_core(ufunc: np.ufunc, out: DistArray, result: DistArray, inputs: Sequ
 
 
 def _core_counts(ufunc: np.ufunc, ndims: Sequence[int]) -> list[int]:
-    """Core dimensions of each operand and of the result; those marked ``?`` are left out of operands that lack them."""
+    """Return core dimensions of each operand and of the result; those marked ``?`` are left out of operands that lack
+    them.
+    """
     operands, result = str(ufunc.signature).split("->")
     terms = [t.strip("()").split(",") for t in (*operands.replace("),(", ")|(").split("|"), result)]
     missing: set[str] = set()
@@ -210,7 +216,7 @@ def _core_counts(ufunc: np.ufunc, ndims: Sequence[int]) -> list[int]:
 
 
 def _core_axes(ufunc: np.ufunc, axes: Any, axis: Any, counts: Sequence[int]) -> list[tuple[int, ...]]:
-    """The axes of the core dimensions of each operand and of the result."""
+    """Return the axes of the core dimensions of each operand and of the result."""
     name = ufunc.__name__
     if axis is not None:
         if axes is not None:

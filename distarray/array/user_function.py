@@ -84,14 +84,14 @@ def _restore(function: Any, template: tuple[Any, ...], keywords: dict[str, Any])
 
 
 def is_array(value: Any) -> bool:
-    """Whether an argument is an array whose blocks the function gets."""
+    """Return whether an argument is an array whose blocks the function gets."""
     return type(value) is Expr or hasattr(type(value), "__dx_node__")
 
 
 def arguments(
     name: str, function: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[UserFunction, list[Expr], Operands]:
-    """A call of a user function: the function with what is fixed, and the nodes of its arrays.
+    """Return a call of a user function: the function with what is fixed, and the nodes of its arrays.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def arguments(
 
 
 def dtype_of(name: str, dtype: DTypeLike, infer: bool, call: Callable[[], Any]) -> DType:
-    """The dtype of a result: as said, or that of a call on a small example if the user wants it.
+    """Return the dtype of a result: as said, or that of a call on a small example if the user wants it.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def dtype_of(name: str, dtype: DTypeLike, infer: bool, call: Callable[[], Any]) 
 
 
 def has_keyword(function: Callable[..., Any], keyword: str) -> bool:
-    """Whether a function names a keyword among its parameters."""
+    """Return whether a function names a keyword among its parameters."""
     try:
         return keyword in inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins without a signature
@@ -164,15 +164,15 @@ class InformedFunction:
         self.dtype = dtype
 
     def on_tile(self, xp: Any, tile: tuple[int, ...], *blocks: Any) -> Any:
-        """What the function gives for a tile; `xp` is the namespace of the blocks."""
+        """Return what the function gives for a tile; `xp` is the namespace of the blocks."""
         return checked(xp, self.function(*blocks, **self.information(tile)), self.tile_shape(tile), self.dtype)
 
     def tile_shape(self, tile: Sequence[int]) -> tuple[int, ...]:
-        """Shape of a tile of the result."""
+        """Return the shape of a tile of the result."""
         return tuple([b[t + 1] - b[t] for b, t in zip(self.windows.bounds, tile, strict=True)])
 
     def information(self, tile: tuple[int, ...]) -> dict[str, Any]:
-        """The keywords that tell the function its place, those that it has."""
+        """Return the keywords that tell the function its place, those that it has."""
         told: dict[str, Any] = {}
         if has_keyword(self.function.function, "block_id"):
             told["block_id"] = tile
@@ -210,7 +210,7 @@ class InformedFunction:
 
 
 def checked(xp: Any, result: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    """What a function gave for a tile, as a block of the promised shape and dtype.
+    """Return what a function gave for a tile, as a block of the promised shape and dtype.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def checked(xp: Any, result: Any, shape: tuple[int, ...], dtype: DType) -> Any:
 
 
 def cast_block(xp: Any, block: Any, dtype: DType) -> Any:
-    """A block in the promised dtype.
+    """Return a block in the promised dtype.
 
     Raises
     ------

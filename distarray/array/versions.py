@@ -37,7 +37,7 @@ SMALL = 1 << 20
 
 
 def is_remembered(current: Expr, following: Expr) -> bool:
-    """Whether a version has to be remembered when `following` replaces it, which may fail then."""
+    """Return whether a version has to be remembered when `following` replaces it, which may fail then."""
     return not (
         following.memo is not None
         or following.op.repeatable
@@ -67,12 +67,12 @@ def forget(base: Base) -> None:
 
 
 def _is_never_stored(version: Expr) -> bool:
-    """Whether a version streams: it would never be settled, and what came before it held for good."""
+    """Return whether a version streams: it would never be settled, and what came before it held for good."""
     return version.op.kind != "create" and version.nbytes > SMALL and streams(version)
 
 
 def _is_good(version: Expr) -> bool:
-    """Whether it is known that a version can be had."""
+    """Return whether it is known that a version can be had."""
     if version.memo is None:
         return version.op.repeatable
     return observations.state_of(version) == "finished"
@@ -87,7 +87,7 @@ def forget_settled() -> None:
 
 
 def still_needed(targets: Sequence[Expr]) -> list[Expr]:
-    """Versions that a base may fall back to, and that an evaluation of `targets` must leave as they are.
+    """Return versions that a base may fall back to, and that an evaluation of `targets` must leave as they are.
 
     Those of a base whose current version is computed in it are not: blocks are only overwritten where nothing can fail.
     """

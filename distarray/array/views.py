@@ -30,7 +30,7 @@ __all__ = [
 
 
 def as_distarray(x: Any) -> DistArray:
-    """`x`, or the array that ``asarray`` makes of it."""
+    """Return `x`, or the array that ``asarray`` makes of it."""
     if isinstance(x, DistArray):
         return x
     from distarray.array.conversion import asarray
@@ -39,7 +39,7 @@ def as_distarray(x: Any) -> DistArray:
 
 
 def beside(x: DistArray, given: Any) -> DistArray:
-    """`given`, or the array of host data where `x` lives."""
+    """Return `given`, or the array of host data where `x` lives."""
     if isinstance(given, DistArray):
         return given
     from distarray.array.conversion import asarray
@@ -51,42 +51,42 @@ def beside(x: DistArray, given: Any) -> DistArray:
 
 
 def permute_dims(x: Any, /, axes: Sequence[SupportsIndex]) -> DistArray:
-    """The axes of `x` in the order `axes`. A view."""
+    """Return the axes of `x` in the order `axes`. A view."""
     own = as_distarray(x)
     return own._view(lenses.permute_lens(own.shape, axes))
 
 
 def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> DistArray:
-    """The axes of `a` in the order `axes`, reversed by default. A view."""
+    """Return the axes of `a` in the order `axes`, reversed by default. A view."""
     own = as_distarray(a)
     return own._view(lenses.permute_lens(own.shape, axes))
 
 
 def matrix_transpose(x: Any, /) -> DistArray:
-    """The last two axes exchanged. A view."""
+    """Return the last two axes exchanged. A view."""
     own = as_distarray(x)
     return own._view(lenses.matrix_transpose_lens(own.shape))
 
 
 def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
-    """Axes `source` moved to the places `destination`. A view."""
+    """Return the axes `source` moved to the places `destination`. A view."""
     own = as_distarray(x)
     return own._view(lenses.permute_lens(own.shape, lenses.moveaxis_order(own.ndim, source, destination)))
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
-    """`axis` moved to stand before the axis that is now at `start`. A view."""
+    """Return `axis` moved to stand before the axis that is now at `start`. A view."""
     own = as_distarray(a)
     return own._view(_lens_of(manipulation.rollaxis, own.shape, axis, start))
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
-    """Two axes exchanged. A view."""
+    """Return two axes exchanged. A view."""
     return as_distarray(a).swapaxes(axis1, axis2)  # type: ignore[no-any-return]  # a method of a DistArray
 
 
 def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
-    """The elements in reverse order along `axis`, all axes by default. A view."""
+    """Return the elements in reverse order along `axis`, all axes by default. A view."""
     own = as_distarray(x)
     return own._view(lenses.flip_lens(own.shape, axis))
 
@@ -104,13 +104,13 @@ def fliplr(m: Any) -> DistArray:
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:
-    """`k` quarter turns in the plane of `axes`. A view."""
+    """Return `k` quarter turns in the plane of `axes`. A view."""
     own = as_distarray(m)
     return own._view(lenses.rot90_lens(own.shape, k, axes))
 
 
 def expand_dims(x: Any, /, axis: AxesLike = 0) -> DistArray:
-    """New axes of extent 1 at the positions `axis` of the result. A view."""
+    """Return new axes of extent 1 at the positions `axis` of the result. A view."""
     own = as_distarray(x)
     return own._view(lenses.expand_lens(own.shape, axis))
 
@@ -122,18 +122,18 @@ def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:
-    """A diagonal of two axes as the new last axis; a view, read-only as numpy's."""
+    """Return a diagonal of two axes as the new last axis; a view, read-only as numpy's."""
     return as_distarray(a).diagonal(offset, axis1, axis2)  # type: ignore[no-any-return]
 
 
 def diag(v: Any, k: int = 0) -> DistArray:
-    """The `k`-th diagonal of a matrix, a view, read-only as numpy's; or the matrix with the vector `v` on it."""
+    """Return the `k`-th diagonal of a matrix, a view, read-only as numpy's; or the matrix with the vector `v` on it."""
     x = as_distarray(v)
     return diagonal(x, k) if x.ndim == 2 else manipulation.diag(x, k)
 
 
 def matrix_diagonal(x: Any, /, *, offset: int = 0) -> DistArray:
-    """The diagonals of the last two axes: a view, read-only as numpy's."""
+    """Return the diagonals of the last two axes: a view, read-only as numpy's."""
     return diagonal(x, offset, -2, -1)
 
 
@@ -141,14 +141,14 @@ def matrix_diagonal(x: Any, /, *, offset: int = 0) -> DistArray:
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int] | int) -> DistArray:
-    """`x` seen as an array of `shape`; a read-only view, of which only the elements of `x` exist and travel."""
+    """Return `x` seen as an array of `shape`; a read-only view, of which only the elements of `x` exist and travel."""
     own = as_distarray(x)
     return own._view(lenses.broadcast_lens(own.shape, parse_shape(shape)), readonly=True)
 
 
 @side_by_side
 def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
-    """All arrays as views of their common shape."""
+    """Return all arrays as views of their common shape."""
     views = [as_distarray(x) for x in arrays]
     shape = _common_shape(*(x.shape for x in views)) if views else ()
     return tuple([x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views])
@@ -156,7 +156,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
 
 @side_by_side
 def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[DistArray, ...]:
-    """Coordinates of a grid from those along its axes: broadcast views.
+    """Return the coordinates of a grid from those along its axes: broadcast views.
 
     ``indexing="xy"`` exchanges the first two axes, as plots want it. `copy` is numpy's; no memory is shared that could
     be written.
@@ -173,17 +173,17 @@ def _atleast(ndim: int, arrays: Sequence[Any]) -> Any:  # one array or a tuple o
 
 
 def atleast_1d(*arys: Any) -> Any:
-    """Each array with at least one axis. Views."""
+    """Return each array with at least one axis. Views."""
     return _atleast(1, arys)
 
 
 def atleast_2d(*arys: Any) -> Any:
-    """Each array with at least two axes, new ones first. Views."""
+    """Return each array with at least two axes, new ones first. Views."""
     return _atleast(2, arys)
 
 
 def atleast_3d(*arys: Any) -> Any:
-    """Each array with at least three axes. Views."""
+    """Return each array with at least three axes. Views."""
     return _atleast(3, arys)
 
 
@@ -191,7 +191,7 @@ def atleast_3d(*arys: Any) -> Any:
 
 
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> DistArray:
-    """The elements of `x` in the same order with another shape; one extent may be -1.
+    """Return the elements of `x` in the same order with another shape; one extent may be -1.
 
     A view exactly where numpy makes one of a C-ordered array; elsewhere the result is a copy, pinned to the values
     that `x` has now.
@@ -222,7 +222,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 
 
 def ravel(a: Any, order: str = "C") -> DistArray:
-    """The elements of `a` in one axis: a view where the array is contiguous in that order, as in numpy.
+    """Return the elements of `a` in one axis: a view where the array is contiguous in that order, as in numpy.
 
     `order` is ``"C"``, ``"F"``, ``"A"`` (F for what is contiguous in that order only) or ``"K"``: as they lie in a
     C-ordered base.
@@ -246,17 +246,17 @@ def ravel(a: Any, order: str = "C") -> DistArray:
 
 
 def real(x: Any, /) -> DistArray:
-    """The real part; a view."""
+    """Return the real part; a view."""
     return as_distarray(x).real
 
 
 def imag(x: Any, /) -> DistArray:
-    """The imaginary part; a view, and zeros for real arrays."""
+    """Return the imaginary part; a view, and zeros for real arrays."""
     return as_distarray(x).imag
 
 
 def real_if_close(a: Any, tol: float = 100) -> DistArray:
-    """The real part where all imaginary parts are nearly zero, else `a`: computes whether they are.
+    """Return the real part where all imaginary parts are nearly zero, else `a`: computes whether they are.
 
     `tol` is in units of the rounding error of 1, or a distance if it is not above 1.
     """
@@ -269,13 +269,15 @@ def real_if_close(a: Any, tol: float = 100) -> DistArray:
 
 
 def isfortran(a: Any) -> bool:
-    """Whether numpy would say so of this view of a C-ordered array: contiguous in F order, and not in C order too."""
+    """Return whether numpy would say so of this view of a C-ordered array: contiguous in F order, and not in C order
+    too.
+    """
     own = as_distarray(a)
     return bool(strided_dummy(own._base.current.shape, own._lens).flags.fnc)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
-    """The slices along `axis`. Views."""
+    """Return the slices along `axis`. Views."""
     own = as_distarray(x)
     if not own.ndim:
         raise ValueError("Input array must be at least 1-d.")
@@ -285,28 +287,28 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
 
 @side_by_side
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
-    """Parts of `ary` along `axis`, of which the first ones may have one element more. Views."""
+    """Return the parts of `ary` along `axis`, of which the first ones may have one element more. Views."""
     return _split(joining.array_split, ary, indices_or_sections, axis)
 
 
 @side_by_side
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
-    """Equal parts of `ary` along `axis`. Views."""
+    """Return equal parts of `ary` along `axis`. Views."""
     return _split(joining.split, ary, indices_or_sections, axis)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
-    """Parts along the second axis, of a vector along the first. Views."""
+    """Return the parts along the second axis, of a vector along the first. Views."""
     return _split(joining.hsplit, ary, indices_or_sections)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
-    """Parts along the first axis. Views."""
+    """Return the parts along the first axis. Views."""
     return _split(joining.vsplit, ary, indices_or_sections)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
-    """Parts along the third axis. Views."""
+    """Return the parts along the third axis. Views."""
     return _split(joining.dsplit, ary, indices_or_sections)
 
 
@@ -328,7 +330,7 @@ def _lens(node: Expr) -> Affine:
 
 
 def _lens_of(function: Any, shape: Shape, *args: Any) -> Affine:
-    """The lens through which a function of `distarray.ops.manipulation` reads an array of `shape`."""
+    """Return the lens through which a function of `distarray.ops.manipulation` reads an array of `shape`."""
     return _lens(function(_dummy(shape), *args))
 
 
@@ -336,7 +338,7 @@ def _lens_of(function: Any, shape: Shape, *args: Any) -> Affine:
 
 
 def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
-    """Whether two arrays have an element in common: views of one base that overlap. Computes nothing."""
+    """Return whether two arrays have an element in common: views of one base that overlap. Computes nothing."""
     if not isinstance(a, DistArray) or not isinstance(b, DistArray) or a._base is not b._base:
         return False
     shape = a._base.current.shape
@@ -344,5 +346,5 @@ def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
 
 
 def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
-    """`shares_memory`, which is exact here."""
+    """Return `shares_memory`, which is exact here."""
     return shares_memory(a, b)

@@ -86,7 +86,7 @@ _local = _Local()
 
 
 def period_of(places: Sequence[Hashable]) -> int:
-    """The smallest period with which a sequence ends, seen at least twice; 0 if there is none.
+    """Return the smallest period with which a sequence ends, seen at least twice; 0 if there is none.
 
     >>> period_of("xyabcabcabc")
     3
@@ -137,7 +137,9 @@ def leave() -> None:
 
 
 def pending() -> Iterator[Expr]:
-    """Nodes of all threads that wait and that a handle refers to, oldest first in each thread; and what is observed."""
+    """Yield the nodes of all threads that wait and that a handle refers to, oldest first in each thread; and what is
+    observed.
+    """
     for window in _all_windows():
         yield from window.observed
         yield from _waiting(window)
@@ -216,7 +218,7 @@ def run(*nodes: Expr) -> None:
 
 
 def pending_beside(nodes: Iterable[Expr]) -> _Others:
-    """What else is pending, for `evaluate`."""
+    """Return what else is pending, for `evaluate`."""
     return _Others(nodes)
 
 
@@ -254,7 +256,7 @@ hooks.on_failure = partial(versions.restore, _compute)
 
 
 def reads_what_others_write(node: Expr) -> bool:
-    """Whether a new node reads memory that somebody outside may write, which waits for nobody.
+    """Return whether a new node reads memory that somebody outside may write, which waits for nobody.
 
     What is pending and has a handle was asked when it was new: nothing behind it has to be looked at.
     """
@@ -274,7 +276,7 @@ def reads_what_others_write(node: Expr) -> bool:
 
 
 def is_written_outside(node: Expr) -> bool:
-    """Whether somebody outside may write the memory of a computed node."""
+    """Return whether somebody outside may write the memory of a computed node."""
     memo = node.memo
     if memo is None or (node.env.is_cluster and not memo.on_client):
         return False
@@ -307,7 +309,7 @@ def observe(nodes: Sequence[Expr]) -> None:
 
 
 def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:
-    """`nodes`, and the other results of the same operations: they come of the same work."""
+    """Return `nodes`, and the other results of the same operations: they come of the same work."""
     made = {id(m) for n in nodes if n.op is ITEM and (m := _made_by(n)) is not None}
     if not made:
         return nodes
@@ -317,6 +319,6 @@ def _with_siblings(nodes: Sequence[Expr], window: _Window) -> Sequence[Expr]:
 
 
 def _made_by(node: Expr) -> Any:
-    """The pending operation of several results that a node is one of; None if it is none."""
+    """Return the pending operation of several results that a node is one of; None if it is none."""
     found = node.unsettled() if node.op is ITEM else None
     return None if found is None else found[0][0]

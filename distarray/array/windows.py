@@ -18,7 +18,9 @@ __all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]
 
 
 def _window(M: float, shape: Callable[[DistArray, float], Any], where: dict[str, Any]) -> DistArray:
-    """The window whose weights `shape` gives for the odd or even numbers from ``1 - M`` to ``M - 1``, and ``M - 1``."""
+    """Return the window whose weights `shape` gives for the odd or even numbers from ``1 - M`` to ``M - 1``, and ``M -
+    1``.
+    """
     if number(M, "M", real=True) < 1:
         return empty((0,), **where)
     if M == 1:
@@ -28,7 +30,7 @@ def _window(M: float, shape: Callable[[DistArray, float], Any], where: dict[str,
 
 
 def bartlett(M: float, **where: Any) -> DistArray:  # where: team, device, sharding, layout
-    """The triangular window of `M` samples, zero at both ends."""
+    """Return the triangular window of `M` samples, zero at both ends."""
     return _window(M, lambda n, last: 1 - abs(n) / last, where)
 
 
@@ -62,7 +64,7 @@ def kaiser(M: float, beta: float, **where: Any) -> DistArray:
 
 
 def i0(x: Any) -> DistArray:
-    """The modified Bessel function of the first kind and order 0."""
+    """Return the modified Bessel function of the first kind and order 0."""
     x = as_distarray(x)
     if x.dtype.kind == "c":
         raise TypeError("i0 not supported for complex values")

@@ -66,7 +66,7 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
 
 
 def _element(value: Any, dtype: DType) -> Any:
-    """`value` as one element of `dtype`, with numpy's own errors, which changed with its versions."""
+    """Return `value` as one element of `dtype`, with numpy's own errors, which changed with its versions."""
     one = np.empty(1, dtype)
     if type(value) is Expr or hasattr(type(value), "__dx_node__"):
         if value.shape:
@@ -85,7 +85,7 @@ def _check_writable(x: DistArray) -> None:
 def _scatter(
     version: Expr, lens: Lens, index: Advanced, value: Any, mode: Mode = "set", casting: Casting = "same_kind"
 ) -> Expr:
-    """The version after a write at integer arrays or a mask; `casting` says how an update may cast back."""
+    """Return the version after a write at integer arrays or a mask; `casting` says how an update may cast back."""
     from distarray.array.indexing import written
 
     seen = read(version, lens)
@@ -96,7 +96,7 @@ def _scatter(
 
 
 def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) -> Expr | Scalar:
-    """What is written, as a node that broadcasts to `shape`, or as a number of `dtype`.
+    """Return what is written, as a node that broadcasts to `shape`, or as a number of `dtype`.
 
     Casts as numpy's assignment does: anything goes, with a warning where imaginary parts get lost.
     """
@@ -123,7 +123,7 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
 
 
 def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what numpy makes a number of
-    """`value` cast to a number of `dtype` by numpy's own assignment, with its errors and warnings."""
+    """Return `value` cast to a number of `dtype` by numpy's own assignment, with its errors and warnings."""
     holder = np.zeros((), dtype)
     holder[()] = value
     number: Scalar = holder.item()
@@ -145,7 +145,7 @@ def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: 
 
 
 def _cast_host(value: Any, dtype: DType) -> HostArray | Scalar:
-    """Host data as numpy casts them in an assignment, with its errors and its warnings."""
+    """Return host data as numpy casts them in an assignment, with its errors and its warnings."""
     host = np.asarray(value)
     if host.ndim == 0 and dtype.kind in "biufc":
         # Python's complex number is an error where numpy's is a warning.
@@ -218,7 +218,7 @@ _MAKE_ARRAYS = frozenset({"astype", "where"})
 
 
 def is_scalar(x: DistArray, node: Expr) -> bool:
-    """Whether numpy has a scalar in place of `x`, which has no axes: an operation or an index made it.
+    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation or an index made it.
 
     A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
     is no scalar (`distarray.array.base.put`), nor is what `asarray` gives.
@@ -239,7 +239,7 @@ def _refuse(ufunc: str, node: Expr, other: Any, casting: Casting) -> None:
 
 
 def _dummy(x: Any) -> HostArray:
-    """An array of the shape and dtype of `x` that takes one element of memory."""
+    """Return an array of the shape and dtype of `x` that takes one element of memory."""
     return np.lib.stride_tricks.as_strided(np.ones((), x.dtype), x.shape, (0,) * len(x.shape))
 
 
@@ -277,35 +277,35 @@ class Updates:
         self._index = index
 
     def set(self, value: Any, /) -> DistArray:
-        """`value` at the index."""
+        """Return `value` at the index."""
         return self._combined("set", value)
 
     def add(self, value: Any, /) -> DistArray:
-        """Elements plus `value` at the index."""
+        """Return the elements plus `value` at the index."""
         return self._combined("add", value)
 
     def subtract(self, value: Any, /) -> DistArray:
-        """Elements minus `value` at the index."""
+        """Return the elements minus `value` at the index."""
         return self._combined("subtract", value)
 
     def multiply(self, value: Any, /) -> DistArray:
-        """Elements times `value` at the index."""
+        """Return the elements times `value` at the index."""
         return self._combined("multiply", value)
 
     def divide(self, value: Any, /) -> DistArray:
-        """Elements over `value` at the index."""
+        """Return the elements over `value` at the index."""
         return self._combined("divide", value)
 
     def power(self, value: Any, /) -> DistArray:
-        """Elements to the power of `value` at the index."""
+        """Return the elements to the power of `value` at the index."""
         return self._combined("power", value)
 
     def min(self, value: Any, /) -> DistArray:
-        """The smaller of the elements and `value` at the index."""
+        """Return the smaller of the elements and `value` at the index."""
         return self._combined("minimum", value)
 
     def max(self, value: Any, /) -> DistArray:
-        """The larger of the elements and `value` at the index."""
+        """Return the larger of the elements and `value` at the index."""
         return self._combined("maximum", value)
 
     def _combined(self, mode: Mode, value: Any) -> DistArray:
@@ -336,7 +336,7 @@ def update_at(x: DistArray, ufunc: str, index: Index, *value: Any) -> None:
 def _updated(
     x: DistArray, version: Expr, lens: Lens, index: Index, mode: Mode, value: Any, casting: Casting = "same_kind"
 ) -> Expr:
-    """The version of a base after an update at an index of what `x` sees of it through `lens`."""
+    """Return the version of a base after an update at an index of what `x` sees of it through `lens`."""
     parsed = parse_index(index, x.shape)
     if type(parsed) is Advanced:
         return _scatter(version, lens, x._placed(parsed), value, mode, casting)
@@ -348,7 +348,7 @@ def _updated(
 
 
 def _joined(seen: Expr, mode: Mode, value: Any, casting: Casting) -> Expr:
-    """What stands at a basic index, joined with `value`, which must cast back."""
+    """Return what stands at a basic index, joined with `value`, which must cast back."""
     function: Callable[..., Any] = getattr(elementwise, mode)
     enter_node = getattr(type(value), "__dx_node__", None)
     operands = (seen, value if enter_node is None else enter_node(value))

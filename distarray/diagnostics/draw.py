@@ -36,7 +36,7 @@ LONGEST, SHORTEST = 240.0, 28.0
 
 
 def _holders(sharding: Sharding, tile: Sequence[int]) -> str:
-    """The members that hold a tile: ``0,4`` are replicas, ``0+4`` addends of one sum."""
+    """Return the members that hold a tile: ``0,4`` are replicas, ``0+4`` addends of one sum."""
     addends = _shortened(range(sharding.n_addends))
     return "+".join(
         ".."
@@ -49,19 +49,19 @@ def _holders(sharding: Sharding, tile: Sequence[int]) -> str:
 
 
 def _shortened(items: Sequence[int]) -> list[int | None]:
-    """The items, or the first and last ones around None where there are many."""
+    """Return the items, or the first and last ones around None where there are many."""
     return list(items) if len(items) <= MAX_HOLDERS else [*items[:2], None, items[-1]]
 
 
 def _drawn_axes(sharding: Sharding, n: int) -> tuple[int, ...]:
-    """The first `n` cut axes, filled up with the first of the others, in order."""
+    """Return the first `n` cut axes, filled up with the first of the others, in order."""
     cut = [axis for axis, parts in enumerate(sharding.parts) if parts > 1]
     whole = [axis for axis, parts in enumerate(sharding.parts) if parts == 1]
     return tuple(sorted((cut + whole)[:n]))
 
 
 def _shown(parts: int) -> list[int | None]:
-    """The parts that a text grid shows; None stands for those left out."""
+    """Return the parts that a text grid shows; None stands for those left out."""
     if parts <= MAX_COLUMNS:
         return list(range(parts))
     half = MAX_COLUMNS // 2
@@ -76,7 +76,7 @@ def _range(bounds: Sequence[int], part: int | None) -> str:
 
 
 def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> str:
-    """The tiles of an array as a grid of text, with the ranks of the members that hold each.
+    """Return the tiles of an array as a grid of text, with the ranks of the members that hold each.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> str:
 def _grid(
     sharding: Sharding, bounds: Sequence[Sequence[int]], drawn: Sequence[int], where: dict[int, int]
 ) -> list[str]:
-    """Lines of one grid; with one drawn axis it is one row, with none one tile."""
+    """Return lines of one grid; with one drawn axis it is one row, with none one tile."""
     columns = _shown(sharding.parts[drawn[-1]]) if drawn else [0]
     rows = _shown(sharding.parts[drawn[0]]) if len(drawn) > 1 else [0]
 
@@ -164,7 +164,7 @@ def _grid(
 
 
 def member_colour(member: int) -> str:
-    """A light colour for a member; neighbouring ranks are far apart on the colour circle.
+    """Return a light colour for a member; neighbouring ranks are far apart on the colour circle.
 
     >>> member_colour(0), member_colour(1)
     ('#abcced', '#edabb9')
@@ -175,7 +175,7 @@ def member_colour(member: int) -> str:
 
 
 def _scales(shape: Sequence[int]) -> list[float]:
-    """Pixels of each axis: true to one scale, but no axis too thin to be seen."""
+    """Return pixels of each axis: true to one scale, but no axis too thin to be seen."""
     longest = max(shape, default=1) or 1
     return [max(SHORTEST, LONGEST * n / longest) for n in shape]
 
@@ -190,7 +190,7 @@ def _rectangles(bounds: Sequence[int], pixels: float) -> list[tuple[float, float
 
 
 def sharding_svg(shape: Sequence[int], sharding: Sharding, dtype: np.dtype[Any] | None = None) -> str:
-    """A drawing of the tiles of an array as SVG, coloured by member, sizes true to scale.
+    """Return a drawing of the tiles of an array as SVG, coloured by member, sizes true to scale.
 
     One axis is a row, two are a grid, three are sheets one behind the other. Of an array with more axes, the first
     three that are cut are drawn. Each tile says in its tooltip which it is and who holds it.
@@ -259,7 +259,7 @@ def _rectangle(
     groups: Sequence[tuple[int, int]],
     box: tuple[float, float, float, float],
 ) -> str:
-    """A tile, or neighbouring tiles drawn as one with the colour of the first."""
+    """Return a tile, or neighbouring tiles drawn as one with the colour of the first."""
     first = dict(zip(drawn, (a for a, _ in groups), strict=True))
     tile = [first.get(axis, 0) for axis in range(sharding.ndim)]
     names = [str(a) if b - a <= 1 else f"{a}..{b - 1}" for a, b in groups]
@@ -283,7 +283,7 @@ def _rectangle(
 
 
 def _extents(extents: Sequence[int], left: float, top: float, width: float, height: float, back: float) -> list[str]:
-    """The extents beside the drawn axes."""
+    """Return the extents beside the drawn axes."""
     texts = []
     if extents:
         texts.append((left + width / 2, top + back + height + 15, "middle", extents[-1]))

@@ -45,7 +45,7 @@ __all__ = ["Explanation", "Measured", "Result", "StageReport", "explain"]
 
 
 def _line(node: Expr) -> str | None:
-    """The user's line: the path relative to the working directory, or the file and its folder."""
+    """Return the user's line: the path relative to the working directory, or the file and its folder."""
     if node.origin is None:
         return None
     file, number = node.origin.line
@@ -68,7 +68,7 @@ def _notation(node: Expr) -> str:
 def explain(
     targets: Sequence[Expr], *, analyze: bool = False, others: Callable[[], Iterable[Expr] | None] = tuple
 ) -> Explanation:
-    """How pending nodes would be computed; nothing runs without `analyze`.
+    """Return how pending nodes would be computed; nothing runs without `analyze`.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def explain(
 
 
 def _parts(targets: Sequence[Expr], analyze: bool, others: Callable[[], Iterable[Expr] | None]) -> list[Explanation]:
-    """What is computed before crossings and how these are moved, step by step, and then the targets."""
+    """Return what is computed before crossings and how these are moved, step by step, and then the targets."""
     beside = _beside(targets, others)
     parts: list[Explanation] = []
     known = _foreseen(targets)
@@ -127,7 +127,7 @@ def _parts(targets: Sequence[Expr], analyze: bool, others: Callable[[], Iterable
 def _beside(
     targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]
 ) -> Callable[[], Iterable[Expr] | None]:
-    """What is pending besides what the crossings of targets read: the targets too."""
+    """Return what is pending besides what the crossings of targets read: the targets too."""
 
     def beside() -> list[Expr] | None:
         found = others()
@@ -144,7 +144,7 @@ def _foreseen(targets: Sequence[Expr]) -> Foreseen:
 def _explained(
     targets: Sequence[Expr], known: Foreseen, *, analyze: bool, others: Callable[[], Iterable[Expr] | None]
 ) -> Explanation:
-    """How pending nodes of one environment would be computed, without what their crossings need."""
+    """Return how pending nodes of one environment would be computed, without what their crossings need."""
     env = targets[0].env
     # Before anything runs, here or in another thread: an evaluated node has forgotten what it was made of.
     with members.locked():
@@ -195,7 +195,7 @@ def _analyzed(
 
 
 def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Callable[[], Iterable[Expr] | None]) -> Explanation:
-    """How what a crossing reads would be moved."""
+    """Return how what a crossing reads would be moved."""
     (source,) = node.nodes()
     env, memo, there = node.env, source.memo or known.lying[id(source)], known.stand_ins[id(node)].memo
     assert there is not None
@@ -218,7 +218,7 @@ def _crossed(node: Expr, known: Foreseen, *, analyze: bool, others: Callable[[],
 
 
 def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
-    """What is predicted of a move between teams of a cluster.
+    """Return what is predicted of a move between teams of a cluster.
 
     Returns
     -------
@@ -242,7 +242,7 @@ def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
 
 
 def _move(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> tuple[StageReport, int, int]:
-    """What is predicted of a move of blocks that go through this process, or stay where they are.
+    """Return what is predicted of a move of blocks that go through this process, or stay where they are.
 
     Returns
     -------
@@ -305,7 +305,7 @@ def _environment(env: Environment) -> str:
 
 
 def _rates(env: Environment) -> str:
-    """The rates by which seconds are predicted, in words."""
+    """Return the rates by which seconds are predicted, in words."""
     origin = rates.origin(env)
     text = "default rates (not calibrated)" if origin == "not calibrated" else f"rates {origin}"
     said = ", ".join(config.get("calibration") or {})
@@ -341,7 +341,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
 
 
 def _stages(rehearsal: Rehearsal, *, is_cluster: bool) -> tuple[StageReport, ...]:
-    """What is predicted of each stage."""
+    """Return what is predicted of each stage."""
     graph, lowered, memory = rehearsal.graph, rehearsal.lowered, rehearsal.memory
     seconds = [cost.seconds.total for cost in rehearsal.placed.costs]
     return tuple(
@@ -392,7 +392,7 @@ def _stage(
 
 
 def _cut(draft: Any, graph: Graph) -> str:  # Any: what lowering keeps between its passes
-    """The type of a stage's loops; with the dtype where a result has just these axes."""
+    """Return the type of a stage's loops; with the dtype where a result has just these axes."""
     if draft.stage.kind == "item":
         return "as before"
     node = graph.nodes[draft.stage.nodes[-1]]

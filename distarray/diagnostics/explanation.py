@@ -31,7 +31,7 @@ MARK = "!"
 
 
 def is_off(predicted: float, measured: float | None) -> bool:
-    """Whether what was measured is not what was predicted; not if nothing was measured.
+    """Return whether what was measured is not what was predicted; not if nothing was measured.
 
     >>> is_off(100, 110), is_off(100, 111), is_off(100, 89), is_off(0, 0), is_off(0, 1)
     (False, True, True, False, True)
@@ -103,7 +103,7 @@ class StageReport:
 
     @property
     def off(self) -> tuple[str, ...]:
-        """Names of the predictions from which what was measured differs by more than `TOLERANCE`."""
+        """Return the names of the predictions from which what was measured differs by more than `TOLERANCE`."""
         return tuple([n for n in _MEASURED if is_off(getattr(self, n), getattr(self, f"measured_{n}"))])
 
 
@@ -123,7 +123,7 @@ class Result:
     sharding: Sharding | None = None
 
     def as_json(self) -> dict[str, object]:
-        """What stands in JSON: the type says all of shape and cut."""
+        """Return what stands in JSON: the type says all of shape and cut."""
         return {name: getattr(self, name) for name in ("type", "operation", "line", "is_target")}
 
     def drawing(self) -> str:
@@ -271,17 +271,17 @@ class Explanation:
 
     @property
     def lower_bound_bytes(self) -> int:
-        """Bytes that must be sent at least, given where the results lie."""
+        """Return the bytes that must be sent at least, given where the results lie."""
         return sum(s.lower_bound_bytes for s in self.stages)
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of all results that are stored, also those that are freed on the way."""
+        """Return the bytes of all results that are stored, also those that are freed on the way."""
         return sum(s.written_bytes for s in self.stages)
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds: what the planner compared plans by.
+        """Return predicted seconds: what the planner compared plans by.
 
         Stages come one after the other, but for those that some members compute while others compute another.
         """
@@ -289,7 +289,7 @@ class Explanation:
 
     @property
     def off(self) -> tuple[str, ...]:
-        """Names of the totals from which what was measured differs by more than `TOLERANCE`."""
+        """Return the names of the totals from which what was measured differs by more than `TOLERANCE`."""
         if self.measured is None or not self.stages:
             return ()
         names = (*_MEASURED, "growth_bytes")
@@ -299,7 +299,7 @@ class Explanation:
         return (*found, *(["peak_bytes"] if is_above else []))
 
     def to_json(self) -> str:
-        """Everything as JSON text: sizes in bytes, totals under ``"total"``, and under ``"off"`` what is off."""
+        """Return everything as JSON text: sizes in bytes, totals under ``"total"``, and under ``"off"`` what is off."""
         names = ("read_bytes", "lower_bound_bytes", "written_bytes", *_MEASURED)
         stages = [{**asdict(s), "off": s.off} for s in self.stages]
         total = {**{name: getattr(self, name) for name in names}, "off": self.off}
@@ -329,7 +329,7 @@ class Explanation:
         return f"{operations} in {n} stage{'s' * (n != 1)} on {self.environment}"
 
     def _table(self) -> list[_Row]:
-        """A line for each stage and for their total, each followed by what was measured."""
+        """Return a line for each stage and for their total, each followed by what was measured."""
         rows = []
         for number, s in enumerate(self.stages):
             words = {"operations": _named(s.operations), "cut": _shortened(s.cut), "tiles": _tiles(s)}
@@ -342,7 +342,7 @@ class Explanation:
         return rows
 
     def _facts(self) -> list[str]:
-        """What is said below the table, a line each."""
+        """Return what is said below the table, a line each."""
         facts = [
             f"{'result' if r.is_target else 'kept, a handle refers to it'}: {_shortened(r.type)}  {r.operation}"
             f"{f'  {r.line}' if r.line else ''}"
@@ -402,7 +402,9 @@ class Explanation:
 
 
 def joined(parts: Sequence[Explanation]) -> Explanation:
-    """One explanation of what runs one after the other, in one environment each; the results are those of the last."""
+    """Return one explanation of what runs one after the other, in one environment each; the results are those of the
+    last.
+    """
     last = parts[-1]
     if len(parts) == 1:
         return last
@@ -442,7 +444,7 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
 
 
 def _predicted(found: StageReport | Explanation) -> _Row:
-    """The numbers of a stage, or of all of them."""
+    """Return the numbers of a stage, or of all of them."""
     return _Row(
         tasks=str(found.tasks),
         read=format_nbytes(found.read_bytes),
@@ -456,7 +458,7 @@ def _predicted(found: StageReport | Explanation) -> _Row:
 
 
 def _measured(off: Sequence[str], tasks: int, moved_bytes: int, messages: int, seconds: float) -> _Row:
-    """What was measured, in the columns of what was predicted; marked if it is off."""
+    """Return what was measured, in the columns of what was predicted; marked if it is off."""
 
     def marked(name: str, text: str) -> str:
         return text + MARK * (name in off)
@@ -471,7 +473,7 @@ def _measured(off: Sequence[str], tasks: int, moved_bytes: int, messages: int, s
 
 
 def _named(operations: Sequence[str]) -> str:
-    """Names of operations, repeated ones counted.
+    """Return the names of operations, repeated ones counted.
 
     >>> _named(["add", "multiply", "multiply", "add", "multiply", "sum"])
     'add x2, multiply x3, sum'
@@ -485,7 +487,7 @@ def _named(operations: Sequence[str]) -> str:
 
 
 def _collectives(number: int, stage: StageReport) -> list[str]:
-    """A line for each step of a redistribution."""
+    """Return a line for each step of a redistribution."""
     how = f"{stage.mode}" + (f" in {stage.waves} waves" if stage.waves > 1 else "")
     lines = [
         f"stage {number}, {how}: {step.name} makes tiles {list(step.tile)}, moves {format_nbytes(step.moved)}, a"

@@ -11,7 +11,7 @@ __all__ = ["read_json"]
 
 
 def read_json(path: str) -> Any:  # whatever the file says
-    """What a JSON file holds.
+    """Return what a JSON file holds.
 
     Raises
     ------

@@ -13,7 +13,7 @@ __all__ = ["planned", "read_graph"]
 
 
 def planned(path: str, *, as_json: bool, **options: Any) -> str:
-    """The plan of the graph in a file, as JSON or as a table.
+    """Return the plan of the graph in a file, as JSON or as a table.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def planned(path: str, *, as_json: bool, **options: Any) -> str:
 
 
 def read_graph(path: str) -> EinGraph:
-    """The graph in a file.
+    """Return the graph in a file.
 
     Raises
     ------

@@ -143,7 +143,7 @@ def rehearse(
 
 
 def planned_sharding(node: Expr, env: Environment) -> Sharding:
-    """How a pending node will lie, by the plan that would compute it now."""
+    """Return how a pending node will lie, by the plan that would compute it now."""
     with members.locked():
         known = foreseen([node]).stand_ins
         if id(node) in known:
@@ -161,7 +161,7 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
 
 
 def traffic_of(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
-    """Bytes of each stage of tasks that would run."""
+    """Return the bytes of each stage of tasks that would run."""
     moved: Counter[int] = Counter()
     messages: Counter[int] = Counter()
     for t in lowered.transfers:
@@ -187,7 +187,7 @@ def _least_moved(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int],
 
 
 def _task_wants(draft: Draft) -> Iterator[list[Want]]:
-    """What each task of a stage reads."""
+    """Yield what each task of a stage reads."""
     kind = draft.stage.kind
     if kind == "take":
         for sources in draft.extra:
@@ -230,7 +230,9 @@ def _read(draft: Draft, graph: Graph) -> int:
 
 
 def _new_bytes(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], list[Box]]) -> int:
-    """Bytes that members need of others' tiles and have not received for an earlier stage; extends `arrived`."""
+    """Return the bytes that members need of others' tiles and have not received for an earlier stage; extends
+    `arrived`.
+    """
     needed: dict[tuple[int, int, int], list[Box]] = {}
     for wants in _task_wants(draft):
         for want in wants:
@@ -247,7 +249,7 @@ def _new_bytes(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], l
 
 
 def _combined_bytes(draft: Draft, graph: Graph) -> int:
-    """Bytes of the partial results that must travel to be combined."""
+    """Return the bytes of the partial results that must travel to be combined."""
     stage, loops = draft.stage, draft.loops
     total = 0
     for c in stage.combines:

@@ -18,7 +18,7 @@ __all__ = ["batch", "single"]
 def single(
     mesh: str, source: str, target: str, *, mode: str, memory: int | None, itemsize: int | None, as_json: bool
 ) -> str:
-    """The plan of one redistribution, types in text.
+    """Return the plan of one redistribution, types in text.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def single(
 
 
 def batch(path: str, *, mode: str, memory: int | None, itemsize: int | None, as_json: bool) -> str:
-    """The plans of the problems in a JSON file, in their order.
+    """Return the plans of the problems in a JSON file, in their order.
 
     Raises
     ------

@@ -24,7 +24,7 @@ INTERVAL = 0.002
 
 
 def used_nbytes() -> int:
-    """Bytes of this process in memory that do not lie idle in the pool; 0 where the system does not say."""
+    """Return the bytes of this process in memory that do not lie idle in the pool; 0 where the system does not say."""
     resident = resident_nbytes()
     return resident and resident - POOL.idle_nbytes
 
@@ -85,7 +85,7 @@ class ResidentPeak:
 
     @property
     def most(self) -> int | None:
-        """The growth of the process that grew most; None if nothing could be measured."""
+        """Return the growth of the process that grew most; None if nothing could be measured."""
         return max(self.growth.values()) if self.growth else None
 
 

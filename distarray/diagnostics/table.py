@@ -11,7 +11,7 @@ _PREFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 def format_nbytes(n: float) -> str:
-    """A number of bytes, exact below 1 KiB and with three digits above.
+    """Return a number of bytes, exact below 1 KiB and with three digits above.
 
     >>> format_nbytes(0), format_nbytes(1000), format_nbytes(10_000), format_nbytes(128 << 20)
     ('0', '1000 B', '9.77 KiB', '128 MiB')
@@ -31,7 +31,7 @@ def format_nbytes(n: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration with three digits.
+    """Return a duration with three digits.
 
     >>> format_seconds(0), format_seconds(0.0000321), format_seconds(0.25), format_seconds(90)
     ('0', '32.1 us', '250 ms', '90 s')
@@ -44,7 +44,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Rows as aligned columns, two spaces apart.
+    """Return the rows as aligned columns, two spaces apart.
 
     Parameters
     ----------

@@ -90,11 +90,11 @@ class Affine:
 
     @staticmethod
     def identity(shape: tuple[int, ...]) -> Affine:
-        """The lens of the whole array."""
+        """Return the lens of the whole array."""
         return Affine(shape, _identity_terms(len(shape)))
 
     def is_identity(self, source_shape: tuple[int, ...]) -> bool:
-        """Whether the view is the source, element for element."""
+        """Return whether the view is the source, element for element."""
         shape = self.shape
         if shape != source_shape:
             return False
@@ -105,14 +105,14 @@ class Affine:
 
     @property
     def is_injective(self) -> bool:
-        """Whether no two elements of the view are one element of the source, so that the view can be written."""
+        """Return whether no two elements of the view are one element of the source, so that the view can be written."""
         used = {axis for axis, _, _ in self.terms}
         return all(n <= 1 or axis in used for axis, n in enumerate(self.shape))
 
     # Making views of the view. Each costs about a microsecond and gives one Affine from the source.
 
     def compose(self, outer: Affine) -> Affine:
-        """The lens from the source to the view that `outer` makes of this view.
+        """Return the lens from the source to the view that `outer` makes of this view.
 
         >>> rows = Affine((4, 3), ((0, 2, 2), (1, 0, 1)))       # x[2:10:2]
         >>> rows.compose(Affine((3,), ((None, 1, 0), (0, 2, -1))))   # [1, ::-1]
@@ -204,7 +204,7 @@ class Affine:
     # Boxes through the view.
 
     def source_box(self, view_box: Box) -> Box:
-        """The source elements that a box of the view reads.
+        """Return the source elements that a box of the view reads.
 
         Exact, except on a diagonal: there it is the smallest box around the elements. An empty box reads nothing,
         which only a source of no axes cannot say.
@@ -226,7 +226,7 @@ class Affine:
         return tuple(out)
 
     def view_box(self, source_box: Box) -> Box | None:
-        """The indices of the view that read elements of a box of the source, exactly; None if there are none.
+        """Return the indices of the view that read elements of a box of the source, exactly; None if there are none.
 
         What a write through the view changes in a tile is the image of this box.
         """
@@ -248,7 +248,7 @@ class Affine:
         return tuple(out) if all(out) else None
 
     def restricted(self, view_box: Box, frame: Box) -> Affine:
-        """The lens from a block that holds the elements of `frame` to a box of this view.
+        """Return the lens from a block that holds the elements of `frame` to a box of this view.
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ class Affine:
         return Affine(shape, tuple(terms))
 
     def fragments(self, view_box: Box, boundaries: Sequence[Sequence[int]]) -> list[tuple[tuple[int, ...], Box, Box]]:
-        """A box of the view, split by the tiles of the source.
+        """Return a box of the view, split by the tiles of the source.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ class Affine:
     # Blocks through the view.
 
     def read_indices(self) -> Reading:
-        """The steps of `read`, computed once and kept."""
+        """Return the steps of `read`, computed once and kept."""
         if self._reading is None:
             _set_reading(self, self._plan_reading())
         assert self._reading is not None
@@ -386,7 +386,7 @@ class Affine:
         return Reading(tuple(key), tuple(diagonals), transpose, expand, broadcast)
 
     def read(self, array: Block) -> Block:
-        """The view of a block: no copy, never a scalar."""
+        """Return the view of a block: no copy, never a scalar."""
         key, diagonals, transpose, expand, broadcast = self.read_indices()
         out = array[key]
         for i, j in diagonals:
@@ -454,7 +454,7 @@ def _identity_terms(ndim: int) -> tuple[Term, ...]:
 
 
 def _preimage(start: int, step: int, n: int, r: range) -> range:
-    """The ``i`` in ``range(n)`` with ``start + step * i`` in `r`, ascending."""
+    """Return the ``i`` in ``range(n)`` with ``start + step * i`` in `r`, ascending."""
     if n == 0:
         return _EMPTY
     hit = intersect(normalise(range(start, start + step * n, step)), r)
@@ -466,7 +466,7 @@ def _preimage(start: int, step: int, n: int, r: range) -> range:
 
 
 def _cut(start: int, step: int, r: range, bounds: Sequence[int]) -> list[_Cut]:
-    """The parts of a view range that read different tiles along one source axis, in ascending order of tiles."""
+    """Return the parts of a view range that read different tiles along one source axis, in ascending order of tiles."""
     n = len(r)
     a = start + step * r.start
     stride = step * r.step
@@ -490,7 +490,7 @@ def _cut(start: int, step: int, r: range, bounds: Sequence[int]) -> list[_Cut]:
 
 
 def namespace(array: Block) -> Any:  # a module
-    """The functions for a block: numpy, or what the array itself names."""
+    """Return the functions for a block: numpy, or what the array itself names."""
     return np if isinstance(array, np.ndarray) else array.__array_namespace__()
 
 
@@ -507,7 +507,7 @@ Pattern: TypeAlias = tuple[tuple[int | None, int, int, int, tuple[int, ...]], ..
 
 
 def touched(affine: Affine, boundaries: Sequence[Sequence[int]]) -> Pattern:
-    """What of a lens a plan depends on: the pattern of touched tiles, without the offsets.
+    """Return what of a lens a plan depends on: the pattern of touched tiles, without the offsets.
 
     Lenses of one shape with equal patterns read the same tiles in the same order, so one plan serves both: offsets
     are run-time parameters (B-29).

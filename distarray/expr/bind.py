@@ -59,14 +59,14 @@ class Boxed(Protocol):
     """What carries a node: the handle that the user holds."""
 
     def __dx_node__(self) -> Expr:
-        """The node of the current value. Called on entry of an operation, before its node exists."""
+        """Return the node of the current value. Called on entry of an operation, before its node exists."""
 
     def __dx_box__(self, node: Expr) -> Any:
-        """A new handle on `node`."""
+        """Return a new handle on `node`."""
 
 
 def identity(node: Expr) -> Any:
-    """How results are boxed where no operand is boxed."""
+    """Return how results are boxed where no operand is boxed."""
     return node
 
 
@@ -92,7 +92,7 @@ class Operands:
 
 
 def literal(value: Any, env: Environment, name: str = "array") -> Expr:
-    """A node of host data used as an operand: it has no environment of its own and adopts `env`.
+    """Return a node of host data used as an operand: it has no environment of its own and adopts `env`.
 
     A NumPy array is read at the call: later changes by its owner do not show.
 
@@ -241,7 +241,7 @@ def _numpy_function(name: str) -> Callable[..., Any]:
 
 
 def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DType:
-    """The result dtype of an elementwise operation: numpy is asked, on arrays without elements, and remembered.
+    """Return the result dtype of an elementwise operation: numpy is asked, on arrays without elements, and remembered.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def errstate() -> tuple[str, ...] | None:
 
 
 def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
-    """An elementwise operation over broadcast operands.
+    """Return an elementwise operation over broadcast operands.
 
     Parameters
     ----------
@@ -347,7 +347,9 @@ def bind(
     runtime: Any = None,  # each family's own
     operands: Operands | None = None,
 ) -> Any:
-    """A node of any family whose result shape and dtype the caller has inferred and whose input it has checked."""
+    """Return a node of any family whose result shape and dtype the caller has inferred and whose input it has
+    checked.
+    """
     operands = operands or unbox(op.name, args)
     node = Expr(op, tuple(operands.nodes), shape, dtype, operands.env, params, runtime, None, user_frame(), errstate())  # type: ignore[arg-type]  # several results: tuples of shapes
     return operands.box(simplify(node))
@@ -362,14 +364,14 @@ def bind_create(
     runtime: Any = None,
     pin: Sharding | None = None,
 ) -> Expr:
-    """A node made from the global index alone; not boxed, since no operand says how."""
+    """Return a node made from the global index alone; not boxed, since no operand says how."""
     return Expr(op, (), shape, as_dtype(dtype), env, params, runtime, pin, user_frame())
 
 
 def bind_reduce(
     op: Op, x: Any, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False, params: tuple[Hashable, ...] = ()
 ) -> Any:
-    """A monoid over `axes` of one operand, unboxed already or not; see `accumulator_dtype`.
+    """Reduce one operand, unboxed already or not, by a monoid over `axes`; see `accumulator_dtype`.
 
     Parameters
     ----------
@@ -387,7 +389,7 @@ def bind_reduce(
 
 
 def accumulator_dtype(node: Expr) -> DType:
-    """The dtype in which the monoid of a reduction runs: the result's, but for moments of complex numbers."""
+    """Return the dtype in which the monoid of a reduction runs: the result's, but for moments of complex numbers."""
     operand = node.operands[0]
     if node.op.monoid == "moments" and type(operand) is Expr and operand.dtype.kind == "c":
         # the mean is complex although the variance is not
@@ -404,7 +406,7 @@ def bind_tiles(
     cut: Sharding | None,
     params: tuple[Hashable, ...] = (),
 ) -> tuple[Expr, ...]:
-    """A kernel on each tile of axis 0; see `Tiling`.
+    """Bind a kernel on each tile of axis 0; see `Tiling`.
 
     Parameters
     ----------
@@ -445,7 +447,7 @@ def bind_windows(
     cut: Sharding | None,
     params: tuple[Hashable, ...] = (),
 ) -> Expr:
-    """A kernel on each tile of a grid; see `Windows`.
+    """Bind a kernel on each tile of a grid; see `Windows`.
 
     Parameters
     ----------
@@ -466,17 +468,17 @@ def bind_windows(
 
 
 def bind_get(x: Expr, lens: Affine) -> Expr:
-    """`x` read through an affine lens. Reads of reads compose: a chain of views is one node."""
+    """Return `x` read through an affine lens. Reads of reads compose: a chain of views is one node."""
     return pushed(simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())))
 
 
 def bind_reshape(x: Expr, shape: tuple[int, ...]) -> Expr:
-    """The elements of `x` in C order with another shape of the same size."""
+    """Return the elements of `x` in C order with another shape of the same size."""
     return simplify(Expr(RESHAPE, (x,), shape, x.dtype, x.env, (), None, None, user_frame()))
 
 
 def bind_put(base: Expr, lens: Affine, value: Expr | Scalar) -> Expr:
-    """A new version of `base` in which the elements that `lens` sees are `value`'s, cast to `base.dtype`.
+    """Return a new version of `base` in which the elements that `lens` sees are `value`'s, cast to `base.dtype`.
 
     `lens` must be injective, since a broadcast view is read-only, and `value` must broadcast to ``lens.shape``: both
     are checked by the caller, as numpy does it, before any node exists.

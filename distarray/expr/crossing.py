@@ -28,7 +28,7 @@ _has_been = False
 
 
 def crossing(source: Expr, env: Environment, pin: Sharding | None = None) -> Expr:
-    """The elements of a node in another environment; nothing runs.
+    """Return the elements of a node in another environment; nothing runs.
 
     Parameters
     ----------
@@ -55,22 +55,24 @@ def carry_out(node: Expr, stored: Stored) -> None:
 
 
 def are_pending() -> bool:
-    """Whether there is a pending crossing at all."""
+    """Return whether there is a pending crossing at all."""
     return _has_been and bool(_pending)
 
 
 def is_crossing(node: Expr) -> bool:
-    """Whether a node is a crossing that is still to be carried out."""
+    """Return whether a node is a crossing that is still to be carried out."""
     return node.op is CROSSING and node.memo is None
 
 
 def graph(targets: Iterable[Expr]) -> list[Expr]:
-    """What is planned together with `targets`: all that they need, operands before users, up to pending crossings."""
+    """Return what is planned together with `targets`: all that they need, operands before users, up to pending
+    crossings.
+    """
     return postorder(targets, CROSSING)
 
 
 def levels(targets: Iterable[Expr]) -> list[list[Expr]]:
-    """The pending crossings that nodes need, in steps: each step needs only crossings of those before it."""
+    """Return the pending crossings that nodes need, in steps: each step needs only crossings of those before it."""
     if not are_pending():
         return []
     depth: dict[int, int] = {}

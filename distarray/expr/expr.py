@@ -56,12 +56,12 @@ class Environment:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the members are workers of a cluster."""
+        """Return whether the members are workers of a cluster."""
         return self.team is not None and self.team.client is not None
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh of the team, or the one without axes."""
+        """Return the mesh of the team, or the one without axes."""
         return _NO_MESH if self.team is None else self.team.mesh
 
     def __str__(self) -> str:
@@ -121,12 +121,14 @@ class Stored:
 
     @property
     def handles(self) -> Sequence[Any]:
-        """What tasks refer to: the blocks, or what stands for those that are not here and not made yet."""
+        """Return what tasks refer to: the blocks, or what stands for those that are not here and not made yet."""
         return self.blocks if type(self.blocks) in (list, tuple) else getattr(self.blocks, "handles", self.blocks)
 
     @property
     def present(self) -> Sequence[Any]:
-        """The blocks, with names in the places of those that are not here: to ask for it makes and reads none."""
+        """Return the blocks, with names in the places of those that are not here: to ask for it makes and reads
+        none.
+        """
         return getattr(self.blocks, "present", self.handles)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -181,7 +183,9 @@ _files: set[str] = set()
 
 
 def user_frame() -> Origin | None:
-    """The innermost frame outside this package, about a microsecond; of a function that a function of it called."""
+    """Return the innermost frame outside this package, about a microsecond; of a function that a function of it
+    called.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -272,7 +276,7 @@ class Expr:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array."""
+        """Return the bytes of the whole array."""
         n: int = self.dtype.itemsize
         for s in self.shape:
             n *= s
@@ -280,11 +284,13 @@ class Expr:
 
     @property
     def is_live(self) -> bool:
-        """Whether a handle still refers to this node."""
+        """Return whether a handle still refers to this node."""
         return self.slot is not None and self.slot() is not None
 
     def hold(self, *, by_base: bool = False) -> Slot:
-        """The slot that keeps this node's result, made on first use; `by_base`: of a base that has this version."""
+        """Return the slot that keeps this node's result, made on first use; `by_base`: of a base that has this
+        version.
+        """
         if self.slot is None:  # held for the first time, by the thread that made it: nobody else can see it
             slot = Slot()
             slot.n_bases = 1 if by_base else 0
@@ -320,7 +326,7 @@ class Expr:
             self.runtime = None
 
     def nodes(self) -> list[Expr]:
-        """The operands that are nodes."""
+        """Return the operands that are nodes."""
         return [o for o in self.operands if type(o) is Expr]
 
     def __repr__(self) -> str:
@@ -328,7 +334,7 @@ class Expr:
 
 
 def source(block: Any, env: Environment, sharding: Sharding | None = None, *, on_client: bool = True) -> Expr:
-    """A node of one array that exists in this process.
+    """Return a node of one array that exists in this process.
 
     Parameters
     ----------
@@ -348,20 +354,20 @@ def source(block: Any, env: Environment, sharding: Sharding | None = None, *, on
 
 
 def cut_of(node: Expr) -> Sharding | None:
-    """How a node is cut over the members, or will be because the user said so; None if that is still open."""
+    """Return how a node is cut over the members, or will be because the user said so; None if that is still open."""
     memo = node.memo
     return node.pin if memo is None or memo.on_client else memo.sharding
 
 
 def lying(node: Expr) -> Sharding | None:
-    """The same; but host data that nobody said how to cut lie in this process, whole, until their first use."""
+    """Return how a node lies or will lie: host data that nobody cut lie here, whole, until their first use."""
     memo = node.memo
     return memo.sharding if memo is not None and memo.on_client and node.pin is None else cut_of(node)
 
 
 def late_params(node: Expr) -> tuple[Any, ...]:
-    """What the kernel of a node gets behind its static parameters, and what varies from run to run: functions of the
-    user's, places to select at. No key of a plan holds it and no plan keeps it alive.
+    """Return what the kernel of a node gets behind its static parameters, and what varies from run to run: functions of
+    the user's, places to select at. No key of a plan holds it and no plan keeps it alive.
     """
     op, runtime = node.op, node.runtime
     if runtime is None or not op.family.has_late:
@@ -371,7 +377,9 @@ def late_params(node: Expr) -> tuple[Any, ...]:
 
 
 def postorder(targets: Iterable[Expr], up_to: Op | None = None) -> list[Expr]:
-    """All nodes that `targets` need, operands before users, ending at those with a memo, and of `up_to` (included)."""
+    """Return all nodes that `targets` need, operands before users, ending at those with a memo, and of `up_to`
+    (included).
+    """
     order: list[Expr] = []
     seen: set[int] = set()
     # None stands on a node whose operands are all listed.

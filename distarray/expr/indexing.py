@@ -94,12 +94,12 @@ class Advanced:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The axes of the basic view that arrays run over, masks with all of theirs."""
+        """Return the axes of the basic view that arrays run over, masks with all of theirs."""
         return tuple(axis + i for axis, array in self.arrays for i in range(len(array.shape) if _is_mask(array) else 1))
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Shape of the result; None while there is a mask."""
+        """Return the shape of the result; None while there is a mask."""
         return None if self.index_shape is None else (*self.before, *self.index_shape, *self.after)
 
     def with_arrays(self, arrays: Iterable[tuple[int, IndexArray]]) -> Advanced:
@@ -118,7 +118,7 @@ def _is_mask(array: IndexArray) -> bool:
 
 
 def broadcast_index_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The common shape of index arrays.
+    """Return the common shape of index arrays.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def check_indices(indices: np.ndarray[Any, Any], size: int, axis: int) -> np.nda
 
 
 def nonzero_indices(index: Advanced) -> Advanced:
-    """`index` with the masks that are numpy arrays replaced by their ``nonzero``.
+    """Return `index` with the masks that are numpy arrays replaced by their ``nonzero``.
 
     Masks of other kinds stay: who can look into them gives their integers to `Advanced.with_arrays`.
     """
@@ -183,7 +183,7 @@ def nonzero_indices(index: Advanced) -> Advanced:
 
 
 def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
-    """What ``x[index]`` means for an `x` of this shape.
+    """Return what ``x[index]`` means for an `x` of this shape.
 
     Raises
     ------
@@ -253,7 +253,7 @@ def _out_of_bounds(index: int, axis: int, size: int) -> IndexError:
 
 
 def _plain(item: Index) -> tuple[Index, int]:
-    """An item as a slice, int, None, Ellipsis or array, and how many axes of the indexed array it takes."""
+    """Return an item as a slice, int, None, Ellipsis or array, and how many axes of the indexed array it takes."""
     given = item
     if item is None or item is Ellipsis:
         return item, 0
@@ -284,7 +284,7 @@ def _plain(item: Index) -> tuple[Index, int]:
 
 
 def _fitting_mask(mask: IndexArray, shape: tuple[int, ...], axis: int) -> Sequence[IndexArray]:
-    """A mask over the axes of `shape` from `axis` on: itself, or what stands for it, one index array per axis.
+    """Return a mask over the axes of `shape` from `axis` on: itself, or what stands for it, one index array per axis.
 
     Raises
     ------

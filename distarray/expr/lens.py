@@ -80,7 +80,7 @@ Lens: TypeAlias = tuple[Link, ...]
 
 
 def lens_shape(base_shape: tuple[int, ...], lens: Lens) -> tuple[int, ...]:
-    """Shape of the view that `lens` makes of a base."""
+    """Return the shape of the view that `lens` makes of a base."""
     for link in reversed(lens):
         if not isinstance(link, Component):
             return link.shape
@@ -88,7 +88,7 @@ def lens_shape(base_shape: tuple[int, ...], lens: Lens) -> tuple[int, ...]:
 
 
 def unit_axes(source_shape: tuple[int, ...], shape: tuple[int, ...]) -> Affine | None:
-    """A reshape that only drops and adds axes of one element, as an Affine; else None."""
+    """Return a reshape that only drops and adds axes of one element, as an Affine; else None."""
     if [n for n in source_shape if n != 1] != [n for n in shape if n != 1]:
         return None
     places = iter([axis for axis, n in enumerate(shape) if n != 1])
@@ -96,7 +96,7 @@ def unit_axes(source_shape: tuple[int, ...], shape: tuple[int, ...]) -> Affine |
 
 
 def is_unit_axes(affine: Affine, source_shape: tuple[int, ...]) -> bool:
-    """Whether the lens only drops and adds axes of one element."""
+    """Return whether the lens only drops and adds axes of one element."""
     expected = unit_axes(source_shape, affine.shape)
     if expected is None:
         return False
@@ -104,7 +104,7 @@ def is_unit_axes(affine: Affine, source_shape: tuple[int, ...]) -> bool:
 
 
 def compose(base_shape: tuple[int, ...], lens: Lens, link: Link) -> Lens:
-    """`lens` followed by `link`, normalised.
+    """Return `lens` followed by `link`, normalised.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def _append(base_shape: tuple[int, ...], lens: Lens, affine: Affine) -> Lens:
 
 
 def layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
-    """The order of axes of a layout seen through a link of a lens."""
+    """Return the order of axes of a layout seen through a link of a lens."""
     if type(link) is Component:
         return layout
     if type(link) is not Affine:
@@ -172,7 +172,7 @@ def layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def get(lens: Lens, array: Block) -> Block:
-    """The view of a whole base, a copy only where a reshape needs one."""
+    """Return the view of a whole base, a copy only where a reshape needs one."""
     for link in lens:
         if isinstance(link, Affine):
             array = link.read(array)
@@ -186,7 +186,7 @@ def get(lens: Lens, array: Block) -> Block:
 
 
 def windows_of(array: Block, window: tuple[int, ...], axes: tuple[int, ...]) -> Block:
-    """Every window of a block; a view of numpy's."""
+    """Return every window of a block; a view of numpy's."""
     if isinstance(array, np.ndarray):
         return np.lib.stride_tricks.sliding_window_view(array, window, axes)
     xp = namespace(array)
@@ -198,7 +198,7 @@ def windows_of(array: Block, window: tuple[int, ...], axes: tuple[int, ...]) -> 
 
 
 def put(lens: Lens, array: Block, value: Block) -> Block:
-    """A new base that differs from `array` in the view only, which becomes `value`.
+    """Return a new base that differs from `array` in the view only, which becomes `value`.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def _component(array: Block, link: Component) -> Block:
 
 
 def reshape_groups(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """The finest grouping of axes such that a reshape acts inside each group.
+    """Return the finest grouping of axes such that a reshape acts inside each group.
 
     Each entry is (axes of the old shape, axes of the new shape) with equal products; axes of extent 1 join a neighbour.
 
@@ -287,7 +287,8 @@ _BUFFER = np.zeros(1, np.complex64)
 
 
 def strided_dummy(base_shape: tuple[int, ...], lens: Lens = ()) -> np.ndarray[Any, Any]:
-    """An array with the shape and strides that numpy's view of a C-ordered base has; its elements must not be read.
+    """Return an array with the shape and strides that numpy's view of a C-ordered base has; its elements must not be
+    read.
 
     A reshape for which numpy would copy gives the strides of the copy.
     """
@@ -309,7 +310,7 @@ def strided_dummy(base_shape: tuple[int, ...], lens: Lens = ()) -> np.ndarray[An
 
 
 def reshape_is_view(base_shape: tuple[int, ...], lens: Lens, shape: tuple[int, ...]) -> bool:
-    """Whether ``reshape(shape)`` of a view of a C-ordered base aliases it in numpy (B-35).
+    """Return whether ``reshape(shape)`` of a view of a C-ordered base aliases it in numpy (B-35).
 
     Handles that are pinned copies are bases of their own: ask with their shape and the empty lens.
 
@@ -331,7 +332,7 @@ def reshape_is_view(base_shape: tuple[int, ...], lens: Lens, shape: tuple[int, .
 
 
 def shares_memory(base_shape: tuple[int, ...], a: Lens, b: Lens) -> bool:
-    """Whether two views of one base have an element in common.
+    """Return whether two views of one base have an element in common.
 
     A reshape for which numpy would copy shares nothing but with itself; ask with lenses of views only.
     """

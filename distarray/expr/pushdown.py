@@ -39,7 +39,8 @@ _Division: TypeAlias = tuple[list[Box | None], Callable[[list[Any]], Expr]]
 
 
 def pushed(node: Expr) -> Expr:
-    """A read of an array beyond memory, as reads of what that is made of; the node itself where it stays as it is.
+    """Return a read of an array beyond memory, as reads of what that is made of; the node itself where it stays as it
+    is.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def _is_never_held(node: Expr) -> bool:
 
 
 def narrowed(node: Expr) -> Expr:
-    """A node of the same value that needs fewer elements of what is pending; the node itself if there is none.
+    """Return a node of the same value that needs fewer elements of what is pending; the node itself if there is none.
 
     Pending nodes that others read too are not touched. They are made again in part, so this is for small parts of large
     arrays that are looked at once.
@@ -69,7 +70,9 @@ def narrowed(node: Expr) -> Expr:
 
 
 def _from_parts(root: Expr, is_divisible: Callable[[Expr], bool], share: int) -> Expr:
-    """`root`, from boxes of the divisible nodes that it needs; none is divided of which over 1 / `share` is needed."""
+    """Return `root`, from boxes of the divisible nodes that it needs; none is divided of which over 1 / `share` is
+    needed.
+    """
     if not root.size:
         return root
     asked: dict[int, list[Box]] = {id(root): [full(root.shape)]}
@@ -131,7 +134,9 @@ def _few(boxes: Sequence[Box]) -> list[Box]:
 
 
 def _hull(a: range, b: range) -> range:
-    """The smallest range that contains two, without gaps where one of them has a single element (its step is 1)."""
+    """Return the smallest range that contains two, without gaps where one of them has a single element (its step is
+    1).
+    """
     return range(min(a.start, b.start), max(a[-1], b[-1]) + 1, gcd(a.step, b.step, b.start - a.start))
 
 
@@ -143,7 +148,7 @@ def _get(x: Expr, lens: Affine, like: Expr) -> Expr:
 
 
 def _shown(x: Expr, frame: Box, box: Box) -> Expr:
-    """A box of what has the elements of `frame`."""
+    """Return a box of what has the elements of `frame`."""
     return x if box == frame else _get(x, Affine.identity(x.shape).restricted(box, frame), x)
 
 
@@ -152,13 +157,13 @@ def _reshaped(x: Expr, shape: Iterable[int], like: Expr) -> Expr:
 
 
 def _remade(n: Expr, operands: list[Any], box: Box, runtime: Any) -> Expr:
-    """A box of a node, by the same operation."""
+    """Return a box of a node, by the same operation."""
     shape = tuple(map(len, box))
     return simplify(Expr(n.op, tuple(operands), shape, n.dtype, n.env, n.params, runtime, None, n.origin, n.errstate))
 
 
 def _broadcasting(x: Any, box: Box) -> Box | None:
-    """What an operation on a box reads of an operand that broadcasts."""
+    """Return what an operation on a box reads of an operand that broadcasts."""
     if type(x) is not Expr:
         return None
     return tuple([range(1) if n == 1 else r for n, r in zip(x.shape, box[len(box) - x.ndim :], strict=True)])
@@ -197,7 +202,7 @@ def _of_put(node: Expr, operands: tuple[Any, ...], written: Affine, box: Box) ->
 
 
 def _inverse(lens: Affine, shape: tuple[int, ...]) -> Affine:
-    """The lens from a view of all elements back to the source, whose shape is given."""
+    """Return the lens from a view of all elements back to the source, whose shape is given."""
     terms: list[Term] = [(None, 0, 0)] * len(lens.shape)
     for i, (axis, start, step) in enumerate(lens.terms):
         if axis is not None and shape[i] > 1:
@@ -232,7 +237,7 @@ def _of_reshape(node: Expr, operands: tuple[Any, ...], runtime: Any, box: Box) -
 
 
 def _enclosing(box: Sequence[range], shape: Sequence[int]) -> list[range]:
-    """The smallest box around another whose elements follow each other in C order."""
+    """Return the smallest box around another whose elements follow each other in C order."""
     found = []
     for i, r in enumerate(box):
         found.append(range(r.start, r[-1] + 1))
@@ -242,7 +247,7 @@ def _enclosing(box: Sequence[range], shape: Sequence[int]) -> list[range]:
 
 
 def _enclosing_run(start: int, stop: int, shape: Sequence[int]) -> list[range]:
-    """The smallest such box around the elements start..stop."""
+    """Return the smallest such box around the elements start..stop."""
     first, last = [], []
     low, high = start, stop - 1
     for n in reversed(shape):

@@ -90,7 +90,7 @@ _FILLED = (FULL, CONSTANT)
 
 
 def _full(node: Expr, x: Expr, value: Any) -> Expr:  # a numpy scalar
-    """`x`, of equal elements, of the shape of `node`."""
+    """Return `x`, of equal elements, of the shape of `node`."""
     op = FULL if node.shape else CONSTANT
     return Expr(op, (), node.shape, node.dtype, node.env, x.params, value, node.pin, node.origin, node.errstate)
 
@@ -127,7 +127,7 @@ def _get_of_full(node: Expr) -> Expr | None:
 
 
 def _has_whole_axes(lens: Affine, source_shape: tuple[int, ...]) -> bool:
-    """Whether each axis of the view is all of an axis of the source, or has one element.
+    """Return whether each axis of the view is all of an axis of the source, or has one element.
 
     The extents of a constant are part of a plan's key, those of a slice are not: ``zeros(n)[k:]`` stays a slice, so
     that a loop over k has one plan. Broadcast axes stay a lens too: less is filled.
@@ -231,7 +231,7 @@ def _cast_and_back(node: Expr) -> Expr | None:
 
 @lru_cache(maxsize=1024)
 def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
-    """Whether every number of `narrow` is one of `wide`."""
+    """Return whether every number of `narrow` is one of `wide`."""
     if narrow.kind in "mM" or wide.kind in "mM" or not np.can_cast(narrow, wide, "safe"):
         return False
     if narrow.kind in "iu" and wide.kind in "fc":
@@ -260,7 +260,7 @@ def _reduce_full(node: Expr) -> Expr | None:
 
 
 def _sum_of_equal(value: Any, n: int, dtype: np.dtype[Any]) -> Any:
-    """The sum of `n` equal numbers, None where it leaves the range of floats: then numpy warns."""
+    """Return the sum of `n` equal numbers, None where it leaves the range of floats: then numpy warns."""
     if dtype.kind in "iu":
         return _wrapped(int(value) * n, dtype) if value.dtype.kind in "biu" else None
     if dtype.kind not in "fc" or not np.can_cast(value.dtype, dtype, "same_kind"):
@@ -273,14 +273,14 @@ def _sum_of_equal(value: Any, n: int, dtype: np.dtype[Any]) -> Any:
 
 
 def _product_of_equal(value: Any, n: int, dtype: np.dtype[Any]) -> Any:
-    """The product of `n` equal integers."""
+    """Return the product of `n` equal integers."""
     if dtype.kind not in "iu" or value.dtype.kind not in "biu":
         return None
     return _wrapped(pow(int(value), n, 1 << 8 * dtype.itemsize), dtype)
 
 
 def _wrapped(value: int, dtype: np.dtype[Any]) -> Any:
-    """An integer as the sums and products of numpy have it: modulo the range of the dtype."""
+    """Return an integer as the sums and products of numpy have it: modulo the range of the dtype."""
     n_bits = 8 * dtype.itemsize
     value %= 1 << n_bits
     return dtype.type(value - (1 << n_bits) if dtype.kind == "i" and value >> (n_bits - 1) else value)
@@ -304,7 +304,7 @@ _REPEATED: dict[str, Callable[[Any, int, np.dtype[Any]], Any]] = {
 
 
 def _permutation(x: Expr, source: Expr, lens: Affine) -> tuple[int, ...] | None:
-    """Which axis of `x` each axis of `source` is, if the lens does nothing but permute them."""
+    """Return which axis of `x` each axis of `source` is, if the lens does nothing but permute them."""
     permuted = tuple([axis for axis, _, _ in lens.terms if axis is not None])
     # Neither flipped, sliced, broadcast nor a diagonal. (The terms of fixed indices have step 0.)
     if lens.terms != tuple([(a, 0, 1) for a in permuted]) or sorted(permuted) != list(range(x.ndim)):
@@ -413,7 +413,7 @@ _rewrites: dict[Op, tuple[Rewrite, ...]] = {}
 
 
 def simplify(node: Expr) -> Expr:
-    """What a new node becomes by the table: itself, another new node, or one of those it would have read.
+    """Return what a new node becomes by the table: itself, another new node, or one of those it would have read.
 
     Parameters
     ----------

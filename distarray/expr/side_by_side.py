@@ -50,7 +50,7 @@ def side_by_side(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def first_environment(values: Iterable[Any]) -> Environment | None:
-    """Where the first array among `values` lives, or in the sequences among them; None if there is none."""
+    """Return where the first array among `values` lives, or in the sequences among them; None if there is none."""
     nested = []
     for value in values:
         kind = type(value)

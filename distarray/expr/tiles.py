@@ -36,7 +36,7 @@ class Tiling(NamedTuple):
 
     @property
     def n_tiles(self) -> int:
-        """Number of tiles; every boundary list has one more."""
+        """Return the number of tiles; every boundary list has one more."""
         return len(self.results[0]) - 1
 
 
@@ -68,10 +68,10 @@ class Windows(NamedTuple):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Number of tiles along each axis of the result."""
+        """Return the number of tiles along each axis of the result."""
         return tuple([len(b) - 1 for b in self.bounds])
 
     def box(self, operand: int, tile: Sequence[int], shape: Sequence[int]) -> tuple[range, ...]:
-        """What a tile reads of an operand of this shape."""
+        """Return what a tile reads of an operand of this shape."""
         axes = zip(self.operands[operand], shape, strict=True)
         return tuple([range(n) if read is None else range(*read[1][tile[read[0]]]) for read, n in axes])

@@ -74,7 +74,7 @@ def _text(node: Expr, problem: str) -> str:
 
 
 def _ordered(targets: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-    """All nodes, operands before users, and those from which an edge leads back to where the walk came from."""
+    """Return all nodes, operands before users, and those from which an edge leads back to where the walk came from."""
     order: list[Expr] = []
     cycles: list[Expr] = []
     done: dict[int, bool] = {}  # False while the walk is below a node
@@ -137,7 +137,7 @@ def _check_type(node: Expr) -> Iterator[str]:
 
 
 def _results(node: Expr) -> list[tuple[_Shape, Any]]:
-    """Shape and dtype of each result; most nodes have one."""
+    """Return the shape and dtype of each result; most nodes have one."""
     if type(node.dtype) is tuple:
         return list(zip(node.shape, node.dtype, strict=True))  # type: ignore[arg-type]  # several results
     return [(node.shape, node.dtype)]
@@ -363,7 +363,7 @@ def _check_take_put(node: Expr) -> Iterator[str]:
 
 
 def _taken(node: Expr, x: Expr, index: Sequence[Expr]) -> Any:  # a generator of texts that returns a shape or None
-    """The shape of the elements of `x` at integer arrays."""
+    """Return the shape of the elements of `x` at integer arrays."""
     axes, position, n_index, _ = node.params
     if len(index) != len(axes) or len(set(axes)) != len(axes) or not all(0 <= a < x.ndim for a in axes):
         yield f"has {len(index)} index arrays for axes {axes} of an operand of rank {x.ndim}"

@@ -28,14 +28,16 @@ __all__ = ["from_dask", "to_dask_array"]
 
 
 def to_dask_array(x: DistArray) -> Any:
-    """A lazy ``dask.array`` of the values that `x` has now, one chunk per tile; the same as ``x.to_dask_array()``."""
+    """Return a lazy ``dask.array`` of the values that `x` has now, one chunk per tile; the same as
+    ``x.to_dask_array()``.
+    """
     return x.to_dask_array()
 
 
 def from_dask(
     array: Any, *, team: TeamLike = "current", device: str | None = None, sharding: ShardingLike = None
 ) -> DistArray:
-    """An array of the chunks of a ``dask.array``.
+    """Return an array of the chunks of a ``dask.array``.
 
     Dask's tasks compute the chunks when the array is first used. On a cluster they are part of that evaluation, as far
     as it reads what they make, and each chunk goes to the member that holds its tile; what no array keeps is freed as
@@ -88,7 +90,7 @@ def from_dask(
 
 
 def _keys(array: Any, cut: Sharding) -> list[Any]:
-    """The key of the chunk of each tile, row-major; None for the empty tiles that no chunk is behind."""
+    """Return the key of the chunk of each tile, row-major; None for the empty tiles that no chunk is behind."""
     n_chunks = array.numblocks
     return [(array.name, *tile) if all(i < n for i, n in zip(tile, n_chunks)) else None for tile in cut.tiles()]
 
@@ -143,7 +145,7 @@ def _sources(array: Any, cut: Sharding, env: Environment, name: str) -> Sources:
 
 
 def _block(chunk: Any, extents: Shape, dtype: DType, device: str, member: int, copy: bool = False) -> Any:
-    """A chunk as a block on its member: contiguous, of its own memory, of the promised shape and dtype."""
+    """Return a chunk as a block on its member: contiguous, of its own memory, of the promised shape and dtype."""
     backend = backend_for(device, member)
     if chunk is None:
         return backend.empty(extents, dtype)

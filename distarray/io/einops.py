@@ -30,15 +30,15 @@ class DistArrayBackend(AbstractBackend):  # type: ignore[misc]  # einops says no
     framework_name = "distarray"
 
     def is_appropriate_type(self, tensor: object) -> bool:
-        """Whether this is an array of ours."""
+        """Return whether this is an array of ours."""
         return isinstance(tensor, DistArray)
 
     def from_numpy(self, x: HostArray) -> DistArray:
-        """A host array in the current environment."""
+        """Return a host array in the current environment."""
         return asarray(x)
 
     def to_numpy(self, x: DistArray) -> HostArray:
-        """The whole array in this process: what ``einops.asnumpy`` is for."""
+        """Return the whole array in this process: what ``einops.asnumpy`` is for."""
         return x.compute()
 
     def arange(self, start: int, stop: int) -> DistArray:
@@ -46,33 +46,35 @@ class DistArrayBackend(AbstractBackend):  # type: ignore[misc]  # einops says no
         return arange(start, stop)
 
     def stack_on_zeroth_dimension(self, tensors: list[DistArray]) -> DistArray:
-        """A list of arrays as one."""
+        """Return a list of arrays as one."""
         stacked: DistArray = stack(tensors)
         return stacked
 
     def tile(self, x: DistArray, repeats: Shape) -> DistArray:
-        """Copies of an array side by side, `repeats` of them along each axis."""
+        """Return copies of an array side by side, `repeats` of them along each axis."""
         tiled: DistArray = tile(x, repeats)
         return tiled
 
     def add_axes(self, x: DistArray, n_axes: int, pos2len: dict[int, int]) -> DistArray:
-        """`x` repeated along new axes at these positions of the `n_axes` that there will be: a broadcast view."""
+        """Return `x` repeated along new axes at these positions of the `n_axes` that there will be: a broadcast
+        view.
+        """
         wide = expand_dims(x, axis=tuple(pos2len))
         return broadcast_to(wide, tuple(pos2len.get(axis, n) for axis, n in enumerate(wide.shape)))
 
     def concat(self, tensors: Sequence[DistArray], axis: int) -> DistArray:
-        """Arrays one after the other."""
+        """Return arrays one after the other."""
         joined: DistArray = concat(tensors, axis=axis)
         return joined
 
     def add_axis(self, x: DistArray, new_position: int) -> DistArray:
-        """`x` with an axis of extent 1: a view."""
+        """Return `x` with an axis of extent 1: a view."""
         return expand_dims(x, axis=new_position)
 
     def is_float_type(self, x: DistArray) -> bool:
-        """Whether means may be taken."""
+        """Return whether means may be taken."""
         return bool(x.dtype.kind == "f")
 
     def einsum(self, pattern: str, *x: DistArray) -> Any:
-        """A sum of products."""
+        """Return a sum of products."""
         return einsum(pattern, *x)

@@ -50,7 +50,7 @@ def load(
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
 ) -> DistArray:
-    """The array in a ``.npy`` file, of any byte order and either memory order.
+    """Return the array in a ``.npy`` file, of any byte order and either memory order.
 
     Only the header is read here. The elements are read by the tasks that need them, each the part that it needs; the
     file must not change before. An array that is held is read once if it fits in memory; ``x.persist()`` reads it now.
@@ -184,7 +184,7 @@ class _HalfCopied(BaseException):
 
 
 def _to_replace(path: str) -> os.stat_result | None:
-    """The file that is there under the name of the new one; None if there is none.
+    """Return the file that is there under the name of the new one; None if there is none.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def _path(file: Any) -> str:
 
 
 def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
-    """A file of the final size with the header of such an array; the offset of its first element."""
+    """Make a file of the final size with the header of such an array, and return the offset of its first element."""
     header = {
         "descr": np.lib.format.dtype_to_descr(dtype),
         "fortran_order": fortran_order,

@@ -76,19 +76,19 @@ class Backend(Protocol):
         """Make a block of zeros."""
 
     def adopt(self, block: Any) -> Block:
-        """`block` on this device; itself if it is there. Only transport calls this."""
+        """Return `block` on this device; itself if it is there. Only transport calls this."""
 
     def to_host(self, block: Block) -> np.ndarray[Any, DType]:
-        """`block` as a NumPy array. Only transport calls this."""
+        """Return `block` as a NumPy array. Only transport calls this."""
 
     def copy(self, block: Block) -> Block:
-        """The elements of `block` in new memory, in the same order of axes."""
+        """Return the elements of `block` in new memory, in the same order of axes."""
 
     def layout_of(self, block: Block) -> tuple[int, ...]:
-        """Axes from outermost to innermost."""
+        """Return the axes from outermost to innermost."""
 
     def writable_view(self, lens: Any, base: Block) -> Block:
-        """What `lens` sees of `base`, as a view that can be written."""
+        """Return what `lens` sees of `base`, as a view that can be written."""
 
     def run(
         self,
@@ -99,7 +99,9 @@ class Backend(Protocol):
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
     ) -> tuple[list[Block], list[Any]]:
-        """The outputs of a program and the partials of its reductions; `partial` makes one from a register in full."""
+        """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
+        full.
+        """
 
 
 class NumpyBackend:
@@ -152,7 +154,7 @@ class NumpyBackend:
 
 
 def axes_by_stride(block: Any) -> tuple[int, ...]:
-    """Axes of a NumPy or CuPy array from outermost to innermost."""
+    """Return the axes of a NumPy or CuPy array from outermost to innermost."""
     if block.flags.c_contiguous:
         return tuple(range(block.ndim))
     return tuple(sorted(range(block.ndim), key=lambda axis: -abs(block.strides[axis])))
@@ -217,7 +219,7 @@ class StrictBackend:
         return lens.read(base)
 
     def dtype(self, dtype: Any) -> Any:
-        """`dtype` as array_api_strict spells it."""
+        """Return `dtype` as array_api_strict spells it."""
         if not isinstance(dtype, np.dtype | type | str):
             return dtype
         name = np.dtype(dtype).name
@@ -254,7 +256,7 @@ class StrictBackend:
         return outputs, [partial(r, whole(r.register)) for r in program.reductions]
 
     def _call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
-        """One function by the standard's rules: no mixed dtypes, no scalars without an array."""
+        """Return one function by the standard's rules: no mixed dtypes, no scalars without an array."""
         xp, canonical = self.xp, numpy_name(name)
         known = [_numpy_dtype(x) for x in operands]
         arrays = [self._array(x, d) for x, d in zip(operands, loop_dtypes(canonical, tuple(known), dtype), strict=True)]
@@ -280,7 +282,7 @@ class StrictBackend:
         return result if result.dtype == self.dtype(dtype) else xp.astype(result, self.dtype(dtype))
 
     def _cast(self, x: Block, dtype: Any) -> Block:
-        """What numpy's casts of complex numbers give, which the standard leaves to functions."""
+        """Return what numpy's casts of complex numbers give, which the standard leaves to functions."""
         xp = self.xp
         if xp.isdtype(x.dtype, "complex floating") and not xp.isdtype(dtype, "complex floating"):
             if dtype == xp.bool:
@@ -289,7 +291,7 @@ class StrictBackend:
         return xp.astype(x, dtype)
 
     def _array(self, x: Any, dtype: DType | None) -> Block:
-        """`x` of the dtype in which the function computes."""
+        """Return `x` of the dtype in which the function computes."""
         if hasattr(x, "to_device") and not isinstance(x, (np.ndarray, np.generic)):
             wanted = x.dtype if dtype is None else self.dtype(dtype)
             return x if x.dtype == wanted else self._cast(x, wanted)
@@ -302,7 +304,7 @@ class _NotInStandardError(NotSupportedError, AttributeError):
 
 
 def _standard(namespace: Any) -> Any:
-    """The functions of a module of array_api_strict, and an error that says so for every other name."""
+    """Return the functions of a module of array_api_strict, and an error that says so for every other name."""
     copied = ModuleType(namespace.__name__, namespace.__doc__)
     copied.__dict__.update(vars(namespace))
 
@@ -314,7 +316,7 @@ def _standard(namespace: Any) -> Any:
 
 
 def _numpy_dtype(x: Any) -> DType | type:
-    """The dtype of an array of any backend; the type of a Python scalar, which numpy resolves as weak."""
+    """Return the dtype of an array of any backend; the type of a Python scalar, which numpy resolves as weak."""
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
         return type(x)
     dtype = x.dtype

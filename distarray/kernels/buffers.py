@@ -34,7 +34,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_nbytes() -> int:
-    """Bytes of this process in memory; 0 where the system does not say (it is read from ``/proc``)."""
+    """Return the bytes of this process in memory; 0 where the system does not say (it is read from ``/proc``)."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -104,14 +104,14 @@ class BufferPool:
 
     @property
     def idle_nbytes(self) -> int:
-        """Bytes that wait to be lent again."""
+        """Return the bytes that wait to be lent again."""
         with self._lock:
             self._collect()
             return self._idle_nbytes
 
     @property
     def lent_nbytes(self) -> int:
-        """Bytes of memory under arrays that live."""
+        """Return the bytes of memory under arrays that live."""
         with self._lock:
             self._collect()
             return self._lent_nbytes
@@ -139,7 +139,7 @@ class BufferPool:
         self._trim(self._allowed())
 
     def _allowed(self) -> int:
-        """Bytes that may lie idle now."""
+        """Return the bytes that may lie idle now."""
         if self.memory is None or self._idle_nbytes <= self.memory // 64:
             return self.limit
         room = self.memory * 3 // 5 - (resident_nbytes() - self._idle_nbytes)
@@ -205,7 +205,7 @@ class Lease:
 
 
 def _size_class(nbytes: int) -> int:
-    """`nbytes` rounded up to three significant bits.
+    """Return `nbytes` rounded up to three significant bits.
 
     >>> _size_class(1 << 20) == 1 << 20, _size_class((1 << 20) + 1) == 5 << 18
     (True, True)

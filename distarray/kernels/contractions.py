@@ -57,7 +57,7 @@ BUFFER = 512
 
 
 def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...], dtype: DType) -> Block:
-    """The partial result of some blocks.
+    """Return the partial result of some blocks.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class _Space(NamedTuple):
         return tuple([1 if a in self.reduced else n for a, n in enumerate(self.extents)])
 
     def boxes(self, extents: Sequence[int], axes: Sequence[int]) -> Iterator[Box]:
-        """Boxes of the loops at `axes`, in order, with all of the others."""
+        """Return the boxes of the loops at `axes`, in order, with all of the others."""
         ranges = [
             [slice(i, min(i + e, n)) for i in range(0, n, e)] if a in axes else [slice(None)]
             for a, (n, e) in enumerate(zip(self.extents, extents, strict=True))
@@ -119,7 +119,7 @@ class _Space(NamedTuple):
 
 
 def _space(labels: Sequence[Labels], result: Labels, blocks: Sequence[Block]) -> _Space:
-    """The loops, in an order in which the innermost one is long.
+    """Return the loops, in an order in which the innermost one is long.
 
     That is one of the result, so that boxes are folded by adding rows to rows; but if all loops of the result are
     short, it is the longest aggregated one, which comes behind the other aggregated ones in either case.
@@ -139,7 +139,7 @@ def _space(labels: Sequence[Labels], result: Labels, blocks: Sequence[Block]) ->
 
 
 def _aligned(xp: Any, block: Block, own: Labels, loops: Labels) -> Block:
-    """A block with an axis for every loop, of extent 1 where it does not depend on it."""
+    """Return a block with an axis for every loop, of extent 1 where it does not depend on it."""
     axes = tuple([own.index(label) for label in loops if label in own])
     if axes != tuple(range(len(axes))):
         block = xp.permute_dims(block, axes)
@@ -150,7 +150,7 @@ def _aligned(xp: Any, block: Block, own: Labels, loops: Labels) -> Block:
 
 
 def _restricted(x: Block, box: Box) -> Block:
-    """What a box needs of an aligned block."""
+    """Return what a box needs of an aligned block."""
     return x[tuple([slice(None) if n == 1 else s for n, s in zip(x.shape, box, strict=True)])]
 
 
@@ -231,7 +231,7 @@ class _Walk:
         self.full = self._steps(self.run)
 
     def _runs(self) -> Iterator[tuple[slice, list[tuple[Any, int]]]]:
-        """Ranges of the last aggregated loop, each with the index and the extent of its steps."""
+        """Yield the ranges of the last aggregated loop, each with the index and the extent of its steps."""
         n = self.space.extents[self.axis] if self.axis >= 0 else 1
         for start in range(0, n, self.run):
             stop = min(start + self.run, n)
@@ -256,7 +256,9 @@ class _Walk:
         return min(max(1, min(fitting, MOST_STEPS)) * step, n)
 
     def regions(self) -> Iterator[tuple[Box, Iterator[tuple[list[Array], tuple[int, ...]]]]]:
-        """Boxes of the kept loops; for each the operands and the shape of every box that is folded into it."""
+        """Yield the boxes of the kept loops; for each the operands and the shape of every box that is folded into
+        it.
+        """
         kept = [a for a in range(len(self.extents)) if a not in self.space.reduced]
         for box in self.space.boxes(self.extents, kept):
             yield box, self._boxes(box)
@@ -283,7 +285,7 @@ class _Walk:
         return (slice(None),) * self.axis + (run,)
 
     def _turned(self, view: Array, run: slice) -> Array:
-        """A copy of what a run of steps needs, in the order of the loops."""
+        """Return a copy of what a run of steps needs, in the order of the loops."""
         return np.array(view[self._at(run)] if self.axis >= 0 else view, order="C")
 
 
@@ -317,7 +319,7 @@ class _StepsJoin:
         self.dtype = join.dtype
 
     def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
-        """The joined elements of a box: in `place` if given and of their dtype, else in scratch."""
+        """Return the joined elements of a box: in `place` if given and of their dtype, else in scratch."""
         if not self.steps or self.shape != shape:
             size = prod(shape)
             scratch = [slot[:size].reshape(shape) for slot in self.slots]
@@ -340,7 +342,7 @@ class _UsersJoin:
         self.join, self.function = join, function
 
     def __call__(self, blocks: list[Array], shape: tuple[int, ...], place: Array | None) -> Array:
-        """The joined elements of a box."""
+        """Return the joined elements of a box."""
         made: Array = _called(
             np, self.join, self.function, read_only([np.broadcast_to(x, shape) for x in blocks]), shape
         )
@@ -348,7 +350,7 @@ class _UsersJoin:
 
 
 def _called(xp: Any, join: Join, function: Function, blocks: Sequence[Block], shape: tuple[int, ...]) -> Block:
-    """What a function of the user's gives, as contiguous elements of the dtype of the join.
+    """Return what a function of the user's gives, as contiguous elements of the dtype of the join.
 
     Raises
     ------
@@ -405,7 +407,7 @@ def _on_device(
 
 
 def _program(n: int, join: Join, agg: str, reduced: tuple[int, ...], dtype: DType) -> Program:
-    """The steps of a join, and the reduction of what they make; of a user's join the reduction alone."""
+    """Return the steps of a join, and the reduction of what they make; of a user's join the reduction alone."""
     steps = tuple([Instruction(s.function, s.inputs, s.dtype, s.params) for s in join.steps])
     n = n if steps else 1
     last = n + len(steps) - 1

@@ -149,7 +149,7 @@ def _cupy() -> Any:
 
 
 def gpu_count() -> int:
-    """Number of GPUs that CuPy finds.
+    """Return the number of GPUs that CuPy finds.
 
     Raises
     ------
@@ -262,7 +262,7 @@ class CupyBackend:
         shape: tuple[int, ...],
         outputs: Sequence[Block],
     ) -> list[Block]:
-        """One CuPy call per instruction; fills the outputs and returns the reduced registers."""
+        """Make one CuPy call per instruction; fill the outputs and returns the reduced registers."""
         registers = list(inputs)
         for i in program.instructions:
             operands = [scalars[x.index] if not isinstance(x, int) else registers[x] for x in i.inputs]
@@ -351,13 +351,13 @@ class Generated(NamedTuple):
 
     @property
     def parameters(self) -> list[str]:
-        """Names of the parameters that are read."""
+        """Return the names of the parameters that are read."""
         return [f"x{i}" for i in self.inputs] + [f"s{k}" for k in range(len(self.scalars))]
 
 
 @lru_cache(maxsize=512)
 def _generate(program: Program, inputs: tuple[DType, ...], scalars: tuple[type, ...]) -> Generated | None:
-    """The kernel of a program, or None if a function or a dtype has no CUDA C here."""
+    """Return the kernel of a program, or None if a function or a dtype has no CUDA C here."""
     dtypes: list[DType] = list(inputs)
     used: dict[int, None] = {}
     constants: dict[tuple[int, DType], str] = {}
@@ -412,7 +412,7 @@ def _scalar_type(of: type) -> DType | type:
 
 
 def _cast(term: str, given: DType, wanted: DType) -> str | None:
-    """A C expression for `term`, which is of dtype `given`, as `wanted`."""
+    """Return a C expression for `term`, which is of dtype `given`, as `wanted`."""
     if given == wanted:
         return term
     if given.name not in _C_TYPE or wanted.name not in _C_TYPE:

@@ -58,7 +58,7 @@ def parse_device(text: str) -> Device:
 
 
 def backend_for(device: str, member: int = 0) -> Backend:
-    """The backend of one member.
+    """Return the backend of one member.
 
     Parameters
     ----------
@@ -95,7 +95,8 @@ def _turn(member: int) -> int:
 
 
 def worker_rank() -> int | None:
-    """The rank of the worker whose task this thread runs, among those that see its GPUs; None where it runs none.
+    """Return the rank of the worker whose task this thread runs, among those that see its GPUs; None where it runs
+    none.
 
     A worker asks the scheduler when a task of its own first needs a GPU (`runtime.device_ranks`), and keeps the answer.
     """

@@ -80,7 +80,7 @@ class Elementwise:
 
 @lru_cache(maxsize=1024)
 def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tuple[DType | None, ...]) -> Elementwise:
-    """The function `name` for operands and a result of the given dtypes.
+    """Return the function `name` for operands and a result of the given dtypes.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
 
 
 def plain_call(name: str, params: tuple[Any, ...], dtype: DType) -> Call:
-    """The function `name` as it is: for operands of any strides, on which its last bits may depend.
+    """Return the function `name` as it is: for operands of any strides, on which its last bits may depend.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def plain_call(name: str, params: tuple[Any, ...], dtype: DType) -> Call:
 
 @lru_cache(maxsize=1024)
 def numpy_name(name: str) -> str:
-    """The one name of a function that has several: ``pow`` and ``power``, ``abs`` and ``absolute``."""
+    """Return the one name of a function that has several: ``pow`` and ``power``, ``abs`` and ``absolute``."""
     name = _ALIASES.get(name, name)
     if name in _OWN or name.startswith("special."):
         return name
@@ -134,7 +134,7 @@ def numpy_name(name: str) -> str:
 
 
 def is_exact(name: str, dtypes: tuple[DType, ...]) -> bool:
-    """Whether every kernel that numpy may choose for `name` gives the same bits.
+    """Return whether every kernel that numpy may choose for `name` gives the same bits.
 
     >>> is_exact("add", (np.dtype("f8"),)), is_exact("exp", (np.dtype("f8"),)), is_exact("power", (np.dtype("i8"),))
     (True, False, True)
@@ -149,7 +149,7 @@ def is_exact(name: str, dtypes: tuple[DType, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def loop_dtypes(name: str, operands: tuple[DType | type, ...], dtype: DType) -> tuple[DType | None, ...]:
-    """The dtypes to which numpy casts the operands; None where a function takes any.
+    """Return the dtypes to which numpy casts the operands; None where a function takes any.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def loop_dtypes(name: str, operands: tuple[DType | type, ...], dtype: DType) -> 
 
 
 def whole_vectors(call: Call, dtype: DType) -> Call:
-    """`call` on contiguous operands such that every element goes through the vector kernel, the last ones too.
+    """Return `call` on contiguous operands such that every element goes through the vector kernel, the last ones too.
 
     The incomplete last vector is computed on a copy that repeats its last element, which raises no new floating
     point warning. A 0-d result is numpy's own 0-d result: no cut can make one out of anything else.
@@ -226,7 +226,7 @@ def _ufunc(name: str) -> np.ufunc:
 
 
 def _one_of(ufunc: np.ufunc, which: int) -> Call:
-    """One result of a ufunc that has several: ``modf``, ``frexp``, ``divmod``."""
+    """Return one result of a ufunc that has several: ``modf``, ``frexp``, ``divmod``."""
 
     def call(*operands: Any, out: Any = None) -> Any:
         outs: list[Any] = [None] * ufunc.nout
@@ -259,7 +259,7 @@ def _clip(params: tuple[Any, ...], _dtype: DType) -> Call:
 
 
 def _complex(_params: tuple[Any, ...], dtype: DType) -> Call:
-    """Real and imaginary part put together: no arithmetic, which would lose infinities and signs of zero."""
+    """Return real and imaginary part put together: no arithmetic, which would lose infinities and signs of zero."""
 
     def call(x: Any, y: Any, out: Any = None) -> Any:
         if out is None:
@@ -271,7 +271,7 @@ def _complex(_params: tuple[Any, ...], dtype: DType) -> Call:
 
 
 def _copying(of: Callable[[Any], Any]) -> Callable[[tuple[Any, ...], DType], Call]:
-    """A kernel that copies what `of` sees in its operand."""
+    """Return a kernel that copies what `of` sees in its operand."""
 
     def make(_params: tuple[Any, ...], _dtype: DType) -> Call:
         def call(x: Any, out: Any = None) -> Any:

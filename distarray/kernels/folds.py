@@ -35,10 +35,10 @@ class Fold(Protocol):
         """Return what one tile gives."""
 
     def combine(self, backend: Any, partials: Sequence[Any], params: Params) -> Any:
-        """One partial result of several, in order; at least one."""
+        """Return one partial result of several, in order; at least one."""
 
     def finish(self, xp: Any, partial: Any, shape: Shape, dtype: DType, params: Params) -> Block:
-        """The result of the last partial result."""
+        """Return the result of the last partial result."""
 
 
 class _UserReduction:
@@ -122,7 +122,8 @@ def _is_strict(xp: Any) -> bool:
 
 
 def _runs(xp: Any, labels: Block, n: int) -> tuple[Block | None, Numbers, Numbers]:
-    """The order that sorts labels, None where they are sorted; the segments that occur; where each begins and the end.
+    """Return the order that sorts labels, None where they are sorted; the segments that occur; where each begins and
+    the end.
 
     The order leaves out what is in no segment, and keeps elements of one segment as they stand.
     """
@@ -148,7 +149,7 @@ def _runs(xp: Any, labels: Block, n: int) -> tuple[Block | None, Numbers, Number
 
 
 def _reduced(xp: Any, ufunc: str, x: Block, starts: Numbers) -> Block:
-    """Each run of rows of a block reduced to one row."""
+    """Return each run of rows of a block reduced to one row."""
     if xp is np:
         return getattr(np, ufunc).reduceat(x, starts[:-1], axis=0)
     function = getattr(xp, _REDUCTION_OF[ufunc])
@@ -166,7 +167,7 @@ _REDUCTION_OF = {
 
 
 def _scattered(xp: Any, rows: Block | None, segments: Numbers, n: int, like: Block, fill: Any) -> Block:
-    """Rows at their segments, and `fill` at the others."""
+    """Return the rows at their segments, and `fill` at the others."""
     out = xp.full((n, *like.shape[1:]), fill, dtype=like.dtype if rows is None else rows.dtype, device=like.device)
     if rows is None:
         return out
@@ -210,7 +211,7 @@ def _by_ufunc(ufunc: str, wide: bool = False, as_bool: bool = False) -> Callable
 
 
 def _counted(xp: Any, x: Block, order: Block | None, segments: Numbers, starts: Numbers, n: int) -> State:
-    """The elements of each segment, once for the axes beside it."""
+    """Return the elements of each segment, once for the axes beside it."""
     counts = xp.zeros((n,), dtype=xp.int64, device=x.device)
     if xp is np:
         counts[segments] = np.diff(starts)
@@ -256,7 +257,7 @@ def _picked(last: bool) -> Callable[..., State]:
 
 
 def _quotient(xp: Any, total: Block, count: Block) -> Block:
-    """`total` per `count`; nan of nothing."""
+    """Return `total` per `count`; nan of nothing."""
     safe = xp.where(count > 0, count, 1)
     kind = xp.abs(total[:0, ...]).dtype
     result = total / xp.astype(safe, kind)

@@ -33,7 +33,7 @@ def inside_task() -> Iterator[None]:
 
 
 def is_inside_task() -> bool:
-    """Whether this thread runs a task, of any executor or of a Dask worker."""
+    """Return whether this thread runs a task, of any executor or of a Dask worker."""
     if _local.depth:
         return True
     # As `is_on_worker`; every operation asks, and a call costs.
@@ -42,7 +42,7 @@ def is_inside_task() -> bool:
 
 
 def is_on_worker() -> bool:
-    """Whether this thread runs a task of a Dask worker, whoever wrote it."""
+    """Return whether this thread runs a task of a Dask worker, whoever wrote it."""
     # distributed marks the threads of its workers
     utils = sys.modules.get("distributed.utils")
     return utils is not None and getattr(utils.thread_state, "key", None) is not None

@@ -101,7 +101,8 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
 
 
 def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], dict[int, int], dict[int, int]]:
-    """What is to be done, in program order; how often each value is read or returned; and what each view is one of.
+    """Return what is to be done, in program order; how often each value is read or returned; and what each view is one
+    of.
 
     A view's uses are uses of what it is a view of, too.
     """
@@ -126,7 +127,7 @@ def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], d
 
 
 def _owned(node: Expr, value: Any, fresh: Collection[int], root: Mapping[int, int]) -> Any:
-    """A value that is returned: C-contiguous, writeable, and nothing else refers to it."""
+    """Return a value that is returned: C-contiguous, writeable, and nothing else refers to it."""
     i = id(node)
     is_ours = i not in root and (i in fresh or node.memo is not None)
     if type(node.dtype) is tuple or (
@@ -225,7 +226,7 @@ def _map(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[in
 def _may_overwrite(
     node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]
 ) -> bool:
-    """Whether nobody but `node` still reads the buffer of its base, and it is ours."""
+    """Return whether nobody but `node` still reads the buffer of its base, and it is ours."""
     base = id(node.operands[0])
     r = root.get(base, base)
     if r != base or r not in fresh:

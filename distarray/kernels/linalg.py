@@ -20,12 +20,12 @@ Params: TypeAlias = tuple[Any, ...]
 
 
 def is_strict(xp: Namespace) -> bool:
-    """Whether `xp` has the standard's functions and nothing else."""
+    """Return whether `xp` has the standard's functions and nothing else."""
     return getattr(xp, "__name__", "") == "array_api_strict"
 
 
 def _linalg(name: str, *keywords: str) -> Callable[..., Any]:
-    """A function of ``xp.linalg``; params become the named keywords."""
+    """Return a function of ``xp.linalg``; params become the named keywords."""
 
     def kernel(xp: Namespace, *blocks: Block, params: Params) -> Any:
         result = getattr(xp.linalg, name)(*blocks, **dict(zip(keywords, params)))
@@ -55,12 +55,12 @@ def _svd(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, ...]:
 
 
 def qr_r(xp: Namespace, x: Block, *, params: Params) -> Block:
-    """The triangle of QR factors alone."""
+    """Return the triangle of QR factors alone."""
     return xp.linalg.qr(x)[1] if is_strict(xp) else xp.linalg.qr(x, mode="r")
 
 
 def cholesky(xp: Namespace, x: Block, *, params: Params) -> Block:
-    """The lower or, if ``params`` say so, the upper triangle; of the operand the same triangle is read."""
+    """Return the lower or, if ``params`` say so, the upper triangle; of the operand the same triangle is read."""
     (upper,) = params
     if xp is np or is_strict(xp):
         return xp.linalg.cholesky(x, upper=upper)

@@ -56,7 +56,8 @@ _lock = threading.RLock()
 
 
 def lend(block: Any, *, writeable: bool = False) -> Any:
-    """The elements of a block, or of a part of one, for code that is not ours: while it lives, we do not write them.
+    """Return the elements of a block, or of a part of one, for code that is not ours: while it lives, we do not write
+    them.
 
     Arrays of other backends are given as they are: we never write them in place.
 
@@ -98,19 +99,19 @@ def foreign_memory(block: Array) -> None:
 
 
 def is_any_outside() -> bool:
-    """Whether there may be a block of which somebody outside sees the memory: cheap, and mostly false."""
+    """Return whether there may be a block of which somebody outside sees the memory: cheap, and mostly false."""
     return bool(_loans or _foreign)
 
 
 def owner(array: Array) -> Array:
-    """The array whose memory an array is a view of; itself if its memory is its own."""
+    """Return the array whose memory an array is a view of; itself if its memory is its own."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def is_lent(block: Array, *, to_write: bool = False) -> bool:
-    """Whether somebody outside sees the memory of a block now; `to_write`: and may write it."""
+    """Return whether somebody outside sees the memory of a block now; `to_write`: and may write it."""
     if not _loans and not _foreign:
         return False
     number = id(owner(block))
@@ -122,7 +123,9 @@ def is_lent(block: Array, *, to_write: bool = False) -> bool:
 
 
 def is_ours(block: Any) -> bool:
-    """Whether a block that the caller alone has may be written: nobody outside sees its memory, which is its own."""
+    """Return whether a block that the caller alone has may be written: nobody outside sees its memory, which is its
+    own.
+    """
     if type(block) is not np.ndarray:
         return False
     base: Any = block.base  # numpy's types do not know that it may be anything
@@ -130,5 +133,7 @@ def is_ours(block: Any) -> bool:
 
 
 def foreign(block: Any) -> Any:
-    """A block that came from code that is not ours and may have kept it: as a view, which is never written in place."""
+    """Return a block that came from code that is not ours and may have kept it: as a view, which is never written in
+    place.
+    """
     return block.view() if isinstance(block, np.ndarray) else block

@@ -44,7 +44,7 @@ class Monoid:
     n_arrays: int = 1
 
     def state(self, dtype: DType) -> DType:
-        """Dtype in which values accumulate when the result has `dtype`."""
+        """Return the dtype in which values accumulate when the result has `dtype`."""
         return dtype
 
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
@@ -106,7 +106,7 @@ class Monoid:
         return level[0] if level else None
 
     def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
-        """The result, of `dtype` if given, with the reduced axes still of extent 1."""
+        """Return the result, of `dtype` if given, with the reduced axes still of extent 1."""
         return partial if dtype is None or _same_dtype(partial, dtype) else _astype(partial, dtype)
 
     def _copied(self, partial: Partial) -> Partial:
@@ -154,7 +154,7 @@ def _namespace(block: Any) -> Any:
 
 
 def _dtype_of(xp: Any, dtype: DType) -> Any:
-    """`dtype` as the namespace spells it: some accept their own objects only."""
+    """Return `dtype` as the namespace spells it: some accept their own objects only."""
     return getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
 
 
@@ -221,12 +221,12 @@ class _Fold(Monoid):
 
 
 def _numbers(xp: Any, block: Any) -> Any:
-    """`block`, of the numbers 0 and 1 if it is boolean: the standard neither adds nor orders truth values."""
+    """Return `block`, of the numbers 0 and 1 if it is boolean: the standard neither adds nor orders truth values."""
     return block if xp is np or not xp.isdtype(block.dtype, "bool") else xp.astype(block, xp.uint8)
 
 
 def _loop_dtype(dtype: DType) -> DType | None:
-    """What chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
+    """Return what chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
     return None if dtype.kind in "mM" else dtype
 
 
@@ -527,7 +527,7 @@ MONOIDS: dict[str, Monoid] = {
 def finish_reduction(
     name: str, monoid: str, partial: Any, n: int, dtype: np.dtype[Any], params: tuple[Any, ...]
 ) -> Any:
-    """The result of a reduction from its one remaining partial result.
+    """Return the result of a reduction from its one remaining partial result.
 
     Parameters
     ----------

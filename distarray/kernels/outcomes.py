@@ -38,7 +38,7 @@ class Reduction:
     dtype: DType
 
     def is_total(self, shape: tuple[int, ...]) -> bool:
-        """Whether one number comes out of a box of `shape`."""
+        """Return whether one number comes out of a box of `shape`."""
         return len(self.axes) == len(shape) and MONOIDS[self.monoid].n_arrays == 1
 
 

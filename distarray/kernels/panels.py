@@ -22,12 +22,12 @@ __all__ = ["BLOCK"]
 
 
 def _placed(xp: Namespace, x: Block) -> dict[str, Any]:
-    """Where what is made for `x` goes: numpy and cupy have one place at a time."""
+    """Return where what is made for `x` goes: numpy and cupy have one place at a time."""
     return {"device": x.device} if is_strict(xp) else {}
 
 
 def _adjoint(xp: Namespace, x: Block) -> Block:
-    """The conjugated transpose of a matrix."""
+    """Return the conjugated transpose of a matrix."""
     return xp.conj(x.T) if xp.isdtype(x.dtype, "complex floating") else x.T
 
 
@@ -35,7 +35,7 @@ def _adjoint(xp: Namespace, x: Block) -> Block:
 
 
 def _solve_triangular(xp: Namespace, a: Block, b: Block, *, lower: bool, unit: bool = False) -> Block:
-    """The `x` with ``a @ x = b``, of which one triangle is read; with `unit` its diagonal counts as ones."""
+    """Return the `x` with ``a @ x = b``, of which one triangle is read; with `unit` its diagonal counts as ones."""
     if is_strict(xp):
         # the standard has no triangular solver
         triangle = (xp.tril if lower else xp.triu)(a, k=0 if not unit else -1 if lower else 1)
@@ -53,7 +53,7 @@ def _solve_triangular(xp: Namespace, a: Block, b: Block, *, lower: bool, unit: b
 
 
 def _cholesky_panel(xp: Namespace, head: Block, *, params: Params) -> Block:
-    """Rows of `U` in ``U^H @ U``, from the rows of what is left of the matrix."""
+    """Return the rows of `U` in ``U^H @ U``, from the rows of what is left of the matrix."""
     width = head.shape[0]
     corner = xp.triu(head[:, :width])
     # what lies below the diagonal has not been kept up to date, and some backends read it
@@ -65,7 +65,7 @@ def _cholesky_panel(xp: Namespace, head: Block, *, params: Params) -> Block:
 
 
 def _cholesky_update(xp: Namespace, tile: Block, rows: Block, *, params: Params) -> Block:
-    """A tile of what is left less the product of the last panel: right of the diagonal, where it is read."""
+    """Return a tile of what is left less the product of the last panel: right of the diagonal, where it is read."""
     width = rows.shape[1] - tile.shape[1]
     first = params[-1][0]  # the row of what is left at which the tile begins
     out = xp.asarray(tile, copy=True)
@@ -78,7 +78,7 @@ def _cholesky_update(xp: Namespace, tile: Block, rows: Block, *, params: Params)
 
 
 def _pivoted(xp: Namespace, columns: Block) -> tuple[Block, Block, Block]:
-    """`L` below and `U` above the diagonal of permuted rows; which rows these are; the sign of their order."""
+    """Return `L` below and `U` above the diagonal of permuted rows; which rows these are; the sign of their order."""
     m, n = columns.shape
     if is_strict(xp):
         return _pivoted_stepwise(xp, columns)
@@ -118,7 +118,7 @@ def _pivoted_stepwise(xp: Namespace, columns: Block) -> tuple[Block, Block, Bloc
 
 
 def _lu_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...]:
-    """The factors of some columns, which come as rows; `params` begin with the row of their diagonal.
+    """Return the factors of some columns, which come as rows; `params` begin with the row of their diagonal.
 
     Returns
     -------
@@ -152,7 +152,9 @@ def _lu_forward(xp: Namespace, tile: Block, packed: Block, order: Block, *, para
 
 
 def _lu_backward(xp: Namespace, tile: Block, packed: Block, *, params: Params) -> Block:
-    """Right-hand sides, as rows, whose unknowns of one panel are solved for and taken from the rows above them."""
+    """Return right-hand sides, as rows, whose unknowns of one panel are solved for and taken from the rows above
+    them.
+    """
     above = params[0]
     below = above + packed.shape[0]
     corner = packed[:, above:below].T
@@ -169,7 +171,9 @@ def _lu_backward(xp: Namespace, tile: Block, packed: Block, *, params: Params) -
 
 
 def _qr_tile(xp: Namespace, rows: Block, *, params: Params) -> tuple[Block, Block]:
-    """The factors of a row block; `Q` as wide as the block, with zeros where there are fewer rows than columns."""
+    """Return the factors of a row block; `Q` as wide as the block, with zeros where there are fewer rows than
+    columns.
+    """
     q, r = xp.linalg.qr(rows)
     missing = rows.shape[1] - q.shape[1]
     if missing:
@@ -182,24 +186,27 @@ def _qr_r_tile(xp: Namespace, rows: Block, *, params: Params) -> Block:
 
 
 def _qr_join(xp: Namespace, q: Block, above: Block, *, params: Params) -> Block:
-    """A row block of `Q` from its own one and its part of the one above in the tree."""
+    """Return a row block of `Q` from its own one and its part of the one above in the tree."""
     return q[:, : above.shape[0]] @ above
 
 
 def _straightened(xp: Namespace, x: Block, square: float) -> Block:
-    """Columns that are orthogonal and of this squared length but for rounding, which one step of Newton's takes out."""
+    """Return the columns that are orthogonal and of this squared length but for rounding, which one step of Newton's
+    takes out.
+    """
     return 1.5 * x - x @ (_adjoint(xp, x) @ x) / (2 * square)
 
 
 def _svd_of_finite(xp: Namespace, x: Block) -> tuple[Block, ...]:
-    """Singular values and vectors; of what is not finite none are, where NumPy would raise: its QR does not."""
+    """Return singular values and vectors; of what is not finite none are, where NumPy would raise: its QR does not."""
     if xp is np and not xp.all(xp.isfinite(x)):
         return x * math.nan, xp.diagonal(x).real * math.nan, x * math.nan
     return tuple(xp.linalg.svd(x))
 
 
 def _qr_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...]:
-    """A unitary matrix that makes some columns, which come as rows, a triangle; `params` begin with its first row.
+    """Return a unitary matrix that makes some columns, which come as rows, a triangle; `params` begin with its first
+    row.
 
     Returns
     -------

@@ -221,7 +221,7 @@ class Program:
         return Outcome(outputs, partials)
 
     def _whole(self, dtypes: tuple[DType, ...]) -> tuple[list[_WholeCall], bool]:
-        """The calls of `_run_whole` and whether their operands must be contiguous."""
+        """Return the calls of `_run_whole` and whether their operands must be contiguous."""
         found = self._schedules.get(dtypes)
         if found is None:
             calls = self._calls(dtypes)
@@ -238,7 +238,9 @@ class Program:
         return found  # type: ignore[no-any-return]
 
     def _calls(self, dtypes: tuple[DType, ...]) -> list[Call]:
-        """The instructions for inputs of given dtypes, operands as indices of a list of registers, then scalars."""
+        """Return the instructions for inputs of given dtypes, operands as indices of a list of registers, then
+        scalars.
+        """
         found = self._schedules.get(("calls", dtypes))
         if found is None:
             of = [*dtypes, *(i.dtype for i in self.instructions)]
@@ -253,7 +255,7 @@ class Program:
 
     @cached_property
     def is_rooted(self) -> bool:
-        """Whether every instruction has an operand that is not a scalar, so none is narrower than all inputs."""
+        """Return whether every instruction has an operand that is not a scalar, so none is narrower than all inputs."""
         return all(any(not isinstance(x, RuntimeScalar) for x in i.inputs) for i in self.instructions)
 
     def _remember(self, key: Any, value: Any) -> Any:
@@ -270,7 +272,7 @@ def _partial(
     origin: Sequence[int] | None,
     extents: Sequence[int] | None,
 ) -> Partial | None:
-    """The partial of one register that is there as a whole."""
+    """Return the partial of one register that is there as a whole."""
     monoid = MONOIDS[reduction.monoid]
     kept = tuple(1 if a in reduction.axes else n for a, n in enumerate(shape))
     is_numpy = isinstance(value, np.ndarray | np.generic)
@@ -398,12 +400,12 @@ class _SlicedRun:
         self._flatten()
 
     def _budget(self, arrays: Sequence[Array]) -> int:
-        """Elements of a slice, such that what is alive at one time fits the cache."""
+        """Return the elements of a slice, such that what is alive at one time fits the cache."""
         nbytes = sum(a.itemsize for a in arrays) + 2 * max((c.dtype.itemsize for c in self.calls), default=0)
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
 
     def run(self) -> Outcome:
-        """All slices, then the partials."""
+        """Return all slices, then the partials."""
         made, current = self.schedule, self.current
         entries: list[Any] = [None] * made.n_entries
         for x, v in self.values.items():
@@ -453,7 +455,7 @@ class _SlicedRun:
                 self.box, self.slice = (math.prod(self.box),), (math.prod(self.slice),)
 
     def _slices(self) -> Iterator[tuple[Any, tuple[int, ...]]]:
-        """Index and extents of each slice in turn."""
+        """Yield the index and extents of each slice in turn."""
         if len(self.box) > 1:
             for box in boxes(self.box, self.slice, self._order()):
                 yield box, tuple([s.stop - s.start for s in box])

@@ -60,7 +60,7 @@ def _normal(xp: Any, slices: Slices, out: Block) -> None:
 
 
 def _created(fill: Callable[[Any, Slices, Block], None], longest: int = SLICE) -> Callable[..., Block]:
-    """A kernel that fills the block of a global box, slice by slice of the row-major index."""
+    """Return a kernel that fills the block of a global box, slice by slice of the row-major index."""
 
     def kernel(backend: Any, box: Any, shape: tuple[int, ...], dtype: Any, params: Any, runtime: Any) -> Block:
         extents = tuple(hi - lo for lo, hi in box)
@@ -75,7 +75,7 @@ def _created(fill: Callable[[Any, Slices, Block], None], longest: int = SLICE) -
 
 
 def _drawn(sample: Callable[..., Any]) -> Callable[..., Block]:
-    """A kernel of numbers with parameters that are the same for all elements; runtime: (key, *parameters)."""
+    """Return a kernel of numbers with parameters that are the same for all elements; runtime: (key, *parameters)."""
 
     def kernel(backend: Any, box: Any, shape: tuple[int, ...], dtype: Any, params: Any, runtime: Any) -> Block:
         def fill(xp: Any, slices: Slices, out: Block) -> None:
@@ -100,7 +100,7 @@ def _slices(xp: Any, box: Any, shape: tuple[int, ...], key: int, longest: int) -
 
 
 def _runs(box: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """The box as runs of consecutive row-major indices: (first index, length), in order."""
+    """Yield the box as runs of consecutive row-major indices: (first index, length), in order."""
     extents = [hi - lo for lo, hi in box]
     if 0 in extents:
         return

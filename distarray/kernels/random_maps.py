@@ -74,7 +74,7 @@ def _rejection(attempt: Callable[..., tuple[Floats, Any]], seeds: Words, *params
 
 
 def _try_gamma(draw: Callable[[int], Words], d: Parameter, c: Parameter) -> tuple[Floats, Any]:
-    """A generator with two squeezes for gamma numbers of shape ``d + 1/3 >= 1`` (Marsaglia and Tsang 2000)."""
+    """Return a generator with two squeezes for gamma numbers of shape ``d + 1/3 >= 1`` (Marsaglia and Tsang 2000)."""
     x = normal(draw(0))
     xp = namespace(x)
     v = 1.0 + c * x
@@ -90,14 +90,14 @@ def _try_gamma(draw: Callable[[int], Words], d: Parameter, c: Parameter) -> tupl
 
 
 def _gamma_from_one(seeds: Words, shape: Parameter) -> Floats:
-    """Gamma numbers of a shape of at least 1."""
+    """Return gamma numbers of a shape of at least 1."""
     xp = namespace(seeds)
     d = shape - 1.0 / 3.0
     return _rejection(_try_gamma, seeds, d, 1.0 / xp.sqrt(9.0 * d))
 
 
 def _small_shapes(seeds: Words, shape: Parameter) -> tuple[Floats, Any, Parameter]:
-    """Gamma numbers of the shape, or of one more where it is below 1; where that is, and log(u) of those."""
+    """Return gamma numbers of the shape, or of one more where it is below 1; where that is, and log(u) of those."""
     xp = namespace(seeds)
     if not getattr(shape, "ndim", 0):
         small = xp.arange(seeds.shape[0] if shape < 1.0 else 0)
@@ -110,7 +110,7 @@ def _small_shapes(seeds: Words, shape: Parameter) -> tuple[Floats, Any, Paramete
 
 
 def _gamma(seeds: Words, shape: Parameter) -> Floats:
-    """Gamma numbers of scale 1; below shape 1 by ``gamma(a) = gamma(a + 1) * u**(1 / a)``."""
+    """Return gamma numbers of scale 1; below shape 1 by ``gamma(a) = gamma(a + 1) * u**(1 / a)``."""
     xp = namespace(seeds)
     _require(~(shape < 0), "shape < 0")
     found, small, log_u = _small_shapes(seeds, shape)
@@ -121,7 +121,7 @@ def _gamma(seeds: Words, shape: Parameter) -> Floats:
 
 
 def _log_gamma(seeds: Words, shape: Parameter) -> Floats:
-    """Logarithms of gamma numbers: those of a small shape are too small for themselves."""
+    """Return logarithms of gamma numbers: those of a small shape are too small for themselves."""
     xp = namespace(seeds)
     _require(shape > 0, "alpha <= 0")
     found, small, log_u = _small_shapes(seeds, shape)
@@ -138,7 +138,9 @@ _STIRLING = np.array([math.lgamma(k + 1) - (k + 0.5) * math.log(k + 1) + (k + 1)
 
 
 def _stirling_rest(k: Any) -> Floats:
-    """What Stirling's formula for log(k!), expanded at k + 1, leaves: exact up to 9, then three terms of the series."""
+    """Return what Stirling's formula for log(k!), expanded at k + 1, leaves: exact up to 9, then three terms of the
+    series.
+    """
     k = np.asarray(k, np.float64) if not getattr(k, "ndim", 0) else k
     xp = namespace(k)
     table = xp.asarray(_STIRLING)
@@ -151,7 +153,7 @@ def _stirling_rest(k: Any) -> Floats:
 def _split(
     seeds: Words, is_small: Any, small: Callable[..., Floats], large: Callable[..., Floats], *params: Parameter
 ) -> Floats:
-    """Numbers of one of two methods by element: `small` where `is_small`, a bool or a vector of them."""
+    """Return numbers of one of two methods by element: `small` where `is_small`, a bool or a vector of them."""
     if not getattr(is_small, "ndim", 0):
         return (small if is_small else large)(seeds, *params)
     xp = namespace(seeds)
@@ -375,7 +377,7 @@ def _try_vonmises(draw: Callable[[int], Words], s: Parameter, kappa: Parameter) 
 
 
 def _vonmises(seeds: Words, kappa: Parameter) -> Floats:
-    """Angles around 0; of no concentration on the whole circle, of a very high one normal."""
+    """Return angles around 0; of no concentration on the whole circle, of a very high one normal."""
     xp = namespace(seeds)
     _require(~(kappa < 0), "kappa < 0")
     k = xp.clip(kappa, 1e-8, 1e6)
@@ -394,7 +396,7 @@ def _vonmises(seeds: Words, kappa: Parameter) -> Floats:
 
 
 def _integers(seeds: Words, low: Any, last: Any) -> Words:
-    """Words from `low` to `last`, both included, modulo ``2**64``: the upper half of the product word * count.
+    """Return words from `low` to `last`, both included, modulo ``2**64``: the upper half of the product word * count.
 
     Below 2**64 numbers of `count` that does not divide 2**64, some are drawn once too often: no one will see it.
     """
@@ -460,7 +462,7 @@ def _in_turn(xp: Any, words: Words, n: Any, count: int, one: Callable[[int, Word
 
 
 def _sampler(sample: Callable[..., Any]) -> Callable[[tuple[Any, ...], DType], Callable[..., Any]]:
-    """A row of `elementwise`'s table from a sampler of vectors."""
+    """Return a row of `elementwise`'s table from a sampler of vectors."""
 
     def make(_params: tuple[Any, ...], dtype: DType) -> Callable[..., Any]:
         def call(words: Words, *operands: Any, out: Any = None) -> Any:

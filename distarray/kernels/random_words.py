@@ -29,7 +29,7 @@ _MASK = 2**64 - 1
 
 
 def namespace(words: Words) -> Any:
-    """The module whose array `words` is."""
+    """Return the module whose array `words` is."""
     if isinstance(words, np.ndarray | np.generic):
         return np
     import cupy  # whoever has such an array has it
@@ -47,7 +47,7 @@ class Indexed:
         self._key = np.uint64(key >> 64 & _MASK)
 
     def words(self, first: int, n: int) -> Words:
-        """Words of the indices ``first .. first + n - 1``, in a new array."""
+        """Return words of the indices ``first .. first + n - 1``, in a new array."""
         z = self._steps[:n] + np.uint64((first * _STEP + self._offset) & _MASK)
         z ^= z >> _S30
         z *= _FIRST
@@ -71,7 +71,7 @@ def word(seeds: Words, k: int) -> Words:
 
 
 def uniform(words: Words) -> Floats:
-    """Numbers in [0, 1): multiples of ``2**-53``."""
+    """Return numbers in [0, 1): multiples of ``2**-53``."""
     found = namespace(words).empty(words.shape, np.float64)
     uniform_into(words, found)
     return found
@@ -85,7 +85,7 @@ def uniform_into(words: Words, out: Any) -> None:
 
 
 def open_uniform(words: Words) -> Floats:
-    """Numbers in (0, 1): odd multiples of ``2**-53``, whose logarithms are finite and below zero."""
+    """Return numbers in (0, 1): odd multiples of ``2**-53``, whose logarithms are finite and below zero."""
     z = (words >> _S12).astype(np.float64)
     z += 0.5
     z *= 2.0**-52
@@ -119,7 +119,7 @@ class Ziggurat(NamedTuple):
         return x, namespace(words).nonzero(z >= self.inside[layer])[0]
 
     def decide(self, words: Words) -> Floats:
-        """The numbers of words that `try_once` has left open."""
+        """Return the numbers of words that `try_once` has left open."""
         xp = namespace(words)
         found = xp.empty(words.shape, np.float64)
         at = xp.arange(words.shape[0])
@@ -144,7 +144,7 @@ _RIGHT, _AREA = 3.6541528853610088, 0.00492867323399
 
 
 def _tail(seeds: Words) -> Floats:
-    """Normal numbers above `_RIGHT` (Marsaglia 1964)."""
+    """Return normal numbers above `_RIGHT` (Marsaglia 1964)."""
     xp = namespace(seeds)
     found = xp.empty(seeds.shape, np.float64)
     at, k = xp.arange(seeds.shape[0]), 2
@@ -158,7 +158,7 @@ def _tail(seeds: Words) -> Floats:
 
 @lru_cache(maxsize=8)
 def ziggurat(xp: Any) -> Ziggurat:
-    """The tables of the normal distribution, as arrays of `xp`."""
+    """Return the tables of the normal distribution, as arrays of `xp`."""
     ends = [_AREA / np.exp(-0.5 * _RIGHT**2), _RIGHT]
     for _ in range(254):
         ends.append(np.sqrt(-2.0 * np.log(_AREA / ends[-1] + np.exp(-0.5 * ends[-1] ** 2))))
@@ -175,7 +175,7 @@ def ziggurat(xp: Any) -> Ziggurat:
 
 
 def normal(words: Words) -> Floats:
-    """Normal numbers of mean 0 and deviation 1, each a function of its word."""
+    """Return normal numbers of mean 0 and deviation 1, each a function of its word."""
     tables = ziggurat(namespace(words))
     x, at = tables.try_once(words)
     if at.shape[0]:

@@ -102,7 +102,7 @@ def schedule(
     n_entries: int,
     is_aliased: bool,
 ) -> Schedule:
-    """The steps of one slice.
+    """Return the steps of one slice.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class _Scheduler:
                 self._release(self.copies.pop(x))
 
     def _is_direct(self, t: int, call: Call, entry: int) -> bool:
-        """Whether the result may be computed where it is stored."""
+        """Return whether the result may be computed where it is stored."""
         place = self.places[entry - self.made.places[0]]
         if place.dtype != call.dtype or not (call.function.is_exact or place.is_contiguous):
             return False

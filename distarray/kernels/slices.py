@@ -20,7 +20,7 @@ GRAIN = 64
 
 
 def narrowed(x: Array) -> Array:
-    """`x` without the axes along which it is broadcast: they have extent 1, leading ones are dropped.
+    """Return `x` without the axes along which it is broadcast: they have extent 1, leading ones are dropped.
 
     >>> narrowed(np.broadcast_to(np.arange(3), (2, 4, 3))).shape
     (3,)
@@ -32,7 +32,7 @@ def narrowed(x: Array) -> Array:
 
 
 def axes_by_stride(arrays: Sequence[Array], shape: Extents) -> tuple[list[Array], Extents]:
-    """The arrays with their axes from slowest to fastest, neighbours joined where all arrays allow it.
+    """Return the arrays with their axes from slowest to fastest, neighbours joined where all arrays allow it.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ SHARED_SETS, MANY_LINES = 2048, 2048
 
 
 def is_across(x: Array) -> bool:
-    """Whether `x` is better turned first: its last axis is one along which reading is slow.
+    """Return whether `x` is better turned first: its last axis is one along which reading is slow.
 
     >>> is_across(np.ones((4096, 3)).T), is_across(np.ones((4096, 3)))
     (True, False)
@@ -100,7 +100,7 @@ def copy_across(x: Array, out: Array) -> None:
 
 
 def slice_extents(shape: Extents, budget: int) -> Extents:
-    """Extents of a slice of at most about `budget` elements.
+    """Return the extents of a slice of at most about `budget` elements.
 
     Whole inner axes, then a range of one axis, then single steps. Ranges are balanced: the last slice is not a
     sliver. Arrays of unlike order get no square tiles: rows of one are as fast, for all the strides of the other.
@@ -121,7 +121,7 @@ def slice_extents(shape: Extents, budget: int) -> Extents:
 
 
 def boxes(shape: Extents, extents: Extents, order: Sequence[int]) -> Iterator[Box]:
-    """The slices of a box in turn; `order` lists the axes from outermost to innermost loop."""
+    """Yield the slices of a box in turn; `order` lists the axes from outermost to innermost loop."""
     ranges = [[slice(i, min(i + e, n)) for i in range(0, n, e)] for n, e in zip(shape, extents, strict=True)]
     place = [order.index(axis) for axis in range(len(shape))]
     for chosen in product(*(ranges[axis] for axis in order)):

@@ -23,7 +23,7 @@ Params: TypeAlias = tuple[Any, ...]
 
 
 def _is_strict(xp: Namespace) -> bool:
-    """Whether `xp` has the standard's functions and nothing else."""
+    """Return whether `xp` has the standard's functions and nothing else."""
     return getattr(xp, "__name__", "") == "array_api_strict"
 
 
@@ -32,7 +32,7 @@ def _stability(xp: Namespace, stable: bool) -> dict[str, Any]:
 
 
 def _keys(xp: Namespace, x: Block) -> tuple[Block, ...]:
-    """Real numbers that order the elements as numpy does, the one that decides first last.
+    """Return real numbers that order the elements as numpy does, the one that decides first last.
 
     The standard orders real numbers only. Truth values are 0 and 1; of complex numbers those without nan come first,
     then those whose real part is a number.
@@ -46,7 +46,7 @@ def _keys(xp: Namespace, x: Block) -> tuple[Block, ...]:
 
 
 def sort(xp: Namespace, x: Block, *, params: Params) -> Block:
-    """The last axis in order; params: (descending, stable)."""
+    """Return the last axis in order; params: (descending, stable)."""
     descending, stable = params
     if _is_strict(xp):
         if xp.isdtype(x.dtype, "complex floating"):
@@ -59,7 +59,7 @@ def sort(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def argsort(xp: Namespace, x: Block, *, params: Params) -> Block:
-    """The indices that put the last axis in order; params: (descending, stable)."""
+    """Return the indices that put the last axis in order; params: (descending, stable)."""
     descending, stable = params
     if _is_strict(xp):
         first, *others = _keys(xp, x)
@@ -74,7 +74,7 @@ def argsort(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def _sort_tiles(xp: Namespace, x: Block, params: Params) -> Any:
-    """A tile in order, and where in the vector each element stood if asked for.
+    """Return a tile in order, and where in the vector each element stood if asked for.
 
     params: (with_order, descending, stable, where the tile begins).
     """
@@ -86,7 +86,7 @@ def _sort_tiles(xp: Namespace, x: Block, params: Params) -> Any:
 
 
 def _merge_tiles(xp: Namespace, *runs: Block, params: Params) -> Any:
-    """Runs merged; params: (what is wanted: ``keys``, ``order`` or ``both``, descending, offset).
+    """Return runs merged; params: (what is wanted: ``keys``, ``order`` or ``both``, descending, offset).
 
     Beside keys alone the second half of `runs` says where their elements stood.
     """
@@ -109,25 +109,25 @@ def _merged(xp: Namespace, runs: tuple[Block, ...], descending: bool) -> Block:
 
 
 def _pick_tiles(xp: Namespace, x: Block, positions: Block, params: Params) -> Block:
-    """Elements at positions in the tile."""
+    """Return the elements at positions in the tile."""
     return xp.take(x, positions, axis=0)
 
 
 def _search_tiles(xp: Namespace, row: Block, sought: Block, params: Params) -> Block:
-    """How many elements of a tile, which is in order, stand before each of `sought`; params: (side, offset)."""
+    """Return how many elements of a tile, which is in order, stand before each of `sought`; params: (side, offset)."""
     found = xp.searchsorted(row, sought, side=params[0])
     return xp.reshape(xp.astype(found, xp.int64), (1, -1))
 
 
 def _is_nan(xp: Namespace, x: Block) -> Block | None:
-    """Where nan (or not-a-time) is; None where there is none of the kind."""
+    """Return where nan (or not-a-time) is; None where there is none of the kind."""
     if _is_strict(xp):
         return xp.isnan(x) if xp.isdtype(x.dtype, ("real floating", "complex floating")) else None
     return xp.isnan(x) if x.dtype.kind in "fcmM" else None
 
 
 def _first_tiles(xp: Namespace, keys: Block, before: Block, params: Params) -> Block:
-    """Which elements (or rows) of a sorted tile differ from the one before; params: (nan are equal, offset).
+    """Return which elements (or rows) of a sorted tile differ from the one before; params: (nan are equal, offset).
 
     `before` are the elements one place earlier: one less than `keys` where the vector begins.
     """
@@ -144,7 +144,9 @@ def _first_tiles(xp: Namespace, keys: Block, before: Block, params: Params) -> B
 
 
 def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) -> Block:
-    """How often each number stands, or the sum of its weights, as one row; params: (how many numbers, offset)."""
+    """Return how often each number stands, or the sum of its weights, as one row; params: (how many numbers,
+    offset).
+    """
     n = params[0]
     x = xp.astype(x, xp.int64)
     if not _is_strict(xp):
@@ -156,18 +158,20 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
 
 
 def _compress_tiles(xp: Namespace, mask: Block, *blocks: Block, params: Params) -> Any:
-    """The elements of each block where the mask is true."""
+    """Return the elements of each block where the mask is true."""
     found = tuple([block[mask] for block in blocks])
     return found[0] if len(found) == 1 else found
 
 
 def _rank_tiles(xp: Namespace, mask: Block, before: Block, params: Params) -> Block:
-    """How many elements of the mask are true up to each position, less one; `before`: in the tiles before."""
+    """Return how many elements of the mask are true up to each position, less one; `before`: in the tiles before."""
     return xp.cumulative_sum(xp.astype(mask, xp.int64)) + (before - 1)
 
 
 def _top_tiles(xp: Namespace, x: Block, params: Params) -> Any:
-    """The first elements of a tile in stable order and where they stood; params: (how many, descending, offset)."""
+    """Return the first elements of a tile in stable order and where they stood; params: (how many, descending,
+    offset).
+    """
     k, descending, (start,) = params
     k = min(k, x.shape[0])
     if xp is np and 4 * k < x.shape[0] and x.dtype.kind != "c":
@@ -196,7 +200,7 @@ def _candidates(x: np.ndarray[Any, Any], k: int, descending: bool) -> np.ndarray
 
 
 def _count_tiles(xp: Namespace, x: Block, pivots: Block, params: Params) -> Block:
-    """How many elements are below each pivot, how many up to each, and how many are no nan."""
+    """Return how many elements are below each pivot, how many up to each, and how many are no nan."""
     limits = [pivots[i] for i in range(pivots.shape[0])]
     masks = [x < p for p in limits] + [x <= p for p in limits] + [x == x]
     # asarray: before numpy 2.3 a count is a Python integer
@@ -204,7 +208,9 @@ def _count_tiles(xp: Namespace, x: Block, pivots: Block, params: Params) -> Bloc
 
 
 def _between_tiles(xp: Namespace, x: Block, limits: Block, params: Params) -> Block:
-    """The elements strictly between limits, of which there may be one only: (whether lower, whether upper, offset)."""
+    """Return the elements strictly between limits, of which there may be one only: (whether lower, whether upper,
+    offset).
+    """
     has_lower, has_upper, _ = params
     inside = x > limits[0] if has_lower else x == x
     if has_upper:
@@ -229,7 +235,7 @@ def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, 
 
 
 def _of_rows(name: str) -> Callable[..., Block]:
-    """A function of ``xp`` along the last axis."""
+    """Return a function of ``xp`` along the last axis."""
 
     def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
         return xp.asarray(getattr(xp, name)(x, axis=-1))
@@ -238,7 +244,7 @@ def _of_rows(name: str) -> Callable[..., Block]:
 
 
 def _quantiles(name: str) -> Callable[..., Block]:
-    """A function of ``xp``; params: (method, whether the one quantile is a Python number)."""
+    """Return a function of ``xp``; params: (method, whether the one quantile is a Python number)."""
 
     def kernel(xp: Namespace, x: Block, q: Block, *, params: Params) -> Block:
         method, is_weak = params

@@ -170,11 +170,11 @@ class Finish:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a partial result for each element of the result."""
+        """Return the bytes of a partial result for each element of the result."""
         return self.accumulator.itemsize * MONOIDS[self.monoid].n_arrays
 
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
-        """One partial result of several, in order."""
+        """Return one partial result of several, in order."""
         adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
         return MONOIDS[self.monoid].combine(adopted)
 
@@ -204,7 +204,7 @@ class Folding(Finish):
         return self.accumulator.itemsize
 
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
-        """One partial result of several, in order."""
+        """Return one partial result of several, in order."""
         return FOLD[self.name].combine(backend, partials, self.params)
 
     def filled(self, nodes: Sequence[Expr]) -> Folding:
@@ -214,7 +214,7 @@ class Folding(Finish):
 
 
 def of_nothing(finish: Finish, shape: tuple[int, ...], backend: Any) -> Array:
-    """A tile, of this shape, of the result of a reduction over no elements at all."""
+    """Return a tile, of this shape, of the result of a reduction over no elements at all."""
     partial = MONOIDS[finish.monoid].identity(shape, finish.accumulator, backend.xp, backend.device)
     assert partial is not None, "reductions without an identity raise at the call"
     return finish(partial, shape, backend)
@@ -308,11 +308,11 @@ class Mosaic(NamedTuple):
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """The shape of the tile, of which it fills all or a part."""
+        """Return the shape of the tile, of which it fills all or a part."""
         return self.tile or self.shape
 
     def parts(self, args: Sequence[Any]) -> Iterable[Array]:
-        """The arrays that the tile is put together from."""
+        """Return the arrays that the tile is put together from."""
         if not self.runs:
             return args
         return chain.from_iterable(

@@ -33,12 +33,12 @@ Params: TypeAlias = tuple[Any, ...]
 
 
 def _is_strict(xp: Namespace) -> bool:
-    """Whether `xp` has the standard's functions and nothing else."""
+    """Return whether `xp` has the standard's functions and nothing else."""
     return getattr(xp, "__name__", "") == "array_api_strict"
 
 
 def _dtype(xp: Namespace, dtype: DType) -> Any:
-    """`dtype` as the namespace spells it."""
+    """Return `dtype` as the namespace spells it."""
     if not _is_strict(xp):
         return dtype
     if not hasattr(xp, dtype.name):
@@ -56,7 +56,7 @@ def _extents(box: Bounds) -> tuple[int, ...]:
 
 
 def _placed(backend: Any) -> dict[str, Any]:
-    """Where new arrays of the backend go: numpy and cupy have one place at a time."""
+    """Return where new arrays of the backend go: numpy and cupy have one place at a time."""
     return {"device": backend.device} if _is_strict(backend.xp) else {}
 
 
@@ -157,7 +157,9 @@ SLICE = 8_192
 
 
 def _by_slices(kernel: Callable[..., Block]) -> Callable[..., Block]:
-    """A kernel that makes a vector slice by slice: of what it makes on the way there is never more than a slice."""
+    """Return a kernel that makes a vector slice by slice: of what it makes on the way there is never more than a
+    slice.
+    """
 
     def sliced(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
         ((lo, hi),) = box
@@ -216,7 +218,7 @@ CREATE = _Table(
 def contract(
     xp: Namespace, labels: Sequence[Sequence[int]], result: Sequence[int], *blocks: Block, dtype: DType
 ) -> Block:
-    """The sum of products of two blocks, as one (batched) matrix product.
+    """Return the sum of products of two blocks, as one (batched) matrix product.
 
     Parameters
     ----------
@@ -257,7 +259,7 @@ def _matrices(
     second: Sequence[int],
     size: dict[int, int],
 ) -> Block:
-    """`block` with axes (batch ..., first, second), each of the last two several loops in one."""
+    """Return `block` with axes (batch ..., first, second), each of the last two several loops in one."""
     order = [*batch, *first, *second]
     axes = tuple([labels.index(v) for v in order])
     if axes != tuple(range(len(axes))):
@@ -283,7 +285,8 @@ def _broadcast(xp: Namespace, index: Sequence[Block]) -> list[Block]:
 
 
 def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Block:
-    """Positions that count from the front; numpy's IndexError for those outside. The first of the params is the axis.
+    """Return the positions that count from the front; numpy's IndexError for those outside. The first of the params is
+    the axis.
 
     On other devices than the host nothing is looked at: the answer would have to be waited for.
     """
@@ -297,7 +300,7 @@ def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Bl
 
 
 def take(xp: Namespace, x: Block, index: Sequence[Block], params: IndexParams) -> Block:
-    """Elements of a whole array at integer positions.
+    """Return the elements of a whole array at integer positions.
 
     Parameters
     ----------
@@ -310,7 +313,7 @@ def take(xp: Namespace, x: Block, index: Sequence[Block], params: IndexParams) -
 
 
 def _pick(xp: Namespace, x: Block, index: Sequence[Block], axes: Sequence[int], n_index: int) -> Block:
-    """Elements at broadcast positions; their axes first."""
+    """Return the elements at broadcast positions; their axes first."""
     rest = [a for a in range(x.ndim) if a not in axes]
     front = x if [*axes, *rest] == list(range(x.ndim)) else xp.permute_dims(x, (*axes, *rest))
     if not _is_strict(xp):
@@ -327,7 +330,7 @@ def _pick(xp: Namespace, x: Block, index: Sequence[Block], axes: Sequence[int], 
 
 
 def _move_front(xp: Namespace, x: Block, n: int, to: int) -> Block:
-    """The first `n` axes moved to stand at `to`; contiguous, since results are kept."""
+    """Return the first `n` axes moved to stand at `to`; contiguous, since results are kept."""
     if not to or not n:
         return x
     order = (*range(n, n + to), *range(n), *range(n + to, x.ndim))
@@ -338,7 +341,7 @@ def _move_front(xp: Namespace, x: Block, n: int, to: int) -> Block:
 def take_part(
     xp: Namespace, x: Block, index: Sequence[Block], start: Sequence[int], params: IndexParams
 ) -> tuple[Block, Block, tuple[int, ...]]:
-    """What one tile of the source has of a tile of the result.
+    """Return what one tile of the source has of a tile of the result.
 
     Parameters
     ----------
@@ -369,7 +372,7 @@ def take_part(
 
 
 def take_join(backend: Any, shape: tuple[int, ...], dtype: DType, parts: Sequence[Any], params: Params) -> Block:
-    """A tile of the result from the parts of `take_part`.
+    """Return a tile of the result from the parts of `take_part`.
 
     Raises
     ------
@@ -392,7 +395,7 @@ def take_join(backend: Any, shape: tuple[int, ...], dtype: DType, parts: Sequenc
 
 
 def _in_order(xp: Namespace, parts: Sequence[Any]) -> list[Any]:
-    """Parts joined to runs of positions without gaps: the standard writes at slices only."""
+    """Return the parts joined to runs of positions without gaps: the standard writes at slices only."""
     by_start: dict[tuple[int, ...], list[Any]] = {}
     for part in parts:
         by_start.setdefault(tuple(part[2]), []).append(part)
@@ -427,7 +430,7 @@ def put_whole(xp: Namespace, new: Block, value: Block, index: Sequence[Block], p
 
 
 def _move_back(xp: Namespace, x: Block, n: int, at: int) -> Block:
-    """The `n` axes at `at` moved to the front."""
+    """Return the `n` axes at `at` moved to the front."""
     if not at or not n:
         return x
     return xp.permute_dims(x, (*range(at, at + n), *range(at), *range(at + n, x.ndim)))
@@ -470,7 +473,7 @@ def _last_ones(xp: Namespace, shape: tuple[int, ...], at: Sequence[Block], value
 def put_part(
     xp: Namespace, value: Block, index: Sequence[Block], box: tuple[Box, Box], params: IndexParams
 ) -> tuple[Any, ...]:
-    """What one tile of values writes into one tile of the base.
+    """Return what one tile of values writes into one tile of the base.
 
     Parameters
     ----------
@@ -522,18 +525,18 @@ def _take_along_axis(xp: Namespace, x: Block, index: Block, *, params: Params) -
 
 
 def _mask_counts(xp: Namespace, mask: Block, params: Params) -> Block:
-    """The number of true elements, as an array of one."""
+    """Return the number of true elements, as an array of one."""
     # asarray: before numpy 2.3 the count is a Python integer
     return xp.reshape(xp.astype(xp.asarray(xp.count_nonzero(mask)), _dtype(xp, np.dtype(np.int64))), (1,))
 
 
 def _sliding_window_view(xp: Namespace, x: Block, params: Params) -> Block:
-    """Every window of a block; params are (window, axes, tile)."""
+    """Return every window of a block; params are (window, axes, tile)."""
     return xp.asarray(windows_of(x, *params[:2]), copy=True)
 
 
 def _nonzero(xp: Namespace, mask: Block, params: Params) -> Any:
-    """Global positions of the true elements; the last of `params` is where the block begins."""
+    """Return global positions of the true elements; the last of `params` is where the block begins."""
     found = tuple([i + lo if lo else i for i, lo in zip(xp.nonzero(mask), params[-1], strict=True)])
     return found[0] if len(found) == 1 else found
 

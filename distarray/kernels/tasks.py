@@ -97,13 +97,14 @@ def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
 
 
 def generate(g: Generate, backend: Any) -> Array:
-    """The block of a created array at a global box."""
+    """Return the block of a created array at a global box."""
     return tables.CREATE[g.name](backend, g.box, g.shape, g.dtype, g.params, g.runtime)
 
 
 @_explained
 def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
-    """One tile of a program stage: its stored results, then partial or finished reductions, then the written tile.
+    """Return one tile of a program stage: its stored results, then partial or finished reductions, then the written
+    tile.
 
     Returns
     -------
@@ -183,7 +184,9 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
 
 
 def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: Any) -> Any:
-    """The partial result of a tile from those of its regions, which may lie side by side or on top of each other."""
+    """Return the partial result of a tile from those of its regions, which may lie side by side or on top of each
+    other.
+    """
     if len(parts) == 1:
         return parts[0][2]
     cells: dict[tuple[int, ...], list[Any]] = {}
@@ -213,20 +216,20 @@ def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: An
 
 
 def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array, *waits: Any) -> Any:
-    """A piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
+    """Return a piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
     backend = backend_for(device, member)
     found = [backend.copy(block[b]) for b in boxes]
     return found[0] if len(found) == 1 else found
 
 
 def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> list[Array]:
-    """Copies of one box of each of the first blocks; those that follow are only waited for."""
+    """Return copies of one box of each of the first blocks; those that follow are only waited for."""
     backend = backend_for(device, member)
     return [backend.copy(backend.adopt(block)[box]) for box, block in zip(boxes, blocks, strict=False)]
 
 
 def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
-    """A tile from slices of blocks: every element is written once."""
+    """Return a tile from slices of blocks: every element is written once."""
     backend = backend_for(stage.device, mosaic.member)
     if mosaic.turn:
         (whole,) = args[-1].blocks
@@ -243,7 +246,9 @@ def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
 
 
 def run_chain(links: Sequence[Link], *args: Any) -> Any:
-    """Tasks one after the other, each with the results that it needs of those before it; the result of the last."""
+    """Run the tasks one after the other, each with the results that it needs of those before it; the result of the
+    last.
+    """
     given = iter(args)
     results: list[Any] = []
     for link in links:
@@ -257,12 +262,12 @@ def run_chain(links: Sequence[Link], *args: Any) -> Any:
 
 
 def project(index: int, results: Sequence[Any]) -> Any:
-    """One result of a task that has several: dropping its handle frees just its block."""
+    """Return one result of a task that has several: dropping its handle frees just its block."""
     return results[index]
 
 
 def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str, member: int, *partials: Any) -> Any:
-    """Partial results of several tiles combined in order; finished where `shape` is that of the result."""
+    """Return partial results of several tiles combined in order; finished where `shape` is that of the result."""
     backend = backend_for(device, member)
     partial = finish.combine(partials, backend)
     return partial if shape is None else finish(partial, shape, backend)
@@ -270,8 +275,8 @@ def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str,
 
 @_explained
 def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
-    """One tile of a contraction, aggregated over what the tile holds of the reduced loops: a partial result, or the
-    result where there is no other tile.
+    """Return one tile of a contraction, aggregated over what the tile holds of the reduced loops: a partial result, or
+    the result where there is no other tile.
     """
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
@@ -288,7 +293,7 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 
 @_explained
 def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
-    """What one tile gives to a fold: a partial result, or the result where there is no other tile."""
+    """Return what one tile gives to a fold: a partial result, or the result where there is no other tile."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
@@ -300,7 +305,7 @@ def run_fold(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
 
 @_explained
 def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
-    """One tile of a whole-block kernel; a tuple where the operation has several results."""
+    """Return one tile of a whole-block kernel; a tuple where the operation has several results."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
@@ -309,7 +314,7 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
 
 
 def _plain(result: Any) -> Any:
-    """The block itself where an operation has one result: there is no projection for it."""
+    """Return the block itself where an operation has one result: there is no projection for it."""
     return result[0] if isinstance(result, tuple) and len(result) == 1 else result
 
 
@@ -323,7 +328,7 @@ def errstate(stage: StageSpec) -> np.errstate:
 
 @_explained
 def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
-    """One tile of a reshape: runs of elements in each group of axes, put end to end.
+    """Return one tile of a reshape: runs of elements in each group of axes, put end to end.
 
     ``stage.params`` is unused; each read comes with the place of its run in the tile, seen with one axis per group.
     """
@@ -340,7 +345,7 @@ def run_reshape(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 
 @_explained
 def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
-    """One tile of an integer-array read whose source is all here."""
+    """Return one tile of an integer-array read whose source is all here."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     x, *index = [r.assemble(values, backend) for r in tile.reads]
@@ -349,7 +354,7 @@ def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 
 @_explained
 def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: Any) -> Any:
-    """What one source tile has of a result tile: (flat positions among the index tuples, values)."""
+    """Return what one source tile has of a result tile: (flat positions among the index tuples, values)."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     x, *index = [r.assemble(values, backend) for r in tile.reads]
@@ -358,7 +363,7 @@ def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: A
 
 @_explained
 def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
-    """A result tile from what each source tile had of it."""
+    """Return a result tile from what each source tile had of it."""
     backend = backend_for(stage.device, tile.member)
     return tables.take_join(
         backend, tile.shape, stage.stores[0], [tuple(map(backend.adopt, p)) for p in parts], stage.params
@@ -367,7 +372,9 @@ def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
 
 @_explained
 def put_part(stage: StageSpec, tile: TileSpec, boxes: tuple[Box, Box], *args: Any) -> Any:
-    """What one tile of values writes into one tile of the base, in order; `boxes`: the base's and the values'."""
+    """Return what one tile of values writes into one tile of the base, in order; `boxes`: the base's and the
+    values'.
+    """
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     value, *index = [r.assemble(values, backend) for r in tile.reads]
@@ -376,7 +383,7 @@ def put_part(stage: StageSpec, tile: TileSpec, boxes: tuple[Box, Box], *args: An
 
 @_explained
 def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: Any) -> Array:
-    """A new version of a base's tile: the parts are applied in order."""
+    """Return a new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
     new = base if inplace and is_ours(base) else backend.copy(base)
     for part in parts:
@@ -387,7 +394,9 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
 
 @_explained
 def run_tiles(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
-    """A kernel on one tile; the last of its params is where the first operand's tile begins, or its place in a grid."""
+    """Run a kernel on one tile; the last of its params is where the first operand's tile begins, or its place in a
+    grid.
+    """
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]

@@ -25,7 +25,7 @@ Params: TypeAlias = tuple[Any, ...]
 
 
 def combine(xp: Namespace, name: str) -> Callable[[Block, Block], Block]:
-    """The function of two arrays that numpy calls `name`.
+    """Return the function of two arrays that numpy calls `name`.
 
     Raises
     ------
@@ -40,7 +40,9 @@ def combine(xp: Namespace, name: str) -> Callable[[Block, Block], Block]:
 
 
 def halved(xp: Namespace, name: str, x: Block, axis: int) -> Block:
-    """`x` folded along an axis with elements, which stays with extent 1: neighbours, then neighbours of those."""
+    """Return `x` folded along an axis with elements, which stays with extent 1: neighbours, then neighbours of
+    those.
+    """
     function = combine(xp, name)
     lead = (slice(None),) * axis
     while (n := x.shape[axis]) > 1:
@@ -52,7 +54,7 @@ def halved(xp: Namespace, name: str, x: Block, axis: int) -> Block:
 
 
 def _loop_dtype(dtype: DType) -> DType | None:
-    """What chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
+    """Return what chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
     return None if dtype.kind in "mM" else dtype
 
 
@@ -62,14 +64,14 @@ def _astype(xp: Namespace, x: Block, dtype: DType) -> Block:
 
 
 def _fold(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
-    """An associative function along an axis that has elements and keeps the extent 1."""
+    """Apply an associative function along an axis that has elements and keeps the extent 1."""
     if xp is np:
         return np.asarray(getattr(np, name).reduce(x, axis=axis, dtype=_loop_dtype(dtype), keepdims=True))
     return halved(xp, name, _astype(xp, x, dtype), axis)
 
 
 def _scan(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
-    """An associative function's partial results along an axis."""
+    """Return an associative function's partial results along an axis."""
     if xp is np:
         return getattr(np, name).accumulate(x, axis=axis, dtype=_loop_dtype(dtype))
     x = _astype(xp, x, dtype)
@@ -97,7 +99,7 @@ def _accumulate(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:
-    """The same of a function that is not associative: from the first element to the last."""
+    """Accumulate by a function that is not associative: from the first element to the last."""
     name, dtype = params[0], np.dtype(params[1])
     if xp is np:
         return _scan(xp, name, x, x.ndim - 1, dtype)
@@ -109,7 +111,7 @@ def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def _positions(xp: Namespace, index: Block) -> Any:
-    """Positions as integers of Python: a few, which a device is waited for.
+    """Return the positions as integers of Python: a few, which a device is waited for.
 
     Raises
     ------
@@ -122,7 +124,7 @@ def _positions(xp: Namespace, index: Block) -> Any:
 
 
 def _as_rows(x: Block) -> Block:
-    """A block with its last axis first and the others joined to one of at least two elements.
+    """Return a block with its last axis first and the others joined to one of at least two elements.
 
     Along a contiguous axis numpy's vector kernels (``arctan2``, ``power``) forget the running result: numpy 2.4 gives
     ``power.reduce([x, y, z]) != (x**y)**z``. Row by row they are right.
@@ -132,7 +134,7 @@ def _as_rows(x: Block) -> Block:
 
 
 def _reduce_in_order(xp: Namespace, x: Block, *mask: Block, params: Params) -> Block:
-    """A function that is not associative, from the first element of the last axis to the last one.
+    """Apply a function that is not associative, from the first element of the last axis to the last one.
 
     Params are (rule, ufunc, dtype of the result, initial value or None); a mask says which elements count, and comes
     with an initial value.
@@ -179,7 +181,7 @@ def _reduceat_in_order(xp: Namespace, x: Block, starts: Block, *, params: Params
 
 
 def _tile_totals(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Block]:
-    """A tile of axis 0 folded to one row, and where it begins; -1 and any row if it has no elements.
+    """Return a tile of axis 0 folded to one row, and where it begins; -1 and any row if it has no elements.
 
     Params are (ufunc, dtype, offset of the tile).
     """
@@ -194,12 +196,12 @@ def _tile_totals(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Blo
 
 
 def _placed(xp: Namespace, like: Block) -> dict[str, Any]:
-    """Where a new array goes: numpy and cupy have one place at a time."""
+    """Return where a new array goes: numpy and cupy have one place at a time."""
     return {"device": like.device} if xp.__name__ == "array_api_strict" else {}
 
 
 def _tile_scan(xp: Namespace, x: Block, totals: Block, starts: Block, *, params: Params) -> Block:
-    """The partial results of a tile of axis 0, which go on from the totals of the tiles before it."""
+    """Return the partial results of a tile of axis 0, which go on from the totals of the tiles before it."""
     name, dtype, offset = params
     loop = np.dtype(dtype)
     (before,) = xp.nonzero((starts >= 0) & (starts < offset[0]))
@@ -215,7 +217,9 @@ def _tile_scan(xp: Namespace, x: Block, totals: Block, starts: Block, *, params:
 
 
 def _tile_segments(xp: Namespace, x: Block, bounds: Block, *, params: Params) -> Block:
-    """Ranges of a tile of axis 0, each folded to one row; `bounds` has a row (start, stop) for each, not empty."""
+    """Return the ranges of a tile of axis 0, each folded to one row; `bounds` has a row (start, stop) for each, not
+    empty.
+    """
     name, dtype = params[:2]
     loop = np.dtype(dtype)
     if not bounds.shape[0]:

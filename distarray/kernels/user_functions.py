@@ -22,12 +22,12 @@ Params = tuple[Any, ...]
 
 
 def read_only(blocks: Sequence[Block]) -> list[Block]:
-    """Blocks as a function of the user may see them."""
+    """Return the blocks as a function of the user may see them."""
     return [lend(block) for block in blocks]
 
 
 def own(xp: Any, result: Block, seen: Sequence[Block]) -> Block:
-    """A result as a block that aliases none of the operands; the function may have kept it."""
+    """Return a result as a block that aliases none of the operands; the function may have kept it."""
     block = xp.asarray(result)
     if not isinstance(block, np.ndarray):
         return xp.asarray(block, copy=True) if any(block is s for s in seen) else block
@@ -38,7 +38,9 @@ def own(xp: Any, result: Block, seen: Sequence[Block]) -> Block:
 
 
 def _function(xp: Any, *blocks: Block, params: Params) -> Any:
-    """What a function of blocks returns; params: the rule, dtypes of the results where promised, the function."""
+    """Return what a function of blocks returns; params: the rule, dtypes of the results where promised, the
+    function.
+    """
     rule, *dtypes, function = params
     seen = read_only(blocks)
     with inside_task():
@@ -61,7 +63,7 @@ def _function(xp: Any, *blocks: Block, params: Params) -> Any:
 
 
 def _promised(rule: ShardingRule, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Shape of each result for blocks of these shapes."""
+    """Return the shape of each result for blocks of these shapes."""
     extents = rule.bind(shapes)
     return [tuple([1 if loop == "1" else extents[loop] for loop in term]) for term in rule.resolve(shapes).results]
 
@@ -75,7 +77,7 @@ def _cast(block: Block, dtype: str) -> Block:
 
 
 def _on_tile(xp: Any, *blocks: Block, params: Params) -> Block:
-    """What a function that knows its place gives; params are (function, index of the tile)."""
+    """Return what a function that knows its place gives; params are (function, index of the tile)."""
     function, tile = params
     seen = read_only(blocks)
     with inside_task():

@@ -60,7 +60,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
 
 
 def _adds_nothing(draft: Draft) -> bool:
-    """Whether a tile of loops without elements gives no partial result."""
+    """Return whether a tile of loops without elements gives no partial result."""
     loops = draft.loops
     if draft.stage.kind == "fold":
         return all(loops.extents[a] for a in loops.reduced)
@@ -94,7 +94,7 @@ def _kernel_spec(low: Lowering, draft: Draft) -> StageSpec:
 
 
 def _emit_kernel(low: Lowering, draft: Draft, spec: StageSpec, tile: Tile, shape: tuple[int, ...], alone: bool) -> Key:
-    """The task of a tile, whose first result has `shape`."""
+    """Return the task of a tile, whose first result has `shape`."""
     stage = draft.stage
     args = Arguments()
     found = [low.routes.parts(w, args) for w in tile.wants]

@@ -35,7 +35,7 @@ __all__ = ["first_pass", "is_move", "second_pass"]
 
 
 def is_move(low: Lowering, stage: Stage) -> bool:
-    """Whether a stage only cuts a stored array in another way."""
+    """Return whether a stage only cuts a stored array in another way."""
     if not redistributes(stage, low.graph.nodes):
         return False
     at = low.located.get(low.source(stage.reads[0].node, stage))
@@ -214,7 +214,7 @@ class _Mover:
             self.made[member].append(ref)
 
     def _region(self, movement: Movement, windows: Sequence[Window]) -> Window | None:
-        """The box that the tiles of a member fill; in one process, where nothing travels, the whole array."""
+        """Return the box that the tiles of a member fill; in one process, where nothing travels, the whole array."""
         if not self.has_messages:
             return tuple([(b[0], b[-1]) for b in movement.made.boundaries])
         if not windows:
@@ -223,7 +223,7 @@ class _Mover:
         return hull if sum(map(n_elements, windows)) == n_elements(hull) else None
 
     def _reads(self, movement: Movement, assembly: Assembly, region: Window, member: int) -> list[_ReadOf]:
-        """What a tile reads of each block: the part of it that the tiles of the member need together."""
+        """Return what a tile reads of each block: the part of it that the tiles of the member need together."""
         blocks = [self._block(b) for b in assembly.sources]
         is_sliced = assembly.sources[0].moment < movement.step
         if not self.has_messages and not is_sliced:
@@ -236,7 +236,7 @@ class _Mover:
         ]
 
     def _axes(self, read: Layer, assembly: Assembly, window: Window, region: Window) -> tuple[_Row, ...]:
-        """Per axis where each part goes in the tile, and where it lies in what it is read from."""
+        """Return per axis where each part goes in the tile, and where it lies in what it is read from."""
         found = []
         for axis, (span, around) in enumerate(zip(window, region, strict=True)):
             row = self.rows.get((axis, span, around))
@@ -259,7 +259,7 @@ class _Mover:
     def _sent(
         self, reads: Iterable[_ReadOf], member: int, before: Mapping[int, Sequence[Any]]
     ) -> dict[_ReadOf, tuple[Any, int]]:
-        """How each part of a block elsewhere comes to a member: (reference, which array of it; -1 if it is one).
+        """Return how each part of a block elsewhere comes to a member: (reference, which array of it; -1 if it is one).
 
         A block that is needed whole travels itself, if it is no small part of a tile. Parts of blocks of one member are
         packed together, up to `PIECE_LIMIT` bytes: one task and one message for many.
@@ -312,7 +312,7 @@ class _Mover:
         member: int,
         is_last: bool,
     ) -> Any:
-        """The task that puts a tile together; none where it is a tile of the step before as it is."""
+        """Return the task that puts a tile together; none where it is a tile of the step before as it is."""
         lowering = self.lowering
         first = reads[0]
         is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.whole)
@@ -328,7 +328,7 @@ class _Mover:
         return key
 
     def _stays(self, block: _Stored) -> bool:
-        """Whether a block of the source may be one of the target too: where teams share a member, what it keeps.
+        """Return whether a block of the source may be one of the target too: where teams share a member, what it keeps.
 
         On a cluster nobody writes to blocks. Other devices than the CPU go by the rank in a team, which is another one.
         """
@@ -339,7 +339,7 @@ class _Mover:
 def _arguments(
     reads: Sequence[_ReadOf], sent: Mapping[_ReadOf, tuple[Any, int]]
 ) -> tuple[list[Any], tuple[tuple[int, int, int], ...]]:
-    """Each block and pack once, and where the parts are among them; nothing where they are one and the same."""
+    """Return each block and pack once, and where the parts are among them; nothing where they are one and the same."""
     if not sent:
         return [r.block.ref for r in reads], ()
     args: list[Any] = []
@@ -359,7 +359,9 @@ def _arguments(
 
 
 def _units(movement: Movement, assembly: Assembly, n_turns: int) -> list[_Unit]:
-    """A tile in so many parts at most: along the axis that is read from fewest blocks, so all of them send in turn."""
+    """Return a tile in so many parts at most: along the axis that is read from fewest blocks, so all of them send in
+    turn.
+    """
     window = window_of(movement.made.boundaries, assembly.tile)
     if n_turns < 2 or not window or not n_elements(window):
         return [_Unit(assembly, window)]
@@ -375,7 +377,7 @@ def _units(movement: Movement, assembly: Assembly, n_turns: int) -> list[_Unit]:
 
 
 def _within(read: Layer, assembly: Assembly, window: Window) -> Assembly:
-    """What a part of a tile is read from."""
+    """Return what a part of a tile is read from."""
     kept = [
         [p for p in parts if b[p] < high and b[p + 1] > low]
         for b, parts, (low, high) in zip(read.boundaries, assembly.parts, window, strict=True)
@@ -385,12 +387,12 @@ def _within(read: Layer, assembly: Assembly, window: Window) -> Assembly:
 
 
 def _cell(edges: Sequence[int], part: int, region: tuple[int, int]) -> tuple[int, int]:
-    """The elements of a part that lie in a region."""
+    """Return the elements of a part that lie in a region."""
     return max(edges[part], region[0]), min(edges[part + 1], region[1])
 
 
 def _crop(block: Window, cell: Window) -> Window | None:
-    """Where a cell lies in a block; None if it is all of it."""
+    """Return where a cell lies in a block; None if it is all of it."""
     if block == cell:
         return None
     return tuple([(c - b, d - b) for (b, _), (c, d) in zip(block, cell, strict=True)])

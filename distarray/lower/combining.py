@@ -27,7 +27,7 @@ Partials = dict[tuple[int, ...], list[tuple[Any, int]]]
 
 
 def combined_index(low: Lowering, c: Combine, index: tuple[int, ...]) -> tuple[int, ...]:
-    """The tile of the result that a tile of the operand adds to."""
+    """Return the tile of the result that a tile of the operand adds to."""
     keepdims = low.graph.nodes[c.node].params.keepdims
     if keepdims:
         return tuple([0 if a in c.axes else i for a, i in enumerate(index)])
@@ -35,7 +35,7 @@ def combined_index(low: Lowering, c: Combine, index: tuple[int, ...]) -> tuple[i
 
 
 def combined_shape(low: Lowering, c: Combine, tile: Tile) -> tuple[int, ...]:
-    """The shape of the partial result of a tile of the operand."""
+    """Return the shape of the partial result of a tile of the operand."""
     keepdims = low.graph.nodes[c.node].params.keepdims
     if keepdims:
         return tuple([1 if a in c.axes else len(r) for a, r in enumerate(tile.box)])
@@ -67,7 +67,7 @@ def _tree(
     shape: tuple[int, ...],
     number: int,
 ) -> Any:
-    """The key of a tile of the result."""
+    """Return the key of a tile of the result."""
     nbytes = max(1, n_elements(shape)) * finish.itemsize
     parts = _combined_at_home(low, partials, finish, member, shape, number)
     while True:
@@ -93,7 +93,7 @@ def _combined_at_home(
     shape: tuple[int, ...],
     number: int,
 ) -> list[tuple[Any, int]]:
-    """Partial results, one of each member but of few at `member` itself: what a member has made, as it comes."""
+    """Return partial results, one of each member but of few at `member` itself: what a member has made, as it comes."""
     at_home: defaultdict[int, list[Any]] = defaultdict(list)
     for ref, home in parts:
         at_home[home].append(ref)

@@ -20,7 +20,9 @@ __all__ = ["is_possible", "parts"]
 
 
 def is_possible(low: Lowering, draft: Draft) -> bool:
-    """Whether the tiles of a stage may be filled in turns: it only stores, and each member makes one large tile."""
+    """Return whether the tiles of a stage may be filled in turns: it only stores, and each member makes one large
+    tile.
+    """
     stage = draft.stage
     if not low.site.is_cluster or stage.kind != "program" or draft.moves is not None:
         return False
@@ -31,7 +33,7 @@ def is_possible(low: Lowering, draft: Draft) -> bool:
 
 
 def parts(low: Lowering, draft: Draft) -> list[Tile]:
-    """The parts of all tiles, turn by turn; none if whole tiles fit, or nothing would."""
+    """Return the parts of all tiles, turn by turn; none if whole tiles fit, or nothing would."""
 
     edges = draft.sharding.boundaries(draft.loops.extents)
     tiles = []
@@ -59,7 +61,7 @@ def parts(low: Lowering, draft: Draft) -> list[Tile]:
 
 
 def _needs(low: Lowering, draft: Draft, tiles: list[Tile]) -> dict[int, Need]:
-    """What each member holds for a stage: its sources, its tile, and what comes and goes."""
+    """Return what each member holds for a stage: its sources, its tile, and what comes and goes."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     itemsize = sum(low.graph.nodes[i].dtype.itemsize for _, i in draft.stage.stores)
     for tile in tiles:
@@ -84,7 +86,9 @@ def _needs(low: Lowering, draft: Draft, tiles: list[Tile]) -> dict[int, Need]:
 
 
 def _axis(low: Lowering, draft: Draft, tile: Tile) -> int:
-    """The axis along which tiles are divided: that which crosses fewest tiles of what is read, so that all send."""
+    """Return the axis along which tiles are divided: that which crosses fewest tiles of what is read, so that all
+    send.
+    """
     crossed: list[set[range]] = [set() for _ in tile.box]
     for r in draft.readings:
         at = low.located[low.source(r.node, draft.stage)]

@@ -45,7 +45,7 @@ Window: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def window_of(boundaries: Sequence[Sequence[int]], tile: Sequence[int]) -> Window:
-    """The elements of a tile."""
+    """Return the elements of a tile."""
     return tuple([(b[t], b[t + 1]) for b, t in zip(boundaries, tile, strict=True)])
 
 
@@ -86,11 +86,11 @@ class Moves:
 
     @property
     def mode(self) -> str:
-        """How the steps were found."""
+        """Return how the steps were found."""
         return "direct" if self.plan is None else self.plan.mode
 
     def is_last(self, movement: Movement) -> bool:
-        """Whether a step makes the tiles of the target."""
+        """Return whether a step makes the tiles of the target."""
         return movement is self.movements[-1]
 
     def mesh(self, movement: Movement) -> Mesh:
@@ -98,7 +98,7 @@ class Moves:
         return self.target.mesh if self.is_last(movement) else self.source.sharding.mesh
 
     def member(self, movement: Movement, device: int) -> int:
-        """The number of the member that makes the tile of a device in a step."""
+        """Return the number of the member that makes the tile of a device in a step."""
         rank = self.mesh(movement).member(device)
         return self.ranks[rank] if self.ranks is not None and self.is_last(movement) else rank
 
@@ -126,13 +126,15 @@ class Need(NamedTuple):
     n_tiles: int = 0
 
     def bytes_in(self, n_waves: int) -> int:
-        """What it holds at most: the copies of a wave, of the one before that is on its way, and of the next one."""
+        """Return what it holds at most: the copies of a wave, of the one before that is on its way, and of the next
+        one.
+        """
         copies = self.sent + self.received
         return self.source + self.target + self.between + min(copies, -(-3 * copies // n_waves))
 
 
 def footprint(moves: Moves) -> dict[int, Need]:
-    """What every member of a cluster holds for a redistribution at most (section 4.6, the form with pieces)."""
+    """Return what every member of a cluster holds for a redistribution at most (section 4.6, the form with pieces)."""
     totals: dict[str, Counter[int]] = {name: Counter() for name in Need._fields}
     totals["source"] = _source(moves.source)
     for step in _steps(moves):
@@ -146,7 +148,7 @@ def footprint(moves: Moves) -> dict[int, Need]:
 
 
 def most_held(moves: Moves, *, is_cluster: bool) -> int:
-    """What a member holds at most, in any order of tasks; in one process nothing is copied on its way."""
+    """Return what a member holds at most, in any order of tasks; in one process nothing is copied on its way."""
     needs = footprint(moves).values()
     return max([n.bytes_in(moves.waves) if is_cluster else n.source + n.target + n.between for n in needs], default=0)
 
@@ -179,7 +181,9 @@ def waves(moves: Moves, limit: int, *, is_strict: bool) -> int:
 
 
 def turns(needs: Mapping[int, Need], limit: int) -> int | None:
-    """The fewest turns in which members make, or fill, their tiles within a limit; None where none are enough."""
+    """Return the fewest turns in which members make, or fill, their tiles within a limit; None where none are
+    enough.
+    """
     least, most = _turns(needs)
     for n_turns in range(least, most + 1):
         if max([n.bytes_in(n_turns) for n in needs.values()], default=0) <= limit:
@@ -188,7 +192,7 @@ def turns(needs: Mapping[int, Need], limit: int) -> int | None:
 
 
 def _turns(needs: Mapping[int, Need]) -> tuple[int, int]:
-    """The fewest and the most turns that are tried."""
+    """Return the fewest and the most turns that are tried."""
     n_tiles = max([1, *[n.n_tiles for n in needs.values()]])
     received = max([n.received for n in needs.values()], default=0)
     # What one member sends to another is several packs if it is much: then they may as well come one after the other.
@@ -220,7 +224,9 @@ class StepReport(NamedTuple):
 
 
 def reports(moves: Moves, *, is_cluster: bool) -> tuple[StepReport, ...]:
-    """The collectives of a redistribution, as they are carried out: slices that the next step takes belong to it."""
+    """Return the collectives of a redistribution, as they are carried out: slices that the next step takes belong to
+    it.
+    """
     found = []
     before = _source(moves.source)
     first = 0
@@ -244,7 +250,9 @@ def reports(moves: Moves, *, is_cluster: bool) -> tuple[StepReport, ...]:
 
 
 def least_moved(moves: Moves) -> int:
-    """Bytes that must move between members, whatever the plan: what they need of the target and do not hold."""
+    """Return the bytes that must move between members, whatever the plan: what they need of the target and do not
+    hold.
+    """
     at, target = moves.source, moves.target
     exchange = moves.movements
     if moves.plan is not None:

@@ -93,12 +93,13 @@ def _pace(recipes: dict[Key, Recipe], members: Mapping[Key, int]) -> None:
 
 
 def _keys(recipe: Recipe) -> list[Key]:
-    """What a task reads of other tasks."""
+    """Return what a task reads of other tasks."""
     return [a for a in recipe.args if type(a) is tuple and is_key(a)]
 
 
 def _depth_first(template: Template, recipes: Mapping[Key, Recipe]) -> list[Key]:
-    """Tasks in an order in which they can run: what a task reads comes right before it, if it has not come yet.
+    """Return the tasks in an order in which they can run: what a task reads comes right before it, if it has not come
+    yet.
 
     Of what it reads that with most tasks one after the other before it comes first, since little else is there by then.
     Partial results are combined as soon as they are there.
@@ -150,12 +151,12 @@ def _in_waves(template: Template) -> dict[Key, Key]:
 
 
 def _waiting(key: Key, recipe: Recipe, sinks: Mapping[Key, Key]) -> Recipe:
-    """A task that waits for the tasks that those it waited for are fused to."""
+    """Return a task that waits for the tasks that those it waited for are fused to."""
     return recipe._replace(waits=tuple(dict.fromkeys(sinks[k] for k in recipe.waits if sinks[k] != sinks[key])))
 
 
 def _groups(reads: Mapping[Key, Sequence[Key]], template: Template) -> dict[Key, _Group]:
-    """The group of each task."""
+    """Return the group of each task."""
     members, after = template.lowered.members, template.lowered.after
     stages = {key: key[1] if recipe.kind == "tile" else -1 for key, recipe in template.recipes.items()}
     n_tiles = Counter((stage, members[key]) for key, stage in stages.items())
@@ -203,7 +204,9 @@ def _merged(groups: list[_Group], of: dict[Key, _Group]) -> list[_Group]:
 
 
 def _sinks(reads: Mapping[Key, Sequence[Key]], template: Template, of: Mapping[Key, _Group]) -> dict[Key, Key]:
-    """The task that each one is fused to: that of all its readers, if they are in its group and it is not kept."""
+    """Return the task that each one is fused to: that of all its readers, if they are in its group and it is not
+    kept.
+    """
     out = template.lowered
     kept = {ref for _, refs in out.outputs.values() for ref in refs if type(ref) is tuple}
     # Who writes in place waits for readers of the old block as if it read what they make.
@@ -222,7 +225,7 @@ def _sinks(reads: Mapping[Key, Sequence[Key]], template: Template, of: Mapping[K
 
 
 def _joined(keys: Sequence[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
-    """One task for several, in their order."""
+    """Return one task for several, in their order."""
     number = {key: n for n, key in enumerate(keys)}
     last: dict[Key, int] = {}
     n_reads: defaultdict[Key, int] = defaultdict(int)
@@ -246,7 +249,7 @@ def _joined(keys: Sequence[Key], recipes: Mapping[Key, Recipe]) -> Recipe:
 
 
 def _in_place(args: Sequence[object], own: Collection[int]) -> list[object]:
-    """The arguments of a link; a write takes over a block if that is its own."""
+    """Return the arguments of a link; a write takes over a block if that is its own."""
     given = list(args)
     for i, a in enumerate(given):
         # arguments after the two records are what the record counts

@@ -52,7 +52,7 @@ def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...
 
 
 def _source_boxes(low: Lowering, r: Reading, view: Box) -> list[Box]:
-    """The boxes of an operand's view that single source tiles hold: what each of them is asked for."""
+    """Return the boxes of an operand's view that single source tiles hold: what each of them is asked for."""
     at = low.located[low.source(r.node)]
     if at.on_client or at.create is not None:
         return [view]
@@ -130,7 +130,7 @@ def _reads(
 
 
 def _value_readings(low: Lowering, draft: Draft) -> tuple[tuple[int, ...], list[Reading]]:
-    """Extents of the loops of the values, and value and index operands broadcast to them."""
+    """Return the extents of the loops of the values, and value and index operands broadcast to them."""
     node = low.graph.nodes[draft.stage.nodes[0]]
     axes, at, n_index, _ = node.params
     base = low.graph.nodes[draft.base]

@@ -59,7 +59,7 @@ class Liveness:
 
     @property
     def worst(self) -> tuple[int, int]:
-        """Bytes of the member that holds most at any time, and the stage at which most is held."""
+        """Return the bytes of the member that holds most at any time, and the stage at which most is held."""
         return max(self.peak.values(), default=0), max(self.stage_peak, key=self.stage_peak.__getitem__, default=0)
 
 
@@ -75,7 +75,7 @@ def _array(shape: Sequence[int], dtype: np.dtype[Any]) -> _Block:
 
 
 def _partial(finish: Finish, shape: Sequence[int]) -> _Block:
-    """A partial result over a tile of this shape, all arrays of its state as one."""
+    """Return a partial result over a tile of this shape, all arrays of its state as one."""
     kept = tuple(1 if axis in finish.axes else n for axis, n in enumerate(shape))
     return _Block(prod(kept) * finish.itemsize, finish.accumulator.itemsize)
 
@@ -242,7 +242,7 @@ class _Walk:
         return [n_others * max(a, b) for a, b in zip(later, before, strict=False)]
 
     def _copied_to(self, member: int) -> int:
-        """Bytes of copies that a worker gets of what others make."""
+        """Return the bytes of copies that a worker gets of what others make."""
         if not self._standing.is_copied:
             return 0
         members, spares = self._members, self._standing.spares
@@ -255,7 +255,7 @@ class _Walk:
         self._peak[member] = max(self._peak[member], before + self._made[key].most + beside)
 
     def _task(self, key: Key) -> _Made:
-        """What a task makes, and what it needs for that; `_holds` is told of its result."""
+        """Return what a task makes, and what it needs for that; `_holds` is told of its result."""
         task = self._lowered.tasks[key]
         args = [getattr(a, "key", a) for a in task.args]
         own: dict[Key, list[int]] = {}
@@ -279,7 +279,7 @@ class _Walk:
         return sum([self._blocks[n].nbytes for n in numbers])
 
     def _blocks_of(self, ref: Any) -> list[_Block]:
-        """The arrays behind an argument: a result, a block that is stored, or data of this process."""
+        """Return the arrays behind an argument: a result, a block that is stored, or data of this process."""
         if isinstance(ref, tuple) and ref in self._holds:
             return [self._blocks[n] for n in self._holds[ref]]
         stored = self._stored.get(_name(ref))
@@ -313,7 +313,7 @@ class _Walk:
         self._holds[key] = tuple(numbers)
 
     def _is_stored(self, key: Any) -> bool:
-        """Whether a result lies in the store of a worker, and not only within a task."""
+        """Return whether a result lies in the store of a worker, and not only within a task."""
         return self._is_cluster and key in self._lowered.tasks
 
     def _drop(self, key: Any) -> int:
@@ -326,7 +326,7 @@ class _Walk:
         return freed
 
     def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[_Block | int]:
-        """The arrays that a task makes, from its records; numbers are blocks that it takes over."""
+        """Return the arrays that a task makes, from its records; numbers are blocks that it takes over."""
         if key[0].startswith("dx-call-"):  # a function that is called with a block, and returns nothing
             return []
         if function is tasks.run_program:
@@ -360,7 +360,7 @@ class _Walk:
         return [b for a in args for b in self._blocks_of(a)]
 
     def _n_cut(self, box: Sequence[Any], ref: Any) -> int:
-        """Bytes of a box of a block: of slices, or an ellipsis for all of it."""
+        """Return the bytes of a box of a block: of slices, or an ellipsis for all of it."""
         blocks = self._blocks_of(ref)
         if box == (Ellipsis,):
             return sum([b.nbytes for b in blocks])
@@ -368,7 +368,9 @@ class _Walk:
         return n * max([b.itemsize for b in blocks], default=0)
 
     def _taken_over(self, ref: Any) -> _Block | int:
-        """The block of an argument, as the block of a result: nothing new, and resident if it was there before."""
+        """Return the block of an argument, as the block of a result: nothing new, and resident if it was there
+        before.
+        """
         held = self._holds.get(ref) if isinstance(ref, tuple) else None
         return held[0] if held else _Block(0, max([b.itemsize for b in self._blocks_of(ref)], default=0))
 
@@ -400,7 +402,9 @@ class _Walk:
         return [_array(shape, dtype) for shape, dtype in zip(shapes, spec.stores, strict=True)]
 
     def _scratch(self, args: Sequence[Any]) -> int:
-        """What a task makes for itself alone: generated and assembled operands, and what was sent along with it."""
+        """Return what a task makes for itself alone: generated and assembled operands, and what was sent along with
+        it.
+        """
         nbytes = 0
         for a in args:
             if isinstance(a, TileSpec) and a.is_made:
@@ -416,7 +420,7 @@ class _Walk:
 def _links(
     key: Key, function: Callable[..., Any], args: list[Any]
 ) -> Iterator[tuple[Key, Callable[..., Any], list[Any], list[Key]]]:
-    """What a task does: the links that it was fused of (`lower.fuse`), and those whose results go after each."""
+    """Yield what a task does: the links that it was fused of (`lower.fuse`), and those whose results go after each."""
     if function is not tasks.run_chain:
         yield key, function, args, []
         return
@@ -432,7 +436,7 @@ def _links(
 
 
 def _name(ref: Any) -> Any:
-    """Arrays by identity, keys by value."""
+    """Return arrays by identity, keys by value."""
     return ref if isinstance(ref, (tuple, str)) else id(ref)
 
 
@@ -461,12 +465,12 @@ class _Times(NamedTuple):
     readers: Mapping[Key, Sequence[Key]]
 
     def soonest(self, key: Any) -> int:
-        """How many tasks the worker has run when a result may be there."""
+        """Return how many tasks the worker has run when a result may be there."""
         own = self.position.get(key)
         return own + 1 if own is not None else self.after.get(key, -1) + 1
 
     def latest_end(self, key: Key) -> int:
-        """How many tasks the worker has run when a result of its own is surely read by all."""
+        """Return how many tasks the worker has run when a result of its own is surely read by all."""
         ends = [self.position[r] + 1 if r in self.position else self.before[r] for r in self.readers.get(key, ())]
         return max([self.position[key] + 1, *ends])
 
@@ -489,13 +493,15 @@ class _Clocks:
             self._hops[key] = hops
 
     def orders(self, member: int) -> list[list[Key]]:
-        """The orders in which a member may run its tasks: that of the plan, and by what waits for fewest others."""
+        """Return the orders in which a member may run its tasks: that of the plan, and by what waits for fewest
+        others.
+        """
         planned = [key for key in self._tasks if self._members[key] == member]
         eager = sorted(planned, key=self._hops.__getitem__)
         return [planned] if eager == planned else [planned, eager]
 
     def times(self, member: int, position: Mapping[Key, int]) -> _Times:
-        """What others can do when the tasks of a member run in these places."""
+        """Return what others can do when the tasks of a member run in these places."""
         after: dict[Key, int] = {}
         for key, task in self._tasks.items():
             known = [position.get(d, after.get(d, -1)) for d in task.dependencies]
@@ -510,7 +516,7 @@ class _Clocks:
 def liveness(
     lowered: Lowered, graph: Graph, *, is_cluster: bool, n_threads: int = 1, standing: Standing = _UNKNOWN
 ) -> Liveness:
-    """The bytes that the tasks of an evaluation need on each member.
+    """Return the bytes that the tasks of an evaluation need on each member.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def loop_tiles(low: Lowering, draft: Draft) -> None:
 
 
 def _base_tile(low: Lowering, draft: Draft, box: Box) -> tuple[tuple[int, ...], int] | None:
-    """The one tile of the base that a tile of a writing stage falls into; None for an empty one."""
+    """Return the one tile of the base that a tile of a writing stage falls into; None for an empty one."""
     if not all(box):
         return None
     assert draft.stage.write is not None
@@ -79,7 +79,7 @@ def _in_turns(sharding: Sharding, waves: Sequence[tuple[int, int]]) -> list[tupl
 
 
 def _waves_of(index: Sequence[int], waves: Sequence[tuple[int, int]]) -> list[int]:
-    """Which wave of each a tile is in: along a loop they are the fastest, the last ones first."""
+    """Return which wave of each a tile is in: along a loop they are the fastest, the last ones first."""
     left, found = list(index), []
     for loop, n in reversed(waves):
         left[loop], wave = divmod(left[loop], n)

@@ -80,7 +80,7 @@ def lower(
     inplace: Mapping[int, int],
     held: Mapping[int, frozenset[int]],
 ) -> Template:
-    """The tasks of a plan for the nodes at hand, remembered by their geometry.
+    """Return the tasks of a plan for the nodes at hand, remembered by their geometry.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def lower(
 
 
 def lower_once(plan: Plan, graph: Graph, env: Environment, site: Site) -> Template:
-    """The tasks of a plan that is only tried: nothing is remembered."""
+    """Return the tasks of a plan that is only tried: nothing is remembered."""
     return _template(plan, graph, env, site, {}, {})
 
 
@@ -108,7 +108,7 @@ _TEMPLATES: LRUCache[Template] = LRUCache()
 def _geometry(
     plan: Plan, graph: Graph, site: Site, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]
 ) -> Any:
-    """What decides the tasks of a plan beside its key: extents, boundaries and lenses."""
+    """Return what decides the tasks of a plan beside its key: extents, boundaries and lenses."""
     facts: list[Any] = [graph.key, plan.serial, site.overlap, site.rates]
     facts += [tuple(inplace.items()), tuple(held.items())]
     for node in graph.nodes:
@@ -167,7 +167,7 @@ def _finish(low: Lowering) -> None:
 
 
 def _draft(low: Lowering, stage: Stage) -> Draft:
-    """How a stage is cut, where its results will lie, and what every tile reads."""
+    """Return how a stage is cut, where its results will lie, and what every tile reads."""
     if stage.kind == "item":
         return _draft_item(low, stage)
     nodes = low.graph.nodes

@@ -43,12 +43,12 @@ def _program(
     outputs: tuple[int, ...],
     reductions: tuple[Reduction, ...],
 ) -> Program:
-    """The executable program of a stage; programs keep their register schedules, so equal ones are shared."""
+    """Return the executable program of a stage; programs keep their register schedules, so equal ones are shared."""
     return Program(n_reads, instructions, outputs, reductions)
 
 
 def _is_alone(draft: Draft, c: Combine) -> bool:
-    """Whether a tile has all that one tile of the result is reduced from."""
+    """Return whether a tile has all that one tile of the result is reduced from."""
     return all(draft.sharding.parts[a] == 1 for a in c.axes)
 
 
@@ -171,7 +171,7 @@ def _lower_program_tile(
 
 
 def _is_made(low: Lowering, draft: Draft, tile: Tile, args: Arguments, reuse: tuple[int, ...]) -> bool:
-    """Whether the one result of a tile is what a kernel makes anew for just this box."""
+    """Return whether the one result of a tile is what a kernel makes anew for just this box."""
     stage = draft.stage
     if stage.instructions or stage.combines or stage.write is not None or len(stage.stores) != 1:
         return False
@@ -188,7 +188,7 @@ def _is_made(low: Lowering, draft: Draft, tile: Tile, args: Arguments, reuse: tu
 def _emit_program(
     low: Lowering, draft: Draft, spec: StageSpec, name: str, record: TileSpec, args: Arguments, tile: Tile
 ) -> Key:
-    """The task of a tile; two of them where its core is to run before what it needs from others has come."""
+    """Return the task of a tile; two of them where its core is to run before what it needs from others has come."""
     local = [r for r in record.regions if not any(p.arg in args.remote for p in r.operands)]
     if (
         not low.has_overlap
@@ -225,7 +225,7 @@ def _emit_program(
 
 
 def _pays(low: Lowering, draft: Draft, record: TileSpec, local: list[Region], args: Arguments, tile: Tile) -> bool:
-    """Whether the model says that the core of a tile is to be a task of its own."""
+    """Return whether the model says that the core of a tile is to be a task of its own."""
     if low.overlap_rates is None:
         return True
     nbytes = sum(
@@ -239,7 +239,7 @@ def _pays(low: Lowering, draft: Draft, record: TileSpec, local: list[Region], ar
 
 
 def _regions(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
-    """Boxes of the tile in which every operand is one slice; operands that need too many are assembled."""
+    """Return the boxes of the tile in which every operand is one slice; operands that need too many are assembled."""
     found = [low.routes.parts(w, args) for w in tile.wants]
     box = tile.box
     start = tuple([r.start for r in box])

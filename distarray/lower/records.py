@@ -41,7 +41,7 @@ class Tile:
 
     @property
     def is_last(self) -> bool:
-        """Whether the tile is there after it."""
+        """Return whether the tile is there after it."""
         return self.turn == self.n_turns - 1
 
 

@@ -27,12 +27,12 @@ def frame_of(box: Box) -> Box:
 
 
 def shifted(box: Box, start: Sequence[int]) -> Box:
-    """A box in the coordinates of the tile that begins at `start`."""
+    """Return a box in the coordinates of the tile that begins at `start`."""
     return tuple([range(r.start - s, r.stop - s) for r, s in zip(box, start, strict=True)])
 
 
 def restrict(lens: Affine, box: Box) -> Affine:
-    """The part of a view that lies in `box`, from the same array."""
+    """Return the part of a view that lies in `box`, from the same array."""
     terms = tuple(
         [
             (None, start, 0)
@@ -56,7 +56,7 @@ def count_regions(cuts: Sequence[set[int]], found: Sequence[Sequence[tuple[Part,
 
 
 def runs(lo: int, hi: int, shape: tuple[int, ...]) -> list[tuple[int, int, Box]]:
-    """The run of elements lo..hi of an array in C order, as boxes: at most 2 * rank - 1 of them.
+    """Return the run of elements lo..hi of an array in C order, as boxes: at most 2 * rank - 1 of them.
 
     Returns
     -------

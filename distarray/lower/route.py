@@ -91,14 +91,14 @@ class Located:
             self.members = [self.sharding.member(t) for t in self.sharding.tiles()]
 
     def number(self, tile: Sequence[int]) -> int:
-        """Row-major number of a tile."""
+        """Return row-major number of a tile."""
         n = 0
         for t, parts in zip(tile, self.sharding.parts, strict=True):
             n = n * parts + t
         return n
 
     def box(self, tile: Sequence[int]) -> Box:
-        """The elements of a tile."""
+        """Return the elements of a tile."""
         return tuple([range(b[t], b[t + 1]) for b, t in zip(self.boundaries, tile, strict=True)])
 
 
@@ -205,7 +205,9 @@ class Routes:
     # ----------------------------------------------------------------------------------------- second pass
 
     def parts(self, want: Want, args: Arguments) -> list[tuple[Part, Box]]:
-        """Where the region is: parts of arguments and the operand boxes that they hold; `args` grows as needed."""
+        """Return where the region is: parts of arguments and the operand boxes that they hold; `args` grows as
+        needed.
+        """
         at = self._located[want.node]
         lens, box = want.lens, want.box
         if at.create is not None:
@@ -269,21 +271,21 @@ class Routes:
         return min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
 
     def _pieces(self, node: int, number: int, member: int) -> list[_Piece]:
-        """What carries all that a member wants of a tile."""
+        """Return what carries all that a member wants of a tile."""
         wanted = self._wanted[node, number, member]
         if not wanted.pieces:
             wanted.pieces = [_Piece(boxes) for boxes in _by_turns(wanted.boxes, self._n_pieces(node, member))]
         return wanted.pieces
 
     def _waits(self, node: int, member: int, source: int, turn: int) -> Sequence[Key]:
-        """The tile that a sender makes before a piece for a turn: that of the turn before the last."""
+        """Return the tile that a sender makes before a piece for a turn: that of the turn before the last."""
         made = self._made[source]
         if turn < 2 or not made or self._n_pieces(node, member) < 2:
             return ()
         return (made[min(turn - 2, len(made) - 1)],)
 
     def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Piece:
-        """The piece with a box, made by now."""
+        """Return the piece with a box, made by now."""
         pieces = self._pieces(node, number, member)
         piece = pieces[0] if len(pieces) == 1 else next(p for p in pieces if wanted in p.boxes)
         if piece.ref is not None:
@@ -320,7 +322,7 @@ class Routes:
 
 
 def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]:
-    """Boxes by when they are read first, in at most so many parts; those that overlap are in one."""
+    """Return the boxes by when they are read first, in at most so many parts; those that overlap are in one."""
     if n_pieces < 2:
         return [dict(boxes)]
     part = {turn: turn for turn in sorted(set(boxes.values()))}  # of each turn the first one that it goes with
@@ -344,7 +346,7 @@ def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]
 
 
 def _overlapping(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
-    """Pairs of boxes with common elements: a sweep along the axis that tells most of them apart."""
+    """Yield the pairs of boxes with common elements: a sweep along the axis that tells most of them apart."""
     n_axes = len(boxes[0])
     axis = max(range(n_axes), key=lambda a: len({box[a].start for box in boxes}), default=-1)
     if axis < 0:
@@ -357,7 +359,7 @@ def _overlapping(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
 
 
 def key_of(ref: Any) -> Any:
-    """A hashable name of a reference: keys are themselves, arrays their address."""
+    """Return a hashable name of a reference: keys are themselves, arrays their address."""
     return ref if isinstance(ref, tuple) else id(ref)
 
 
@@ -378,11 +380,11 @@ class Arguments:
         self._generated: dict[Any, int] = {}
 
     def ref(self, ref: Any) -> int:
-        """Number of a block or piece."""
+        """Return the number of a block or piece."""
         return self.value(key_of(ref), ref)
 
     def value(self, name: Any, value: Any) -> int:
-        """Number of an argument known by `name`."""
+        """Return the number of an argument known by `name`."""
         number = self._number.get(name)
         if number is None:
             number = self._number[name] = len(self.given)
@@ -390,7 +392,7 @@ class Arguments:
         return number
 
     def generate(self, g: Generate) -> int:
-        """Number of a generated operand, counted from the end until `settle`."""
+        """Return the number of a generated operand, counted from the end until `settle`."""
         key = (g.node, g.box)
         number = self._generated.get(key)
         if number is None:
@@ -399,5 +401,5 @@ class Arguments:
         return -1 - number
 
     def settle(self, part: Part) -> Part:
-        """The part with its final argument number: generated operands come after the given ones."""
+        """Return the part with its final argument number: generated operands come after the given ones."""
         return part if part.arg >= 0 else part._replace(arg=len(self.given) - 1 - part.arg)

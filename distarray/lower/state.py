@@ -94,13 +94,13 @@ class Lowering:
         return self.emit("piece", name, function, args, member, len(self.template.recipes), waits)
 
     def results(self, key: Key, n: int, member: int, number: int) -> list[Key]:
-        """The keys of the results of a task: itself, or one projection for each of several."""
+        """Return the keys of the results of a task: itself, or one projection for each of several."""
         if n == 1:
             return [key]
         return [self.emit("project", f"item{i}", tasks.project, (i, key), member, number) for i in range(n)]
 
     def share(self, spec: StageSpec) -> StageSpec:
-        """The record that the tasks of the stage share, to be filled in for every run."""
+        """Return the record that the tasks of the stage share, to be filled in for every run."""
         self.template.specs.append((spec, self._step))
         return spec
 
@@ -127,14 +127,14 @@ class Lowering:
                 )
 
     def source(self, i: int, stage: Stage | None = None) -> int:
-        """Number under which a node is read; by the stage that stores it, if that is said."""
+        """Return the number under which a node is read; by the stage that stores it, if that is said."""
         if ~i not in self.located:
             return i
         is_stored = i in self.located and self.graph.is_held(i) and (stage is None or i not in stage.nodes)
         return i if is_stored else ~i
 
     def lying(self, i: int) -> Sharding | None:
-        """How a node is cut that is read, as far as that is known."""
+        """Return how a node is cut that is read, as far as that is known."""
         at = self.located[self.source(i)]
         if at.create is not None:
             return at.create.pin
@@ -161,7 +161,9 @@ class Lowering:
         return self.backend_here(tile.member).empty(tuple(map(len, tile.box)), dtype)
 
     def backend_here(self, member: int) -> Backend:
-        """What makes blocks of a member in this process, which are small: on a cluster it need not have the device."""
+        """Return what makes blocks of a member in this process, which are small: on a cluster it need not have the
+        device.
+        """
         return NUMPY if self.site.is_cluster else backend_for(self.env.device, member)
 
     def fill_empty(self, i: int) -> None:

@@ -43,7 +43,7 @@ EINSUM = declare("einsum", "contract")
 
 
 def _arrays(name: str, operands: Sequence[Any], text: str) -> list[Expr]:
-    """Operands that must be arrays: scalars have no loops."""
+    """Return the operands that must be arrays: scalars have no loops."""
     for n in operands:
         if type(n) is not Expr:
             raise ValueError(text)
@@ -52,7 +52,7 @@ def _arrays(name: str, operands: Sequence[Any], text: str) -> list[Expr]:
 
 @lru_cache(maxsize=1024)
 def _product_dtype(*dtypes: DType) -> DType:
-    """What numpy's products give: the promoted dtype, small integers stay small, booleans stay booleans.
+    """Return what numpy's products give: the promoted dtype, small integers stay small, booleans stay booleans.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def _product_dtype(*dtypes: DType) -> DType:
 
 
 def plain_loops(nodes: Sequence[Expr], labels: Sequence[Labels]) -> tuple[list[Expr], list[Labels], dict[int, int]]:
-    """Operands whose every axis is a loop of its own: diagonals of repeated labels, no axis that broadcasts.
+    """Return the operands whose every axis is a loop of its own: diagonals of repeated labels, no axis that broadcasts.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def alone(forms: Sequence[Labels], result: Labels) -> list[tuple[int, ...]]:
 
 
 def contraction(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType) -> Expr:
-    """The node of a sum of products of one or two operands; brings them into the form that kernels expect."""
+    """Return the node of a sum of products of one or two operands; brings them into the form that kernels expect."""
     plain, forms, extents = plain_loops(nodes, labels)
     for i, axes in enumerate(alone(forms, result)):
         if axes:
@@ -115,7 +115,7 @@ def contraction(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels,
 
 
 def _without_repeats(node: Expr, labels: Labels) -> tuple[Expr, Labels]:
-    """The diagonals that a label standing twice means."""
+    """Return the diagonals that a label standing twice means."""
     while len(set(labels)) < len(labels):
         first = next(a for a, label in enumerate(labels) if label in labels[a + 1 :])
         second = labels.index(labels[first], first + 1)
@@ -130,7 +130,7 @@ _SMALL = "{}: Input operand {} does not have enough dimensions (has {}, gufunc c
 
 
 def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: str, signature: str) -> Array:
-    """A product of the last axes, written in letters, with leading axes that broadcast."""
+    """Return a product of the last axes, written in letters, with leading axes that broadcast."""
     operands = unbox(name, (x1, x2))
     for i, (n, core) in enumerate(zip(operands.nodes, cores)):
         ndim = n.ndim if type(n) is Expr else 0
@@ -156,7 +156,7 @@ def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: st
 
 
 def matmul(x1: Array, x2: Array, /) -> Array:
-    """The matrix product over the last two axes; vectors are rows on the left, columns on the right.
+    """Return the matrix product over the last two axes; vectors are rows on the left, columns on the right.
 
     Leading axes broadcast.
     """
@@ -172,12 +172,12 @@ def matmul(x1: Array, x2: Array, /) -> Array:
 
 
 def matvec(x1: Array, x2: Array, /) -> Array:
-    """The product of matrices with vectors, over the last axes; leading axes broadcast."""
+    """Return the product of matrices with vectors, over the last axes; leading axes broadcast."""
     return _batched("matvec", x1, x2, ("ik", "k"), "i", "(m,n),(n)->(m)")
 
 
 def vecmat(x1: Array, x2: Array, /) -> Array:
-    """The product of conjugated vectors with matrices, over the last axes; leading axes broadcast."""
+    """Return the product of conjugated vectors with matrices, over the last axes; leading axes broadcast."""
     return _batched("vecmat", _conjugate("vecmat", x1, x2)[0], x2, ("k", "kj"), "j", "(n),(n,m)->(m)")
 
 
@@ -190,7 +190,7 @@ def _conjugate(name: str, x1: Array, x2: Array) -> tuple[Array, Array]:
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """The inner product along `axis`, the first operand conjugated; the other axes broadcast."""
+    """Return the inner product along `axis`, the first operand conjugated; the other axes broadcast."""
     x1, x2 = _conjugate("vecdot", x1, x2)
     axis = integer(axis, "axis")
     if axis != -1:
@@ -199,7 +199,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 
 def bind_or_scalar(x: Array, function: Any) -> Array:
-    """`function` of the node of `x`, boxed; scalars as they are."""
+    """Return `function` of the node of `x`, boxed; scalars as they are."""
     if type(x) in (bool, int, float, complex):
         return x
     node, box = one_array("vecdot", x)
@@ -212,7 +212,7 @@ def _axis_last(node: Expr, axis: int) -> Expr:
 
 
 def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
-    """The sum of products over `axes`: so many last and first axes, or these axes of each operand."""
+    """Return the sum of products over `axes`: so many last and first axes, or these axes of each operand."""
     operands = unbox("tensordot", (x1, x2))
     a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
     left: Any
@@ -245,14 +245,14 @@ def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence
 
 
 def scalar_node(value: Any, env: Any) -> Expr:
-    """A number as an operand."""
+    """Return a number as an operand."""
     from distarray.ops.creation import full
 
     return full((), value, np.asarray(value).dtype, env)
 
 
 def outer(x1: Array, x2: Array, /) -> Array:
-    """All products of the elements of two vectors; arrays are flattened first."""
+    """Return all products of the elements of two vectors; arrays are flattened first."""
     operands = unbox("outer", (x1, x2))
     a, b = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
     a, b = bind_reshape(a, (a.size,)), bind_reshape(b, (b.size,))
@@ -261,7 +261,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
 
 
 def inner(a: Array, b: Array, /) -> Array:
-    """The sum of products over the last axis of both; a product with a scalar otherwise."""
+    """Return the sum of products over the last axis of both; a product with a scalar otherwise."""
     x, y, box = _pair("inner", a, b)
     if not x.ndim or not y.ndim:
         return box(multiply(x, y))
@@ -271,7 +271,9 @@ def inner(a: Array, b: Array, /) -> Array:
 
 
 def dot(a: Array, b: Array) -> Array:
-    """The sum of products over the last axis of `a` and the last but one of `b`; a product with a scalar otherwise."""
+    """Return the sum of products over the last axis of `a` and the last but one of `b`; a product with a scalar
+    otherwise.
+    """
     x, y, box = _pair("dot", a, b)
     if not x.ndim or not y.ndim:
         return box(multiply(x, y))
@@ -285,7 +287,7 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def vdot(a: Array, b: Array, /) -> Array:
-    """The inner product of two flattened arrays, the first conjugated."""
+    """Return the inner product of two flattened arrays, the first conjugated."""
     x, y, box = _pair("vdot", a, b)
     x, y = _conjugate("vdot", x, y)
     if x.size != y.size:
@@ -294,14 +296,14 @@ def vdot(a: Array, b: Array, /) -> Array:
 
 
 def _pair(name: str, a: Array, b: Array) -> tuple[Expr, Expr, Any]:
-    """Two operands; of a number numpy makes an array first, of the number's own dtype."""
+    """Return two operands; of a number numpy makes an array first, of the number's own dtype."""
     operands = unbox(name, (a, b))
     x, y = (n if type(n) is Expr else scalar_node(n, operands.env) for n in operands.nodes)
     return x, y, operands.box
 
 
 def kron(a: Array, b: Array) -> Array:
-    """The Kronecker product: `b` scaled by each element of `a`."""
+    """Return the Kronecker product: `b` scaled by each element of `a`."""
     x, y, box = _pair("kron", a, b)
     if not x.ndim or not y.ndim:
         return box(multiply(x, y))
@@ -314,6 +316,6 @@ def kron(a: Array, b: Array) -> Array:
 
 
 def trace(x: Array, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Array:
-    """The sum over the diagonal of two axes (the first two, as in numpy)."""
+    """Return the sum over the diagonal of two axes (the first two, as in numpy)."""
     node, box = one_array("trace", x)
     return box(_sum(bind_get(node, diagonal_lens(node.shape, offset, axis1, axis2)), axis=-1, dtype=dtype))

@@ -20,7 +20,8 @@ BINCOUNT_TILES = declare("bincount_tiles", "tiles")
 
 
 def counted(x: Array, weights: Array | None, n: int) -> Array:
-    """How often each of ``0 .. n - 1`` stands in a vector that has no others, or the sum of the weights where it does.
+    """Return how often each of ``0 .. n - 1`` stands in a vector that has no others, or the sum of the weights where it
+    does.
 
     Every member holds `n` numbers.
     """

@@ -64,7 +64,7 @@ class LinspaceValues(NamedTuple):
 
 
 def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy scalar, or an array without axes
-    """`value` as a numpy scalar of `dtype`, cast as ``numpy.full`` casts it.
+    """Return `value` as a numpy scalar of `dtype`, cast as ``numpy.full`` casts it.
 
     Raises
     ------
@@ -78,36 +78,36 @@ def fill_value_of(value: Any, dtype: DType) -> np.generic:  # a Python or numpy 
 
 
 def constant(shape: Shape, value: Any, dtype: DType, env: Environment, pin: Sharding | None = None) -> Expr:
-    """A node whose elements all are `value`, cast to `dtype`; `shape` is one already, unlike that of `full`."""
+    """Return a node whose elements all are `value`, cast to `dtype`; `shape` is one already, unlike that of `full`."""
     return bind_create(FULL, shape, dtype, env, (), fill_value_of(value, dtype), pin)
 
 
 def empty(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
-    """An array of `shape` with arbitrary elements."""
+    """Return an array of `shape` with arbitrary elements."""
     return bind_create(EMPTY, parse_shape(shape), as_dtype(dtype), env, pin=pin)
 
 
 def full(shape: Any, fill_value: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
-    """An array of `shape` with one value; without a dtype the value's own."""
+    """Return an array of `shape` with one value; without a dtype the value's own."""
     made = host_array(fill_value, "fill_value").dtype if dtype is None else dtype
     wanted = as_dtype(made)
     return constant(parse_shape(shape), fill_value, wanted, env, pin)
 
 
 def zeros(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
-    """An array of `shape` filled with zeros, double by default."""
+    """Return an array of `shape` filled with zeros, double by default."""
     return full(shape, 0, np.float64 if dtype is None else dtype, env, pin)
 
 
 def ones(shape: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
-    """An array of `shape` filled with ones, double by default."""
+    """Return an array of `shape` filled with ones, double by default."""
     return full(shape, 1, np.float64 if dtype is None else dtype, env, pin)
 
 
 def arange(
     start: Any, stop: Any, step: Any, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
 ) -> Expr:
-    """Evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if `stop` is None.
+    """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if `stop` is None.
 
     After a date, a number or a time span as `stop` counts from `start`.
 
@@ -176,7 +176,7 @@ def linspace(
     env: Environment,
     pin: Sharding | None = None,
 ) -> Expr:
-    """`num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`.
+    """Return `num` evenly spaced values from `start` to `stop`, which is the last one if `endpoint`.
 
     `start` and `stop` are scalars.
     """
@@ -215,21 +215,21 @@ def eye(
     env: Environment,
     pin: Sharding | None = None,
 ) -> Expr:
-    """A matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
+    """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
     n = count(n_rows, "n_rows")
     shape = parse_shape((n, n if n_cols is None else count(n_cols, "n_cols")))
     return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"), pin)
 
 
 def identity(n: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
-    """A square matrix with ones on its diagonal, double by default."""
+    """Return a square matrix with ones on its diagonal, double by default."""
     return eye(n, n, 0, dtype, env, pin)
 
 
 def tri(
     n_rows: int, n_cols: int | None, k: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None
 ) -> Expr:
-    """A matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
+    """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
     n = max(integer(n_rows, "n_rows"), 0)
     shape = parse_shape((n, n if n_cols is None else max(integer(n_cols, "n_cols"), 0)))
     return bind_create(TRI, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"), pin)
@@ -239,22 +239,22 @@ def tri(
 
 
 def empty_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
-    """An array of the shape, dtype and environment of `x`, with arbitrary elements."""
+    """Return an array of the shape, dtype and environment of `x`, with arbitrary elements."""
     return _like(EMPTY, x, dtype, shape, None)
 
 
 def full_like(x: Array, /, fill_value: Any, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
-    """An array of the shape, dtype and environment of `x`, with one value."""
+    """Return an array of the shape, dtype and environment of `x`, with one value."""
     return _like(FULL, x, dtype, shape, fill_value)
 
 
 def zeros_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
-    """An array of the shape, dtype and environment of `x`, filled with zeros."""
+    """Return an array of the shape, dtype and environment of `x`, filled with zeros."""
     return _like(FULL, x, dtype, shape, 0)
 
 
 def ones_like(x: Array, /, *, dtype: DTypeLike | None = None, shape: Any = None) -> Array:
-    """An array of the shape, dtype and environment of `x`, filled with ones."""
+    """Return an array of the shape, dtype and environment of `x`, filled with ones."""
     return _like(FULL, x, dtype, shape, 1)
 
 
@@ -286,7 +286,7 @@ def _constant(shape: Shape, axis: int) -> Affine:
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> list[Array]:
-    """Coordinates of a grid from those along its axes: broadcast views.
+    """Return the coordinates of a grid from those along its axes: broadcast views.
 
     Parameters
     ----------

@@ -57,13 +57,13 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, appe
 
 
 def _beside_axis(shape: Shape, axis: int) -> tuple[Shape, Shape] | None:
-    """The extents before and after an axis; None if there is no such axis."""
+    """Return the extents before and after an axis; None if there is no such axis."""
     return (shape[:axis], shape[axis + 1 :]) if axis < len(shape) else None
 
 
 @side_by_side
 def ediff1d(ary: Array, to_end: Array = None, to_begin: Array = None) -> Array:
-    """Differences of neighbours of the flattened array, with values before and after if given."""
+    """Return differences of neighbours of the flattened array, with values before and after if given."""
     dtype = one_array("ediff1d", ary)[0].dtype
     if dtype.kind == "b":
         subtract(ary, ary)  # numpy's error: only `diff` takes its `not_equal` for booleans

@@ -57,7 +57,7 @@ class KernelPlan(Protocol):
 
     @property
     def kernel(self) -> tuple[Sequence[Sequence[Hashable]], Sequence[Hashable], Mapping[Any, int]]:
-        """Labels of each operand, labels of the result, and the parts of each label."""
+        """Return the labels of each operand, labels of the result, and the parts of each label."""
 
 
 def einsum(
@@ -69,7 +69,8 @@ def einsum(
     plan: str | KernelPlan | None = None,
     memory_limit: NBytesLike | None = None,
 ) -> Array:
-    """Operands joined element by element and aggregated, as subscripts say: ``"ij,jk->ik"`` is a matrix product.
+    """Return the operands joined element by element and aggregated, as subscripts say: ``"ij,jk->ik"`` is a matrix
+    product.
 
     Parameters
     ----------
@@ -135,7 +136,9 @@ def einsum_order(
     optimize: Any = "auto",
     memory_limit: NBytesLike | None = None,
 ) -> Order:
-    """The order in which `einsum` joins its operands: positions in the list of what is left, results at its end."""
+    """Return the order in which `einsum` joins its operands: positions in the list of what is left, results at its
+    end.
+    """
     expression = _Expression(operands, join, agg, None)
     return expression.order(optimize, memory_limit) or (tuple(range(len(expression.nodes))),)
 
@@ -171,7 +174,7 @@ class _Expression:
         self.nodes = self._cast()
 
     def _cast(self) -> list[Expr]:
-        """Operands in the dtype in which factors are multiplied, where they are factors."""
+        """Return the operands in the dtype in which factors are multiplied, where they are factors."""
         nodes = self.nodes
         if self.is_product:
             common = as_dtype(np.result_type(*(n.dtype for n in nodes)) if self.wanted is None else self.wanted)
@@ -189,7 +192,7 @@ class _Expression:
 
     @cached_property
     def is_factored(self) -> bool:
-        """Whether the operands are factors: the join distributes over the aggregation, in one dtype for both."""
+        """Return whether the operands are factors: the join distributes over the aggregation, in one dtype for both."""
         if self.is_product:
             return True
         if len(self.labels) < 2 or (self.joining.key, self.agg) not in DISTRIBUTIVE:
@@ -198,7 +201,7 @@ class _Expression:
         return aggregated_dtype(self.agg, joined, self.wanted) == joined
 
     def _join(self, nodes: Sequence[Expr], *, reduces: bool) -> Join:
-        """The join of some operands as kernels take it."""
+        """Return the join of some operands as kernels take it."""
         dtypes = tuple([n.dtype for n in nodes])
         if self.joining.is_users:
             found = _given_dtype(self.joining, dtypes) if self.wanted is None else self.wanted
@@ -207,13 +210,13 @@ class _Expression:
         return traced(joining, dtypes, summand_dtype(self.agg, self.wanted) if reduces else self.wanted)
 
     def _of(self, n: int) -> Joining:
-        """The join of so many of the operands."""
+        """Return the join of so many of the operands."""
         return self.joining if n == len(self.labels) else parse_join(self.joining.name, n)
 
     # ---------------------------------------------------------------------------------------------- the order
 
     def order(self, optimize: Any, memory_limit: NBytesLike | None) -> Order | None:
-        """The order of the joins; None: all at once."""
+        """Return the order of the joins; None: all at once."""
         n = len(self.nodes)
         optimize = parse_path(optimize, n)
         nbytes = None if memory_limit is None else config.parse_option("memory-limit", memory_limit)
@@ -234,7 +237,7 @@ class _Expression:
     # ------------------------------------------------------------------------------------------------ the cut
 
     def parts(self, plan: str | KernelPlan | None) -> dict[int, int]:
-        """Parts of each label, as a plan says; none where the planner is to choose.
+        """Return the parts of each label, as a plan says; none where the planner is to choose.
 
         Raises
         ------
@@ -265,7 +268,7 @@ class _Expression:
     # ---------------------------------------------------------------------------------------------- the nodes
 
     def bind(self, order: Order | None) -> Expr:
-        """The node of the result."""
+        """Return the node of the result."""
         pool = list(zip(self.nodes, self.labels))
         if order is None:
             return self._joined(pool, self.goal, at_once=True)
@@ -284,7 +287,7 @@ class _Expression:
         return pool[0][0]
 
     def _joined(self, factors: Sequence[tuple[Expr, Labels]], out: Labels, *, at_once: bool = False) -> Expr:
-        """Some operands joined and aggregated."""
+        """Return some operands joined and aggregated."""
         nodes, labels = [node for node, _ in factors], [own for _, own in factors]
         if self.is_product and not (at_once and len(nodes) > 2):
             assert self.wanted is not None
@@ -305,7 +308,7 @@ class _Expression:
         return self._kernel(nodes, labels, out, extents)
 
     def _elementwise(self, nodes: Sequence[Expr], labels: Sequence[Labels], out: Labels, widest: Labels | None) -> Expr:
-        """A pass over all loops, which is one over an operand or the result, and a reduction in that pass."""
+        """Return a pass over all loops, which is one over an operand or the result, and a reduction in that pass."""
         order = out if widest is None or set(widest) == set(out) else widest
         made = self._of(len(nodes)).function(*[_aligned(x, own, order) for x, own in zip(nodes, labels)])
         axes = tuple([a for a, label in enumerate(order) if label not in out])
@@ -319,7 +322,7 @@ class _Expression:
         return result
 
     def _kernel(self, nodes: list[Expr], labels: Sequence[Labels], out: Labels, extents: dict[int, int]) -> Expr:
-        """One kernel on the blocks of all these operands."""
+        """Return one kernel on the blocks of all these operands."""
         reduces = any(label not in out for own in labels for label in own)
         join = self._join(nodes, reduces=reduces)
         if join.steps:
@@ -337,7 +340,7 @@ class _Expression:
 
 
 def _given_dtype(joining: Joining, dtypes: Sequence[DType]) -> DType:
-    """The dtype that a function of the user's gives for arrays of ones."""
+    """Return the dtype that a function of the user's gives for arrays of ones."""
     ones = [np.ones(2, dtype) for dtype in dtypes]
     for x in ones:
         x.flags.writeable = False
@@ -351,7 +354,7 @@ def _given_dtype(joining: Joining, dtypes: Sequence[DType]) -> DType:
 
 
 def _aligned(node: Expr, own: Labels, order: Labels) -> Expr:
-    """An operand with an axis for every label of `order`, of extent 1 where it has no such label."""
+    """Return an operand with an axis for every label of `order`, of extent 1 where it has no such label."""
     lens = permute_lens(node.shape, [own.index(label) for label in order if label in own])
     for a, label in enumerate(order):
         if label not in own:
@@ -363,7 +366,7 @@ def _aligned(node: Expr, own: Labels, order: Labels) -> Expr:
 
 
 def _layout(node: Expr) -> Layout:
-    """Parts of an array that lies in tiles, where they divide its extents."""
+    """Return the parts of an array that lies in tiles, where they divide its extents."""
     known = node.pin if node.memo is None or node.memo.on_client else node.memo.sharding
     if known is None or known.n_tiles == 1 or any(n % k for n, k in zip(node.shape, known.parts)):
         return None
@@ -371,7 +374,7 @@ def _layout(node: Expr) -> Layout:
 
 
 def _cut(node: Expr, goal: Labels, parts: Mapping[int, int], operands: Sequence[Expr]) -> Expr:
-    """The result, and the work of the kernel that makes it, cut into parts of their labels."""
+    """Return the result, and the work of the kernel that makes it, cut into parts of their labels."""
     team = node.env.team
     if team is None or team.size == 1 or not parts:
         return node

@@ -174,7 +174,7 @@ WHERE = declare("where", "map")
 
 
 def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
-    """The elements of `x` as `dtype`, cast as by ``numpy.ndarray.astype``.
+    """Return the elements of `x` as `dtype`, cast as by ``numpy.ndarray.astype``.
 
     Without `copy`, an array that has the dtype already is returned itself. Complex numbers lose their imaginary part
     with numpy's warning.
@@ -211,7 +211,7 @@ def _check_cast(old: np.dtype[Any], new: np.dtype[Any]) -> None:
 
 
 def clip(x: Array, /, min: Array = None, max: Array = None) -> Array:
-    """`x` limited to the interval from `min` to `max`; None is no limit, both broadcast."""
+    """Return `x` limited to the interval from `min` to `max`; None is no limit, both broadcast."""
     bounds = [(name, value) for name, value in (("min", min), ("max", max)) if value is not None]
     if not bounds:
         return positive(x)
@@ -219,7 +219,7 @@ def clip(x: Array, /, min: Array = None, max: Array = None) -> Array:
 
 
 def pow(x1: Array, x2: Array, /) -> Array:
-    """`x1` raised to `x2`.
+    """Return `x1` raised to `x2`.
 
     Raises
     ------
@@ -243,7 +243,7 @@ power = pow
 
 
 def round(x: Array, /, decimals: int = 0) -> Array:
-    """`x` rounded to `decimals` places, halves to even."""
+    """Return `x` rounded to `decimals` places, halves to even."""
     places = integer(decimals, "decimals")
     return bind_map(ROUND, (x,), (places,) if places else ())
 
@@ -252,17 +252,17 @@ around = round
 
 
 def where(condition: Array, x1: Array, x2: Array, /) -> Array:
-    """`x1` where `condition` is true, else `x2`; all three broadcast."""
+    """Return `x1` where `condition` is true, else `x2`; all three broadcast."""
     return bind_map(WHERE, (condition, x1, x2))
 
 
 def modf(x: Array, /) -> tuple[Array, Array]:
-    """The fractional and the integral part of `x`."""
+    """Return the fractional and the integral part of `x`."""
     return bind_map(MODF, (x,), (0,)), bind_map(MODF, (x,), (1,))
 
 
 def frexp(x: Array, /) -> tuple[Array, Array]:
-    """Mantissa and exponent: ``x = mantissa * 2**exponent``."""
+    """Return the mantissa and exponent: ``x = mantissa * 2**exponent``."""
     return bind_map(FREXP, (x,), (0,)), bind_map(FREXP, (x,), (1,))
 
 
@@ -275,14 +275,16 @@ def divmod(x1: Array, x2: Array, /) -> tuple[Array, Array]:
 
 
 def angle(z: Array, /, deg: bool = False) -> Array:
-    """The argument of a complex number, in radians unless `deg`."""
+    """Return the argument of a complex number, in radians unless `deg`."""
     node, _ = one_array("angle", z)
     a = atan2(imag(z), real(z)) if node.dtype.kind == "c" else atan2(0, z)
     return multiply(a, 180 / math.pi) if deg else a
 
 
 def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_nan: bool = False) -> Array:
-    """Where ``|a - b| <= atol + rtol * |b|``, infinities equal themselves and, with `equal_nan`, nan equals nan."""
+    """Return where ``|a - b| <= atol + rtol * |b|``, infinities equal themselves and, with `equal_nan`, nan equals
+    nan.
+    """
     operands = unbox("isclose", (a, b, rtol, atol))
     x: Any
     y: Any
@@ -310,23 +312,23 @@ def _are_scalars(*values: object) -> bool:
 
 
 def isreal(x: Array, /) -> Array:
-    """Where the imaginary part is zero."""
+    """Return where the imaginary part is zero."""
     return equal(imag(x), 0)
 
 
 def iscomplex(x: Array, /) -> Array:
-    """Where the imaginary part is not zero."""
+    """Return where the imaginary part is not zero."""
     return not_equal(imag(x), 0)
 
 
 def isposinf(x: Array, /) -> Array:
-    """Where `x` is positive infinity."""
+    """Return where `x` is positive infinity."""
     _refuse_complex("isposinf", x)
     return logical_and(isinf(x), logical_not(signbit(x)))
 
 
 def isneginf(x: Array, /) -> Array:
-    """Where `x` is negative infinity."""
+    """Return where `x` is negative infinity."""
     _refuse_complex("isneginf", x)
     return logical_and(isinf(x), signbit(x))
 
@@ -340,7 +342,7 @@ def _refuse_complex(name: str, x: Array) -> None:
 def nan_to_num(
     x: Array, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Array:
-    """`x` with nan and the infinities replaced; by 0 and the largest and smallest number unless said otherwise.
+    """Return `x` with nan and the infinities replaced; by 0 and the largest and smallest number unless said otherwise.
 
     `copy` is numpy's; the result is a new array in any case (`distarray.nan_to_num` writes to arrays).
     """

@@ -47,7 +47,7 @@ def _name(function: Callable[..., Array], op: Op, doc: str) -> None:
 
 
 def one_array(name: str, x: Array) -> tuple[Expr, Box]:
-    """The node of the only operand of `name`, and how to box the result.
+    """Return the node of the only operand of `name`, and how to box the result.
 
     Raises
     ------
@@ -61,6 +61,6 @@ def one_array(name: str, x: Array) -> tuple[Expr, Box]:
 
 
 def view(name: str, x: Array, make: Callable[[tuple[int, ...]], Affine]) -> Array:
-    """`x` read through the lens that `make` returns for its shape."""
+    """Return `x` read through the lens that `make` returns for its shape."""
     node, box = one_array(name, x)
     return box(bind_get(node, make(node.shape)))

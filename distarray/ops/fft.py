@@ -47,32 +47,32 @@ def _along(name: str, x: Array, n: int | None, axis: int, norm: str | None) -> A
 
 
 def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The discrete Fourier transform along `axis`, of the first `n` elements or padded with zeros to `n`."""
+    """Return the discrete Fourier transform along `axis`, of the first `n` elements or padded with zeros to `n`."""
     return _along("fft", x, n, axis, norm)
 
 
 def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `fft`."""
+    """Return the inverse of `fft`."""
     return _along("ifft", x, n, axis, norm)
 
 
 def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The first half of the transform of real numbers: the other half is its conjugate."""
+    """Return the first half of the transform of real numbers: the other half is its conjugate."""
     return _along("rfft", x, n, axis, norm)
 
 
 def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `rfft`; `n` real numbers, ``2 * (m - 1)`` by default."""
+    """Return the inverse of `rfft`; `n` real numbers, ``2 * (m - 1)`` by default."""
     return _along("irfft", x, n, axis, norm)
 
 
 def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The transform of a signal with Hermitian symmetry, of which `x` is the first half: real numbers."""
+    """Return the transform of a signal with Hermitian symmetry, of which `x` is the first half: real numbers."""
     return _along("hfft", x, n, axis, norm)
 
 
 def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `hfft`."""
+    """Return the inverse of `hfft`."""
     return _along("ihfft", x, n, axis, norm)
 
 
@@ -103,21 +103,21 @@ def _steps(name: str, x: Array, s: Lengths, axes: Axes) -> list[tuple[int | None
 
 
 def fftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """`fft` along several axes, all by default; `s` are the lengths."""
+    """Return `fft` along several axes, all by default; `s` are the lengths."""
     for n, axis in reversed(_steps("fftn", x, s, axes)):
         x = fft(x, n=n, axis=axis, norm=norm)
     return x
 
 
 def ifftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `fftn`."""
+    """Return the inverse of `fftn`."""
     for n, axis in reversed(_steps("ifftn", x, s, axes)):
         x = ifft(x, n=n, axis=axis, norm=norm)
     return x
 
 
 def rfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """`rfft` along the last of several axes, then `fft` along the others."""
+    """Return `rfft` along the last of several axes, then `fft` along the others."""
     *others, (n, axis) = _steps("rfftn", x, s, axes)
     x = rfft(x, n=n, axis=axis, norm=norm)
     for n, axis in reversed(others):
@@ -126,7 +126,7 @@ def rfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backwa
 
 
 def irfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `rfftn`."""
+    """Return the inverse of `rfftn`."""
     *others, (n, axis) = _steps("irfftn", x, s, axes)
     for m, other in others:
         x = ifft(x, n=m, axis=other, norm=norm)
@@ -134,22 +134,22 @@ def irfftn(x: Array, /, s: Lengths = None, axes: Axes = None, norm: str = "backw
 
 
 def fft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
-    """`fftn` along two axes."""
+    """Return `fftn` along two axes."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
 def ifft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
-    """`ifftn` along two axes."""
+    """Return `ifftn` along two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
 def rfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
-    """`rfftn` along two axes."""
+    """Return `rfftn` along two axes."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
 def irfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Array:
-    """`irfftn` along two axes."""
+    """Return `irfftn` along two axes."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 
 
@@ -159,7 +159,7 @@ def fftshift(x: Array, /, axes: AxesLike = None) -> Array:
 
 
 def ifftshift(x: Array, /, axes: AxesLike = None) -> Array:
-    """The inverse of `fftshift`."""
+    """Return the inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, -1)
 
 

@@ -44,7 +44,7 @@ _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def transform(name: str, x: Expr, n: int, norm: str) -> Expr:
-    """The transform `name` of length `n` along the last axis, whichever way fits.
+    """Return the transform `name` of length `n` along the last axis, whichever way fits.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ def transform(name: str, x: Expr, n: int, norm: str) -> Expr:
 
 @lru_cache(maxsize=256)
 def result_dtype(name: str, dtype: DType) -> DType:
-    """What numpy's function gives; its TypeError where it gives nothing."""
+    """Return what numpy's function gives; its TypeError where it gives nothing."""
     return as_dtype(getattr(np.fft, name)(np.ones(2, dtype)).dtype)
 
 
 def _places(x: Expr) -> int:
-    """How many members share an array that has fewer rows than these; 0 where rows are transformed whole.
+    """Return how many members share an array that has fewer rows than these; 0 where rows are transformed whole.
 
     The members of one process share its memory, and there moving elements three times takes longer than working with
     one thread: rows are cut only where one of them with its transform and scratch would be too much.
@@ -102,7 +102,7 @@ def _first(x: Expr, n: int) -> Expr:
 
 
 def _whole_spectrum(x: Expr, n: int) -> Expr:
-    """All `n` coefficients of a spectrum with Hermitian symmetry, of which `x` is the first half."""
+    """Return all `n` coefficients of a spectrum with Hermitian symmetry, of which `x` is the first half."""
     half = _fitted(x, n // 2 + 1)
     n_rest = n - half.shape[-1]
     rest = conj(flip(bind_get(half, slice_lens(half.shape, half.ndim - 1, 1, n_rest)), axis=-1))
@@ -149,7 +149,7 @@ def _bluestein(name: str, x: Expr, norm: str) -> Expr:
 
 @lru_cache(maxsize=256)
 def _factors(n: int) -> tuple[int, int]:
-    """The factors of `n` that are nearest to each other, the smaller one first.
+    """Return the factors of `n` that are nearest to each other, the smaller one first.
 
     >>> _factors(96), _factors(97)
     ((8, 12), (1, 97))
@@ -159,7 +159,7 @@ def _factors(n: int) -> tuple[int, int]:
 
 
 def _smooth_product(least: int) -> tuple[int, int]:
-    """Two factors without primes above 5, near to each other, whose product is at least `least`.
+    """Return two factors without primes above 5, near to each other, whose product is at least `least`.
 
     >>> _smooth_product(193)
     (15, 15)
@@ -169,7 +169,7 @@ def _smooth_product(least: int) -> tuple[int, int]:
 
 
 def _smooth(least: int) -> int:
-    """The smallest number from `least` on without prime factors above 5."""
+    """Return the smallest number from `least` on without prime factors above 5."""
     while True:
         rest = least
         for p in (2, 3, 5):

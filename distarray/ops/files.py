@@ -49,7 +49,7 @@ class FileRange(NamedTuple):
 
 
 def load_npy(shape: Shape, where: FileRange, env: Environment, pin: Sharding | None = None) -> Expr:
-    """The array of `shape` in a file, in native byte order.
+    """Return the array of `shape` in a file, in native byte order.
 
     Raises
     ------

@@ -70,7 +70,7 @@ Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 def is_position(array: Any) -> TypeGuard[Expr]:
-    """Whether these are positions where a mask is true: inside of its axis, and not negative."""
+    """Return whether these are positions where a mask is true: inside of its axis, and not negative."""
     found = array.unsettled() if isinstance(array, Expr) and array.op is ITEM else None
     if found is None:
         return False
@@ -79,7 +79,7 @@ def is_position(array: Any) -> TypeGuard[Expr]:
 
 
 def positions_of(array: Any, n: int, axis: int, env: Environment) -> Expr:
-    """An index array as a node of i64 positions that count from the front.
+    """Return an index array as a node of i64 positions that count from the front.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def positions_of(array: Any, n: int, axis: int, env: Environment) -> Expr:
 
 
 def _parts(node: Expr, parsed: Advanced) -> tuple[Expr, tuple[int, ...], list[Expr], int]:
-    """The basic view, the axes that arrays run over, the arrays as nodes, and their number of broadcast axes."""
+    """Return the basic view, the axes that arrays run over, the arrays as nodes, and their number of broadcast axes."""
     assert parsed.index_shape is not None, "masks are replaced by their positions first"
     view = bind_get(node, parsed.affine)
     axes = parsed.axes
@@ -126,7 +126,8 @@ def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
 def put_item(
     node: Expr, parsed: Basic | Advanced, value: Array, mode: Mode = "set", casting: Casting = "same_kind"
 ) -> Expr:
-    """A new version of `node` with `value` written at a parsed index whose masks have been replaced by positions.
+    """Return a new version of `node` with `value` written at a parsed index whose masks have been replaced by
+    positions.
 
     Parameters
     ----------
@@ -165,7 +166,7 @@ def put_item(
 
 
 def _updated(old: np.dtype[Any], value: Any, mode: Mode, casting: Casting) -> np.dtype[Any]:
-    """The dtype of an update of `old` by a dtype or a Python number; numpy's error if it does not cast back."""
+    """Return the dtype of an update of `old` by a dtype or a Python number; numpy's error if it does not cast back."""
     ufunc = getattr(np, mode)
     operands = (np.ones((0,), old), np.ones((0,), value) if isinstance(value, np.dtype) else value)
     dtype: np.dtype[Any] = ufunc(*operands[: ufunc.nin]).dtype
@@ -175,7 +176,7 @@ def _updated(old: np.dtype[Any], value: Any, mode: Mode, casting: Casting) -> np
 
 
 def _value(node: Expr, value: Array, shape: Shape, mode: Mode, casting: Casting = "same_kind") -> Expr:
-    """A written value as a node that broadcasts to `shape`; of `node`'s dtype, unless an update promotes it."""
+    """Return a written value as a node that broadcasts to `shape`; of `node`'s dtype, unless an update promotes it."""
     (held,) = unbox("setitem", (value,), node.env).nodes
     if type(held) is not Expr:
         # a Python scalar takes the array's dtype, and must fit
@@ -200,14 +201,16 @@ def _value(node: Expr, value: Array, shape: Shape, mode: Mode, casting: Casting 
 
 
 def fold_rows(name: str, rows: Expr, at: HostArray, values: Expr) -> Expr:
-    """A new version of `rows`, each row of `values` joined with the row at its position by numpy's function `name`."""
+    """Return a new version of `rows`, each row of `values` joined with the row at its position by numpy's function
+    `name`.
+    """
     parsed = parse_index(at, rows.shape)
     assert isinstance(parsed, Advanced)
     return put_item(rows, parsed, values, name)
 
 
 def put_mask(node: Expr, mask: Array, value: Array) -> Expr:
-    """A new version of `node` with `value` where `mask` is true.
+    """Return a new version of `node` with `value` where `mask` is true.
 
     The count of true elements is not needed: `value` is a scalar or has one element, or broadcasts over the axes of
     `node` that the mask does not have.
@@ -241,7 +244,7 @@ def put_mask(node: Expr, mask: Array, value: Array) -> Expr:
 
 
 def along(node: Expr, axis: int | None, *, of_numbers: bool = True) -> tuple[Expr, int]:
-    """The node to work on along `axis`, and that axis counted from the front; flattened if the axis is None.
+    """Return the node to work on along `axis`, and that axis counted from the front; flattened if the axis is None.
 
     With `of_numbers` an array without axes is a row of one, as for numpy's functions that take the axis it would have.
     """
@@ -251,7 +254,8 @@ def along(node: Expr, axis: int | None, *, of_numbers: bool = True) -> tuple[Exp
 
 
 def take(x: Array, indices: Array, /, *, axis: int | None = None, mode: str = "raise") -> Array:
-    """Elements of `x` at `indices` along `axis`, whose axes take its place; of the flattened array by default.
+    """Return the elements of `x` at `indices` along `axis`, whose axes take its place; of the flattened array by
+    default.
 
     Parameters
     ----------
@@ -288,7 +292,7 @@ def _adopt(x: Array, indices: Array) -> tuple[Expr, Any]:
 
 
 def _integers(indices: Array) -> Array:
-    """Index arrays as they are, host data as an array of integers."""
+    """Return the index arrays as they are, host data as an array of integers."""
     array = indices if hasattr(indices, "dtype") else host_array(indices, "indices", kinds="biu")
     if array.dtype.kind not in "iub":
         raise TypeError(

@@ -55,7 +55,7 @@ __all__ = [
 
 
 def _put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, dtype: DType, env: Environment) -> Expr:
-    """A new array written piece by piece; the lenses cover it."""
+    """Return a new array written piece by piece; the lenses cover it."""
     result = bind_create(EMPTY, shape, dtype, env)
     for lens, value in pieces:
         if 0 not in lens.shape:
@@ -64,7 +64,7 @@ def _put_together(pieces: Iterable[tuple[Affine, Expr | Scalar]], shape: Shape, 
 
 
 def joined(nodes: Sequence[Expr], axis: int, dtype: DType, env: Environment) -> Expr:
-    """Arrays that agree in all other axes, one after the other along `axis`."""
+    """Return arrays that agree in all other axes, one after the other along `axis`."""
     first = nodes[0].shape
     shape = (*first[:axis], sum(n.shape[axis] for n in nodes), *first[axis + 1 :])
     pieces = []
@@ -76,7 +76,7 @@ def joined(nodes: Sequence[Expr], axis: int, dtype: DType, env: Environment) -> 
 
 
 def _unboxed(name: str, arrays: Iterable[Array], *, is_weak: bool = False) -> tuple[list[Expr], Environment, Box]:
-    """The nodes of several arrays. Numbers have a dtype of their own, or with `is_weak` that of the others."""
+    """Return the nodes of several arrays. Numbers have a dtype of their own, or with `is_weak` that of the others."""
     if not hasattr(arrays, "__dx_node__"):
         arrays = sequence(arrays, "arrays", "arrays")
     arrays = tuple(arrays)
@@ -104,7 +104,7 @@ def _common_dtype(nodes: Iterable[Expr], dtype: DTypeLike | None = None, casting
 def concat(
     arrays: Sequence[Array], /, axis: int | None = 0, *, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Array:
-    """Arrays one after the other along `axis`; flattened first if `axis` is None."""
+    """Return arrays one after the other along `axis`; flattened first if `axis` is None."""
     nodes, env, box = _unboxed("concatenate", arrays, is_weak=axis is None)
     if axis is None:
         nodes = [bind_reshape(n, (n.size,)) for n in nodes]
@@ -137,7 +137,7 @@ concatenate = concat
 def stack(
     arrays: Sequence[Array], /, *, axis: int = 0, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Array:
-    """Arrays of one shape along a new axis."""
+    """Return arrays of one shape along a new axis."""
     nodes, env, box = _unboxed("stack", arrays)
     if any(n.shape != nodes[0].shape for n in nodes):
         raise ValueError(f"all input arrays must have the same shape, not {sorted({n.shape for n in nodes})}")
@@ -150,7 +150,7 @@ def stack(
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The elements of `x` along `axis`, as views."""
+    """Return the elements of `x` along `axis`, as views."""
     node, box = one_array("unstack", x)
     if node.ndim == 0:
         raise ValueError("Input array must be at least 1-d.")
@@ -161,7 +161,7 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 
 def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
-    """Rows on top of each other."""
+    """Return the rows on top of each other."""
     return concat([atleast_2d(x) for x in as_arrays("vstack", tup)], axis=0, dtype=dtype, casting=casting)
 
 
@@ -169,19 +169,19 @@ row_stack = vstack
 
 
 def hstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
-    """Arrays side by side: along the second axis, vectors along the first."""
+    """Return arrays side by side: along the second axis, vectors along the first."""
     arrays = [atleast_1d(x) for x in as_arrays("hstack", tup)]
     axis = 0 if one_array("hstack", arrays[0])[0].ndim == 1 else 1
     return concat(arrays, axis=axis, dtype=dtype, casting=casting)
 
 
 def dstack(tup: Sequence[Array]) -> Array:
-    """Arrays along the third axis."""
+    """Return arrays along the third axis."""
     return concat([atleast_3d(x) for x in as_arrays("dstack", tup)], axis=2)
 
 
 def column_stack(tup: Sequence[Array]) -> Array:
-    """Vectors as the columns of a matrix; matrices side by side."""
+    """Return vectors as the columns of a matrix; matrices side by side."""
 
     def columns(shape: Shape) -> Affine:
         lens = expand_lens(shape, tuple(range(max(2 - len(shape), 0))))
@@ -198,19 +198,19 @@ def as_arrays(name: str, arrays: Iterable[Array]) -> list[Array]:
 
 @side_by_side
 def append(arr: Array, values: Array, axis: int | None = None) -> Array:
-    """`values` after `arr` along `axis`; both flattened by default."""
+    """Return `values` after `arr` along `axis`; both flattened by default."""
     if axis is None:
         arr, values = (ravel(part) for part in as_arrays("append", (arr, values)))
     return concat((arr, values), axis=0 if axis is None else axis)
 
 
 def _has_items(value: Any) -> bool:
-    """Whether a value has a length; an array without axes has the method, but no length."""
+    """Return whether a value has a length; an array without axes has the method, but no length."""
     return hasattr(value, "__len__") and getattr(value, "ndim", 1) != 0
 
 
 def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Parts of `ary` along `axis`, as views: so many, or between the given indices."""
+    """Return the parts of `ary` along `axis`, as views: so many, or between the given indices."""
     node, box = one_array("array_split", ary)
     axis = normalize_axis(axis, node.ndim)
     n = node.shape[axis]
@@ -232,7 +232,7 @@ def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int 
 
 
 def split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Equal parts of `ary` along `axis`, as views."""
+    """Return equal parts of `ary` along `axis`, as views."""
     if not _has_items(indices_or_sections):
         node, _ = one_array("split", ary)
         n = node.shape[normalize_axis(axis, node.ndim)]
@@ -247,7 +247,7 @@ def split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -
 
 
 def hsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
-    """Parts along the second axis, of a vector along the first."""
+    """Return the parts along the second axis, of a vector along the first."""
     ndim = one_array("hsplit", ary)[0].ndim
     if ndim == 0:
         raise ValueError("hsplit only works on arrays of 1 or more dimensions")
@@ -255,21 +255,21 @@ def hsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
 
 
 def vsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
-    """Parts along the first axis."""
+    """Return the parts along the first axis."""
     if one_array("vsplit", ary)[0].ndim < 2:
         raise ValueError("vsplit only works on arrays of 2 or more dimensions")
     return split(ary, indices_or_sections, 0)
 
 
 def dsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
-    """Parts along the third axis."""
+    """Return the parts along the third axis."""
     if one_array("dsplit", ary)[0].ndim < 3:
         raise ValueError("dsplit only works on arrays of 3 or more dimensions")
     return split(ary, indices_or_sections, 2)
 
 
 def delete_slice(x: Array, start: int, stop: int, axis: int) -> Array:
-    """`x` without the elements from `start` to `stop` along `axis`."""
+    """Return `x` without the elements from `start` to `stop` along `axis`."""
     node, box = one_array("delete", x)
     n = node.shape[axis]
     kept = [bind_get(node, slice_lens(node.shape, axis, a, b - a)) for a, b in ((0, start), (stop, n))]
@@ -277,14 +277,14 @@ def delete_slice(x: Array, start: int, stop: int, axis: int) -> Array:
 
 
 def extended(x: Array, axis: int, before: Scalar) -> Array:
-    """`x` with one more element, `before`, at the beginning of `axis`."""
+    """Return `x` with one more element, `before`, at the beginning of `axis`."""
     node, box = one_array("extended", x)
     shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
     return box(joined([constant(shape, before, node.dtype, node.env), node], axis, node.dtype, node.env))
 
 
 def roll(x: Array, /, shift: int | Sequence[int], axis: AxesLike = None) -> Array:
-    """Elements moved by `shift` along `axis`, those that leave come back on the other side.
+    """Return the elements moved by `shift` along `axis`, those that leave come back on the other side.
 
     Several axes and shifts broadcast against each other; without an axis the flattened array rolls.
     """

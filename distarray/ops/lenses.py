@@ -29,7 +29,7 @@ __all__ = [
 
 
 def permute_lens(shape: Shape, axes: Sequence[SupportsIndex] | None = None) -> Affine:
-    """The axes of an array in another order; reversed if `axes` is None."""
+    """Return the axes of an array in another order; reversed if `axes` is None."""
     ndim = len(shape)
     if axes is None:
         order = tuple(range(ndim - 1, -1, -1))
@@ -42,12 +42,12 @@ def permute_lens(shape: Shape, axes: Sequence[SupportsIndex] | None = None) -> A
 
 
 def flip_lens(shape: Shape, axis: AxesLike = None) -> Affine:
-    """The elements in reverse order along `axis`, all axes by default."""
+    """Return the elements in reverse order along `axis`, all axes by default."""
     return Affine.identity(shape).flipped(normalize_axes(axis, len(shape)))
 
 
 def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
-    """New axes of extent 1 at the positions `axis` of the result."""
+    """Return new axes of extent 1 at the positions `axis` of the result."""
     added = integers(axis, "axis")
     lens = Affine.identity(shape)
     for a in sorted(normalize_axes(added, len(shape) + len(added))):
@@ -74,12 +74,12 @@ def squeeze_lens(shape: Shape, axis: AxesLike = None) -> Affine:
 
 
 def broadcast_lens(shape: Shape, to: Shape) -> Affine:
-    """An array of `shape` seen as one of shape `to`."""
+    """Return an array of `shape` seen as one of shape `to`."""
     return Affine.identity(shape).broadcast(to)
 
 
 def diagonal_lens(shape: Shape, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Affine:
-    """The diagonal of two axes as the new last axis."""
+    """Return the diagonal of two axes as the new last axis."""
     if len(shape) < 2:
         raise ValueError(f"diag requires an array of at least two dimensions, not one of shape {shape}")
     first, second = normalize_axis(axis1, len(shape), "axis1"), normalize_axis(axis2, len(shape), "axis2")
@@ -89,14 +89,16 @@ def diagonal_lens(shape: Shape, offset: int = 0, axis1: int = 0, axis2: int = 1)
 
 
 def slice_lens(shape: Shape, axis: int, start: int, length: int, step: int = 1) -> Affine:
-    """`length` elements from `start` on along one axis; with step 0 one element again and again. Nothing is checked."""
+    """Return `length` elements from `start` on along one axis; with step 0 one element again and again. Nothing is
+    checked.
+    """
     terms: list[Term] = [(a, 0, 1) for a in range(len(shape))]
     terms[axis] = (None, start, 0) if step == 0 else (axis, start, step if length > 1 else 1)
     return Affine((*shape[:axis], length, *shape[axis + 1 :]), tuple(terms))
 
 
 def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine:
-    """`k` quarter turns in the plane of `axes`, from the first towards the second."""
+    """Return `k` quarter turns in the plane of `axes`, from the first towards the second."""
     axes = integers(axes, "axes")
     ndim = len(shape)
     if len(axes) != 2:
@@ -121,7 +123,7 @@ def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine
 
 
 def moveaxis_order(ndim: int, source: AxesLike, destination: AxesLike) -> tuple[int, ...]:
-    """The permutation that moves axes `source` to the places `destination`; the others keep their order."""
+    """Return the permutation that moves axes `source` to the places `destination`; the others keep their order."""
     froms, tos = (
         normalize_axes(integers(a, name), ndim, name) for a, name in ((source, "source"), (destination, "destination"))
     )
@@ -137,7 +139,7 @@ def moveaxis_order(ndim: int, source: AxesLike, destination: AxesLike) -> tuple[
 
 
 def swapaxes_order(ndim: int, axis1: int, axis2: int) -> tuple[int, ...]:
-    """The permutation that exchanges two axes."""
+    """Return the permutation that exchanges two axes."""
     first, second = normalize_axis(axis1, ndim, "axis1"), normalize_axis(axis2, ndim, "axis2")
     order = list(range(ndim))
     order[first], order[second] = second, first
@@ -145,7 +147,7 @@ def swapaxes_order(ndim: int, axis1: int, axis2: int) -> tuple[int, ...]:
 
 
 def matrix_transpose_lens(shape: Shape) -> Affine:
-    """The last two axes exchanged."""
+    """Return the last two axes exchanged."""
     if len(shape) < 2:
         raise ValueError(f"Input array must be at least 2-dimensional, but it is {len(shape)}")
     return permute_lens(shape, swapaxes_order(len(shape), -1, -2))

@@ -69,27 +69,27 @@ __all__ = [
 
 
 def permute_dims(x: Array, /, axes: Sequence[SupportsIndex]) -> Array:
-    """The axes of `x` in the order `axes`. A view."""
+    """Return the axes of `x` in the order `axes`. A view."""
     return view("permute_dims", x, lambda shape: permute_lens(shape, axes))
 
 
 def transpose(a: Array, axes: Sequence[SupportsIndex] | None = None) -> Array:
-    """The axes of `a` in the order `axes`, reversed by default. A view."""
+    """Return the axes of `a` in the order `axes`, reversed by default. A view."""
     return view("transpose", a, lambda shape: permute_lens(shape, axes))
 
 
 def matrix_transpose(x: Array, /) -> Array:
-    """The last two axes exchanged. A view."""
+    """Return the last two axes exchanged. A view."""
     return view("matrix_transpose", x, matrix_transpose_lens)
 
 
 def moveaxis(x: Array, source: AxesLike, destination: AxesLike, /) -> Array:
-    """Axes `source` moved to the places `destination`. A view."""
+    """Return the axes `source` moved to the places `destination`. A view."""
     return view("moveaxis", x, lambda shape: permute_lens(shape, moveaxis_order(len(shape), source, destination)))
 
 
 def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
-    """`axis` moved to stand before the axis that is now at `start`. A view."""
+    """Return `axis` moved to stand before the axis that is now at `start`. A view."""
 
     def lens(shape: Shape) -> Affine:
         ndim = len(shape)
@@ -103,12 +103,12 @@ def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
 
 
 def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
-    """Two axes exchanged. A view."""
+    """Return two axes exchanged. A view."""
     return view("swapaxes", a, lambda shape: permute_lens(shape, swapaxes_order(len(shape), axis1, axis2)))
 
 
 def flip(x: Array, /, axis: AxesLike = None) -> Array:
-    """The elements in reverse order along `axis`, all axes by default. A view."""
+    """Return the elements in reverse order along `axis`, all axes by default. A view."""
     return view("flip", x, lambda shape: flip_lens(shape, axis))
 
 
@@ -123,12 +123,12 @@ def fliplr(m: Array) -> Array:
 
 
 def rot90(m: Array, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """`k` quarter turns in the plane of `axes`. A view."""
+    """Return `k` quarter turns in the plane of `axes`. A view."""
     return view("rot90", m, lambda shape: rot90_lens(shape, k, axes))
 
 
 def expand_dims(x: Array, /, axis: AxesLike = 0) -> Array:
-    """New axes of extent 1 at the positions `axis` of the result. A view."""
+    """Return new axes of extent 1 at the positions `axis` of the result. A view."""
     return view("expand_dims", x, lambda shape: expand_lens(shape, axis))
 
 
@@ -138,23 +138,23 @@ def squeeze(x: Array, /, axis: AxesLike = None) -> Array:
 
 
 def broadcast_to(x: Array, /, shape: Sequence[int] | int) -> Array:
-    """`x` seen as an array of `shape`. A read-only view; only the elements of `x` exist and travel."""
+    """Return `x` seen as an array of `shape`. A read-only view; only the elements of `x` exist and travel."""
     return view("broadcast_to", x, lambda own: broadcast_lens(own, parse_shape(shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> list[Array]:
-    """All arrays as views of their common shape."""
+    """Return all arrays as views of their common shape."""
     shape = _broadcast_shapes(*(one_array("broadcast_arrays", x)[0].shape for x in arrays)) if arrays else ()
     return [broadcast_to(x, shape) for x in arrays]
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
-    """The shape to which arrays of these shapes broadcast."""
+    """Return the shape to which arrays of these shapes broadcast."""
     return _broadcast_shapes(*map(parse_shape, shapes)) if shapes else ()
 
 
 def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonal of two axes as the new last axis. A view (numpy's is read-only)."""
+    """Return the diagonal of two axes as the new last axis. A view (numpy's is read-only)."""
     return view("diagonal", a, lambda shape: diagonal_lens(shape, offset, axis1, axis2))
 
 
@@ -164,17 +164,17 @@ def _at_least(ndim: int, arrays: Sequence[Array], lens: Any) -> Any:  # one arra
 
 
 def atleast_1d(*arys: Array) -> Any:
-    """Each array with at least one axis."""
+    """Return each array with at least one axis."""
     return _at_least(1, arys, lambda shape: expand_lens(shape, 0) if not shape else Affine.identity(shape))
 
 
 def atleast_2d(*arys: Array) -> Any:
-    """Each array with at least two axes, new ones first."""
+    """Return each array with at least two axes, new ones first."""
     return _at_least(2, arys, lambda shape: expand_lens(shape, tuple(range(max(2 - len(shape), 0)))))
 
 
 def atleast_3d(*arys: Array) -> Any:
-    """Each array with at least three axes; a matrix gets a last one, a vector one on each side."""
+    """Return each array with at least three axes; a matrix gets a last one, a vector one on each side."""
     added = {0: (0, 1, 2), 1: (0, 2), 2: (2,)}
     return _at_least(3, arys, lambda shape: expand_lens(shape, added.get(len(shape), ())))
 
@@ -183,7 +183,7 @@ def atleast_3d(*arys: Array) -> Any:
 
 
 def resolve_shape(old: Shape, new: Any) -> Shape:
-    """The shape `new` for the elements of an array of shape `old`, its -1 replaced.
+    """Return the shape `new` for the elements of an array of shape `old`, its -1 replaced.
 
     Raises
     ------
@@ -205,7 +205,7 @@ def resolve_shape(old: Shape, new: Any) -> Shape:
 
 
 def reshape(x: Array, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
-    """The elements of `x` in the same order with another shape; one extent may be -1.
+    """Return the elements of `x` in the same order with another shape; one extent may be -1.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def _reshaped(node: Expr, shape: Shape, order: str) -> Expr:
 
 
 def ravel(a: Array, order: str = "C") -> Array:
-    """The elements of `a` in one axis."""
+    """Return the elements of `a` in one axis."""
     node, box = one_array("ravel", a)
     return box(_reshaped(node, (node.size,), order))
 
@@ -236,7 +236,7 @@ def ravel(a: Array, order: str = "C") -> Array:
 
 
 def diag(v: Array, k: int = 0) -> Array:
-    """The `k`-th diagonal of a matrix (a view), or the matrix with the vector `v` on it."""
+    """Return the `k`-th diagonal of a matrix (a view), or the matrix with the vector `v` on it."""
     node, box = one_array("diag", v)
     if node.ndim == 2:
         return box(bind_get(node, diagonal_lens(node.shape, k)))
@@ -249,17 +249,17 @@ def diag(v: Array, k: int = 0) -> Array:
 
 
 def diagflat(v: Array, k: int = 0) -> Array:
-    """The matrix with the elements of `v` on its `k`-th diagonal."""
+    """Return the matrix with the elements of `v` on its `k`-th diagonal."""
     return diag(ravel(v), k)
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
-    """`x` with zeros above the `k`-th diagonal of its last two axes."""
+    """Return `x` with zeros above the `k`-th diagonal of its last two axes."""
     return _triangle("tril", x, k)
 
 
 def triu(x: Array, /, *, k: int = 0) -> Array:
-    """`x` with zeros below the `k`-th diagonal of its last two axes."""
+    """Return `x` with zeros below the `k`-th diagonal of its last two axes."""
     return _triangle("triu", x, k)
 
 

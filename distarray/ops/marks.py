@@ -30,7 +30,7 @@ RANK_TILES = declare("rank_tiles", "tiles")
 
 
 def counts_of(mask: Expr, bounds: Bounds, cut: Sharding | None) -> Expr:
-    """The number of true elements of each tile."""
+    """Return the number of true elements of each tile."""
     tiles = range(len(bounds))
     (counts,) = bind_tiles(MASK_COUNTS, [(mask, bounds)], [((len(tiles) - 1,), np.int64, tiles)], cut)
     return counts
@@ -44,7 +44,7 @@ def _found(counts: HostArray) -> list[int]:
 def chosen(
     mask: Expr, arrays: Sequence[Expr], counts: HostArray, bounds: Bounds, cut: Sharding | None
 ) -> tuple[Expr, ...]:
-    """The elements of `arrays`, which are cut alike along axis 0, where `mask`, of their first axes, is true."""
+    """Return the elements of `arrays`, which are cut alike along axis 0, where `mask`, of their first axes, is true."""
     found = _found(counts)
     results = [((found[-1], *x.shape[mask.ndim :]), x.dtype, found) for x in arrays]
     return bind_tiles(COMPRESS_TILES, [(x, bounds) for x in (mask, *arrays)], results, cut)
@@ -58,7 +58,7 @@ def places_of(mask: Expr, counts: HostArray, bounds: Bounds, cut: Sharding | Non
 
 
 def ranks_of(mask: Expr, counts: HostArray, bounds: Bounds, cut: Sharding | None) -> Expr:
-    """How many elements of `mask` are true up to each place, less one: the number of the last true one."""
+    """Return how many elements of `mask` are true up to each place, less one: the number of the last true one."""
     before = literal(np.array(_found(counts)[:-1], np.int64), mask.env, "counts")
     operands: list[Any] = [(mask, bounds), (before, range(len(bounds)))]
     (ranks,) = bind_tiles(RANK_TILES, operands, [(mask.shape, np.int64, bounds)], cut)
@@ -66,7 +66,9 @@ def ranks_of(mask: Expr, counts: HostArray, bounds: Bounds, cut: Sharding | None
 
 
 def scattered(places: Expr, values: Expr, n: int, cut: Sharding | None) -> Expr:
-    """A vector of `n` elements, cut regularly, with `values` at `places`, which are all of ``0 .. n - 1`` once."""
+    """Return a vector of `n` elements, cut regularly, with `values` at `places`, which are all of ``0 .. n - 1``
+    once.
+    """
     regular = None if cut is None else Sharding(cut.mesh, cut.axes[:1])
     base = bind_create(EMPTY, (n,), values.dtype, values.env, (), None, regular)
     new = bind(TAKE_PUT, (base, values, places), (n,), values.dtype, IndexParams((0,), 0, 1))

@@ -65,7 +65,7 @@ AT_ONCE = 2.0
 
 
 def steps_of(order: Order, terms: Sequence[Labels], goal: Labels) -> tuple[Step, ...]:
-    """The products of an order, each with the labels that are still needed after it."""
+    """Return the products of an order, each with the labels that are still needed after it."""
     pool = list(enumerate(terms))
     steps = []
     for n, positions in enumerate(order):
@@ -79,7 +79,7 @@ def steps_of(order: Order, terms: Sequence[Labels], goal: Labels) -> tuple[Step,
 
 
 def n_operations(steps: Sequence[Step], extents: Sequence[int]) -> int:
-    """Joins of elements, and aggregations of what they make."""
+    """Return the joins of elements, and aggregations of what they make."""
     total = 0
     for step in steps:
         labels = {label for own in step.terms for label in own}
@@ -89,7 +89,7 @@ def n_operations(steps: Sequence[Step], extents: Sequence[int]) -> int:
 
 
 def largest_intermediate(steps: Sequence[Step], extents: Sequence[int]) -> int:
-    """Elements of the largest result that is not the last one."""
+    """Return the elements of the largest result that is not the last one."""
     return max([prod(extents[label] for label in step.result) for step in steps[:-1]], default=0)
 
 
@@ -97,7 +97,7 @@ def largest_intermediate(steps: Sequence[Step], extents: Sequence[int]) -> int:
 
 
 def parse_path(optimize: Any, n: int) -> Order | Any:
-    """An explicit order for `n` operands, checked; any other way to say ``optimize=`` as it is.
+    """Return an explicit order for `n` operands, checked; any other way to say ``optimize=`` as it is.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def _checked(order: Sequence[tuple[int, ...]], n: int) -> Order:
 
 
 def chosen_order(factors: Factors, optimize: Any, limit: int | None = None) -> Order | None:
-    """The order in which factors are multiplied; None: all at once.
+    """Return the order in which factors are multiplied; None: all at once.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def chosen_order(factors: Factors, optimize: Any, limit: int | None = None) -> O
 
 
 def _cheapest(factors: Factors, orders: tuple[Order, ...]) -> Order | None:
-    """The order that moves least; None: all at once, if that takes less time than this order."""
+    """Return the order that moves least; None: all at once, if that takes less time than this order."""
     assert hooks.planned_cost is not None
     steps = [steps_of(order, *factors[:2]) for order in orders]
     # Of as many operations, so the count of elements will do, which takes a millisecond and not thirty.
@@ -186,7 +186,7 @@ def _cheapest(factors: Factors, orders: tuple[Order, ...]) -> Order | None:
 def _by_strategy(
     terms: Sequence[Labels], goal: Labels, extents: Sequence[int], strategy: Any, bound: int | None = None
 ) -> Order:
-    """The order of one of opt_einsum's strategies."""
+    """Return the order of one of opt_einsum's strategies."""
     import opt_einsum
 
     def letters(own: Labels) -> str:
@@ -203,7 +203,7 @@ def _by_strategy(
 def _candidates(
     terms: tuple[Labels, ...], goal: Labels, extents: tuple[int, ...], strategy: str, limit: int | None
 ) -> tuple[Order, ...]:
-    """Orders of two factors at a time that take about the fewest operations, the fewest first.
+    """Return orders of two factors at a time that take about the fewest operations, the fewest first.
 
     With a limit those that keep to it, and of these those of the fewest operations.
     """
@@ -223,7 +223,7 @@ def _candidates(
 
 
 def _orders(terms: Sequence[Labels], goal: Labels, extents: Sequence[int], strategy: str) -> Iterator[Order]:
-    """The orders that opt_einsum's strategies find."""
+    """Yield the orders that opt_einsum's strategies find."""
     import random
 
     yield _by_strategy(terms, goal, extents, strategy)
@@ -238,7 +238,7 @@ def _orders(terms: Sequence[Labels], goal: Labels, extents: Sequence[int], strat
 
 @lru_cache(maxsize=8)
 def _all_orders(n: int) -> tuple[Order, ...]:
-    """All orders of `n` factors two at a time."""
+    """Return all orders of `n` factors two at a time."""
     if n < 2:
         return ((),)
     return tuple([(pair, *rest) for pair in combinations(range(n), 2) for rest in _all_orders(n - 1)])

@@ -55,7 +55,9 @@ def run(name: str, program: Program) -> Any:
 
 
 def together(programs: Sequence[Program]) -> Generator[Ask, tuple[HostArray, ...], list[Any]]:
-    """A program that runs others side by side and returns what they return: they ask at the same time, hence once."""
+    """Yield a program that runs others side by side and returns what they return: they ask at the same time, hence
+    once.
+    """
     results: list[Any] = [None] * len(programs)
     waiting: dict[int, Ask] = {}
 
@@ -90,7 +92,7 @@ def _even_cut(node: Expr, ndim: int) -> Sharding | None:
 
 
 def row_cut(node: Expr) -> Sharding | None:
-    """How an array is cut along axis 0 for work on its tiles; None where it is one tile.
+    """Return how an array is cut along axis 0 for work on its tiles; None where it is one tile.
 
     As it lies, where only axis 0 of it is cut; else evenly over all places of its team. An array up to ``block-bytes``
     is one tile, unless it lies in several.
@@ -106,7 +108,7 @@ def row_cut(node: Expr) -> Sharding | None:
 
 
 def vector_cut(node: Expr, axis: int = 0) -> Sharding | None:
-    """How the vectors of an array along `axis` are cut for work on their tiles; None where each is one tile.
+    """Return how the vectors of an array along `axis` are cut for work on their tiles; None where each is one tile.
 
     As the array lies, where only that axis of it is cut; else evenly over all places of its team. An array up to
     ``block-bytes`` is not cut, unless it lies so.

@@ -94,7 +94,7 @@ _INDEX: dict[str, Callable[[int, Indices], Indices]] = {
 
 
 def _neighbours(n: int, q: Indices, method: str) -> _Neighbours:
-    """Which of `n` elements in order the quantiles `q` lie between."""
+    """Return which of `n` elements in order the quantiles `q` lie between."""
     index = np.asarray(_INDEX[method](n, q))
     if index.dtype.kind in "iu":
         at = index.astype(np.int64)
@@ -131,7 +131,8 @@ def _has_nan(dtype: np.dtype[Any]) -> bool:
 
 
 def _selected(row: Expr, cut: Sharding, ranks_of: Callable[[int], HostArray], skips_nan: bool) -> Selection:
-    """A program: the elements of the ranks that `ranks_of` says for the number of elements, and the last one of all.
+    """Return a program: the elements of the ranks that `ranks_of` says for the number of elements, and the last one of
+    all.
 
     The last one is nan where there is any nan; with `skips_nan` nan are none of the elements.
     """
@@ -145,7 +146,7 @@ def _selected(row: Expr, cut: Sharding, ranks_of: Callable[[int], HostArray], sk
 
 
 def _quantiles_of(row: Expr, cut: Sharding, q: HostArray, method: str, is_weak: bool, skips_nan: bool) -> Selection:
-    """A program: the quantiles of one vector."""
+    """Return a program: the quantiles of one vector."""
     found: list[_Neighbours] = []
 
     def ranks(n: int) -> HostArray:
@@ -164,7 +165,7 @@ def _quantiles_of(row: Expr, cut: Sharding, q: HostArray, method: str, is_weak: 
 
 
 def _median_of(row: Expr, cut: Sharding, skips_nan: bool) -> Selection:
-    """A program: the median of one vector, as an array of one."""
+    """Return a program: the median of one vector, as an array of one."""
     elements = yield from _selected(row, cut, lambda n: np.unique([(n - 1) // 2, n // 2]), skips_nan)
     middle, last = elements[:-1], elements[-1:]
     if not middle.size or (_has_nan(row.dtype) and np.isnan(last).any()):
@@ -179,7 +180,9 @@ def _warn_of_nan(skips_nan: bool) -> None:
 
 
 def _of_few_rows(name: str, row: Expr, make: Callable[[Expr], Selection], dtype: Any) -> Expr:
-    """What `make` gives for each vector along the last axis, as its new last axis: values that are known here."""
+    """Return what `make` gives for each vector along the last axis, as its new last axis: values that are known
+    here.
+    """
     found: Sequence[HostArray] = run(name, together([make(each) for each in rows_of(row)]))
     values = np.stack(found).astype(dtype, copy=False)
     return literal(values.reshape(*row.shape[:-1], values.shape[-1]), row.env, name)
@@ -189,7 +192,9 @@ def _of_few_rows(name: str, row: Expr, make: Callable[[Expr], Selection], dtype:
 
 
 def _last(node: Expr, axis: AxesLike) -> tuple[Expr, tuple[int, ...], Sharding | None]:
-    """The axes to be reduced as one last axis; their numbers; how it is cut, if elements of it are to be selected."""
+    """Return the axes to be reduced as one last axis; their numbers; how it is cut, if elements of it are to be
+    selected.
+    """
     axes = normalize_axes(axis, node.ndim)
     rest = [a for a in range(node.ndim) if a not in axes]
     n = prod([node.shape[a] for a in axes])
@@ -218,17 +223,17 @@ def _median(name: str, a: Array, axis: AxesLike, keepdims: bool) -> Array:
 
 
 def median(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """The middle element along `axis`, or the mean of the two in the middle; nan where there is one."""
+    """Return the middle element along `axis`, or the mean of the two in the middle; nan where there is one."""
     return _median("median", a, axis, keepdims)
 
 
 def nanmedian(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """The median of what is not nan."""
+    """Return the median of what is not nan."""
     return _median("nanmedian", a, axis, keepdims)
 
 
 def _points(name: str, q: Any) -> HostArray:
-    """The quantiles as numbers from 0 to 1."""
+    """Return the quantiles as numbers from 0 to 1."""
     points = host_array(q, "q")
     if points.dtype.kind not in "fiub":
         raise TypeError(f"q={shown(q)} must be an array of real numbers")
@@ -279,7 +284,7 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
 def quantile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
-    """The `q`-th quantiles along `axis`, 0 <= q <= 1; the axes of `q` come first.
+    """Return the `q`-th quantiles along `axis`, 0 <= q <= 1; the axes of `q` come first.
 
     Over all axes, or along a vector that is cut, they are computed at the call: a few elements are selected
     (docs/explanation/sorting.md).
@@ -291,7 +296,7 @@ def quantile(
 def percentile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
-    """The `q`-th percentiles along `axis`, 0 <= q <= 100; as `quantile`."""
+    """Return the `q`-th percentiles along `axis`, 0 <= q <= 100; as `quantile`."""
     return _quantile("percentile", a, q, axis, method, keepdims)
 
 
@@ -299,7 +304,7 @@ def percentile(
 def nanquantile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
-    """The quantiles of what is not nan."""
+    """Return the quantiles of what is not nan."""
     return _quantile("nanquantile", a, q, axis, method, keepdims)
 
 
@@ -307,5 +312,5 @@ def nanquantile(
 def nanpercentile(
     a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
-    """The percentiles of what is not nan."""
+    """Return the percentiles of what is not nan."""
     return _quantile("nanpercentile", a, q, axis, method, keepdims)

@@ -50,27 +50,27 @@ def random_bits(shape: Any, key: int, env: Environment, pin: Sharding | None = N
 
 
 def random_uniform(shape: Any, dtype: DTypeLike, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
-    """Numbers in [0, 1): multiples of ``2**-53``, or of ``2**-24`` in single precision."""
+    """Return numbers in [0, 1): multiples of ``2**-53``, or of ``2**-24`` in single precision."""
     return bind_create(RANDOM_UNIFORM, parse_shape(shape), np.dtype(dtype), env, (), key, pin)
 
 
 def random_normal(shape: Any, dtype: DTypeLike, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
-    """Normally distributed numbers of mean 0 and deviation 1."""
+    """Return normally distributed numbers of mean 0 and deviation 1."""
     return bind_create(RANDOM_NORMAL, parse_shape(shape), np.dtype(dtype), env, (), key, pin)
 
 
 def drawn(name: str, shape: Any, dtype: DTypeLike, key: int, parameters: tuple[Any, ...], env: Environment) -> Expr:
-    """Numbers of the distribution `name`; the parameters are Python's numbers."""
+    """Return numbers of the distribution `name`; the parameters are Python's numbers."""
     return bind_create(DRAWN[name], parse_shape(shape), np.dtype(dtype), env, (), (key, *parameters))
 
 
 def sampled(name: str, dtype: DTypeLike, words: Array, *parameters: Array) -> Array:
-    """Numbers of the distribution `name`, one for each of `words`, to whose shape the parameters broadcast."""
+    """Return numbers of the distribution `name`, one for each of `words`, to whose shape the parameters broadcast."""
     return bind_map(SAMPLERS[name], (words, *parameters), (np.dtype(dtype).str,))
 
 
 def sampled_vectors(name: str, words: Array, n: Array, parameters: Array) -> Array:
-    """Vectors of counts of the distribution `name`, one along a last axis for each of `words`.
+    """Return vectors of counts of the distribution `name`, one along a last axis for each of `words`.
 
     `n` broadcasts to the shape of `words`, and `parameters` to that shape and the categories.
     """

@@ -72,19 +72,21 @@ _OF_ANY_DTYPE = frozenset({"sum", "prod", "mean", "var", "std", "cumsum", "cumpr
 
 @lru_cache(maxsize=1024)
 def _result_dtype(name: str, dtype: DType) -> DType:
-    """What numpy's function `name` gives for an array of `dtype`; its TypeError where it gives nothing."""
+    """Return what numpy's function `name` gives for an array of `dtype`; its TypeError where it gives nothing."""
     return as_dtype(getattr(np, name)(np.ones(1, dtype)).dtype)
 
 
 def _wanted_dtype(name: str, dtype: DType, wanted: DType) -> DType:
-    """The dtype of a result that should be `wanted`: dates and time spans stay what they are, or are numpy's error."""
+    """Return the dtype of a result that should be `wanted`: dates and time spans stay what they are, or are numpy's
+    error.
+    """
     if name not in _OF_ANY_DTYPE or wanted == dtype or (dtype.kind not in "mM" and wanted.kind not in "mM"):
         return wanted
     return as_dtype(getattr(np, name)(np.ones(1, dtype), dtype=wanted).dtype)
 
 
 def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike | None, *extra: Hashable) -> Array:
-    """`op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
+    """Return `op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
     operands = unbox(op.name, (x,))
     node = operands.nodes[0]
     assert type(node) is Expr
@@ -104,7 +106,7 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
 def _over_windows(
     op: Op, node: Expr, axes: tuple[int, ...], keepdims: bool, dtype: DType, extra: tuple[Hashable, ...]
 ) -> Expr | None:
-    """The same without making the windows, where there is a way."""
+    """Return the reduction without making the windows, where there is a way."""
     less = extra[0] if extra else 0.0
     assert isinstance(less, float)
     found = over_windows(op.name, node, axes, dtype, less)
@@ -130,27 +132,27 @@ def _axes(op: Op, axis: AxesLike, ndim: int) -> tuple[int, ...]:
 
 
 def sum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """The sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    """Return the sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     return _reduce(SUM, x, axis, keepdims, dtype)
 
 
 def prod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """The product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    """Return the product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
     return _reduce(PROD, x, axis, keepdims, dtype)
 
 
 def any(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """Whether any element along `axis` is true."""
+    """Return whether any element along `axis` is true."""
     return _reduce(ANY, x, axis, keepdims, None)
 
 
 def all(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """Whether all elements along `axis` are true."""
+    """Return whether all elements along `axis` are true."""
     return _reduce(ALL, x, axis, keepdims, None)
 
 
 def count_nonzero(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """The number of elements along `axis` that are not zero."""
+    """Return the number of elements along `axis` that are not zero."""
     return _reduce(COUNT_NONZERO, x, axis, keepdims, np.intp)
 
 
@@ -158,13 +160,13 @@ def count_nonzero(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False)
 
 
 def max(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """The largest element along `axis`; nan where there is one."""
+    """Return the largest element along `axis`; nan where there is one."""
     _require_elements("maximum", MAX, x, axis)
     return _reduce(MAX, x, axis, keepdims, None)
 
 
 def min(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """The smallest element along `axis`; nan where there is one."""
+    """Return the smallest element along `axis`; nan where there is one."""
     _require_elements("minimum", MIN, x, axis)
     return _reduce(MIN, x, axis, keepdims, None)
 
@@ -184,12 +186,16 @@ def _require_elements(name: str, op: Op, x: Array, axis: AxesLike) -> None:
 
 
 def argmax(x: Array, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """The index of the first largest element along `axis`; of the flattened array by default. The first nan wins."""
+    """Return the index of the first largest element along `axis`; of the flattened array by default. The first nan
+    wins.
+    """
     return _arg_reduce(ARGMAX, x, axis, keepdims)
 
 
 def argmin(x: Array, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """The index of the first smallest element along `axis`; of the flattened array by default. The first nan wins."""
+    """Return the index of the first smallest element along `axis`; of the flattened array by default. The first nan
+    wins.
+    """
     return _arg_reduce(ARGMIN, x, axis, keepdims)
 
 
@@ -211,13 +217,13 @@ def _arg_reduce(op: Op, x: Array, axis: int | None, keepdims: bool) -> Array:
 
 
 def _count(x: Array, axis: AxesLike, name: str) -> int:
-    """Number of elements that one result is made of."""
+    """Return the number of elements that one result is made of."""
     node, _ = one_array(name, x)
     return math.prod(node.shape[a] for a in normalize_axes(axis, node.ndim))
 
 
 def mean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """The mean over `axis`; of integers in double."""
+    """Return the mean over `axis`; of integers in double."""
     if _count(x, axis, "mean") == 0:
         warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
     return _reduce(MEAN, x, axis, keepdims, dtype)
@@ -233,7 +239,7 @@ def var(
     dtype: DTypeLike | None = None,
     ddof: float | None = None,
 ) -> Array:
-    """The variance over `axis`: squared distances from the mean over ``count - correction`` (numpy's `ddof`)."""
+    """Return the variance over `axis`: squared distances from the mean over ``count - correction`` (numpy's `ddof`)."""
     return _moments(VAR, x, axis, correction, ddof, keepdims, dtype)
 
 
@@ -247,7 +253,7 @@ def std(
     dtype: DTypeLike | None = None,
     ddof: float | None = None,
 ) -> Array:
-    """The standard deviation over `axis`: the root of `var`."""
+    """Return the standard deviation over `axis`: the root of `var`."""
     return _moments(STD, x, axis, correction, ddof, keepdims, dtype)
 
 
@@ -282,24 +288,26 @@ def _moments(
 def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
-    """Partial sums along `axis`, which only a one-dimensional array may leave out; after a 0 if `include_initial`."""
+    """Return partial sums along `axis`, which only a one-dimensional array may leave out; after a 0 if
+    `include_initial`.
+    """
     return _cumulative("add", x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Array:
-    """Partial products along `axis`, which only a one-dimensional array may leave out; after a 1 if asked."""
+    """Return partial products along `axis`, which only a one-dimensional array may leave out; after a 1 if asked."""
     return _cumulative("multiply", x, axis, dtype, include_initial)
 
 
 def cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
-    """Partial sums along `axis`, or of the flattened array."""
+    """Return partial sums along `axis`, or of the flattened array."""
     return _cumulative("add", _flat(a) if axis is None else a, axis, dtype, False)
 
 
 def cumprod(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
-    """Partial products along `axis`, or of the flattened array."""
+    """Return partial products along `axis`, or of the flattened array."""
     return _cumulative("multiply", _flat(a) if axis is None else a, axis, dtype, False)
 
 
@@ -336,7 +344,7 @@ def _cumulative(name: str, x: Array, axis: int | None, dtype: DTypeLike | None, 
 
 
 def ptp(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """The largest minus the smallest element along `axis`."""
+    """Return the largest minus the smallest element along `axis`."""
     return subtract(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))
 
 
@@ -344,7 +352,7 @@ def ptp(a: Array, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
 def average(
     a: Array, axis: AxesLike = None, weights: Array = None, returned: bool = False, *, keepdims: bool = False
 ) -> Array:
-    """The mean, weighted if `weights` are given, whose sum is computed; with that sum if `returned`.
+    """Return the mean, weighted if `weights` are given, whose sum is computed; with that sum if `returned`.
 
     Products and sums are made in the dtype of the result, which is at least f64 where `a` has integers.
 
@@ -414,22 +422,22 @@ def _replaced(name: str, x: Array, by: float) -> Array:
 
 
 def nansum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """`sum` with nan as 0."""
+    """Return `sum` with nan as 0."""
     return sum(_replaced("nansum", x, 0.0), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
 def nanprod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """`prod` with nan as 1."""
+    """Return `prod` with nan as 1."""
     return prod(_replaced("nanprod", x, 1.0), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
 def nanmax(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """`max` of what is not nan; nan where there is nothing."""
+    """Return `max` of what is not nan; nan where there is nothing."""
     return _nan_extremum(max, x, -math.inf, axis, keepdims)
 
 
 def nanmin(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """`min` of what is not nan; nan where there is nothing."""
+    """Return `min` of what is not nan; nan where there is nothing."""
     return _nan_extremum(min, x, math.inf, axis, keepdims)
 
 
@@ -443,7 +451,7 @@ def _nan_extremum(reduce: Any, x: Array, neutral: float, axis: AxesLike, keepdim
 
 
 def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """`mean` of what is not nan."""
+    """Return `mean` of what is not nan."""
     node, _ = one_array("nanmean", x)
     if node.dtype.kind not in "fc":
         return mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
@@ -454,7 +462,7 @@ def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, 
 def nanvar(
     x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Array:
-    """`var` of what is not nan."""
+    """Return `var` of what is not nan."""
     node, _ = one_array("nanvar", x)
     if node.dtype.kind not in "fc":
         return var(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
@@ -470,7 +478,7 @@ def nanvar(
 def nanstd(
     x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, ddof: float = 0, keepdims: bool = False
 ) -> Array:
-    """`std` of what is not nan."""
+    """Return `std` of what is not nan."""
     return sqrt(nanvar(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
 
 

@@ -23,7 +23,7 @@ __all__ = ["pad", "repeat", "tile"]
 
 
 def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
-    """Each element `repeats` times along `axis`, of the flattened array by default.
+    """Return each element `repeats` times along `axis`, of the flattened array by default.
 
     An array of repeats, one for each element, is read at the call: the shape of the result depends on it.
     """
@@ -58,7 +58,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
 
 
 def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
-    """`x` beside itself: so many times along each axis."""
+    """Return `x` beside itself: so many times along each axis."""
     node, box = one_array("tile", x)
     times = integers(repetitions, "repetitions")
     ndim = max(node.ndim, len(times))
@@ -104,7 +104,7 @@ _PAD_MODES = ("constant", "edge", "wrap", "reflect", "symmetric", "empty")
 
 @side_by_side
 def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:
-    """`array` with more elements before and after it along each axis.
+    """Return `array` with more elements before and after it along each axis.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _border(node: Expr, axis: int, width: int, value: Any) -> Expr:
 
 
 def _mirror(mode: str, index: HostArray, n: int) -> HostArray:
-    """The elements 0 .. n-1 that stand at `index` outside of them."""
+    """Return the elements 0 .. n-1 that stand at `index` outside of them."""
     if mode == "edge" or (mode == "reflect" and n == 1):
         nearest: HostArray = np.clip(index, 0, n - 1)
         return nearest
@@ -181,7 +181,7 @@ def _mirror(mode: str, index: HostArray, n: int) -> HostArray:
 
 
 def _runs(node: Expr, axis: int, index: HostArray) -> list[Expr]:
-    """The elements at `index` along `axis`, as one view for each run of constant step."""
+    """Return the elements at `index` along `axis`, as one view for each run of constant step."""
     runs = []
     i = 0
     while i < len(index):

@@ -74,14 +74,14 @@ class Runs(NamedTuple):
 
     @property
     def nodes(self) -> tuple[Expr, ...]:
-        """What has to stay where it lies until it is merged."""
+        """Return what has to stay where it lies until it is merged."""
         return (self.keys,) if self.order is None else (self.keys, self.order)
 
 
 def sorted_runs(
     x: Expr, cut: Sharding | None, *, with_order: bool = False, descending: bool = False, stable: bool = True
 ) -> Runs:
-    """The tiles of a vector, each in order.
+    """Return the tiles of a vector, each in order.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def sorted_runs(
 def sorted_vector(
     x: Expr, cut: Sharding | None, wanted: str, *, descending: bool = False
 ) -> Generator[Ask, tuple[HostArray, ...], tuple[Expr, ...]]:
-    """A program: the vector in stable order, cut regularly over the places of `cut`.
+    """Yield a program: the vector in stable order, cut regularly over the places of `cut`.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def sorted_vector(
 
 
 def split(runs: Runs, ranks: Positions) -> Splitting:
-    """How many elements of each tile come before the elements of these ranks.
+    """Return how many elements of each tile come before the elements of these ranks.
 
     Each pair of a tile and a rank has an interval that the answer lies in. A round looks at elements at regular
     positions of all intervals, puts them in order, and knows of each of them between which ranks it lies; so all
@@ -152,7 +152,8 @@ def split(runs: Runs, ranks: Positions) -> Splitting:
 
 
 def _even(lengths: Positions, ranks: Positions) -> Positions:
-    """How many elements of each tile come before each rank if all tiles have the same distribution; rounded down.
+    """Return how many elements of each tile come before each rank if all tiles have the same distribution; rounded
+    down.
 
     Parameters
     ----------
@@ -210,7 +211,7 @@ def _narrowed(
     lengths: Positions,
     descending: bool,
 ) -> tuple[Positions, Positions]:
-    """The intervals after the samples `values` at `positions` have been seen, tile by tile."""
+    """Return the intervals after the samples `values` at `positions` have been seen, tile by tile."""
     n_tiles, n_samples = len(positions), len(values)
     tiles = np.arange(n_tiles)
     # Stable, and the samples of a tile in order: this is the total order of the elements.
@@ -225,7 +226,9 @@ def _narrowed(
         row[1 : len(p) + 1] = p
 
     def at_most(sample: Positions) -> Positions:
-        """How many elements stand before a sample at most, of those that may matter to the rank of its number."""
+        """Return how many elements stand before a sample at most, of those that may matter to the rank of its
+        number.
+        """
         upper = table[tiles, before[sample] + 1]
         return np.clip(upper.T, low, high).sum(axis=0)  # type: ignore[no-any-return]  # of an array
 
@@ -263,7 +266,7 @@ def _count_leading(n: int, m: int, holds: Callable[[Positions], NDArray[np.bool_
 
 
 def picked(runs: Runs, positions: Sequence[Positions]) -> Expr:
-    """The elements at these positions of each tile, tile after tile."""
+    """Return the elements at these positions of each tile, tile after tile."""
     bounds = np.cumsum([0, *map(len, positions)]).tolist()
     at = literal(np.concatenate(positions), runs.keys.env, "positions")
     operands = [(runs.keys, runs.bounds), (at, bounds)]
@@ -272,7 +275,7 @@ def picked(runs: Runs, positions: Sequence[Positions]) -> Expr:
 
 
 def elements_at(runs: Runs, ranks: Positions) -> Generator[Ask, tuple[HostArray, ...], HostArray]:
-    """A program: the elements of these ranks, in ``0 .. n - 1``, as a host array."""
+    """Yield a program: the elements of these ranks, in ``0 .. n - 1``, as a host array."""
     wanted, inverse = np.unique(ranks, return_inverse=True)
     before = yield from split(runs, wanted)
     lengths = _lengths(runs.bounds)[:, None]
@@ -288,7 +291,7 @@ def elements_at(runs: Runs, ranks: Positions) -> Generator[Ask, tuple[HostArray,
 
 
 def merged(runs: Runs, before: Positions, bounds: Sequence[int], wanted: str) -> tuple[Expr, ...]:
-    """The vector in order, with these boundaries; every tile reads a slice of each run, once.
+    """Return the vector in order, with these boundaries; every tile reads a slice of each run, once.
 
     Parameters
     ----------

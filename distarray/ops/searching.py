@@ -42,7 +42,8 @@ WHOLE_NBYTES = 64 * 2**20
 
 
 def searchsorted(x1: Array, x2: Array, /, side: str = "left", sorter: Array = None) -> Array:
-    """Where to insert the elements of `x2` into the sorted vector `x1`: before equals, behind them for ``"right"``.
+    """Return where to insert the elements of `x2` into the sorted vector `x1`: before equals, behind them for
+    ``"right"``.
 
     `sorter` are the indices that sort `x1` where it is not sorted itself.
     """
@@ -97,7 +98,7 @@ def _counted(row: Expr, sought: Expr, side: str, bounds: tuple[int, ...], cut: S
 
 
 def _sorted_together(row: Expr, sought: Expr, side: str, cut: Sharding) -> Generator[Ask, tuple[HostArray, ...], Expr]:
-    """A program: all are sorted together, so that no member holds more than its share, whatever the keys.
+    """Yield a program: all are sorted together, so that no member holds more than its share, whatever the keys.
 
     Of equal elements the sought ones come first for ``left``, hence behind none of them, and last for ``right``.
     """

@@ -56,7 +56,7 @@ def segment_reduce(
     ddof: float = 0,
     mode: str = "raise",
 ) -> Array:
-    """The elements of `x` along `axis`, reduced segment by segment.
+    """Return the elements of `x` along `axis`, reduced segment by segment.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _dtype(func: str, dtype: DType) -> DType:
 def segment_sum(
     x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
 ) -> Array:
-    """The sum of each segment; see `segment_reduce`.
+    """Return the sum of each segment; see `segment_reduce`.
 
     >>> import distarray as dx
     >>> dx.segment_sum(dx.arange(6).reshape(2, 3), [0, 2, 0], axis=1).tolist()
@@ -190,26 +190,26 @@ def segment_sum(
 def segment_prod(
     x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
 ) -> Array:
-    """The product of each segment; see `segment_reduce`."""
+    """Return the product of each segment; see `segment_reduce`."""
     return segment_reduce(x, labels, num_segments, axis=axis, func="prod", mode=mode)
 
 
 def segment_max(
     x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
 ) -> Array:
-    """The largest element of each segment; see `segment_reduce`."""
+    """Return the largest element of each segment; see `segment_reduce`."""
     return segment_reduce(x, labels, num_segments, axis=axis, func="max", mode=mode)
 
 
 def segment_min(
     x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
 ) -> Array:
-    """The smallest element of each segment; see `segment_reduce`."""
+    """Return the smallest element of each segment; see `segment_reduce`."""
     return segment_reduce(x, labels, num_segments, axis=axis, func="min", mode=mode)
 
 
 def segment_mean(
     x: Array, /, labels: Any, num_segments: int | None = None, *, axis: int = 0, mode: str = "raise"
 ) -> Array:
-    """The mean of each segment; see `segment_reduce`."""
+    """Return the mean of each segment; see `segment_reduce`."""
     return segment_reduce(x, labels, num_segments, axis=axis, func="mean", mode=mode)

@@ -43,7 +43,7 @@ Selecting: TypeAlias = Generator[Ask, tuple[HostArray, ...], HostArray]
 
 
 def ranked(row: Expr, cut: Sharding, ranks: Ranks) -> Selecting:
-    """A program: the elements of these ranks, in ``0 .. n - 1``, of the order of a vector, as a host array."""
+    """Return a program: the elements of these ranks, in ``0 .. n - 1``, of the order of a vector, as a host array."""
     wanted, inverse = np.unique(ranks, return_inverse=True)
     n_samples = 0 if row.dtype.kind == "c" else round(row.size ** (2 / 3))
     places = np.unique([_around(rank, row.size, n_samples) for rank in wanted.tolist()])
@@ -57,13 +57,13 @@ def ranked(row: Expr, cut: Sharding, ranks: Ranks) -> Selecting:
 
 
 def _around(rank: int, n: int, n_samples: int) -> tuple[int, int]:
-    """The samples that the element of a rank should lie between; it does at three standard deviations."""
+    """Return the samples that the element of a rank should lie between; it does at three standard deviations."""
     middle, away = rank * n_samples // n, 3 * isqrt(n_samples) // 2
     return middle - away, middle + away + 1
 
 
 def _sample(row: Expr, cut: Sharding, n: int) -> Selecting:
-    """A program: elements at regular places, in order."""
+    """Return a program: elements at regular places, in order."""
     bounds = cut.boundaries(row.shape)[0]
     positions = []
     for length in np.diff(bounds).tolist():
@@ -74,7 +74,7 @@ def _sample(row: Expr, cut: Sharding, n: int) -> Selecting:
 
 
 def _between(row: Expr, cut: Sharding, ranks: Ranks, pivots: HostArray) -> Selecting:
-    """A program: the elements of these ranks, found among the pivots and in the gaps between them."""
+    """Return a program: the elements of these ranks, found among the pivots and in the gaps between them."""
     bounds, m = cut.boundaries(row.shape)[0], len(pivots)
     result = ((cut.n_tiles, 2 * m + 1), np.int64, range(cut.n_tiles + 1))
     operands: list[Any] = [(row, bounds), (literal(pivots, row.env, "pivots"), None)]
@@ -102,12 +102,12 @@ def _between(row: Expr, cut: Sharding, ranks: Ranks, pivots: HostArray) -> Selec
 
 
 def _nan_of(dtype: np.dtype[Any]) -> Any:
-    """What nan or not-a-time is; 0 where there is none, and none can be found."""
+    """Return what nan or not-a-time is; 0 where there is none, and none can be found."""
     return np.array("NaT", dtype) if dtype.kind in "mM" else np.nan if dtype.kind == "f" else 0
 
 
 def _taken_out(row: Expr, cut: Sharding, pivots: HostArray, gap: int, counts: Ranks) -> tuple[Expr, Sharding]:
-    """The elements in a gap, of which each tile has so many, and how they are cut."""
+    """Return the elements in a gap, of which each tile has so many, and how they are cut."""
     limits = pivots[max(gap - 1, 0) : gap + 1]
     found = np.cumsum([0, *counts]).tolist()
     operands: list[Any] = [(row, cut.boundaries(row.shape)[0]), (literal(limits, row.env, "pivots"), None)]

@@ -164,7 +164,7 @@ class Joining:
 
 
 def parse_join(join: Any, n: int) -> Joining:
-    """The join that a name, a ufunc or a function means for `n` operands.
+    """Return the join that a name, a ufunc or a function means for `n` operands.
 
     Raises
     ------
@@ -197,7 +197,9 @@ def _of_name(name: str, n: int) -> Joining:
 
 
 def _of_ufunc(ufunc: np.ufunc, n: int) -> Joining | None:
-    """The join of a ufunc that is an elementwise function here; None for others: they are called as functions are."""
+    """Return the join of a ufunc that is an elementwise function here; None for others: they are called as functions
+    are.
+    """
     name = ufunc.__name__
     function: Any = getattr(elementwise, name, None) if getattr(np, name, None) is ufunc else special.function_of(ufunc)
     if function is None or ufunc.nout != 1:
@@ -207,7 +209,7 @@ def _of_ufunc(ufunc: np.ufunc, n: int) -> Joining | None:
 
 @lru_cache(maxsize=256)
 def _fitted(name: str, function: Callable[..., Array], arity: int, key: str, n: int) -> Joining:
-    """A join of `arity` operands as one of `n`."""
+    """Return a join of `arity` operands as one of `n`."""
     if n == arity:
         return Joining(name, function, key)
     if arity == 2 and key in _FOLDING:
@@ -222,7 +224,7 @@ def _fitted(name: str, function: Callable[..., Array], arity: int, key: str, n: 
 
 
 def parse_agg(agg: Any) -> str:
-    """The monoid that a name, an associative ufunc or a reducing function of numpy means.
+    """Return the monoid that a name, an associative ufunc or a reducing function of numpy means.
 
     Raises
     ------
@@ -250,7 +252,7 @@ _UFUNC = dict(AGGREGATIONS.values())
 
 
 def aggregate(agg: str, node: Expr, axes: tuple[int, ...], dtype: DType) -> Expr:
-    """A monoid over axes of one array, in the dtype of the result."""
+    """Reduce one array by a monoid over axes, in the dtype of the result."""
     made: Array
     if agg in ("sum", "prod"):
         made = getattr(reductions, agg)(node, axis=axes, dtype=dtype)
@@ -263,7 +265,7 @@ def aggregate(agg: str, node: Expr, axes: tuple[int, ...], dtype: DType) -> Expr
 
 
 def aggregated_dtype(agg: str, dtype: DType, wanted: DType | None) -> DType:
-    """The dtype of what elements of `dtype` aggregate to: numpy's, or `wanted` where the monoid has a choice.
+    """Return the dtype of what elements of `dtype` aggregate to: numpy's, or `wanted` where the monoid has a choice.
 
     Raises
     ------
@@ -277,7 +279,7 @@ _LOGICAL = frozenset({"any", "all", "logical_xor"})
 
 
 def summand_dtype(agg: str, wanted: DType | None) -> DType | None:
-    """The dtype to which a join is cast before it is aggregated; None: as it is."""
+    """Return the dtype to which a join is cast before it is aggregated; None: as it is."""
     return np.dtype(bool) if agg in _LOGICAL else wanted
 
 
@@ -299,7 +301,7 @@ def check_elements(agg: str, reduced: Sequence[int]) -> None:
 
 @lru_cache(maxsize=1024)
 def traced(joining: Joining, dtypes: tuple[DType, ...], then: DType | None) -> Join:
-    """The steps of a join of operands of these dtypes, and its dtype; cast to `then` at the end.
+    """Return the steps of a join of operands of these dtypes, and its dtype; cast to `then` at the end.
 
     Raises
     ------
@@ -322,7 +324,7 @@ def traced(joining: Joining, dtypes: tuple[DType, ...], then: DType | None) -> J
 
 
 def loop_dtypes(join: Join, dtypes: Sequence[DType]) -> tuple[DType, ...]:
-    """The dtypes in which the steps of a join read its operands: cast once, they need no cast in every box."""
+    """Return the dtypes in which the steps of a join read its operands: cast once, they need no cast in every box."""
     known = [*dtypes, *[step.dtype for step in join.steps]]
     read: list[set[DType]] = [set() for _ in dtypes]
     for step in join.steps:

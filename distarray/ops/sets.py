@@ -45,7 +45,7 @@ FACTS = ("indices", "inverse", "counts")
 
 
 def _firsts(keys: Expr, bounds: Sequence[int], cut: Sharding | None, equal_nan: bool) -> Expr:
-    """Which elements, or rows, differ from the one before; the first one does."""
+    """Return which elements, or rows, differ from the one before; the first one does."""
     before = bind_get(keys, slice_lens(keys.shape, 0, 0, max(keys.shape[0] - 1, 0)))
     earlier = [max(b - 1, 0) for b in bounds]
     operands = [(keys, bounds), (before, earlier)]
@@ -56,7 +56,7 @@ def _firsts(keys: Expr, bounds: Sequence[int], cut: Sharding | None, equal_nan: 
 def _of_vector(
     row: Expr, facts: Collection[str], equal_nan: bool
 ) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
-    """A program: the distinct elements of a vector, in order."""
+    """Yield a program: the distinct elements of a vector, in order."""
     cut = vector_cut(row)
     has_order = "indices" in facts or "inverse" in facts
     nodes = yield from sorted_vector(row, cut, "both" if has_order else "keys")
@@ -64,7 +64,7 @@ def _of_vector(
 
 
 def _of_rows(rows: Expr, facts: Collection[str]) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
-    """A program: the distinct rows of a matrix, in lexicographic order: one stable sort for each column."""
+    """Yield a program: the distinct rows of a matrix, in lexicographic order: one stable sort for each column."""
     m = rows.shape[1]
     columns = [bind_get(rows, slice_lens(rows.shape, 1, i, 1).squeezed((1,))) for i in reversed(range(m))]
     cut = row_cut(rows)
@@ -102,7 +102,7 @@ def _of_sorted(
 def _of_small(
     node: Expr, facts: Collection[str], axis: int | None, equal_nan: bool
 ) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
-    """A program: what is small and in one tile is looked at in this process."""
+    """Yield a program: what is small and in one tile is looked at in this process."""
     (host,) = yield Ask((node,))
     asked = [fact in facts for fact in FACTS]
     made: Any = np.unique(host, *asked, axis=axis, equal_nan=equal_nan)  # type: ignore[call-overload]  # literal flags
@@ -114,7 +114,7 @@ def _of_small(
 def distinct(
     name: str, x: Array, facts: Collection[str] = (), *, axis: int | None = None, equal_nan: bool = False
 ) -> dict[str, Array]:
-    """The distinct elements in order, as ``values``, and what else is asked for. Computes how many there are.
+    """Return the distinct elements in order, as ``values``, and what else is asked for. Computes how many there are.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def distinct(
 
 
 def compressed(name: str, mask: Array, *arrays: Array) -> tuple[Array, ...]:
-    """The elements of vectors where a mask is true; they stay where the mask lies. Computes their number."""
+    """Return the elements of vectors where a mask is true; they stay where the mask lies. Computes their number."""
     operands = unbox(name, (mask, *arrays))
     nodes: list[Any] = operands.nodes  # arrays, checked by the callers
     # a mask has few bytes: the arrays say whether there are several tiles
@@ -166,7 +166,7 @@ def _are_comparable(one: DType, other: DType) -> bool:
 
 
 def isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
-    """Where the elements of `x1` are among those of `x2`; nan is in nothing."""
+    """Return where the elements of `x1` are among those of `x2`; nan is in nothing."""
     operands = unbox("isin", (x1, x2))
     x, among = [n if type(n) is Expr else full((), n, np.asarray(n).dtype, operands.env) for n in operands.nodes]
     flat = bind_reshape(among, (among.size,))

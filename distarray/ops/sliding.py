@@ -43,7 +43,9 @@ Combine = Callable[[Any, Any], Any]
 
 
 def read_windows(x: Expr, sliding: Sliding, then: Affine | None = None) -> Expr:
-    """The windows of `x`, or what a lens sees of them: only the windows, and elements of them, that it reaches."""
+    """Return the windows of `x`, or what a lens sees of them: only the windows, and elements of them, that it
+    reaches.
+    """
     if then is None:
         return _bound(x, sliding)
     if 0 in then.shape:
@@ -81,7 +83,7 @@ def _bound(x: Expr, sliding: Sliding) -> Expr:
 
 
 def _cut(x: Expr) -> Sharding | None:
-    """How the tiles of a view of windows follow its source; None for one tile."""
+    """Return how the tiles of a view of windows follow its source; None for one tile."""
     known = x.memo.sharding if x.memo is not None and not x.memo.on_client else x.pin
     if known is not None:
         return known if known.n_tiles > 1 else None
@@ -101,7 +103,7 @@ def _cut(x: Expr) -> Sharding | None:
 def over_windows(
     name: str, node: Expr, axes: tuple[int, ...], dtype: DType, less: float = 0.0
 ) -> tuple[Expr, tuple[int, ...]] | None:
-    """The reduction of a view of windows over the windows, and the axes that are gone with it.
+    """Return the reduction of a view of windows over the windows, and the axes that are gone with it.
 
     Parameters
     ----------
@@ -148,7 +150,7 @@ def over_windows(
 
 
 def _made(name: str, x: Expr, view: Expr, is_alone: bool, dtype: DType, less: float) -> Expr | None:
-    """The reduction over the windows of `x` alone; `is_alone`: over nothing else."""
+    """Return the reduction over the windows of `x` alone; `is_alone`: over nothing else."""
     window, own = view.params
     if name in ("var", "std"):
         has_form = is_alone and less < prod(window) <= VARIANCE_ELEMENTS and x.dtype.kind != "c"
@@ -199,13 +201,13 @@ _COMBINED: dict[str, tuple[Combine, Callable[[Expr, DType], Expr]]] = {
 
 
 def _part(x: Expr, axis: int, start: int, n: int) -> Expr:
-    """`n` elements of an axis."""
+    """Return `n` elements of an axis."""
     shape = tuple([n if a == axis else m for a, m in enumerate(x.shape)])
     return bind_get(x, Affine(shape, tuple([(a, start if a == axis else 0, 1) for a in range(x.ndim)])))
 
 
 def _along(combine: Combine, x: Expr, window: int, axis: int) -> Expr:
-    """Windows of one axis combined.
+    """Return the windows of one axis combined.
 
     Short ones slice by slice in one pass over the source. Longer ones by doubling: what two neighbours of `k` elements
     give is what `2k` give, and the binary digits of the length say which of these make the window. That is a pass for

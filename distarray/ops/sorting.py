@@ -49,7 +49,9 @@ TOP_TILES = declare("top_tiles", "tiles")
 
 
 def few_rows(node: Expr, axis: int) -> Sharding | None:
-    """How the vectors along `axis` are cut if there are fewer of them than places; else None: each stays whole."""
+    """Return how the vectors along `axis` are cut if there are fewer of them than places; else None: each stays
+    whole.
+    """
     rows = prod(node.shape) // max(node.shape[axis], 1)
     if not rows or not node.shape[axis] or (rows > 1 and rows >= node.env.size):
         return None
@@ -57,7 +59,7 @@ def few_rows(node: Expr, axis: int) -> Sharding | None:
 
 
 def rows_of(moved: Expr) -> list[Expr]:
-    """The vectors along the last axis, row-major."""
+    """Return the vectors along the last axis, row-major."""
     if moved.ndim == 1:
         return [moved]
     *lead, n = moved.shape
@@ -69,7 +71,7 @@ def rows_of(moved: Expr) -> list[Expr]:
 def _across(
     rows: Sequence[Expr], lead: Shape, make: Callable[[Expr], Program]
 ) -> Generator[Any, tuple[HostArray, ...], Expr]:
-    """A program: what `make` gives for each vector, put together again."""
+    """Yield a program: what `make` gives for each vector, put together again."""
     made = yield from together([make(row) for row in rows])
     nodes: list[Expr] = [first for first, *_ in made]
     if not lead:
@@ -94,7 +96,8 @@ def _sorted(name: str, x: Array, axis: int | None, descending: bool, stable: boo
 
 
 def sort(x: Array, /, *, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The elements of `x` in order along `axis`, of the flattened array if None; nan last, first if `descending`.
+    """Return the elements of `x` in order along `axis`, of the flattened array if None; nan last, first if
+    `descending`.
 
     Along an axis that is cut, or is long and has fewer rows beside it than there are places, the tiles are sorted where
     they lie at the call, and the result, cut evenly whatever the keys, is merged when it is needed
@@ -104,19 +107,21 @@ def sort(x: Array, /, *, axis: int | None = -1, descending: bool = False, stable
 
 
 def argsort(x: Array, /, *, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The indices that sort `x` along `axis`; equal elements keep their order if `stable`. As `sort` across tiles."""
+    """Return the indices that sort `x` along `axis`; equal elements keep their order if `stable`. As `sort` across
+    tiles.
+    """
     return _sorted("argsort", x, axis, descending, stable)
 
 
 def sort_complex(a: Array) -> Array:
-    """The elements in order along the last axis, as complex numbers: by the real, then by the imaginary part."""
+    """Return the elements in order along the last axis, as complex numbers: by the real, then by the imaginary part."""
     node, box = one_array("sort_complex", a)
     result = np.sort_complex(np.empty(0, node.dtype)).dtype
     return astype(box(sort(node)), result, copy=False)
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """The indices that sort by several keys, the last one first: stable sorts from the first key to the last.
+    """Return the indices that sort by several keys, the last one first: stable sorts from the first key to the last.
 
     Parameters
     ----------
@@ -179,7 +184,8 @@ def _partitioned(name: str, a: Array, kth: Any, axis: int | None, kind: Any, ord
 
 
 def partition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Array:
-    """The elements with those at `kth` where they stand in order, smaller ones before them and larger ones behind.
+    """Return the elements with those at `kth` where they stand in order, smaller ones before them and larger ones
+    behind.
 
     In what order the others are is open, as in numpy, whose `kind` and `order` leave no choice. A vector across tiles
     is sorted.
@@ -188,12 +194,12 @@ def partition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselec
 
 
 def argpartition(a: Array, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Array:
-    """The indices that partition along `axis`; see `partition`."""
+    """Return the indices that partition along `axis`; see `partition`."""
     return _partitioned("argpartition", a, kth, axis, kind, order)
 
 
 def topk(x: Array, k: int, /, *, axis: int | None = -1, largest: bool = True) -> tuple[Array, Array]:
-    """The `k` largest (or smallest) elements along `axis`, the first of them first, and their indices.
+    """Return the `k` largest (or smallest) elements along `axis`, the first of them first, and their indices.
 
     Of equal elements the first ones count. nan counts as largest, as it does where arrays are sorted. Across tiles each
     of them gives its own `k`, of which those are chosen: nothing is sorted.

@@ -70,7 +70,7 @@ def _named(function: Callable[..., Array], op: Op) -> Callable[..., Array]:
 
 
 def function_of(ufunc: np.ufunc) -> Callable[..., Array] | None:
-    """The function of this table that a ufunc of SciPy has; None for any other ufunc."""
+    """Return the function of this table that a ufunc of SciPy has; None for any other ufunc."""
     # Who holds a ufunc of SciPy's has imported it.
     name, scipys = ufunc.__name__, sys.modules.get("scipy.special")
     theirs: Any = getattr(scipys, name, None) if name in __all__ else None

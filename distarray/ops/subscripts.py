@@ -15,7 +15,7 @@ Term: TypeAlias = tuple[Any, ...]
 
 
 def parse_subscripts(operands: Sequence[Any]) -> tuple[list[Term], Term | None, list[Any]]:
-    """Labels of the operands, of the result if given, and the arrays."""
+    """Return the labels of the operands, of the result if given, and the arrays."""
     if not operands:
         raise ValueError("einsum: give a subscripts string and its operands, or operands each followed by its labels")
     if isinstance(operands[0], str):
@@ -99,7 +99,7 @@ def resolve_ellipses(terms: Sequence[Term], result: Term | None, nodes: Sequence
 
 
 def extents_of(terms: Sequence[Term], nodes: Sequence[Expr]) -> dict[Any, int]:
-    """The extent of each label, in the order in which labels appear; an axis of extent 1 broadcasts.
+    """Return the extent of each label, in the order in which labels appear; an axis of extent 1 broadcasts.
 
     Raises
     ------

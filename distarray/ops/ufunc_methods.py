@@ -50,7 +50,8 @@ TILE_SEGMENTS = declare("tile_segments", "tiles")
 
 @lru_cache(maxsize=4096)
 def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None, out: DType | None = None) -> DType:
-    """The dtype in which a method of numpy's function computes for an array of `dtype`; its TypeError if it has none.
+    """Return the dtype in which a method of numpy's function computes for an array of `dtype`; its TypeError if it has
+    none.
 
     Parameters
     ----------
@@ -70,14 +71,14 @@ def resolved_dtype(name: str, method: str, dtype: DType, wanted: DType | None, o
 
 
 def reduce(name: str, x: Array, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False) -> Array:
-    """An associative function without a reduction of its own over `axes`, in the dtype of the result."""
+    """Reduce by an associative function without a reduction of its own over `axes`, in the dtype of the result."""
     return bind_reduce(_REDUCE[name], x, axes, dtype, keepdims=keepdims)
 
 
 def reduce_in_order(
     name: str, x: Array, axis: int, dtype: DType, *, initial: Hashable = None, where: Array = None
 ) -> Array:
-    """A function that is not associative from the first element along `axis` to the last one.
+    """Apply a function that is not associative from the first element along `axis` to the last one.
 
     One task holds the axis whole, so the other axes must be long enough to be cut.
 
@@ -103,7 +104,7 @@ def reduce_in_order(
 
 
 def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -> Array:
-    """The partial results of a function along `axis`, each element with all before it.
+    """Return the partial results of a function along `axis`, each element with all before it.
 
     Where the axis is cut, or too much of the array would lie along it, every tile is folded to one row, and goes on
     from the rows of the tiles before it: two passes, and no more traffic than those rows. Else the axis is made whole.
@@ -135,7 +136,9 @@ def accumulate(name: str, x: Array, axis: int, dtype: DTypeLike | None = None) -
 
 
 def _axis_cut(node: Expr, axis: int) -> Sharding | None:
-    """How an array whose `axis` comes first is cut along it, tile by tile; None where the other axes are better cut."""
+    """Return how an array whose `axis` comes first is cut along it, tile by tile; None where the other axes are better
+    cut.
+    """
     known = node.memo.sharding if node.memo is not None else node.pin
     rest = [()] * (node.ndim - 1)
     if known is not None and known.n_tiles > 1 and known.parts[axis] == known.n_tiles:
@@ -212,7 +215,7 @@ def _segments(name: str, rows: Expr, cut: Sharding | None, starts: HostArray, dt
 
 
 def _pieces(starts: HostArray, stops: HostArray, bounds: Any) -> tuple[HostArray, HostArray, list[int]]:
-    """What each tile has of each segment.
+    """Return what each tile has of each segment.
 
     Returns
     -------

@@ -36,7 +36,7 @@ class LRUCache(Generic[T]):
         self._maxsize = 0
 
     def get(self, key: Hashable, make: Callable[[], T], maxsize: int) -> T:
-        """The value of `key`, made by `make` if it is not here; `maxsize` values are remembered."""
+        """Return the value of `key`, made by `make` if it is not here; `maxsize` values are remembered."""
         with self._lock:
             self._maxsize = maxsize
             value = self._values.get(key)

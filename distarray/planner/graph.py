@@ -42,7 +42,9 @@ class Graph:
     key: tuple[Hashable, ...]
 
     def is_held(self, i: int) -> bool:
-        """Whether a created node is made once, stored, and read from there: it is kept, and not free to make again."""
+        """Return whether a created node is made once, stored, and read from there: it is kept, and not free to make
+        again.
+        """
         node = self.nodes[i]
         return node.memo is None and node.op.kind == "create" and not node.op.repeatable and i in self.kept
 
@@ -65,7 +67,7 @@ def _lens_pattern(lens: Affine, source_shape: tuple[int, ...], lying: Sharding |
 
 
 def _broadcast(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Which axes may broadcast, and which have no elements."""
+    """Return which axes may broadcast, and which have no elements."""
     return tuple(n if n <= 1 else 2 for n in shape)
 
 
@@ -83,7 +85,7 @@ def _stored_key(node: Expr, memo: Stored) -> Hashable:
 def _pending_key(
     node: Expr, refs: tuple[int | None, ...], order: Sequence[Expr], lies: Sequence[Sharding | None]
 ) -> Hashable:
-    """What a plan depends on of a node that has operands: by the kind of its operation.
+    """Return what a plan depends on of a node that has operands: by the kind of its operation.
 
     Parameters
     ----------

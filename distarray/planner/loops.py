@@ -54,7 +54,7 @@ class Reading:
     ranges: tuple[Ranges | None, ...] | None = None
 
     def box(self, loops: Box) -> Box:
-        """What a box of the loops needs of the operand."""
+        """Return what a box of the loops needs of the operand."""
         found = [range(n) if k is None else loops[k] for k, n in zip(self.loops, self.lens.shape, strict=True)]
         if self.bounds is not None:
             tile = found[0].start
@@ -246,7 +246,7 @@ _OWN: dict[str, Callable[[Expr], Loops]] = {
 
 
 def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], sharding: Sharding | None) -> Reading:
-    """The lens of one operand for the nodes at hand."""
+    """Return the lens of one operand for the nodes at hand."""
     source = nodes[access.node]
     lens = Affine.identity(source.shape)
     for k in access.path:
@@ -266,7 +266,7 @@ def reading(access: Access, loops: Loops, position: int, nodes: Sequence[Expr], 
 
 
 def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | None]) -> Reading | None:
-    """The base that a stage writes, as its loops see it; None if it writes none."""
+    """Return the base that a stage writes, as its loops see it; None if it writes none."""
     if stage.write is None:
         return None
     put = graph.nodes[stage.write[1]]

@@ -44,7 +44,9 @@ class Wishes(NamedTuple):
 
 
 def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
-    """Whether a stage leaves every element of one array as it is; the array may still be made where it is read."""
+    """Return whether a stage leaves every element of one array as it is; the array may still be made where it is
+    read.
+    """
     if stage.kind != "program" or stage.write is not None or stage.combines:
         return False
     if len(stage.stores) != 1 or len(stage.reads) != 1 or len(stage.instructions) != 1:
@@ -55,7 +57,7 @@ def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
 
 
 def wishes(stage: Stage, nodes: Sequence[Expr]) -> Wishes:
-    """What was asked of the redistribution that a stage is."""
+    """Return what was asked of the redistribution that a stage is."""
     node = nodes[stage.stores[0][1]]
     # Set by array.conversion.reshard, and by runtime.passage.
     return Wishes(*node.params) if node.op in (RESHARD, CROSSING) else Wishes()
@@ -72,7 +74,7 @@ def redistributed(
     rates: Rates | None = None,
     ranks: Sequence[int] | None = None,
 ) -> Redistribution | None:
-    """The plan of the synthesizer; None where it has no say: cuts or meshes that only an exchange leads between.
+    """Return the plan of the synthesizer; None where it has no say: cuts or meshes that only an exchange leads between.
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ def _across(
     rates: Rates | None,
     ranks: Sequence[int],
 ) -> Redistribution | None:
-    """The plan from one team to another.
+    """Return the plan from one team to another.
 
     Of a replicated target one copy is made. So the gathers behind the exchange, by which the synthesizer lets replicas
     get their tile from each other, would only add to what is sent: then the exchange makes the tiles itself.
@@ -130,7 +132,7 @@ def _across(
 
 
 def movements(shape: Sequence[int], source: Sharding, target: Sharding, plan: Redistribution | None) -> list[Movement]:
-    """What each step makes; of a replicated source one copy exists, of a replicated target one is wanted."""
+    """Return what each step makes; of a replicated source one copy exists, of a replicated target one is wanted."""
     if plan is None:
         return exchange_of(primary(source, shape), primary(target, shape))
     held = {tile: source.place(tile) for tile in source.tiles()}
@@ -139,5 +141,5 @@ def movements(shape: Sequence[int], source: Sharding, target: Sharding, plan: Re
 
 
 def n_exchanges(plan: Redistribution) -> int:
-    """Steps in which members send each other something; slices are taken where a tile is read."""
+    """Return steps in which members send each other something; slices are taken where a tile is read."""
     return sum([not isinstance(step, DynSlice) for step in plan.steps])

@@ -172,5 +172,5 @@ class Plan:
     serial: int = field(default_factory=itertools.count().__next__, init=False, compare=False)
 
     def to_json(self) -> str:
-        """The plan as JSON text."""
+        """Return the plan as JSON text."""
         return json.dumps(asdict(self), default=str)

@@ -42,12 +42,14 @@ class Limits:
 
 
 def _n_read(lens: Affine) -> int:
-    """Elements of the source that a view reads, those that it repeats counted once."""
+    """Return the elements of the source that a view reads, those that it repeats counted once."""
     return prod(lens.shape[a] for a in {axis for axis, _, _ in lens.terms if axis is not None})
 
 
 def _first_read(stage: Stage) -> int:
-    """The read that is the first operand of the first operand ... of what a program makes: ties go to its layout."""
+    """Return the read that is the first operand of the first operand ... of what a program makes: ties go to its
+    layout.
+    """
     register = stage.stores[0][0] if stage.stores else stage.combines[0].register if stage.combines else -1
     while register >= len(stage.reads):
         inputs = stage.instructions[register - len(stage.reads)].inputs
@@ -56,7 +58,7 @@ def _first_read(stage: Stage) -> int:
 
 
 def reading_order(stage: Stage, readings: Sequence[Reading]) -> list[int]:
-    """The operands that lie somewhere, the one of which most is read first."""
+    """Return the operands that lie somewhere, the one of which most is read first."""
     lies = [p for p, r in enumerate(readings) if r.sharding is not None]
     first = _first_read(stage)
     return sorted(lies, key=lambda p: (-_n_read(readings[p].lens), p != first))
@@ -118,7 +120,9 @@ class _Propagation:
         return _with_cut(stage, cut)
 
     def _seen(self, i: int) -> Sharding | None:
-        """How a source lies for its readers; what a kernel makes is made where it is read, in the cut asked for it."""
+        """Return how a source lies for its readers; what a kernel makes is made where it is read, in the cut asked for
+        it.
+        """
         node = self._graph.nodes[i]
         if node.memo is None and node.op.kind == "create" and not (i in self._lying and self._graph.is_held(i)):
             return node.pin
@@ -167,7 +171,7 @@ class _Propagation:
         return cut
 
     def _folded(self, loops: Loops, readings: Sequence[Reading]) -> Cut:
-        """The cut of a fold whose operands lie nowhere: along an axis of the largest of them."""
+        """Return the cut of a fold whose operands lie nowhere: along an axis of the largest of them."""
         big = max(readings, key=lambda r: prod(r.lens.shape) * self._graph.nodes[r.node].dtype.itemsize)
         fixed = [a for a, loop in enumerate(big.loops) if loop is None or loop in loops.whole]
         itemsize = self._graph.nodes[big.node].dtype.itemsize
@@ -176,7 +180,8 @@ class _Propagation:
         return cut if loop is None else replace(cut, loop=loop, waves=tuple([(loop, n) for _, n in cut.waves]))
 
     def _assembled(self, i: int) -> Cut | None:
-        """The cut of a created array that parts are written into (concat, roll): as its reader asks, else as they lie.
+        """Return the cut of a created array that parts are written into (concat, roll): as its reader asks, else as
+        they lie.
 
         Where the base of the writes lies, the result lies: left to the size alone, small parts would all gather at
         one member.
@@ -212,7 +217,9 @@ class _Propagation:
         return Cut("auto", loop=best[1]) if best[1] >= 0 else None
 
     def _behind(self, i: int) -> tuple[int, tuple[int | None, ...]]:
-        """The largest array that elementwise work and views above it end in, and its axis for each axis of node `i`."""
+        """Return the largest array that elementwise work and views above it end in, and its axis for each axis of node
+        `i`.
+        """
         nodes, operands = self._graph.nodes, self._graph.operands
         axes: tuple[int | None, ...] = tuple(range(len(nodes[i].shape)))
         while nodes[i].memo is None and i not in self._lying:
@@ -251,14 +258,14 @@ def propagate(graph: Graph, env: Environment, limits: Limits) -> Plan:
 
 
 def propagated(graph: Graph, env: Environment, limits: Limits) -> tuple[Plan, bool]:
-    """The plan of `propagate`, and whether every operand lies as the stage that reads it is cut."""
+    """Return the plan of `propagate`, and whether every operand lies as the stage that reads it is cut."""
     state = _Propagation(graph, env, limits)
     stages = tuple(state.decide(s) for s in group_stages(graph))
     return Plan(stages, tuple(sorted(graph.kept))), state.is_aligned
 
 
 def _is_aligned(sharding: Sharding, readings: Iterable[Reading]) -> bool:
-    """Whether the loops run over the mesh axes that cut the operands; borders apart, nothing is sent then."""
+    """Return whether the loops run over the mesh axes that cut the operands; borders apart, nothing is sent then."""
     for r in readings:
         lying = r.sharding
         if lying is None:

@@ -80,7 +80,7 @@ class Rates:
     bandwidth_own: float = 0.25
 
     def flop_seconds(self, kind: KernelKind, flops: Any, itemsize: int = ITEMSIZE) -> Any:
-        """Seconds of kernels of so many operations each.
+        """Return the seconds of kernels of so many operations each.
 
         Parameters
         ----------
@@ -108,7 +108,8 @@ class Rates:
         return np.where(rate > 0, seconds, 0.0)  # an unknown rate costs nothing
 
     def busy_seconds(self, kind: KernelKind, seconds: Any) -> Seconds:
-        """Seconds until all members have computed: of the busiest, which is faster while others have nothing to do.
+        """Return the seconds until all members have computed: of the busiest, which is faster while others have nothing
+        to do.
 
         Parameters
         ----------
@@ -153,7 +154,8 @@ class Seconds:
 
 
 def blended(load: Any, own: float) -> Seconds:
-    """What the most loaded of members takes of something of which a part is its own, and the rest is shared by all.
+    """Return what the most loaded of members takes of something of which a part is its own, and the rest is shared by
+    all.
 
     Parameters
     ----------
@@ -167,7 +169,8 @@ def blended(load: Any, own: float) -> Seconds:
 
 
 def own_part(crowding: float, n_members: int) -> float:
-    """The part of something that is a member's own, where using it alone is so many times as fast as with all others.
+    """Return the part of something that is a member's own, where using it alone is so many times as fast as with all
+    others.
 
     It is what `blended` needs to say so of one member alone: ``own + (1 - own) / n_members = 1 / crowding``.
 
@@ -187,7 +190,7 @@ _NAMES = frozenset(field.name for field in fields(Rates))
 
 
 def current_rates() -> Rates:
-    """The rates that hold now: the defaults, what was measured, and what ``calibration`` says, in this order."""
+    """Return the rates that hold now: the defaults, what was measured, and what ``calibration`` says, in this order."""
     from distarray import config  # dask's; who says the rates needs none
 
     said = config.get("calibration") or {}
@@ -198,7 +201,7 @@ def current_rates() -> Rates:
 
 
 def hides_a_transfer(rates: Rates, messages: int, nbytes: int, n_core: int, n_elements: int, n_operations: int) -> bool:
-    """Whether to compute the core of a tile as a task of its own, while what the rest needs is on its way.
+    """Return whether to compute the core of a tile as a task of its own, while what the rest needs is on its way.
 
     The two tasks hide the shorter one of the transfer and the core, and cost one task more:
 

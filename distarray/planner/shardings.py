@@ -37,7 +37,7 @@ __all__ = [
 
 
 def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[int, ...]:
-    """Boundaries of a source axis as a view axis with this start and step sees them."""
+    """Return the boundaries of a source axis as a view axis with this start and step sees them."""
     if step > 0:
         return tuple(min(max(-((start - b) // step), 0), extent) for b in bounds)
     return tuple(min(max((start - b) // -step + 1, 0), extent) for b in reversed(bounds))
@@ -46,7 +46,7 @@ def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[
 def follow(
     loops: Loops, readings: Sequence[Reading], order: Sequence[int], mesh: Mesh, *, is_merging: bool = True
 ) -> Sharding:
-    """The cut of the loops under which the operands, the first in `order` first, stay where they lie.
+    """Return the cut of the loops under which the operands, the first in `order` first, stay where they lie.
 
     Tiles of one member become one where a tile of what they follow is as large; not without `is_merging`: then each
     tile lies in one tile of it.
@@ -95,7 +95,7 @@ def follow(
 
 
 def _merged(sharding: Sharding, extents: tuple[int, ...], loop: int, largest: int) -> Sharding:
-    """A type whose waves along a loop are joined, as far as no tile gets more than `largest` elements.
+    """Return a type whose waves along a loop are joined, as far as no tile gets more than `largest` elements.
 
     What shows a few elements of an array of many tiles has these elements in few tiles, and not one for each of those.
 
@@ -133,7 +133,7 @@ def _merged(sharding: Sharding, extents: tuple[int, ...], loop: int, largest: in
 
 
 def _layout(loops: Loops, readings: Sequence[Reading], order: Sequence[int]) -> tuple[int, ...]:
-    """The memory order of what a program stores: as the first operand in `order` that has one shows it."""
+    """Return the memory order of what a program stores: as the first operand in `order` that has one shows it."""
     if loops.operands is None:
         for position in order:
             r = readings[position]
@@ -144,7 +144,7 @@ def _layout(loops: Loops, readings: Sequence[Reading], order: Sequence[int]) -> 
 
 
 def _within(extents: tuple[int, ...], base: Reading, cut: Sharding) -> Sharding:
-    """A cut that follows `base`, refined so that no tile reaches over two tiles of it.
+    """Return a cut that follows `base`, refined so that no tile reaches over two tiles of it.
 
     `follow` cuts a loop as one axis of the base. A loop that runs along several, as that of a diagonal does, is to be
     cut where any of them is.
@@ -170,7 +170,7 @@ def _within(extents: tuple[int, ...], base: Reading, cut: Sharding) -> Sharding:
 
 
 def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ...]:
-    """The axis order of a source as its view shows it; C where the view has other axes."""
+    """Return the axis order of a source as its view shows it; C where the view has other axes."""
     order = [lens.terms[b][0] for b in layout]
     seen = [a for a in order if a is not None]
     return tuple(seen) if len(seen) == n and len(set(seen)) == n else ()
@@ -179,7 +179,7 @@ def _seen_layout(layout: tuple[int, ...], lens: Affine, n: int) -> tuple[int, ..
 def resolve_cut(
     cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
 ) -> Sharding:
-    """The Sharding of a stage's loops for the nodes at hand.
+    """Return the Sharding of a stage's loops for the nodes at hand.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def resolve_cut(
 
 
 def with_waves(sharding: Sharding, extents: Sequence[int], waves: Iterable[tuple[int, int]]) -> Sharding:
-    """A type whose tiles are cut further along some axes, into so many that follow each other on one member.
+    """Return a type whose tiles are cut further along some axes, into so many that follow each other on one member.
 
     >>> with_waves(Sharding(Mesh(("x",), (2,)), (("x",), ())), (8, 8), [(0, 3)]).axes
     (('%1', 'x'), ())
@@ -250,7 +250,7 @@ def _resolved(
 
 
 def type_of_parts(cut: Cut, extents: Sequence[int], layout: tuple[int, ...], mesh: Mesh) -> Sharding:
-    """The type that a cut into parts means, for loops of these extents and the mesh of the team."""
+    """Return the type that a cut into parts means, for loops of these extents and the mesh of the team."""
     grid = Mesh(*zip(*cut.mesh, strict=True))
     bounds: list[tuple[int, ...] | None] = [None] * len(extents)
     if cut.corner:
@@ -259,7 +259,7 @@ def type_of_parts(cut: Cut, extents: Sequence[int], layout: tuple[int, ...], mes
 
 
 def _corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int]) -> tuple[int, ...]:
-    """Boundaries by which only members with some coordinates have elements of an axis.
+    """Return the boundaries by which only members with some coordinates have elements of an axis.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def _corner_bounds(extent: int, n_parts: int, mesh: Mesh, corner: Sequence[int])
 
 
 def combined_sharding(sharding: Sharding, axes: Collection[int], *, keepdims: bool) -> Sharding:
-    """The type of a reduction over `axes` of loops that lie as `sharding`."""
+    """Return the type of a reduction over `axes` of loops that lie as `sharding`."""
     if not keepdims:
         kept = [a for a in range(sharding.ndim) if a not in axes]
         cut, bounds = tuple([sharding.axes[a] for a in kept]), tuple([sharding.bounds[a] for a in kept])
@@ -296,12 +296,12 @@ def type_of(
     bounds: tuple[tuple[int, ...] | None, ...] = (),
     layout: tuple[int, ...] = (),
 ) -> Sharding:
-    """A type; the planner asks for the same ones again and again, and making one takes tens of microseconds."""
+    """Return a type; the planner asks for the same ones again and again, and making one takes tens of microseconds."""
     return Sharding(mesh, axes, (), bounds, layout)
 
 
 def result_sharding(sharding: Sharding, axes: Sequence[int]) -> Sharding:
-    """The type of a result whose axes run over these loops."""
+    """Return the type of a result whose axes run over these loops."""
     cut, bounds = tuple([sharding.axes[a] for a in axes]), tuple([sharding.bounds[a] for a in axes])
     return _type_of_result(sharding.mesh, cut, bounds)
 
@@ -312,12 +312,14 @@ def _type_of_result(
     bounds: tuple[tuple[int, ...] | None, ...],
     layout: tuple[int, ...] = (),
 ) -> Sharding:
-    """A type whose mesh has no waves but those that cut something: partial results of the others are combined."""
+    """Return a type whose mesh has no waves but those that cut something: partial results of the others are
+    combined.
+    """
     return type_of(mesh.without_waves([name for names in axes for name in names]), axes, bounds, layout)
 
 
 def kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
-    """The types of the results of a stage that is no program."""
+    """Return the types of the results of a stage that is no program."""
     found = tuple([result_sharding(sharding, axes) for axes in loops.results])
     if loops.windows is not None:
         return (found[0].with_bounds(loops.windows.bounds),)
@@ -329,7 +331,7 @@ def kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
 def result_shardings(
     stage: Stage, sharding: Sharding, loops: Loops, graph: Graph, lies: Mapping[int, Sharding | None], mesh: Mesh
 ) -> dict[int, tuple[Sharding, ...]]:
-    """The types of what a stage makes, by number of the node: one, or one for each of several results.
+    """Return the types of what a stage makes, by number of the node: one, or one for each of several results.
 
     Parameters
     ----------

@@ -76,7 +76,8 @@ class _Grouping:
         return self.graph.nodes[i].shape
 
     def _decision(self, i: int) -> object:
-        """What decides the cut of the group that `i` joins: the base that it writes, the user, or nothing yet (None).
+        """Return what decides the cut of the group that `i` joins: the base that it writes, the user, or nothing yet
+        (None).
 
         A group has one cut, so it has at most one write, which follows the base, and no pin beside it or another pin.
         """
@@ -150,7 +151,9 @@ class _Grouping:
         return True
 
     def _is_private(self, i: int) -> bool:
-        """Whether `i` may be computed inside its readers: it has one, or few elements of it are read through lenses."""
+        """Return whether `i` may be computed inside its readers: it has one, or few elements of it are read through
+        lenses.
+        """
         if i in self.graph.kept:
             return False
         if len(self.users[i]) != 1:
@@ -299,7 +302,7 @@ class _Grouping:
         return Stage(self.kind(i), (i,), ("labels", i), tuple(reads))  # type: ignore[arg-type]  # of _OWN_STAGE
 
     def resolve(self, o: int, path: tuple[int, ...] = ()) -> tuple[int, tuple[int, ...]]:
-        """The stored or created node behind reads, and the path from it."""
+        """Return the stored or created node behind reads, and the path from it."""
         while self.kind(o) == "get":
             path = (o, *path)
             inner = self.graph.operands[o][0]
@@ -309,7 +312,7 @@ class _Grouping:
 
 
 def _agree(one: object, other: object) -> bool:
-    """Whether one cut does for both of what was decided."""
+    """Return whether one cut does for both of what was decided."""
     return one is None or other is None or one == other
 
 
@@ -341,7 +344,7 @@ class _Program:
         return RuntimeScalar(len(self._scalars) - 1)
 
     def _value(self, node: int, path: tuple[int, ...] = ()) -> int | str:
-        """The register of `node` seen through `path`; an explicit stack, since chains may be thousands deep."""
+        """Return the register of `node` seen through `path`; an explicit stack, since chains may be thousands deep."""
         g = self._g
         node, path = g.resolve(node, path)
         stack = [(node, path)]
@@ -432,7 +435,7 @@ class _Program:
         return Combine(i, register, expr.op.monoid, axes, accumulator_dtype(expr))
 
     def _put_value(self, i: int) -> int | str | RuntimeScalar:
-        """The register of the written value, cast to the base's dtype."""
+        """Return the register of the written value, cast to the base's dtype."""
         g = self._g
         expr = g.graph.nodes[i]
         value = g.graph.operands[i][1]
@@ -446,7 +449,7 @@ class _Program:
 
 
 def group_stages(graph: Graph) -> list[Stage]:
-    """The stages of a graph in an order in which they can run, not yet cut.
+    """Return the stages of a graph in an order in which they can run, not yet cut.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class Streams:
                 self._readers.setdefault(r.node, []).append((f, r))
 
     def heads(self) -> list[Head]:
-        """The loops that come into question, those of the largest array first."""
+        """Return the loops that come into question, those of the largest array first."""
         most: Counter[tuple[int, int]] = Counter()
         for nbytes, facts, loops in (*self._intermediate(), *self._arriving()):
             for loop in loops:
@@ -82,14 +82,16 @@ class Streams:
         return [Head(*at, nbytes) for at, nbytes in most.most_common()]
 
     def _intermediate(self) -> Iterator[tuple[int, Facts, Sequence[int]]]:
-        """The large arrays that are held only for a while: bytes, the stage that makes them, and its loops."""
+        """Yield the large arrays that are held only for a while: bytes, the stage that makes them, and its loops."""
         for i, (facts, axes) in self._made.items():
             if self._is_large(i):
                 n_waves = prod(n for _, n in self._plan.stages[facts.number].cut.waves)
                 yield self._nbytes(i) // n_waves, facts, axes
 
     def _arriving(self) -> Iterator[tuple[int, Facts, Sequence[int]]]:
-        """Operands of which a tile needs much that does not lie where it is made: bytes, the stage, and its loops."""
+        """Yield the operands of which a tile needs much that does not lie where it is made: bytes, the stage, and its
+        loops.
+        """
         for facts in self._planning.facts:
             cut = self._cuts[facts.number]
             for r, view, itemsize in zip(facts.readings, facts.views, facts.itemsizes, strict=True):
@@ -100,12 +102,12 @@ class Streams:
                     yield nbytes, facts, loops
 
     def _is_at_hand(self, r: Reading, cut: Sharding) -> bool:
-        """Whether an operand lies as a stage is cut."""
+        """Return whether an operand lies as a stage is cut."""
         lying, found = self._lies[r.node], [_loop_over(r, axis) for axis in range(len(r.lens.terms))]
         return all(loop >= 0 and _is_alike(cut, loop, lying, axis) for axis, loop in enumerate(found))
 
     def streamed(self, head: Head, n_waves: int) -> Plan | None:
-        """The plan with a stream; None if the loop is too short, or a stage would have too many tiles."""
+        """Return the plan with a stream; None if the loop is too short, or a stage would have too many tiles."""
         facts = self._planning.facts[head.stage]
         n_waves = min(n_waves, self._room(facts, head.loop))
         if n_waves < 2:
@@ -138,7 +140,9 @@ class Streams:
         return found
 
     def _neighbours(self, facts: Facts, loop: int) -> Iterator[tuple[Facts, int]]:
-        """The stages that are cut alike along a loop of this one, and share a large array with it; their loops."""
+        """Yield the stages that are cut alike along a loop of this one, and share a large array with it; their
+        loops.
+        """
         for i, axes in _made(facts, self._planning).items():
             if loop in axes and self._is_large(i):
                 axis = axes.index(loop)
@@ -160,7 +164,7 @@ class Streams:
         return ceil(self._planning.graph.nodes[i].nbytes / n_members)
 
     def _is_large(self, i: int) -> bool:
-        """Whether an array is held only for a while, and is large."""
+        """Return whether an array is held only for a while, and is large."""
         return i not in self._planning.graph.kept and self._nbytes(i) > self._large
 
     def _room(self, facts: Facts, loop: int) -> int:
@@ -172,7 +176,7 @@ class Streams:
 
 
 def _made(facts: Facts, planning: Planning) -> dict[int, tuple[int, ...]]:
-    """The arrays that a stage makes, with the loop of each axis, -1 for those that it reduces to one element."""
+    """Return the arrays that a stage makes, with the loop of each axis, -1 for those that it reduces to one element."""
     stage, nodes = facts.stage, planning.graph.nodes
     if stage.kind == "program":
         every = tuple(range(len(facts.loops.extents)))
@@ -189,7 +193,9 @@ def _made(facts: Facts, planning: Planning) -> dict[int, tuple[int, ...]]:
 
 
 def _loop_over(r: Reading, axis: int) -> int:
-    """The loop that runs over all of an axis of the source of an operand, element by element; -1 if there is none."""
+    """Return the loop that runs over all of an axis of the source of an operand, element by element; -1 if there is
+    none.
+    """
     seen, start, step = r.lens.terms[axis]
     if seen is None or start or step != 1 or r.lens.shape[seen] != r.shape[axis]:
         return -1
@@ -198,7 +204,7 @@ def _loop_over(r: Reading, axis: int) -> int:
 
 
 def _is_alike(cut: Sharding, loop: int, lying: Sharding | None, axis: int) -> bool:
-    """Whether a loop and an axis have the same part on each member."""
+    """Return whether a loop and an axis have the same part on each member."""
     if lying is None or cut.bounds[loop] != lying.bounds[axis]:
         return False
     names = [n for n in cut.axes[loop] if not is_wave(n)]

@@ -48,13 +48,13 @@ class ClusterName(NamedTuple):
 
 
 def name_of(client: Any) -> ClusterName | None:
-    """The cluster of a client; None of what is no client (any more)."""
+    """Return the cluster of a client; None of what is no client (any more)."""
     scheduler = getattr(client, "_scheduler_identity", {}).get("id")
     return None if scheduler is None else ClusterName(scheduler, client.id, client.scheduler.address)
 
 
 def client_named(name: ClusterName) -> Any:
-    """A running, synchronous client of a cluster: the one named, else any of this process, else the worker's.
+    """Return a running, synchronous client of a cluster: the one named, else any of this process, else the worker's.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def _is_of(client: Any, name: ClusterName) -> bool:
 
 
 def client_of_team(name: ClusterName) -> Any:
-    """The client of a team that arrived; None inside a task, where nothing is distributed."""
+    """Return the client of a team that arrived; None inside a task, where nothing is distributed."""
     return None if is_inside_task() else client_named(name)
 
 
@@ -90,7 +90,9 @@ def client_of_team(name: ClusterName) -> Any:
 
 
 def environment_here(env: Environment) -> Environment:
-    """The environment of an array that arrived with this one: none inside a task, else a team with a client here."""
+    """Return the environment of an array that arrived with this one: none inside a task, else a team with a client
+    here.
+    """
     if env.team is None:
         return env
     if is_inside_task():
@@ -151,7 +153,7 @@ class ArrivedBlocks(Sequence[Any]):
 
     @property
     def present(self) -> Sequence[Any]:
-        """What has been read, and names of the rest."""
+        """Return what has been read, and names of the rest."""
         return self._blocks
 
     @overload

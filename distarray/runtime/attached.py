@@ -27,12 +27,12 @@ _attached: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def thread_state() -> Any:
-    """What distributed knows of this thread: of one that runs a task its key and worker."""
+    """Return what distributed knows of this thread: of one that runs a task its key and worker."""
     return sys.modules["distributed.utils"].thread_state
 
 
 def attach(client: Any, keys: Sequence[Any]) -> list[Any]:
-    """Futures of keys that the scheduler of a client is to know; asks and waits for nothing."""
+    """Return futures of keys that the scheduler of a client is to know; asks and waits for nothing."""
     future = sys.modules["distributed.client"].Future
     unknown = [key for key in keys if key not in client.futures]
     futures = [future(key, client) for key in keys]
@@ -71,7 +71,7 @@ async def not_lost(client: Any, futures: Sequence[Any]) -> None:
 async def gathered(
     client: Any, futures: Sequence[Any], settle: Callable[[Sequence[Any]], Awaitable[None]]
 ) -> dict[Any, Any]:
-    """Results by key, wherever they are: asked of the workers if the client may, else of the scheduler.
+    """Return results by key, wherever they are: asked of the workers if the client may, else of the scheduler.
 
     Not ``client._gather``: where a result is lost while it is waited for, that leaves a cycle which holds the Futures,
     and what it has gathered, until Python collects garbage.
@@ -120,7 +120,7 @@ def seceded() -> Iterator[None]:
 
 
 def read(future: Any) -> Any:
-    """The result of an attached Future in this process; a task that has to wait for it gives up its thread."""
+    """Return the result of an attached Future in this process; a task that has to wait for it gives up its thread."""
     client, sync = future.client, sys.modules["distributed.utils"].sync
     (state,) = sync(client.loop, client.scheduler.get_task_status, keys=[future.key]).values()
     with nullcontext() if state in _GONE | {"memory", "erred"} else seceded():

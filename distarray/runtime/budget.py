@@ -116,7 +116,7 @@ def check_peak(plan: Plan, nodes: Sequence[Expr], limit: int) -> None:
 
 
 def names_of(plan: Plan, nodes: Sequence[Expr], stage: int) -> str:
-    """The operations of a stage."""
+    """Return the operations of a stage."""
     return ", ".join(dict.fromkeys(nodes[i].op.name for i in plan.stages[stage].nodes))
 
 

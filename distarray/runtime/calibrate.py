@@ -94,7 +94,9 @@ class _Bench:
         self.members = range(env.size if env.is_cluster else min(env.size, n_threads()))
 
     def run(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> tuple[float, list[Any]]:
-        """Seconds until all calls are done, and what they return; `_Result` arguments are results of earlier calls."""
+        """Return the seconds until all calls are done, and what they return; `_Result` arguments are results of earlier
+        calls.
+        """
         name = f"dx-calibrate-{uuid.uuid4().hex}"
         tasks, members = {}, {}
         for i, (member, function, args) in enumerate(calls):
@@ -118,7 +120,9 @@ class _Bench:
         return min(_measurements(lambda: self.run(calls)[0])) / len(calls)
 
     def _hop(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
-        """Seconds in which a block is made from the one before, from member to member, along all paths at once."""
+        """Return the seconds in which a block is made from the one before, from member to member, along all paths at
+        once.
+        """
         device = self.env.device
         calls: list[Any] = []
         for path in paths:
@@ -129,14 +133,14 @@ class _Bench:
         return self.run(calls)[0] / (len(paths[0]) - 1)
 
     def _extra(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
-        """Seconds that a hop takes longer than one from a member to itself."""
+        """Return the seconds that a hop takes longer than one from a member to itself."""
         same = [[path[0]] * len(path) for path in paths]
         # in turn, so that a slow moment of the machine hits both
         hops = _measurements(lambda: (self._hop(nbytes, paths), self._hop(nbytes, same)))
         return max(min(a for a, _ in hops) - min(b for _, b in hops), nbytes / FASTEST)
 
     def links(self) -> dict[str, float]:
-        """Seconds per message, and bytes per second between hosts and between processes of a host.
+        """Return the seconds per message, and bytes per second between hosts and between processes of a host.
 
         What there is not is as the slowest that there is.
         """
@@ -161,24 +165,25 @@ class _Bench:
         return _line({nbytes: self._extra(nbytes, [path]) for nbytes in BLOCKS})
 
     def _crowding(self) -> float:
-        """How many times as long blocks take if all members are sent one at once."""
+        """Return how many times as long blocks take if all members are sent one at once."""
         around = [[(first + i) % len(self.members) for i in range(HOPS + 1)] for first in self.members]
         alone, all_at_once = (self._extra(max(BLOCKS), paths) for paths in (around[:1], around))
         return self._at_most_turns(all_at_once / alone)
 
     def inside(self) -> dict[str, float]:
-        """The same for threads: pieces are copied from block to block, by a call each."""
+        """Measure the same for threads: pieces are copied from block to block, by a call each."""
         together = {nbytes: self._copy(nbytes, self.members) for nbytes in BLOCKS}
         crowding = together[max(BLOCKS)] / self._copy(max(BLOCKS), range(1))
         return _line(together) | {"bandwidth_own": own_part(crowding, len(self.members))}
 
     def _copy(self, nbytes: int, members: Sequence[int]) -> float:
-        """Seconds of the slowest of members that copy at once."""
+        """Return the seconds of the slowest of members that copy at once."""
         _, seconds = self.run([(m, _seconds_of_copy, (nbytes, self.env.device, m)) for m in members])
         return float(max(seconds))
 
     def kernels(self, kind: str) -> dict[str, float | RateTable]:
-        """Operations per second of a member while all compute, by the operations of a kernel; what is its own of that.
+        """Return the operations per second of a member while all compute, by the operations of a kernel; what is its
+        own of that.
 
         One member computes alone, with kernels of all sizes; then all do at once, and the last to end counts.
         """
@@ -196,7 +201,7 @@ class _Bench:
         return rates | {"compute": by_size.get(SLICE, max(by_size.values())), "compute_own": own}
 
     def _crowded(self, kind: str, n: int, operations: int, rate: float) -> float:
-        """How many times as long all members take for as many kernels each as one of them."""
+        """Return how many times as long all members take for as many kernels each as one of them."""
         if len(self.members) == 1:
             return 1.0
         n_runs = ceil(TOGETHER * rate / operations)

@@ -37,7 +37,7 @@ def n_threads() -> int:
 
 
 def active_client() -> Any:
-    """The active Dask client of this thread, or None where there is none.
+    """Return the active Dask client of this thread, or None where there is none.
 
     Inside a task there is none: what a task computes stays on its worker. Costs a dictionary look-up when distributed
     was never imported (it is not imported here).
@@ -82,7 +82,7 @@ if hasattr(os, "register_at_fork"):  # a forked process has no event loop that c
 
 
 def placement_of(client: Any) -> Placement:
-    """The placement of a client: one object per connection, made when first asked for (a few milliseconds).
+    """Return the placement of a client: one object per connection, made when first asked for (a few milliseconds).
 
     Raises
     ------
@@ -106,7 +106,7 @@ def placement_of(client: Any) -> Placement:
 
 
 def team_for_client(client: Any) -> Team:
-    """The team of the workers that a client has now, one axis ``"x"``.
+    """Return the team of the workers that a client has now, one axis ``"x"``.
 
     It is the same object for as long as the workers are the same; one that was lost is a member for as long as
     ``worker-timeout``, so that it may come back to what it had.
@@ -120,7 +120,8 @@ def team_for_client(client: Any) -> Team:
 
 
 def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]]:
-    """Members of a new team: homes of the client named, or of the active one; without any, threads of this process.
+    """Return the members of a new team: homes of the client named, or of the active one; without any, threads of this
+    process.
 
     The hook of `distarray.sharding.team`, assigned by the array layer. `size` None: all of them.
     """

@@ -45,13 +45,13 @@ _PUT_PRIORITY = 10
 
 
 def failed_key(error: BaseException) -> Key | None:
-    """The key of the task that raised an error that `ClusterExecutor.fetch` or `wait` raised; else None."""
+    """Return the key of the task that raised an error that `ClusterExecutor.fetch` or `wait` raised; else None."""
     key: Key | None = getattr(error, "_distarray_key", None)
     return key
 
 
 def _another(error: BaseException) -> BaseException:
-    """An exception that equals `error`, with a traceback of its own.
+    """Return an exception that equals `error`, with a traceback of its own.
 
     The client holds the error of a task as long as a Future of the task lives. If that very object were raised, its
     traceback would hold the frames that it came through, and with them these Futures: the keys would stay for good.
@@ -73,7 +73,7 @@ def _another(error: BaseException) -> BaseException:
 
 
 def _arrived(device: str, member: int, packed: Packed) -> Any:
-    """A block of host data on the device of its member."""
+    """Return a block of host data on the device of its member."""
     return backend_for(device, member).adopt(unpack(packed))
 
 
@@ -94,7 +94,7 @@ def _problem(device: str) -> tuple[type[Exception], str] | None:
 
 
 def _lost(future: Future) -> BlocksLostError:
-    """The error for a block that is no more."""
+    """Return the error for a block that is no more."""
     why = getattr(future._state.exception, "reason", "unknown")
     if why == "scheduler-connection-lost":
         return ClusterGoneError(
@@ -184,7 +184,8 @@ class ClusterExecutor:
         return {self.placement.address(home): n for n, home in reversed(list(enumerate(self.homes)))}
 
     def held(self) -> Counter[int]:
-        """Bytes that each member holds for this client, whoever asked for them, and of copies of others' blocks.
+        """Return the bytes that each member holds for this client, whoever asked for them, and of copies of others'
+        blocks.
 
         What a worker holds counts at the first member that it serves (`serving`).
         """
@@ -202,7 +203,7 @@ class ClusterExecutor:
         return {n: rank[spare] for n, spare in enumerate(found) if spare in rank}
 
     def is_to_be_cut(self, tasks: Mapping[Key, Task]) -> bool:
-        """Whether what these tasks make will be given copies at once, since its lineage would be too deep."""
+        """Return whether what these tasks make will be given copies at once, since its lineage would be too deep."""
         return self._lineage.is_to_be_cut(tasks, config.get("lineage-interval"))
 
     def put(self, blocks: Mapping[Key, Any], members: Mapping[Key, int], device: str = "cpu") -> dict[Key, Future]:
@@ -234,7 +235,9 @@ class ClusterExecutor:
         return futures
 
     def on_host(self, futures: Sequence[Future], members: Sequence[int], device: str) -> list[Future]:
-        """Results as host arrays, made by the members that have them: this process need not have their device."""
+        """Return results as host arrays, made by the members that have them: this process need not have their
+        device.
+        """
         name = f"dx-host-{uuid.uuid4().hex}"
         tasks = {
             (name, i): Task((name, i), _to_host, device, member, TaskRef(future.key))
@@ -254,7 +257,7 @@ class ClusterExecutor:
                 raise kind(f"device={device!r} cannot be had on worker {address}: {text}")
 
     def labels(self, device: str) -> tuple[str, ...]:
-        """The device string of each member, in rank order."""
+        """Return the device string of each member, in rank order."""
         name = f"dx-label-{uuid.uuid4().hex}"
         tasks = {(name, rank): Task((name, rank), _label, device, rank) for rank in range(len(self.homes))}
         found = self.submit(tasks, {key: rank for rank, key in enumerate(tasks)}, list(tasks))
@@ -283,7 +286,9 @@ class ClusterExecutor:
             future.release()
 
     def attach(self, keys: Sequence[Key]) -> list[Future]:
-        """Futures of results that arrived by name: those that their client has, else new ones; waits for nothing."""
+        """Return futures of results that arrived by name: those that their client has, else new ones; waits for
+        nothing.
+        """
         known = [self._lineage.future(key) for key in keys]
         found = iter(attached.attach(self.client, [key for key, future in zip(keys, known) if future is None]))
         return [next(found) if future is None else future for future in known]
@@ -333,7 +338,7 @@ class ClusterExecutor:
         return [found[future.key] for future in futures]
 
     async def _gather_near(self, places: Mapping[Key, list[str]]) -> dict[Key, Any]:
-        """Blocks straight from the workers that have them; none if one of these is lost meanwhile."""
+        """Return the blocks straight from the workers that have them; none if one of these is lost meanwhile."""
         gathering = asyncio.ensure_future(gather_from_workers(places, rpc=self.client.rpc))
         try:
             while not (await asyncio.wait((gathering,), timeout=_LOOK_SECONDS))[0]:

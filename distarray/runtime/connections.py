@@ -20,7 +20,7 @@ def check_synchronous(client: Any) -> None:
 
 
 def is_open(client: Any) -> bool:
-    """Whether a client is connected with its scheduler."""
+    """Return whether a client is connected with its scheduler."""
     # A scheduler that says goodbye leaves the status as it was.
     comm = client.scheduler_comm
     return client.status == "running" and comm is not None and not comm.closed()

@@ -66,12 +66,12 @@ class Counters:
 
     @property
     def rows(self) -> int:
-        """Rows moved, summed over transfers."""
+        """Return the rows moved, summed over transfers."""
         return sum(t.rows for t in self.transfers)
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes moved, summed over transfers."""
+        """Return the bytes moved, summed over transfers."""
         return sum(t.nbytes for t in self.transfers)
 
 

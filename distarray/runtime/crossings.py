@@ -42,7 +42,7 @@ def heal(steps: Sequence[Sequence[Expr]]) -> None:
 
 
 def sources_of(step: Iterable[Expr]) -> list[Expr]:
-    """What crossings read and what is still to be computed for them; each once."""
+    """Return what crossings read and what is still to be computed for them; each once."""
     found = {id(source): source for node in step for source in node.nodes() if source.memo is None}
     return list(found.values())
 
@@ -74,7 +74,9 @@ def _by_env(nodes: Iterable[Expr]) -> dict[Environment, list[Expr]]:
 
 
 def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
-    """Whether even one member could hold all of some nodes, however often: then nothing has to be planned to know."""
+    """Return whether even one member could hold all of some nodes, however often: then nothing has to be planned to
+    know.
+    """
     if not env.is_cluster:
         return not is_limit_set()
     return planning.is_ample(nodes, env, 2 * planning.COPIES)
@@ -103,7 +105,7 @@ class Foreseen:
 
 
 def foreseen(targets: Iterable[Expr], *, is_checked: bool = False) -> Foreseen:
-    """How the pending crossings that nodes need will be carried out; nothing runs, nothing changes.
+    """Return how the pending crossings that nodes need will be carried out; nothing runs, nothing changes.
 
     Parameters
     ----------
@@ -190,18 +192,20 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
 
 
 def _on_client(node: Expr, env: Environment) -> Stored:
-    """The memo of what will be an array of this process; no memory."""
+    """Return the memo of what will be an array of this process; no memory."""
     block = np.broadcast_to(np.zeros((), node.dtype), node.shape)
     return Stored(Sharding.whole(env.mesh, node.ndim), [block], on_client=True)
 
 
 def _promised(node: Expr, cut: Sharding) -> Stored:
-    """The memo of what will lie so."""
+    """Return the memo of what will lie so."""
     return Stored(cut, [BlockName(("dx-crossing", id(node), tile)) for tile in range(cut.n_tiles)])
 
 
 def passage_of(node: Expr, source: Expr, memo: Stored, cut: Sharding) -> passage.Passage | None:
-    """How a crossing is planned; None where it is not: blocks that go through this process, or stay where they are."""
+    """Return how a crossing is planned; None where it is not: blocks that go through this process, or stay where they
+    are.
+    """
     if memo.on_client or not passage.is_planned(source.env, node.env):
         return None
     return passage.passage(source, memo, node.env, cut)

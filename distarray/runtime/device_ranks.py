@@ -28,7 +28,7 @@ class DeviceRanks(SchedulerPlugin):  # type: ignore[misc]  # distributed has no 
         scheduler.handlers["distarray_device_rank"] = self.rank
 
     def rank(self, address: str, group: Any) -> int:
-        """The rank of a worker among those of its group."""
+        """Return the rank of a worker among those of its group."""
         if address not in self.ranks:
             taken = {rank for other, rank in self.ranks.values() if other == group}
             self.ranks[address] = group, next(i for i in range(len(taken) + 1) if i not in taken)

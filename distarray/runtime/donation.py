@@ -49,7 +49,9 @@ def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[],
 
 
 def withheld(memo: Stored) -> frozenset[int]:
-    """Numbers of the blocks that somebody else has: they are left as they are, whatever is done to the others."""
+    """Return numbers of the blocks that somebody else has: they are left as they are, whatever is done to the
+    others.
+    """
     if memo.exported:
         return frozenset(range(len(memo.blocks)))
     lent = [k for k, block in enumerate(memo.blocks) if k not in memo.shared and not is_ours(block)]
@@ -120,7 +122,7 @@ def _is_safe(node: Expr) -> bool:
 def inplace_results(
     plan: Plan, graph: Graph, order: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]
 ) -> dict[int, int]:
-    """Results that may take over the blocks of a node that nobody reads afterwards: result -> that node.
+    """Return results that may take over the blocks of a node that nobody reads afterwards: result -> that node.
 
     Writes take over their base, wherever it was made; other results the block of a donated operand.
     """

@@ -121,7 +121,9 @@ def settle(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] 
 
 
 def _moved(node: Expr) -> Stored:
-    """The memo of a crossing whose operand is evaluated; blocks that are lost are made once more if they can be."""
+    """Return the memo of a crossing whose operand is evaluated; blocks that are lost are made once more if they can
+    be.
+    """
     from distarray.runtime.moves import moved
 
     (source,) = node.nodes()

@@ -221,5 +221,5 @@ class ThreadExecutor:
             done, future = set(), None
 
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
-        """The blocks; they are in this process."""
+        """Return the blocks; they are in this process."""
         return list(handles)

@@ -31,7 +31,8 @@ __all__ = ["for_each_block", "graph_of"]
 
 
 def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
-    """A Dask graph that computes one node and changes no handle: versions are pinned, nothing is donated or kept.
+    """Return a Dask graph that computes one node and changes no handle: versions are pinned, nothing is donated or
+    kept.
 
     Returns
     -------

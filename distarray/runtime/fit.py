@@ -67,7 +67,7 @@ def ahead(nbytes: Mapping[Any, int]) -> Iterator[None]:
 
 
 def held_in(env: Environment) -> Counter[int]:
-    """Bytes that each member of a team of a cluster holds when what is planned runs."""
+    """Return the bytes that each member of a team of a cluster holds when what is planned runs."""
     assert env.team is not None
     found: Counter[int] = executor_for(env).held()
     if coming := _AHEAD.get():
@@ -76,7 +76,7 @@ def held_in(env: Environment) -> Counter[int]:
 
 
 def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
-    """What the members of an environment hold for these tasks, beside all that lies there already."""
+    """Return what the members of an environment hold for these tasks, beside all that lies there already."""
     if not env.is_cluster:
         return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
     executor = executor_for(env)
@@ -85,7 +85,7 @@ def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
 
 
 def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Plan | None = None) -> Plan:
-    """The plan, or one like it with streams (`planner.streams`), so that no member holds more than its limit.
+    """Return the plan, or one like it with streams (`planner.streams`), so that no member holds more than its limit.
 
     Parameters
     ----------
@@ -125,7 +125,8 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Pl
 
 
 def _searched(plan: Plan, eager: Plan | None, trials: _Trials) -> tuple[_Held, _Held, Plan]:
-    """What a plan holds, and what the best with streams does: the first that fits, else that with the least excess.
+    """Return what a plan holds, and what the best with streams does: the first that fits, else that with the least
+    excess.
 
     Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
     """
@@ -194,21 +195,23 @@ class _Trials:
         return other
 
     def floor(self, plan: Plan) -> int:
-        """Bytes that a member holds by any plan: what lies there, and of all that and what is kept an even share."""
+        """Return the bytes that a member holds by any plan: what lies there, and of all that and what is kept an even
+        share.
+        """
         self.held(plan)
         resident = self._known[plan.stages].resident
         kept = sum([result_nbytes(self.graph.nodes[i]) for i in self.graph.kept])
         return max(max(resident.values(), default=0), (sum(resident.values()) + kept) // self.env.size)
 
     def planning(self, plan: Plan) -> Planning:
-        """The facts of a plan."""
+        """Return the facts of a plan."""
         from distarray.planner.partition.placed import Planning  # not loaded by those whose arrays are small
 
         mesh = self.env.mesh
         return Planning(self.graph, mesh, self.limits, current_rates(), plan.stages)
 
     def held(self, plan: Plan) -> _Held:
-        """What members hold of blocks."""
+        """Return what members hold of blocks."""
         if plan.stages not in self._known:
             env = self.env
             lowered = make_tasks_once(plan, self.graph, env)
@@ -221,7 +224,7 @@ class _Trials:
 
 
 def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, ...]]) -> Iterator[tuple[_Held, Plan]]:
-    """Plans with one stream more, and what they hold: for each loop in as many waves as gain.
+    """Yield plans with one stream more, and what they hold: for each loop in as many waves as gain.
 
     Parameters
     ----------

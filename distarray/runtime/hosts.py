@@ -40,7 +40,9 @@ def host_cuts(
     env: Environment,
     stand_ins: Mapping[int, Expr] = MappingProxyType({}),
 ) -> dict[int, Sharding]:
-    """How large host arrays are cut before their first use, by ``id``: as the user asked, else as suits what is run."""
+    """Return how large host arrays are cut before their first use, by ``id``: as the user asked, else as suits what is
+    run.
+    """
     hosts = [n for n in order if n.memo is not None and n.memo.on_client]
     cuts = {id(n): cut for n in hosts if (cut := host_cut(n, env)) is not None}
     free = [n for n in hosts if n.pin is None and id(n) in cuts]
@@ -64,7 +66,9 @@ def host_cuts(
 
 
 def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Expr]:
-    """What is planned in the place of host arrays before they are cut: nodes that lie so, with keys for their tiles."""
+    """Return what is planned in the place of host arrays before they are cut: nodes that lie so, with keys for their
+    tiles.
+    """
     found = {}
     for number, node in enumerate(hosts):
         cut = cuts.get(id(node))
@@ -75,7 +79,7 @@ def as_cut(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> dict[int, Exp
 
 
 def host_cut(node: Expr, env: Environment) -> Sharding | None:
-    """How a host array is cut if nothing but the array is known; None where it stays in one piece."""
+    """Return how a host array is cut if nothing but the array is known; None where it stays in one piece."""
     if node.pin is not None:
         return node.pin
     if node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
@@ -128,7 +132,7 @@ def put(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
 
 
 def _in_layout(part: np.ndarray[Any, Any], layout: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """A part of a host array as a contiguous block with its axes in this order; itself if it is one."""
+    """Return a part of a host array as a contiguous block with its axes in this order; itself if it is one."""
     ordered = part.transpose(layout)
     if ordered.flags.c_contiguous:
         return part

@@ -36,7 +36,7 @@ _process = uuid.uuid4().hex[:8]
 
 
 def new_run() -> str:
-    """A name for tasks that no others have had or will have."""
+    """Return a name for tasks that no others have had or will have."""
     return f"{_process}-{next(_runs)}"
 
 
@@ -63,7 +63,7 @@ def make_tasks(
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
-    """The tasks of a plan that is only tried: nothing is remembered."""
+    """Return the tasks of a plan that is only tried: nothing is remembered."""
     return _instantiate(lower.lower_once(plan, graph, env, _site(env)), plan, graph, "trial")
 
 
@@ -139,5 +139,5 @@ def _instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowe
 
 
 def _origins(stage: Stage, nodes: Sequence[Expr]) -> tuple[tuple[str, Any], ...]:
-    """The operations of a stage and where the user called them."""
+    """Return the operations of a stage and where the user called them."""
     return tuple([(nodes[i].op.name, nodes[i].origin) for i in stage.nodes if nodes[i].origin is not None])

@@ -54,7 +54,7 @@ def send(client: Any, graph: Graph, keys: Collection[Key], priority: int = 0) ->
 
 
 def _longest_chain(tasks: Mapping[Key, Task]) -> int:
-    """The most tasks that run one after the other, of tasks in an order in which they can run.
+    """Return the most tasks that run one after the other, of tasks in an order in which they can run.
 
     A window of a loop may be one submission of hundreds of steps.
     """
@@ -107,15 +107,15 @@ class Lineage:
         placement.listen(self)
 
     def record(self, key: Key) -> BlockRecord | None:
-        """The record of a block that is held or still needed."""
+        """Return the record of a block that is held or still needed."""
         return self._by_key.get(key)
 
     def future(self, key: Key) -> Future | None:
-        """The Future that a caller holds of a block."""
+        """Return the Future that a caller holds of a block."""
         return self._futures.get(key)
 
     def nbytes_at(self) -> Counter[str]:
-        """Bytes of blocks that are held, and of their copies, by the address of the worker."""
+        """Return the bytes of blocks that are held, and of their copies, by the address of the worker."""
         found: Counter[str] = Counter()
         for key, record in list(self._by_key.items()):
             if record.held is not None or key in self._futures:
@@ -125,7 +125,7 @@ class Lineage:
         return found
 
     def is_to_be_cut(self, tasks: Mapping[Key, Task], interval: int) -> bool:
-        """Whether blocks that these tasks make will be given copies at once."""
+        """Return whether blocks that these tasks make will be given copies at once."""
         return self._depth(tasks) >= interval
 
     def _depth(self, tasks: Mapping[Key, Task]) -> int:
@@ -181,7 +181,9 @@ class Lineage:
         self._add(future, record)
 
     def held(self, records: Iterable[BlockRecord]) -> list[tuple[BlockRecord, Future]]:
-        """The records of blocks that are still on the cluster, each with a Future of ours, so that they stay there."""
+        """Return the records of blocks that are still on the cluster, each with a Future of ours, so that they stay
+        there.
+        """
         alive = []
         for record in records:
             future = self._futures.get(record.key) or (record.held[0] if record.held else None)
@@ -224,7 +226,7 @@ class Lineage:
             logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))
 
     def _place(self, record: BlockRecord, addresses: Sequence[str]) -> str:
-        """Where a block lies: its home where it is there, since others may have fetched it for a moment."""
+        """Return where a block lies: its home where it is there, since others may have fetched it for a moment."""
         home = self._placement.address(record.home)
         return home if home in addresses else addresses[0]
 

@@ -33,7 +33,7 @@ if hasattr(os, "register_at_fork"):  # pools of threads do not survive a fork
 
 
 def executor_for(env: Environment) -> Any:
-    """The executor of a team: the cluster's, or the threads of this process."""
+    """Return the executor of a team: the cluster's, or the threads of this process."""
     if env.is_cluster:
         assert env.team is not None
         client = env.team.client
@@ -55,7 +55,7 @@ def executor_for(env: Environment) -> Any:
 
 
 def device_labels(env: Environment) -> tuple[str, ...]:
-    """The device string of each member, in rank order; those of workers are asked of them."""
+    """Return the device string of each member, in rank order; those of workers are asked of them."""
     if env.is_cluster:
         labels: tuple[str, ...] = executor_for(env).labels(env.device)
         return labels
@@ -63,7 +63,7 @@ def device_labels(env: Environment) -> tuple[str, ...]:
 
 
 def check_device(env: Environment) -> None:
-    """Whether the members of an environment can make blocks on its device; asked once per team and device.
+    """Return whether the members of an environment can make blocks on its device; asked once per team and device.
 
     Raises
     ------

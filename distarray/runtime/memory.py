@@ -56,7 +56,7 @@ _facts: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
 
 @lru_cache(maxsize=1)
 def _process_memory() -> int:
-    """Bytes that this process may use: the machine's, or the limit of its control group."""
+    """Return the bytes that this process may use: the machine's, or the limit of its control group."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
@@ -65,7 +65,7 @@ def _process_memory() -> int:
 
 
 def _cgroups() -> list[tuple[int, int]]:
-    """What the control groups of this process may have, and what they have that is no cached file."""
+    """Return what the control groups of this process may have, and what they have that is no cached file."""
     found = []
     for limit, used, details in _CGROUPS:
         try:
@@ -79,7 +79,9 @@ def _cgroups() -> list[tuple[int, int]]:
 
 
 def available_nbytes() -> int:
-    """Bytes that this process may still have: what the machine has free, or its control group. Some 50 us."""
+    """Return the bytes that this process may still have: what the machine has free, or its control group. Some 50
+    us.
+    """
     free = _process_memory()
     try:
         lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
@@ -90,7 +92,9 @@ def available_nbytes() -> int:
 
 
 def room_nbytes(env: Environment) -> int:
-    """Bytes that all members of an environment may ever hold together: their budgets, or all the memory there is."""
+    """Return the bytes that all members of an environment may ever hold together: their budgets, or all the memory
+    there is.
+    """
     if is_limit_set():
         return memory_limit(env) * env.size
     if env.team is not None and env.team.client is not None:
@@ -133,12 +137,12 @@ class Room(NamedTuple):
 
 
 def process_nbytes(dask_worker: Any) -> int:
-    """Bytes that the process of a worker has in memory beside blocks and idle buffers."""
+    """Return the bytes that the process of a worker has in memory beside blocks and idle buffers."""
     return max(0, resident_nbytes() - POOL.idle_nbytes - int(dask_worker.state.nbytes))
 
 
 def room_of(env: Environment) -> Room | None:
-    """The room for blocks at each worker of a team; None where there is no limit that anybody would act on."""
+    """Return the room for blocks at each worker of a team; None where there is no limit that anybody would act on."""
     if env.team is None or env.team.client is None:
         return None
     workers = _worker_facts(env)
@@ -149,7 +153,7 @@ def room_of(env: Environment) -> Room | None:
 
 
 def _worker_facts(env: Environment) -> _Workers:
-    """What is known of the workers of a team, asked once per team."""
+    """Return what is known of the workers of a team, asked once per team."""
     team = env.team
     assert team is not None
     known = _facts.get(team)
@@ -165,12 +169,14 @@ def _worker_facts(env: Environment) -> _Workers:
 
 
 def n_tasks_at_once(env: Environment) -> int:
-    """Tasks that a member of a team runs at a time; in this process members share the threads."""
+    """Return the tasks that a member of a team runs at a time; in this process members share the threads."""
     return _worker_facts(env).n_threads if env.team is not None and env.team.client is not None else 1
 
 
 def is_limit_set() -> bool:
-    """Whether the byte budget of a member is the configured one, and no guess: then it holds, or nothing runs."""
+    """Return whether the byte budget of a member is the configured one, and no guess: then it holds, or nothing
+    runs.
+    """
     return config.get("memory-limit") is not None
 
 

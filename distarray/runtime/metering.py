@@ -62,7 +62,9 @@ class Count:
 
 
 def _stages(key: Key, task: Any, read: Any) -> list[int]:
-    """The stages in which a task reads a result, or a block: its own, or those of the links that it was fused of."""
+    """Return the stages in which a task reads a result, or a block: its own, or those of the links that it was fused
+    of.
+    """
     if getattr(task, "func", None) is not tasks.run_chain:
         return [key[1]] if len(key) > 1 and isinstance(key[1], int) else []
     links, *given = task.args
@@ -124,7 +126,7 @@ def start(name: str, dask_worker: Any) -> None:
 
 
 def stop(name: str, dask_worker: Any) -> Count:
-    """What a worker counted; nothing where it came after the start."""
+    """Return what a worker counted; nothing where it came after the start."""
     meter = dask_worker.plugins.pop(name, None)
     return Count() if meter is None else meter.end()
 
@@ -182,7 +184,7 @@ class Meter:
             self._hold(self._members[key], array)
 
     def _source(self, given: Any, value: Any) -> int | None:
-        """The member that an argument lies on; None if it is no block."""
+        """Return the member that an argument lies on; None if it is no block."""
         if hasattr(given, "key"):
             return self._members.get(given.key)
         return self._owners.get(id(_owner(value)[0])) if hasattr(value, "nbytes") else None
@@ -210,7 +212,7 @@ class Meter:
 
 
 def _arrays(value: Any) -> Iterator[Any]:
-    """The arrays of a result: one, or several, nested."""
+    """Yield the arrays of a result: one, or several, nested."""
     if isinstance(value, tasks.Unfinished):
         value = tuple(value.blocks)
     if isinstance(value, (tuple, list)):
@@ -221,7 +223,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 
 def _owner(array: Any) -> tuple[Any, int]:
-    """What owns the memory of an array, and its bytes."""
+    """Return what owns the memory of an array, and its bytes."""
     while isinstance(array, np.ndarray):
         base: Any = array.base
         if hasattr(base, "pool"):

@@ -65,7 +65,7 @@ class Target(NamedTuple):
 
 
 def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
-    """The memo of the elements of an evaluated node in another environment; the same bits. With the lock held.
+    """Return the memo of the elements of an evaluated node in another environment; the same bits. With the lock held.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def moved(node: Expr, env: Environment, pin: Sharding | None) -> Stored:
 
 
 def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_client: bool) -> Stored:
-    """The memo of what was made of a node: its own blocks may be among them, or what they are views of."""
+    """Return the memo of what was made of a node: its own blocks may be among them, or what they are views of."""
     assert node.memo is not None
     stored = Stored(sharding, blocks, on_client, exported=False)
     if not node.env.is_cluster or node.memo.on_client:
@@ -103,7 +103,7 @@ def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_clien
 
 
 def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[Tile]:
-    """The tiles of the new cut, row-major."""
+    """Yield the tiles of the new cut, row-major."""
     before, after = old.boundaries(shape), new.boundaries(shape)
     for index in new.tiles():
         box = [(b[i], b[i + 1]) for b, i in zip(after, index)]
@@ -127,7 +127,7 @@ def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[Tile]:
 
 
 def _overlaps(start: int, stop: int, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """The parts between these boundaries that have elements of a range: (part, from, to)."""
+    """Yield the parts between these boundaries that have elements of a range: (part, from, to)."""
     for part, (first, last) in enumerate(pairwise(bounds)):
         low, high = max(start, first), min(stop, last)
         if low < high:
@@ -138,7 +138,7 @@ def _overlaps(start: int, stop: int, bounds: Sequence[int]) -> Iterator[tuple[in
 
 
 def _blocks(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
-    """The blocks of the new cut: arrays in this process, Futures on a cluster."""
+    """Return the blocks of the new cut: arrays in this process, Futures on a cluster."""
     if not env.is_cluster:
         return list(_made_here(node, tiles, target))
     if node.env.is_cluster and _client(node.env) is _client(env):
@@ -158,7 +158,7 @@ def _client(env: Environment) -> Any:
 
 
 def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Block]:
-    """The blocks of the new cut, made in this process; each of the old ones is here as long as it is needed."""
+    """Yield the blocks of the new cut, made in this process; each of the old ones is here as long as it is needed."""
     remote = node.env.is_cluster
     if remote:
         target = target._replace(old_device="cpu")  # as what they are fetched
@@ -177,7 +177,7 @@ def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Bl
 
 
 def _lent(node: Expr) -> list[Block]:
-    """The blocks of an array in this process for another array to have too: nobody writes to them from now on.
+    """Return the blocks of an array in this process for another array to have too: nobody writes to them from now on.
 
     Where somebody may write to a block already, and where it cannot be known, it is copied.
     """
@@ -193,7 +193,7 @@ def _lent(node: Expr) -> list[Block]:
 def put_together(
     target: Target, member: int, shape: Shape, places: Sequence[tuple[slice, ...]], *parts: Block
 ) -> Block:
-    """A block of pieces; the piece itself if it is all of it and has its memory order."""
+    """Return a block of pieces; the piece itself if it is all of it and has its memory order."""
     backend = backend_for(target.device, member)
     found = [_carried(part, target, backend, member) for part in parts]
     if len(found) == 1 and tuple(found[0].shape) == shape and _has_layout(found[0], target.layout, backend):
@@ -211,7 +211,7 @@ def _has_layout(block: Block, layout: tuple[int, ...], backend: Backend) -> bool
 
 
 def _carried(block: Block, target: Target, backend: Backend, member: int) -> Block:
-    """A block on the device of a member."""
+    """Return a block on the device of a member."""
     if parse_device(target.old_device).kind == parse_device(target.device).kind or isinstance(block, np.ndarray):
         return backend.adopt(block)
     host = backend_for(target.old_device, member).to_host(block)
@@ -255,7 +255,9 @@ def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -
 
 
 def transfers(node: Expr, env: Environment, old: Sharding, new: Sharding) -> list[Transfer]:
-    """Messages between members if an array that lies so is moved in this process, or on a team to another device."""
+    """Return messages between members if an array that lies so is moved in this process, or on a team to another
+    device.
+    """
     return _transfers(node, env, old, list(_tiles(old, new, node.shape)))
 
 

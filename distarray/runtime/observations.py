@@ -19,13 +19,13 @@ __all__ = ["blocks_of", "fetch", "fetch_blocks", "futures_of", "state_of", "wait
 
 
 def blocks_of(node: Expr) -> Sequence[Any]:
-    """The stored blocks of an evaluated node, row-major: arrays in process, Futures on a cluster."""
+    """Return the stored blocks of an evaluated node, row-major: arrays in process, Futures on a cluster."""
     assert node.memo is not None
     return node.memo.blocks
 
 
 def fetch(node: Expr) -> np.ndarray[Any, Any]:
-    """An evaluated node as one host array that the caller owns."""
+    """Return an evaluated node as one host array that the caller owns."""
     memo = node.memo
     assert memo is not None
     for c in counters.active:
@@ -46,7 +46,7 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
 
 
 def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:
-    """Some blocks of an evaluated node as host arrays; what is lost and can be had again is made again."""
+    """Return some blocks of an evaluated node as host arrays; what is lost and can be had again is made again."""
     memo, wanted = node.memo, list(numbers)
     assert memo is not None
     try:
@@ -61,7 +61,7 @@ def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any
 
 
 def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any]]:
-    """The Futures of evaluated nodes, in their order; none of what is in this process."""
+    """Return the Futures of evaluated nodes, in their order; none of what is in this process."""
     found: dict[Environment, list[Any]] = {}
     for node in nodes:
         if node.memo is not None and node.env.is_cluster and not node.memo.on_client:
@@ -70,7 +70,9 @@ def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any
 
 
 def waiter(nodes: Iterable[Expr]) -> Callable[[], None] | None:
-    """What waits for the blocks of evaluated nodes, and keeps none of those that are there; None if all are here."""
+    """Return what waits for the blocks of evaluated nodes, and keeps none of those that are there; None if all are
+    here.
+    """
     by_env = {env: set(futures) for env, futures in _futures_by_environment(nodes).items()}
     for futures in by_env.values():
         for future in list(futures):
@@ -86,7 +88,7 @@ def waiter(nodes: Iterable[Expr]) -> Callable[[], None] | None:
 
 
 def futures_of(nodes: Iterable[Expr]) -> list[Any]:
-    """The Futures of evaluated nodes; none of what is in this process."""
+    """Return the Futures of evaluated nodes; none of what is in this process."""
     return [future for futures in _futures_by_environment(nodes).values() for future in futures]
 
 
@@ -102,7 +104,9 @@ def wait_for(nodes: Iterable[Expr], *, told: bool = True) -> None:
 
 
 def state_of(node: Expr) -> str:
-    """What is known of the blocks of an evaluated node: ``"finished"``, ``"pending"`` or ``"failed"``; asks nobody."""
+    """Return what is known of the blocks of an evaluated node: ``"finished"``, ``"pending"`` or ``"failed"``; asks
+    nobody.
+    """
     memo = node.memo
     assert memo is not None
     if memo.on_client or not node.env.is_cluster:

@@ -54,7 +54,7 @@ class Passage(NamedTuple):
 
 
 def is_planned(source: Environment, target: Environment) -> bool:
-    """Whether the members of two environments can send each other blocks, and have them on one device."""
+    """Return whether the members of two environments can send each other blocks, and have them on one device."""
     if not (source.is_cluster and target.is_cluster) or source.device != target.device:
         return False
     assert source.team is not None
@@ -63,7 +63,7 @@ def is_planned(source: Environment, target: Environment) -> bool:
 
 
 def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> Passage:
-    """How an array goes from its team to another one of its cluster.
+    """Return how an array goes from its team to another one of its cluster.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def passage(node: Expr, memo: Stored, env: Environment, sharding: Sharding) -> P
 
 
 def _both(source: Environment, target: Environment) -> Environment:
-    """The members of two teams, those of the source first."""
+    """Return the members of two teams, those of the source first."""
     assert source.team is not None
     assert target.team is not None
     # What is known of a team is known by the object: there is one for as long as both live.
@@ -121,7 +121,8 @@ def check(found: Passage) -> None:
 
 
 def run(found: Passage) -> list[Any]:
-    """The blocks of the target, row-major: Futures of tasks that are handed out, or arrays where nothing is to be made.
+    """Return the blocks of the target, row-major: Futures of tasks that are handed out, or arrays where nothing is to
+    be made.
 
     Raises
     ------

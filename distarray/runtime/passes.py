@@ -72,6 +72,6 @@ def keep(made: Any, found: Sequence[Pass]) -> None:
 
 
 def passes_of(nodes: Iterable[Expr]) -> tuple[Pass, ...]:
-    """The passes that nodes came of, each once, in their order."""
+    """Return the passes that nodes came of, each once, in their order."""
     found = {id(p): p for node in nodes for p in _known.get(node, ())}
     return tuple(found.values())

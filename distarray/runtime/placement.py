@@ -109,7 +109,7 @@ class Placement:
 
     @property
     def client(self) -> Any:
-        """The client; ClusterGoneError when it is closed, or has lost its scheduler."""
+        """Return the client; ClusterGoneError when it is closed, or has lost its scheduler."""
         client = self._client()
         if client is None or not is_open(client) or client.scheduler_comm is not self.comm:
             raise gone(client)
@@ -148,7 +148,7 @@ class Placement:
             del outcome
 
     def ask(self, function: Callable[..., T], *args: Any, of: Collection[str] | None = None) -> dict[str, T]:
-        """What a function gives on each worker, by address; those that are lost meanwhile give nothing.
+        """Return what a function gives on each worker, by address; those that are lost meanwhile give nothing.
 
         Parameters
         ----------
@@ -239,15 +239,17 @@ class Placement:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Addresses of the workers that serve, in a stable order: alive, not retired, and not paused for long."""
+        """Return addresses of the workers that serve, in a stable order: alive, not retired, and not paused for
+        long.
+        """
         return tuple(self._workers)
 
     def address(self, home: str) -> str:
-        """The worker that serves `home` now."""
+        """Return the worker that serves `home` now."""
         return self._serves.get(home, home)
 
     def spare(self, address: str) -> str | None:
-        """Another worker than `address`, for a second copy of its data; None if there is none."""
+        """Return another worker than `address`, for a second copy of its data; None if there is none."""
         workers = self.workers
         others = [worker for worker in workers if worker != address]
         if not others:
@@ -275,7 +277,7 @@ class Placement:
             return tuple(sorted(homes, key=lambda home: _rank_order(home, self._names.get(home))))
 
     def team(self) -> Team:
-        """The team of the workers there are now; the same object for as long as they are the same."""
+        """Return the team of the workers there are now; the same object for as long as they are the same."""
         if self._is_stale or self._missed or self._is_behind():
             with self._lock:
                 self._is_stale = False
@@ -292,7 +294,7 @@ class Placement:
         return self._team
 
     def _n_elsewhere(self) -> int:
-        """Workers that others of this process know of, who may hear of a change before this one."""
+        """Return the workers that others of this process know of, who may hear of a change before this one."""
         client = self.client
         info = client._scheduler_identity if client.cluster is None else getattr(client.cluster, "scheduler_info", {})
         return len(info.get("workers", ()))
@@ -342,7 +344,7 @@ class Placement:
         self._listeners.add(listener)
 
     async def reachable(self, address: str) -> bool:
-        """Whether this process can talk to a worker directly, now. Costs nothing once there is a connection."""
+        """Return whether this process can talk to a worker directly, now. Costs nothing once there is a connection."""
         client = self.client
         if client.direct_to_workers is not None and not client.direct_to_workers:
             return False
@@ -472,6 +474,6 @@ def _listed(stuck: list[tuple[str, Any, float]]) -> str:
 
 
 def _may_grow(client: Any, size: int) -> bool:
-    """Whether the cluster of a client adds workers as they are needed, up to so many."""
+    """Return whether the cluster of a client adds workers as they are needed, up to so many."""
     adaptive = getattr(client.cluster, "_adaptive", None)
     return adaptive is not None and adaptive.state in ("starting", "running") and adaptive.maximum >= size

@@ -52,19 +52,19 @@ TILES_PER_LIMIT = 8
 
 
 def limits_of(env: Environment) -> Limits:
-    """What bounds the size of tiles in an environment."""
+    """Return what bounds the size of tiles in an environment."""
     limit = memory_limit(env)
     return Limits(config.get("block-bytes"), max(1 << 20, limit // TILES_PER_LIMIT), limit)
 
 
 def context_of(env: Environment) -> tuple[Any, ...]:
-    """What decides a plan beside its graph."""
+    """Return what decides a plan beside its graph."""
     limits = limits_of(env)
     return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
 
 
 def _found(graph: Graph, env: Environment) -> Plan:
-    """The plan of a graph: made now, or from the cache; searched for when the graph comes the third time."""
+    """Return the plan of a graph: made now, or from the cache; searched for when the graph comes the third time."""
     n_kept = config.get("plan-cache-size")
     plan = PLANS.get(graph.key, lambda: fit_to_memory(_plan(graph, env), graph, env), n_kept)
     if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
@@ -89,7 +89,7 @@ def fit_to_memory(plan: Plan, graph: Graph, env: Environment) -> Plan:
 
 
 def _beside(graph: Graph, env: Environment) -> int:
-    """Bytes that lie on a member of a cluster beside the blocks of a graph: other arrays, and all copies."""
+    """Return the bytes that lie on a member of a cluster beside the blocks of a graph: other arrays, and all copies."""
     if not env.is_cluster:
         return 0
     executor = executor_for(env)
@@ -109,7 +109,7 @@ def _beside(graph: Graph, env: Environment) -> int:
 
 
 def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan | None:
-    """A plan whose products do not wait for all of their operands, if there is one: it may hold more."""
+    """Return a plan whose products do not wait for all of their operands, if there is one: it may hold more."""
     if not env.is_cluster or env.size == 1 or config.get("planner") == "propagation":
         return None
     if (
@@ -124,7 +124,7 @@ def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan |
 
 
 def checked(graph: Graph, env: Environment) -> Plan:
-    """The plan of a graph, that its members can hold.
+    """Return the plan of a graph, that its members can hold.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def checked(graph: Graph, env: Environment) -> Plan:
 
 
 def exceeds(plan: Plan, graph: Graph, env: Environment) -> tuple[tuple[int, int], str] | None:
-    """What the workers of a cluster cannot hold of a plan: the most bytes of one, and the stage; and why."""
+    """Return what the workers of a cluster cannot hold of a plan: the most bytes of one, and the stage; and why."""
     if is_ample(graph.nodes, env):
         return None
     found = peaks_of(make_tasks(plan, graph, env, "budget"), graph, env)
@@ -155,14 +155,14 @@ def exceeds(plan: Plan, graph: Graph, env: Environment) -> tuple[tuple[int, int]
 
 
 def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) -> bool:
-    """Whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
+    """Return whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
     held = max(held_in(env).values(), default=0)
     most = limits_to_try(memory_limit(env), is_worker=True)[0]
     return bool(held + n_copies * sum(map(result_nbytes, nodes)) <= most)
 
 
 def uses_of(graph: Graph) -> list[int]:
-    """How often the provisional plan of a graph has run."""
+    """Return how often the provisional plan of a graph has run."""
     return _USES.get(graph.key, lambda: [0], config.get("plan-cache-size"))
 
 
@@ -173,7 +173,7 @@ def _plan(graph: Graph, env: Environment, effort: Effort = "once") -> Plan:
 def plan_with_inputs(
     graph: Graph, env: Environment, inputs: Mapping[int, Sharding], effort: Effort = "once"
 ) -> tuple[Plan, Mapping[int, Sharding]]:
-    """A plan, and how host arrays are cut by it: see `partition_with_inputs`."""
+    """Return a plan, and how host arrays are cut by it: see `partition_with_inputs`."""
     for c in counters.active:
         c.planner_calls += 1
     planner = config.get("planner")
@@ -192,7 +192,7 @@ def plan_with_inputs(
 def plan_of(
     targets: Sequence[Expr], stand_ins: Mapping[int, Expr] = MappingProxyType({})
 ) -> tuple[Plan, Graph, Environment]:
-    """The plan of pending targets, made or from the cache; nothing runs. For `stand_ins` see `canonical`."""
+    """Return the plan of pending targets, made or from the cache; nothing runs. For `stand_ins` see `canonical`."""
     order = crossing.graph(targets)
     env = targets[0].env
     graph = canonical(order, {id(t) for t in targets}, context_of(env), stand_ins)

@@ -85,7 +85,7 @@ class PromisedBlocks(Sequence[Any]):
         return self is other
 
     def promised(self) -> dict[Key, int]:
-        """Numbers of the blocks that are still to be made, by key."""
+        """Return numbers of the blocks that are still to be made, by key."""
         return {block.key: i for i, block in enumerate(self.handles) if type(block) is Promise}
 
     def make_all(self) -> None:
@@ -138,7 +138,7 @@ def joined(
     keep: Sequence[Key],
     others: Callable[[], Iterable[Expr] | None] = tuple,
 ) -> Joined:
-    """The tasks of an evaluation on a cluster, and those that make the promised blocks that it reads.
+    """Return the tasks of an evaluation on a cluster, and those that make the promised blocks that it reads.
 
     Parameters
     ----------
@@ -173,7 +173,9 @@ def joined(
 
 
 def _first_needed(tasks: Mapping[Key, Task], sources: Mapping[Key, Task], wanted: Collection[Key]) -> dict[Key, Task]:
-    """Tasks in an order in which they can run, and each source that they or `wanted` need before its first reader."""
+    """Return the tasks in an order in which they can run, and each source that they or `wanted` need before its first
+    reader.
+    """
     ordered: dict[Key, Task] = {}
 
     def add(root: Key) -> None:

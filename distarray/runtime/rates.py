@@ -104,13 +104,15 @@ def rates_of(env: Environment) -> Iterator[None]:
 
 
 def rates_for(env: Environment) -> Rates:
-    """The rates of an environment: the defaults, what was measured there, what ``calibration`` says, in this order."""
+    """Return the rates of an environment: the defaults, what was measured there, what ``calibration`` says, in this
+    order.
+    """
     with rates_of(env):
         return current_rates()
 
 
 def origin(env: Environment) -> str:
-    """Where the rates of an environment come from, in words; what ``calibration`` overrides is not looked at."""
+    """Return where the rates of an environment come from, in words; what ``calibration`` overrides is not looked at."""
     found = _calibration(env)
     return "not calibrated" if found is None else f"calibrated {found.date}"
 
@@ -141,7 +143,7 @@ def forget() -> None:
 
 
 def signature(env: Environment) -> str | None:
-    """What the rates of an environment depend on, in words; None if its workers do not answer."""
+    """Return what the rates of an environment depend on, in words; None if its workers do not answer."""
     team = env.team
     if team is None or team.client is None:
         n = _n_threads(env)
@@ -172,7 +174,7 @@ class WorkerFacts(NamedTuple):
 
 
 def worker_facts(team: Team) -> list[WorkerFacts] | None:
-    """What the member of each rank runs on; None if one does not answer."""
+    """Return what the member of each rank runs on; None if one does not answer."""
     from distarray.runtime.clients import placement_of
 
     place = placement_of(team.client)
@@ -183,7 +185,9 @@ def worker_facts(team: Team) -> list[WorkerFacts] | None:
 
 
 def places_of(env: Environment) -> tuple[tuple[str, str], ...] | None:
-    """Node and process of each worker, by which the planner tells links apart; None if a worker does not answer."""
+    """Return the node and process of each worker, by which the planner tells links apart; None if a worker does not
+    answer.
+    """
     team = env.team
     assert team is not None
     found = _places.get(team)
@@ -202,7 +206,7 @@ def _facts(dask_worker: Any) -> WorkerFacts:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """The kind of machine that this is: equal for machines that compute equally fast."""
+    """Return the kind of machine that this is: equal for machines that compute equally fast."""
     model = platform.processor()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -225,7 +229,7 @@ def _versions() -> str:
 
 
 def store_path() -> Path:
-    """The file, in a folder of its own: Dask takes every JSON file directly in its folder for options."""
+    """Return the file, in a folder of its own: Dask takes every JSON file directly in its folder for options."""
     folder = Path(dask.config.PATH)
     if folder.is_file():  # DASK_CONFIG may name a file
         folder = folder.parent

@@ -26,7 +26,7 @@ def tell_of_failure() -> None:
 
 
 def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]]:
-    """Some blocks of an evaluated node as host arrays; not copied where they are in this process.
+    """Return some blocks of an evaluated node as host arrays; not copied where they are in this process.
 
     Raises
     ------

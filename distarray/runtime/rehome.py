@@ -23,7 +23,7 @@ __all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_environment",
 
 
 def new_environment(device: str) -> Environment:
-    """Where new arrays on a device are made: in this process, if there is no array layer that says otherwise."""
+    """Return where new arrays on a device are made: in this process, if there is no array layer that says otherwise."""
     if hooks.new_arrays_environment is None:
         return Environment(None, device)
     env: Environment = hooks.new_arrays_environment(device)
@@ -43,7 +43,7 @@ def keep_host(node: Expr, array: Any) -> None:
 
 
 def is_gone(env: Environment) -> bool:
-    """Whether the members of an environment were workers of a client that has lost them all."""
+    """Return whether the members of an environment were workers of a client that has lost them all."""
     return env.team is not None and env.team.client is not None and not is_open(env.team.client)
 
 
@@ -69,7 +69,8 @@ def _is_lost(node: Expr) -> bool:
 
 
 def healed(order: Sequence[Expr], env: Environment, to: Environment | None = None) -> Environment:
-    """Where nodes, operands before users, can be evaluated: their environment, or another one if its client is gone.
+    """Return where nodes, operands before users, can be evaluated: their environment, or another one if its client is
+    gone.
 
     They, and what is lost and can be had again, are changed in place: nothing else could become of them.
 
@@ -123,7 +124,7 @@ def healed(order: Sequence[Expr], env: Environment, to: Environment | None = Non
 
 
 def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
-    """The cut of an array in another environment, if nobody says another one.
+    """Return the cut of an array in another environment, if nobody says another one.
 
     Between meshes of equal sizes every tile stays what it is. On another number of members all of them cut the axis
     that had most parts; an array of one tile stays one, unless it is larger than ``block-bytes``.
@@ -144,7 +145,9 @@ def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
 
 
 def bound_to_team(order: Sequence[Expr], env: Environment) -> Expr | None:
-    """A pending node that can only be computed on a team of the shape that its own has; None if another one will do."""
+    """Return a pending node that can only be computed on a team of the shape that its own has; None if another one will
+    do.
+    """
     mesh = env.mesh
     for node in order:
         own = node.env.mesh

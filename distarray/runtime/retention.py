@@ -36,14 +36,16 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
 
 
 def streams(node: Expr) -> bool:
-    """Whether a pending result is computed anew wherever it is read rather than kept: it would not fit in memory."""
+    """Return whether a pending result is computed anew wherever it is read rather than kept: it would not fit in
+    memory.
+    """
     if node.op.family.is_write:
         return is_beyond_memory(node)
     return node.op.kind == "create" or result_nbytes(node) > memory_limit(node.env) * node.env.size // 2
 
 
 def is_beyond_memory(node: Expr) -> bool:
-    """Whether a result is larger than all that its members have: it can be read in parts, and never be held."""
+    """Return whether a result is larger than all that its members have: it can be read in parts, and never be held."""
     nbytes = result_nbytes(node)
     return nbytes > FITS and nbytes > room_nbytes(node.env)
 
@@ -52,7 +54,7 @@ hooks.is_beyond_memory = is_beyond_memory
 
 
 def result_nbytes(node: Expr) -> int:
-    """Bytes of a node's result, or of all its results."""
+    """Return the bytes of a node's result, or of all its results."""
     if type(node.dtype) is tuple:
         shapes: Any = node.shape  # one for each result
         return sum(prod(s) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True))

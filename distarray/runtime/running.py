@@ -78,7 +78,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
 def lowered_to_run(
     plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int] = MappingProxyType({})
 ) -> Lowered:
-    """The tasks of a plan that is to run now, counted; for `inplace` see `lower`."""
+    """Return the tasks of a plan that is to run now, counted; for `inplace` see `lower`."""
     lowered = make_tasks(plan, graph, env, new_run(), inplace)
     check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
     count(lowered)
@@ -131,7 +131,7 @@ def handed_out(
 
 
 def kept_nbytes(lowered: Lowered, graph: Graph) -> dict[Any, int]:
-    """Bytes of each block that tasks make and that is kept."""
+    """Return the bytes of each block that tasks make and that is kept."""
     found: dict[Any, int] = {}
     for i, (sharding, refs) in lowered.outputs.items():
         node = graph.nodes[i]

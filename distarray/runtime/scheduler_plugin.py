@@ -240,7 +240,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
     # -- placement -----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a client is told when it joins: which workers live, and who serves the lost homes."""
+        """Return what a client is told when it joins: which workers live, and who serves the lost homes."""
         workers, serves = self._known()
         living = len(self.scheduler.workers)
         return {
@@ -288,17 +288,17 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             self.crashed.discard(home)
 
     def address(self, home: str) -> str:
-        """The worker that serves `home`; `home` itself while nobody can."""
+        """Return the worker that serves `home`; `home` itself while nobody can."""
         if (home not in self.scheduler.workers or home in self.idle) and home not in self.serves:
             self._reassign(home)  # lost before this plugin came, or named by a client that knows it from elsewhere
         return self.serves.get(home, home)
 
     def _serving(self) -> list[str]:
-        """Workers that can serve a home."""
+        """Return the workers that can serve a home."""
         return [address for address in self.scheduler.workers if address not in self.idle]
 
     def _place(self, task: Any) -> str | None:
-        """The worker that serves the home of a task; None for what has none."""
+        """Return the worker that serves the home of a task; None for what has none."""
         home = (task.annotations or {}).get(HOME)
         return None if home is None else self.address(home)
 
@@ -416,7 +416,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self._announce()
 
     def _stranded(self, scheduler: Any) -> list[Any]:
-        """Tasks of ours that are restricted to a worker that is no more, or serves nothing."""
+        """Return the tasks of ours that are restricted to a worker that is no more, or serves nothing."""
         serving = set(self._serving())
         return [
             task
@@ -442,7 +442,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 self.scheduler.request_remove_replicas(worker.address, visiting, stimulus_id=stimulus_id)
 
     def _is_done_with(self, block: Any, worker: Any) -> bool:
-        """Whether a worker holds a replica of a block that belongs elsewhere, and is to read it no more."""
+        """Return whether a worker holds a replica of a block that belongs elsewhere, and is to read it no more."""
         if len(block.who_has or ()) < 2 or any(
             reader.processing_on is worker or worker.address in (reader.worker_restrictions or ())
             for reader in block.waiters or ()
@@ -451,7 +451,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         return worker in self.visits(block)
 
     def visits(self, block: Any) -> set[Any]:
-        """The workers that hold a replica of a block of ours, if others hold it at whose home it is.
+        """Return the workers that hold a replica of a block of ours, if others hold it at whose home it is.
 
         What has no home, such as data from a client, is at home where no task of ours reads it.
         """
@@ -567,7 +567,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             self.scheduler.periodic_callbacks.pop(_SWEEP).stop()
 
     def blame(self, key: Key) -> Key | None:
-        """The key of the task whose failure made `key` fail."""
+        """Return the key of the task whose failure made `key` fail."""
         task = self.scheduler.tasks.get(key)
         cause = None if task is None else task.exception_blame
         return None if cause is None else cause.key

@@ -22,7 +22,7 @@ __all__ = ["is_small", "run"]
 
 
 def is_small(order: Sequence[Expr], env: Environment) -> bool:
-    """Whether every array is one block of at most ``block-bytes`` in this process."""
+    """Return whether every array is one block of at most ``block-bytes`` in this process."""
     if env.device != "cpu":
         return False
     limit = config.get("block-bytes")

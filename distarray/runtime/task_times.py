@@ -65,7 +65,7 @@ def start(name: str) -> None:
 
 
 def stop(name: str) -> list[Span]:
-    """What was written down in this process; nothing if another call has it already."""
+    """Return what was written down in this process; nothing if another call has it already."""
     with _lock:
         return _spans.pop(name, [])
 
@@ -93,7 +93,7 @@ def measuring(client: Any = None) -> Iterator[list[Span]]:
 
 
 def timed(lowered: Lowered) -> Mapping[Key, Task]:
-    """The tasks of an evaluation: with clocks while this thread measures, else as they are.
+    """Return the tasks of an evaluation: with clocks while this thread measures, else as they are.
 
     Each of several tasks that were fused to one (`fuse`) has a clock of its own: its time is that of its own stage,
     whatever the key of the one task. What that waits for counts for the stage of the first of them.
@@ -174,7 +174,7 @@ def busy_seconds(spans: Iterable[Span]) -> dict[int, float]:
 
 
 def _covered(times: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of intervals.
+    """Return the length of the union of intervals.
 
     >>> _covered([(0, 2), (1, 3), (5, 6)])
     4.0

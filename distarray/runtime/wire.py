@@ -23,7 +23,7 @@ Packed: TypeAlias = tuple[Any, tuple[int, ...] | None]
 
 
 def is_ours(key: Any) -> bool:
-    """Whether a key on a cluster is that of a task or of data of ours.
+    """Return whether a key on a cluster is that of a task or of data of ours.
 
     >>> is_ours(("dx-add-1", 0, 3)), is_ours(("sum-aggregate", 0)), is_ours("dx-array")
     (True, False, True)
@@ -51,7 +51,7 @@ def pack(block: Any) -> Packed:
 
 
 def unpack(packed: Packed) -> Any:
-    """The block that `pack` was given, with its strides."""
+    """Return the block that `pack` was given, with its strides."""
     block, axes = packed
     if axes is None:
         return block

@@ -49,7 +49,7 @@ def normalise(r: range) -> range:
 
 
 def full(shape: Sequence[int]) -> Box:
-    """The box of all elements of an array of this shape."""
+    """Return the box of all elements of an array of this shape."""
     return tuple([range(n) for n in shape])
 
 
@@ -66,7 +66,7 @@ def size(box: Box) -> int:
 
 
 def intersect(a: range, b: range) -> range:
-    """The elements of both ranges, ascending.
+    """Return the elements of both ranges, ascending.
 
     >>> intersect(range(2, 9), range(5, 20)), intersect(range(0, 30, 4), range(2, 30, 6))
     (range(5, 9), range(8, 21, 12))
@@ -91,7 +91,7 @@ def intersect(a: range, b: range) -> range:
 
 
 def intersect_boxes(a: Box, b: Box) -> Box | None:
-    """The common elements of two boxes of one array, or None where there are none."""
+    """Return the common elements of two boxes of one array, or None where there are none."""
     out = []
     for r, s in zip(a, b, strict=True):
         common = intersect(r, s)
@@ -102,7 +102,7 @@ def intersect_boxes(a: Box, b: Box) -> Box | None:
 
 
 def _within(inner: range, outer: range) -> bool:
-    """Whether a range that is not empty lies in another."""
+    """Return whether a range that is not empty lies in another."""
     if not outer or inner[0] < outer.start or inner[-1] > outer[-1]:
         return False
     step = outer.step
@@ -110,12 +110,12 @@ def _within(inner: range, outer: range) -> bool:
 
 
 def contains(outer: Box, inner: Box) -> bool:
-    """Whether every element of `inner` is one of `outer`; an empty box lies in every box."""
+    """Return whether every element of `inner` is one of `outer`; an empty box lies in every box."""
     return not all(inner) or all(map(_within, inner, outer))
 
 
 def local(box: Box, origin: Sequence[int]) -> tuple[slice, ...]:
-    """The slices that read `box` from a block whose first element is at `origin`.
+    """Return the slices that read `box` from a block whose first element is at `origin`.
 
     >>> local((range(12, 20, 3), range(4)), (10, 0))
     (slice(2, 10, 3), slice(0, 4, 1))
@@ -124,7 +124,7 @@ def local(box: Box, origin: Sequence[int]) -> tuple[slice, ...]:
 
 
 def relative(box: Box, frame: Box) -> tuple[slice, ...]:
-    """The slices that read `box` from a block that holds exactly the elements of `frame`, which contains it.
+    """Return the slices that read `box` from a block that holds exactly the elements of `frame`, which contains it.
 
     As `local`, for blocks that are strided boxes themselves, such as pieces.
 
@@ -144,7 +144,8 @@ def relative(box: Box, frame: Box) -> tuple[slice, ...]:
 
 
 def runs(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """A box of ``(start, stop)`` per axis as runs of consecutive row-major indices: (first index, length), in order.
+    """Yield a box of ``(start, stop)`` per axis as runs of consecutive row-major indices: (first index, length), in
+    order.
 
     >>> list(runs(((1, 3), (0, 4)), (5, 4))), list(runs(((1, 3), (2, 4)), (5, 4)))
     ([(4, 8)], [(6, 2), (10, 2)])
@@ -164,7 +165,7 @@ def runs(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> Iterator[tuple
 
 
 def _range_difference(a: range, b: range) -> list[range]:
-    """The elements of `a` outside `b`, which lies in `a`, as few ranges."""
+    """Return the elements of `a` outside `b`, which lies in `a`, as few ranges."""
     if not b:
         return [a]
     lo, hi = (b[0] - a.start) // a.step, (b[-1] - a.start) // a.step
@@ -177,7 +178,7 @@ def _range_difference(a: range, b: range) -> list[range]:
 
 
 def difference(a: Box, b: Box) -> list[Box]:
-    """The elements of `a` outside `b`, as disjoint boxes.
+    """Return the elements of `a` outside `b`, as disjoint boxes.
 
     >>> difference((range(4), range(4)), (range(1, 3), range(4)))
     [(range(0, 1), range(0, 4)), (range(3, 4), range(0, 4))]
@@ -194,7 +195,7 @@ def difference(a: Box, b: Box) -> list[Box]:
 
 
 def _join(a: range, b: range, *, strided: bool) -> range | None:
-    """The union of two ranges if it is one range, with ``a.start <= b.start``; else None.
+    """Return the union of two ranges if it is one range, with ``a.start <= b.start``; else None.
 
     Without `strided` only ranges with equal steps that overlap or abut are joined, which never hides a contiguous run;
     with it, also lone elements (two points are a progression) and interleaved ranges.
@@ -271,7 +272,7 @@ def _first_axis(box: Box) -> tuple[int, int]:
 
 
 def _disjoint(boxes: list[Box]) -> list[Box]:
-    """Boxes with the same elements, each element in one of them."""
+    """Return the boxes with the same elements, each element in one of them."""
     boxes.sort(key=_first_axis)
     for i, a in enumerate(boxes):
         stop = a[0].stop

@@ -28,7 +28,7 @@ MAX_TILES = 1 << 17
 
 @lru_cache(maxsize=8192)
 def boundaries(n: int, k: int) -> tuple[int, ...]:
-    """Boundaries of `n` elements in `k` parts: ``k + 1`` numbers from 0 to `n`.
+    """Return the boundaries of `n` elements in `k` parts: ``k + 1`` numbers from 0 to `n`.
 
     >>> boundaries(8, 3), boundaries(3, 4)
     ((0, 2, 5, 8), (0, 0, 1, 2, 3))
@@ -39,7 +39,7 @@ def boundaries(n: int, k: int) -> tuple[int, ...]:
 
 
 def owner(n: int, k: int, r: int) -> int:
-    """The part that holds index `r` when `n` elements are cut into `k` parts; ``0 <= r < n``.
+    """Return the part that holds index `r` when `n` elements are cut into `k` parts; ``0 <= r < n``.
 
     The last ``i`` with ``floor(i * n / k) <= r`` is the largest ``i`` with ``i * n < (r + 1) * k``.
 
@@ -50,7 +50,7 @@ def owner(n: int, k: int, r: int) -> int:
 
 
 def part_of(bounds: Sequence[int], r: int) -> int:
-    """The part that holds index `r` under explicit boundaries; empty parts hold nothing.
+    """Return the part that holds index `r` under explicit boundaries; empty parts hold nothing.
 
     >>> part_of((0, 3, 3, 7), 3)
     2
@@ -60,7 +60,7 @@ def part_of(bounds: Sequence[int], r: int) -> int:
 
 
 def parts_of(bounds: Sequence[int], start: int, stop: int) -> range:
-    """The parts that hold the indices ``start <= r < stop``, as one range; empty if there are none.
+    """Return the parts that hold the indices ``start <= r < stop``, as one range; empty if there are none.
 
     Empty parts strictly inside the range are included: callers see them as empty overlaps.
 
@@ -83,7 +83,7 @@ def largest_part(bounds: Sequence[int]) -> int:
 
 
 def check_boundaries(bounds: Sequence[int], n: int | None = None) -> tuple[int, ...]:
-    """`bounds` as a tuple of ints, once it is known to cut `n` elements (any number if None).
+    """Return `bounds` as a tuple of ints, once it is known to cut `n` elements (any number if None).
 
     Raises
     ------

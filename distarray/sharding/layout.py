@@ -31,12 +31,12 @@ LayoutLike: TypeAlias = str | Sequence[int]
 
 
 def c_layout(ndim: int) -> Layout:
-    """The layout "C" of rank `ndim`."""
+    """Return the layout "C" of rank `ndim`."""
     return tuple(range(ndim))
 
 
 def parse_layout(layout: LayoutLike, ndim: int) -> Layout:
-    """The permutation, outermost axis first, that the user's `layout` means at rank `ndim`.
+    """Return the permutation, outermost axis first, that the user's `layout` means at rank `ndim`.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def layout_strides(shape: Sequence[int], layout: Layout, itemsize: int) -> tuple
 
 
 def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
-    """The order of axes that a block with these strides comes nearest to: by falling absolute stride.
+    """Return the order of axes that a block with these strides comes nearest to: by falling absolute stride.
 
     Axes of extent 1 have no meaningful stride: they never keep a block from being "C", or else "F".
 

@@ -25,7 +25,7 @@ _NAME = re.compile(r"%[1-9][0-9]*|[^\W\d]\w*")
 
 
 def is_wave(name: str) -> bool:
-    """Whether a mesh axis is a wave axis: one that varies within a member.
+    """Return whether a mesh axis is a wave axis: one that varies within a member.
 
     >>> is_wave("%1"), is_wave("x")
     (True, False)
@@ -124,7 +124,7 @@ class Mesh:
         return f"Mesh({', '.join(f'{n}={s}' for n, s in zip(self.names, self.sizes, strict=True))})"
 
     def __str__(self) -> str:
-        """The form of the command line: ``x=4,y=6``; parsed by `distarray.sharding.spec.parse_mesh`."""
+        """Return the form of the command line: ``x=4,y=6``; parsed by `distarray.sharding.spec.parse_mesh`."""
         return ",".join(f"{n}={s}" for n, s in zip(self.names, self.sizes, strict=True))
 
     def __contains__(self, name: object) -> bool:
@@ -149,12 +149,12 @@ class Mesh:
             raise ShardingError(f"mesh axis {name!r} does not exist; the mesh has the axes {have}") from None
 
     def coordinates(self, place: int) -> tuple[int, ...]:
-        """Coordinates of a place along each axis; the inverse of `place`."""
+        """Return the coordinates of a place along each axis; the inverse of `place`."""
         self._check(place)
         return tuple((place // stride) % size for stride, size in zip(self.strides, self.sizes, strict=True))
 
     def place(self, coordinates: Iterable[int]) -> int:
-        """Number of the place with these coordinates."""
+        """Return the number of the place with these coordinates."""
         coordinates = tuple(coordinates)
         if len(coordinates) != len(self.sizes) or not all(
             0 <= c < size for c, size in zip(coordinates, self.sizes, strict=True)
@@ -189,7 +189,7 @@ class Mesh:
         return Mesh(self.names + names, self.sizes + tuple(sizes))
 
     def without_waves(self, but: Collection[str] = ()) -> Mesh:
-        """The axes that span the members, and those in `but`."""
+        """Return the axes that span the members, and those in `but`."""
         kept = [i for i, name in enumerate(self.names) if not is_wave(name) or name in but]
         if len(kept) == len(self.names):
             return self

@@ -21,7 +21,7 @@ __all__ = ["coarsened", "parted", "prime_factors", "prime_mesh", "realised", "re
 
 @lru_cache(maxsize=256)
 def prime_factors(n: int) -> tuple[int, ...]:
-    """The prime factors of a positive integer, ascending.
+    """Return the prime factors of a positive integer, ascending.
 
     >>> prime_factors(12), prime_factors(1)
     ((2, 2, 3), ())
@@ -38,7 +38,7 @@ def prime_factors(n: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _prime_axes(mesh: Mesh) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """Per axis of a mesh the axes (name, size) that it splits into, major first; wave axes stay whole."""
+    """Return per axis of a mesh the axes (name, size) that it splits into, major first; wave axes stay whole."""
     joint = "_"
     while any(f"{name}{joint}" in other for name in mesh.names for other in mesh.names):
         joint += "_"
@@ -54,7 +54,7 @@ def _prime_axes(mesh: Mesh) -> tuple[tuple[tuple[str, int], ...], ...]:
 
 @lru_cache(maxsize=256)
 def prime_mesh(mesh: Mesh) -> Mesh:
-    """The mesh of the same places whose axes, but for wave axes, have prime sizes (or size 1).
+    """Return the mesh of the same places whose axes, but for wave axes, have prime sizes (or size 1).
 
     >>> prime_mesh(Mesh(("x", "y"), (4, 3)))
     Mesh(x_1=2, x_2=2, y=3)
@@ -143,7 +143,7 @@ def _joined(
 
 @lru_cache(maxsize=256)
 def smaller_mesh(mesh: Mesh, n: int) -> Mesh:
-    """A mesh of the first `n` places of another, in prime axes whose names that one does not have.
+    """Return a mesh of the first `n` places of another, in prime axes whose names that one does not have.
 
     >>> smaller_mesh(Mesh(("x",), (7,)), 6)
     Mesh(g1=3, g2=2)
@@ -156,7 +156,7 @@ def smaller_mesh(mesh: Mesh, n: int) -> Mesh:
 
 
 def realised(parts: Sequence[int], mesh: Mesh) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """The ways to deal axes of a mesh out to loops so that they have these parts.
+    """Yield the ways to deal axes of a mesh out to loops so that they have these parts.
 
     >>> list(realised((2, 1, 2), Mesh(("a", "b"), (2, 2))))
     [(('a',), (), ('b',)), (('b',), (), ('a',))]
@@ -177,7 +177,8 @@ def realised(parts: Sequence[int], mesh: Mesh) -> Iterator[tuple[tuple[str, ...]
 
 
 def parted(parts: Sequence[int], mesh: Mesh) -> Sharding:
-    """A type with so many parts along each axis, each at a place of its own: places that are left over have none.
+    """Return a type with so many parts along each axis, each at a place of its own: places that are left over have
+    none.
 
     Raises
     ------

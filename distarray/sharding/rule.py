@@ -138,7 +138,7 @@ class ShardingRule:
 
     @staticmethod
     def parse(text: str) -> ShardingRule:
-        """The rule written as `text`; the inverse of ``str``. Rules are cached by their text.
+        """Return the rule written as `text`; the inverse of ``str``. Rules are cached by their text.
 
         Raises
         ------
@@ -148,7 +148,9 @@ class ShardingRule:
         return _parse(text)
 
     def reduced_by(self, result: int) -> tuple[str, ...]:
-        """The reducing loops that result number `result` lacks; where there are several results, these may differ."""
+        """Return the reducing loops that result number `result` lacks; where there are several results, these may
+        differ.
+        """
         return tuple(loop for loop in self.reducing if loop not in self.results[result])
 
     def resolve(
@@ -304,7 +306,7 @@ class ShardingRule:
         return ShardingRule, (self.operands, self.results, dict(self.kinds))
 
     def __str__(self) -> str:
-        """The rule in the grammar; kinds that go without saying are left out."""
+        """Return the rule in the grammar; kinds that go without saying are left out."""
         left = "()" if self.operands == ((),) else ", ".join(map(" ".join, self.operands))
         right = ", ".join(map(" ".join, self.results))
         said = [f"{loop}: {kind}" for loop, kind in self.kinds.items() if kind != "sum"]

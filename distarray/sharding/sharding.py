@@ -123,13 +123,13 @@ class Sharding:
 
     @classmethod
     def whole(cls, mesh: Mesh, ndim: int, layout: LayoutLike = "C") -> Sharding:
-        """The type of an array that every place holds whole."""
+        """Return the type of an array that every place holds whole."""
         return cls(mesh, ((),) * ndim, layout=parse_layout(layout, ndim))
 
     # -- elements -----------------------------------------------------------------------------------------------
 
     def boundaries(self, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Boundaries of the parts of each axis of an array of this shape.
+        """Return the boundaries of the parts of each axis of an array of this shape.
 
         Raises
         ------
@@ -150,15 +150,15 @@ class Sharding:
         return tuple(result)
 
     def tile_box(self, shape: Sequence[int], tile: Sequence[int]) -> tuple[tuple[int, int], ...]:
-        """Global index range ``(start, stop)`` of a tile along each axis."""
+        """Return global index range ``(start, stop)`` of a tile along each axis."""
         return tuple((b[t], b[t + 1]) for b, t in zip(self.boundaries(shape), tile, strict=True))
 
     def tile_slices(self, shape: Sequence[int], tile: Sequence[int]) -> tuple[slice, ...]:
-        """The slices that cut a tile out of the whole array."""
+        """Return the slices that cut a tile out of the whole array."""
         return tuple(slice(b[t], b[t + 1]) for b, t in zip(self.boundaries(shape), tile, strict=True))
 
     def shard_shape(self, shape: Sequence[int], tile: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Shape of a tile; of the largest one, which is what types print, if `tile` is None."""
+        """Return the shape of a tile; of the largest one, which is what types print, if `tile` is None."""
         if tile is None:
             if self.is_regular and len(shape) == self.ndim:
                 return tuple([-(-n // k) for n, k in zip(shape, self.parts, strict=True)])
@@ -166,13 +166,13 @@ class Sharding:
         return tuple(b[t + 1] - b[t] for b, t in zip(self.boundaries(shape), tile, strict=True))
 
     def tiles(self) -> Iterator[tuple[int, ...]]:
-        """All tiles, row-major (the last axis fastest)."""
+        """Return all tiles, row-major (the last axis fastest)."""
         return product(*map(range, self.parts))
 
     # -- places -------------------------------------------------------------------------------------------------
 
     def place(self, tile: Sequence[int], addend: int = 0) -> int:
-        """The primary (lowest) place that holds an addend of a tile."""
+        """Return the primary (lowest) place that holds an addend of a tile."""
         offsets = self._offsets
         if offsets is None:
             offsets = tuple(_offsets_of(digits) for digits in self._digits)
@@ -184,7 +184,7 @@ class Sharding:
         return place
 
     def places(self, tile: Sequence[int], addend: int = 0) -> tuple[int, ...]:
-        """All places that hold an addend of a tile, ascending: its replicas, the primary one first."""
+        """Return all places that hold an addend of a tile, ascending: its replicas, the primary one first."""
         offsets = self._replica_offsets
         if offsets is None:
             steps = [(self.mesh.strides[i], self.mesh.sizes[i]) for i in map(self.mesh.axis_position, self.free_axes)]
@@ -194,13 +194,13 @@ class Sharding:
         return tuple([first + offset for offset in offsets])
 
     def tile(self, place: int) -> tuple[int, ...]:
-        """The tile that a place holds (an addend of)."""
+        """Return the tile that a place holds (an addend of)."""
         if not 0 <= place < self.mesh.size:
             raise ShardingError(f"place {place} is not in {self.mesh!r}")
         return tuple([_index_of(place, digits) for digits in self._digits])
 
     def addend(self, place: int) -> int:
-        """Which addend of its tile a place holds; 0 when nothing is unreduced."""
+        """Return which addend of its tile a place holds; 0 when nothing is unreduced."""
         return _index_of(place, self._addend_digits)
 
     def member(self, tile: Sequence[int], team_size: int | None = None, addend: int = 0) -> int:
@@ -211,7 +211,7 @@ class Sharding:
         return self.mesh.member(self.place(tile, addend), team_size)
 
     def members(self, tile: Sequence[int], team_size: int | None = None, addend: int = 0) -> tuple[int, ...]:
-        """Ranks of all members that hold an addend of a tile, ascending and distinct."""
+        """Return ranks of all members that hold an addend of a tile, ascending and distinct."""
         return tuple(sorted({self.mesh.member(place, team_size) for place in self.places(tile, addend)}))
 
     # -- other types --------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Sharding:
         return Sharding(self.mesh, self.axes, self.unreduced, self.bounds, parse_layout(layout, self.ndim))
 
     def permuted(self, perm: Sequence[int]) -> Sharding:
-        """The type of ``permute_dims(x, perm)`` as a view: axis ``i`` of it is axis ``perm[i]`` of ``x``."""
+        """Return the type of ``permute_dims(x, perm)`` as a view: axis ``i`` of it is axis ``perm[i]`` of ``x``."""
         return Sharding(
             self.mesh,
             tuple(self.axes[p] for p in perm),
@@ -245,7 +245,7 @@ class Sharding:
         )
 
     def without_axes(self, dropped: Sequence[int]) -> Sharding:
-        """The type with some array axes taken out; the mesh axes that cut them replicate from then on."""
+        """Return the type with some array axes taken out; the mesh axes that cut them replicate from then on."""
         kept = [axis for axis in range(self.ndim) if axis not in dropped]
         return Sharding(
             self.mesh,

@@ -60,7 +60,7 @@ _COMMA = re.compile(r",(?![^{}]*\})")  # a comma outside braces
 
 
 def format_type(shape: Sequence[int], dtype: _DType | None = None, sharding: Sharding | None = None) -> str:
-    """A type in text; without `sharding`, of an array not yet placed.
+    """Return a type in text; without `sharding`, of an array not yet placed.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def format_type(shape: Sequence[int], dtype: _DType | None = None, sharding: Sha
 
 
 def parse_mesh(text: str) -> Mesh:
-    """The mesh written as ``x=4,y=6``; the inverse of ``str(mesh)``.
+    """Return the mesh written as ``x=4,y=6``; the inverse of ``str(mesh)``.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def parse_mesh(text: str) -> Mesh:
 
 
 def parse_type(text: str, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], Sharding]:
-    """The (dtype, shape, sharding) that a type in text means on a mesh; the inverse of `format_type`.
+    """Return the (dtype, shape, sharding) that a type in text means on a mesh; the inverse of `format_type`.
 
     Raises
     ------
@@ -239,7 +239,7 @@ def _parse_ints(text: str, numbers: str) -> tuple[int, ...]:
 def parse_sharding(
     user: ShardingLike, shape: Sequence[int], mesh: Mesh, dtype: _DType | None = None, layout: LayoutLike | None = None
 ) -> Sharding:
-    """What the user's ``sharding=`` means for an array of this shape on (the mesh of) a team.
+    """Return what the user's ``sharding=`` means for an array of this shape on (the mesh of) a team.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def swap_axis_order(
 
 
 def to_json(shape: Sequence[int], sharding: Sharding, dtype: _DType | None = None) -> dict[str, Any]:
-    """A type as plain JSON data; keys that would say nothing are left out.
+    """Return a type as plain JSON data; keys that would say nothing are left out.
 
     ``unreduced`` lists mesh axes for sums and ``[axis, monoid]`` for other monoids.
 
@@ -348,7 +348,7 @@ def to_json(shape: Sequence[int], sharding: Sharding, dtype: _DType | None = Non
 
 
 def mesh_from_json(data: Any) -> Mesh:
-    """A mesh from a list of ``[name, size]`` in JSON.
+    """Return a mesh from a list of ``[name, size]`` in JSON.
 
     Raises
     ------
@@ -364,7 +364,7 @@ def mesh_from_json(data: Any) -> Mesh:
 
 
 def from_json(data: Any, mesh: Mesh) -> tuple[_DType | None, tuple[int, ...], Sharding]:
-    """The (dtype, shape, sharding) of a type in JSON; the inverse of `to_json`. Unknown keys are ignored.
+    """Return the (dtype, shape, sharding) of a type in JSON; the inverse of `to_json`. Unknown keys are ignored.
 
     Raises
     ------

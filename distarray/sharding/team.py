@@ -23,7 +23,9 @@ __all__ = ["Team"]
 
 
 def _members(client: Any, size: int | None) -> tuple[Any, tuple[Hashable, ...]]:
-    """The client to use and the members of a new team; without a layer that runs anything, numbers of this process."""
+    """Return the client to use and the members of a new team; without a layer that runs anything, numbers of this
+    process.
+    """
     if hooks.resolve_members is not None:
         return hooks.resolve_members(client, size)
     if client is not None:
@@ -110,7 +112,9 @@ class Team:
 
     @classmethod
     def following(cls, axis: str, client: Any, members: Sequence[Hashable], generation: int) -> Team:
-        """The team of all workers that a client has at the time: what arrays are made on unless told otherwise."""
+        """Return the team of all workers that a client has at the time: what arrays are made on unless told
+        otherwise.
+        """
         team = cls((len(members),), (axis,), client, members)
         object.__setattr__(team, "generation", generation)
         return team
@@ -132,7 +136,7 @@ class Team:
         return self.mesh.size
 
     def split(self, axis: str) -> tuple[Team, ...]:
-        """The sub-teams along an axis, in the order of its index: real teams, over the other axes.
+        """Return the sub-teams along an axis, in the order of its index: real teams, over the other axes.
 
         Raises
         ------
@@ -148,7 +152,8 @@ class Team:
         return tuple(Team(sizes, names, self.client, group) for group in groups)
 
     def refresh(self, shape: int | Sequence[int] | None = None) -> Team:
-        """The team on the workers that its client has now, with the same axes; arrays go there by ``x.to_team(...)``.
+        """Return the team on the workers that its client has now, with the same axes; arrays go there by
+        ``x.to_team(...)``.
 
         A team never changes, and neither do the arrays on it: the part of a worker that was lost is served by
         another one. This team is what they can be moved to, to use workers that joined and to give up those that left.
@@ -205,11 +210,11 @@ class Team:
 
     @property
     def cluster(self) -> Any:
-        """The name of the cluster of the client in pickles; None for threads of a process."""
+        """Return the name of the cluster of the client in pickles; None for threads of a process."""
         return None if self.client is None or hooks.name_client is None else hooks.name_client(self.client)
 
     def settled(self) -> Team:
-        """The team with the client that it has here."""
+        """Return the team with the client that it has here."""
         return self
 
     # The id travels as it is, because members with equal reprs here need not have equal reprs there.

@@ -58,14 +58,16 @@ def matrix_chain(s: int, p: int = 8, *, skew: bool = False) -> Json:
 
 
 def chain(n: int, s: int = 4096, p: int = 8) -> Json:
-    """A product of `n + 1` square matrices, from the left: `n` operations."""
+    """Return a product of `n + 1` square matrices, from the left: `n` operations."""
     names = [f"A{i}" for i in range(n + 1)]
     ops = [(f"P{i}", "ij,jk->ik", ["A0" if i == 1 else f"P{i - 1}", f"A{i}"]) for i in range(1, n + 1)]
     return _graph("chain of products", {name: [s, s] for name in names}, ops, p)
 
 
 def elementwise(n: int = 100, s: int = 4096, p: int = 8) -> Json:
-    """`n` elementwise operations and reductions: rows are centred again and again, and two branches are added."""
+    """Return `n` elementwise operations and reductions: rows are centred again and again, and two branches are
+    added.
+    """
     ops: list[tuple[str, str, list[str]]] = []
     x, before = "A", "B"
     while len(ops) < n:
@@ -118,25 +120,25 @@ def heads(b: int = 1, h: int = 8, s: int = 16384, d: int = 128, p: int = 8) -> J
 
 
 def scores(s: int = 16384, d: int = 128, p: int = 8) -> Json:
-    """The scores of attention: one product."""
+    """Return the scores of attention: one product."""
     return _graph("attention scores", {"Q": [s, d], "K": [s, d]}, [("S", "sd,td->st", ["Q", "K"])], p)
 
 
 def mttkrp(i: int = 1024, j: int = 1024, k: int = 1024, r: int = 32, p: int = 8) -> Json:
-    """A matricised tensor times a Khatri-Rao product: one operation on three inputs."""
+    """Return a matricised tensor times a Khatri-Rao product: one operation on three inputs."""
     shapes = {"T": [i, j, k], "B": [j, r], "C": [k, r]}
     return _graph("mttkrp", shapes, [("M", "ijk,jr,kr->ir", ["T", "B", "C"])], p)
 
 
 def ttm_chain(n: int = 512, r: int = 64, p: int = 8) -> Json:
-    """A tensor of three dimensions times a matrix along each: the core of a Tucker decomposition."""
+    """Return a tensor of three dimensions times a matrix along each: the core of a Tucker decomposition."""
     shapes = {"T": [n, n, n], "U": [n, r], "V": [n, r], "W": [n, r]}
     ops = [("X", "ijk,ia->ajk", ["T", "U"]), ("Y", "ajk,jb->abk", ["X", "V"]), ("Z", "abk,kc->abc", ["Y", "W"])]
     return _graph("ttm chain", shapes, ops, p)
 
 
 def gram(n: int = 1_048_576, m: int = 1024, p: int = 8) -> Json:
-    """A tall matrix times itself: one operation that reads an input twice."""
+    """Return a tall matrix times itself: one operation that reads an input twice."""
     return _graph("gram", {"A": [n, m]}, [("G", "ki,kj->ij", ["A", "A"])], p)
 
 
@@ -208,7 +210,9 @@ def llama(
 
 
 def random_graph(rng: random.Random, n_ops: int, p: int) -> Json:
-    """A small directed graph of products, elementwise operations, reductions and transposes, operands repeated."""
+    """Return a small directed graph of products, elementwise operations, reductions and transposes, operands
+    repeated.
+    """
     extents = [rng.choice((p, 2 * p, 3 * p, 6)) for _ in range(3)]
     nodes: list[Json] = []
     shapes: dict[str, list[int]] = {}

@@ -24,17 +24,17 @@ def _by_label(graph: Json, label: str, p: int) -> Labelling:
 
 
 def data_parallel(graph: Json, p: int) -> Labelling:
-    """The batch, label ``b``, in `p` parts; what has no batch is not cut."""
+    """Return the batch, label ``b``, in `p` parts; what has no batch is not cut."""
     return _by_label(graph, "b", p)
 
 
 def sequence(graph: Json, p: int) -> Labelling:
-    """The sequence, label ``s``, in `p` parts."""
+    """Return the sequence, label ``s``, in `p` parts."""
     return _by_label(graph, "s", p)
 
 
 def hidden_parallel(graph: Json, p: int) -> Labelling:
-    """The hidden layer, label ``h``, in `p` parts; what has none by its output label ``o``."""
+    """Return the hidden layer, label ``h``, in `p` parts; what has none by its output label ``o``."""
     return {
         v: {"h": p} if "h" in labels else {"o": p} if "o" in labels else {}
         for v, labels in _operations(graph).items()
@@ -42,7 +42,7 @@ def hidden_parallel(graph: Json, p: int) -> Labelling:
 
 
 def sqrt_parts(graph: Json, p: int) -> Labelling:
-    """Every label in the square root of `p` parts: products then have more than `p` kernels.
+    """Return every label in the square root of `p` parts: products then have more than `p` kernels.
 
     Extents that this does not divide are in as many parts as divide both.
 
@@ -94,6 +94,6 @@ def attention(graph: Json, p: int) -> Labelling:
 
 
 def n_kernels(labelling: Labelling) -> tuple[int, int]:
-    """The fewest and the most kernels of an operation."""
+    """Return the fewest and the most kernels of an operation."""
     counts = [prod(parts.values()) for parts in labelling.values()]
     return min(counts), max(counts)

@@ -44,7 +44,7 @@ def poisoned_buffers() -> Iterator[None]:
 
 
 def _fill(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array, every element of which is the pattern."""
+    """Return the array, every element of which is the pattern."""
     kind = array.dtype.kind
     if kind in "fc":
         array.fill(complex(np.nan, np.nan) if kind == "c" else np.nan)

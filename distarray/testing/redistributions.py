@@ -108,7 +108,7 @@ def small_cases(n: int, seed: int = 0, *, uneven: bool = False) -> Iterator[Case
 
 
 def run_steps(case: Case, steps: Sequence[Mapping[str, Any]], addends: Sequence[Any]) -> list[Any]:
-    """What every device holds at the end of a plan in its JSON form.
+    """Return what every device holds at the end of a plan in its JSON form.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def _along(block: Any, i: int, cut: slice) -> Any:
 def _exchanged(
     step: Mapping[str, Any], shape: Sequence[int], tiles: Any, parts: list[int], blocks: list[Any], classes: list[int]
 ) -> list[Any]:
-    """Every box put together from the blocks of all devices of its class: those with the same addend."""
+    """Return every box put together from the blocks of all devices of its class: those with the same addend."""
     wholes = {c: np.full(shape, -1, blocks[0].dtype) for c in classes}
     for c, tile, block in zip(classes, tiles, blocks):
         begin = [t * s // k for t, s, k in zip(tile, shape, parts)]

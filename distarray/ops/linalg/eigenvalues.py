@@ -27,7 +27,7 @@ EIGVALS = declare("eigvals", "block", rule=f"... i j -> ... j | {WHOLE}", may_ra
 
 
 def eigh(x: Array, /, UPLO: str = "L") -> EighResult:  # numpy's name
-    """Ascending eigenvalues and eigenvectors of symmetric or Hermitian matrices, of which one triangle is read.
+    """Return ascending eigenvalues and eigenvectors of symmetric or Hermitian matrices, of which one triangle is read.
 
     A matrix is brought to one member.
 
@@ -44,7 +44,7 @@ def eigh(x: Array, /, UPLO: str = "L") -> EighResult:  # numpy's name
 
 
 def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:  # numpy's name
-    """Ascending eigenvalues of symmetric or Hermitian matrices, of which one triangle is read.
+    """Return ascending eigenvalues of symmetric or Hermitian matrices, of which one triangle is read.
 
     A matrix is brought to one member.
 
@@ -64,7 +64,7 @@ def _triangle(name: str) -> str:
 
 
 def eig(x: Array, /) -> EigResult:
-    """Eigenvalues and eigenvectors of general matrices.
+    """Return the eigenvalues and eigenvectors of general matrices.
 
     Complex, as the standard says: numpy returns real ones where all happen to be real, which no dtype can tell before.
     A matrix is brought to one member.
@@ -82,7 +82,7 @@ def eig(x: Array, /) -> EigResult:
 
 
 def eigvals(x: Array, /) -> Array:
-    """Eigenvalues of general matrices; complex, see `eig`.
+    """Return the eigenvalues of general matrices; complex, see `eig`.
 
     A matrix is brought to one member.
 

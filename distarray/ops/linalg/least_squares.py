@@ -31,7 +31,7 @@ LSTSQ = declare(
 
 
 def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:
-    """The `x` that minimises ``|a @ x - b|``, the shortest one if there are several.
+    """Return the `x` that minimises ``|a @ x - b|``, the shortest one if there are several.
 
     If `a` is cut and has at least twice as many rows as columns, or columns as rows, it goes through `qr`, and only its
     triangle is brought to one member; any other one is brought there whole.
@@ -100,7 +100,7 @@ def _tall(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:
 
 
 def _reduced(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
-    """The triangle of `a`, ``Q^H b``, and a matrix whose columns are as long as what of `b` is left.
+    """Return the triangle of `a`, ``Q^H b``, and a matrix whose columns are as long as what of `b` is left.
 
     They are the blocks of the triangle of `a` and `b` side by side, so no `Q` is formed.
     """

@@ -67,22 +67,22 @@ class SVDResult(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def float_dtype(*dtypes: DType) -> DType:
-    """The dtype in which numpy does linear algebra; its TypeError for half floats and dates."""
+    """Return the dtype in which numpy does linear algebra; its TypeError for half floats and dates."""
     return as_dtype(np.linalg.solve(*(np.ones((1, 1), d) for d in (*dtypes, *dtypes)[:2])).dtype)
 
 
 def real_dtype(dtype: DType) -> DType:
-    """The dtype of the parts of a complex number; a real one as it is."""
+    """Return the dtype of the parts of a complex number; a real one as it is."""
     return np.empty(0, dtype).real.dtype
 
 
 def complex_dtype(dtype: DType) -> DType:
-    """The complex dtype of this precision."""
+    """Return the complex dtype of this precision."""
     return np.result_type(dtype, np.complex64)
 
 
 def matrices(name: str, x: Array, *, square: bool = False) -> tuple[Expr, Box]:
-    """The operand in a floating dtype, checked to be matrices, and how to box results.
+    """Return the operand in a floating dtype, checked to be matrices, and how to box results.
 
     Raises
     ------
@@ -102,13 +102,13 @@ def matrices(name: str, x: Array, *, square: bool = False) -> tuple[Expr, Box]:
 def several(
     op: Op, operands: Sequence[Expr], shapes: Sequence[Shape], dtypes: Sequence[DType], params: tuple[Any, ...] = ()
 ) -> list[Expr]:
-    """The results of an operation that has several: one node, and a projection for each."""
+    """Return the results of an operation that has several: one node, and a projection for each."""
     node = bind(op, operands, tuple(shapes), tuple(dtypes), params)
     return [bind(ITEM, (node,), shape, dtype, ItemParams(i)) for i, (shape, dtype) in enumerate(zip(shapes, dtypes))]
 
 
 def boxed(name: str, box: Box, nodes: Sequence[Expr], *, shared: bool = False) -> list[Any]:
-    """Results of an operation that may fail, boxed; computed now, all of them together.
+    """Return results of an operation that may fail, boxed; computed now, all of them together.
 
     Bare nodes stay pending, for whoever goes on with them, and so do results where the option ``errors`` says so.
 

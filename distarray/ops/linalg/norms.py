@@ -49,7 +49,7 @@ __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 
 
 def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, ord: float | str = 2) -> Array:
-    """The `ord`-norm of the elements along `axis`; of all elements by default."""
+    """Return the `ord`-norm of the elements along `axis`; of all elements by default."""
     node, _ = one_array("vector_norm", x)
     ord = _order(ord)
     axes = normalize_axes(axis, node.ndim)
@@ -73,19 +73,19 @@ def vector_norm(x: Array, /, *, axis: AxesLike = None, keepdims: bool = False, o
 
 
 def _order(ord: Any) -> Any:
-    """A name, None or a real number; what it is a norm of says which."""
+    """Return a name, None or a real number; what it is a norm of says which."""
     return ord if ord is None or isinstance(ord, str) else number(ord, "ord", real=True)
 
 
 def _largest(sizes: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
-    """The largest of numbers that are not negative: of none it is 0, as their sum is."""
+    """Return the largest of numbers that are not negative: of none it is 0, as their sum is."""
     node, _ = one_array("norm", sizes)
     function = _sum if any(node.shape[a] == 0 for a in axes) else _max
     return function(sizes, axis=axes, keepdims=keepdims)
 
 
 def _squares(x: Array) -> Array:
-    """The squared modulus: without a root in between, as numpy does it."""
+    """Return the squared modulus: without a root in between, as numpy does it."""
     node, _ = one_array("norm", x)
     if node.dtype.kind != "c":
         return square(x)
@@ -93,7 +93,7 @@ def _squares(x: Array) -> Array:
 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Array:
-    """The `ord`-norm of matrices: ``"fro"``, ``"nuc"``, 1, 2, inf and their negatives.
+    """Return the `ord`-norm of matrices: ``"fro"``, ``"nuc"``, 1, 2, inf and their negatives.
 
     ``"nuc"``, 2 and -2 are made of `svdvals`, which says what is brought to one member; the others are sums where the
     matrix lies.
@@ -162,7 +162,7 @@ def norm(x: Array, ord: float | str | None = None, axis: AxesLike = None, keepdi
 
 
 def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
-    """The number of singular values above `rtol` times the largest one (or above numpy's `tol`).
+    """Return the number of singular values above `rtol` times the largest one (or above numpy's `tol`).
 
     By default `rtol` is ``max(m, n)`` times the precision. `svdvals` says what is brought to one member.
 
@@ -190,7 +190,8 @@ def matrix_rank(x: Array, /, *, rtol: Any = None, tol: Any = None) -> Array:
 
 
 def cond(x: Array, p: float | str | None = None) -> Array:
-    """The condition number: the norm of a matrix times that of its inverse; by singular values for 2, the default.
+    """Return the condition number: the norm of a matrix times that of its inverse; by singular values for 2, the
+    default.
 
     `svdvals` says what is brought to one member.
 
@@ -220,5 +221,5 @@ def cond(x: Array, p: float | str | None = None) -> Array:
 
 
 def _identity(node: Expr) -> Expr:
-    """The identity of the matrices in a stack."""
+    """Return the identity of the matrices in a stack."""
     return bind_create(EYE, node.shape[-2:], node.dtype, node.env, (), 0)

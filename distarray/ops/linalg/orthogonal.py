@@ -72,7 +72,7 @@ def _distributed(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
 
 
 def tall_qr(node: Expr, *, with_q: bool = True) -> tuple[Expr | None, Expr]:
-    """The reduced factors of a tall matrix that is cut: `Q` cut by rows, `R` whole.
+    """Return the reduced factors of a tall matrix that is cut: `Q` cut by rows, `R` whole.
 
     References
     ----------
@@ -105,7 +105,9 @@ def _tree(node: Expr, bounds: Bounds, cut: Sharding, with_q: bool) -> tuple[Expr
 
 
 def _merged(bounds: Sequence[int], n: int, largest: int) -> Bounds:
-    """Boundaries of fewer parts: neighbours joined while they have no more rows than the largest had, or are two."""
+    """Return the boundaries of fewer parts: neighbours joined while they have no more rows than the largest had, or are
+    two.
+    """
     stops = [0]
     joined = 0
     for start, stop in pairwise(bounds):
@@ -161,7 +163,7 @@ def _qr_by_panels(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
 
 
 def _r_of(parts: Sequence[tuple[Expr, int]], node: Expr) -> Expr:
-    """The triangle, from its columns as rows and where they begin."""
+    """Return the triangle, from its columns as rows and where they begin."""
     m, n = node.shape
     shape = (min(m, n), n)
     made = bind_create(EMPTY, shape, node.dtype, node.env, (), None, lies(node) if shape == node.shape else None)
@@ -172,7 +174,7 @@ def _r_of(parts: Sequence[tuple[Expr, int]], node: Expr) -> Expr:
 
 
 def _q_of(reflectors: Sequence[_Reflector], node: Expr, panels: Panels) -> Expr:
-    """Columns of the identity times all reflectors, the last one first: each brings its own columns in."""
+    """Return the columns of the identity times all reflectors, the last one first: each brings its own columns in."""
     m, n = node.shape
     k = min(m, n)
 

@@ -61,17 +61,19 @@ class Panels(NamedTuple):
         return [(k, start, stop) for k, (start, stop) in enumerate(ends) if start < stop]
 
     def left(self, start: int) -> Bounds:
-        """Boundaries of what is left of the panels behind the first `start` columns."""
+        """Return the boundaries of what is left of the panels behind the first `start` columns."""
         return tuple([max(b - start, 0) for b in self.bounds])
 
     def alone(self, k: int, extent: int) -> Bounds:
-        """Boundaries of an axis of this extent that lies where panel `k` does."""
+        """Return the boundaries of an axis of this extent that lies where panel `k` does."""
         return tuple([0 if i <= k else extent for i in range(len(self.bounds))])
 
     def step(
         self, op: Op, tiles: tuple[Expr, Bounds], whole: Sequence[Expr], bounds: Bounds, params: tuple[Any, ...] = ()
     ) -> Expr:
-        """One node: a kernel on each tile of an array like the transposed matrix, with all of some small ones."""
+        """Return one node: a kernel on each tile of an array like the transposed matrix, with all of some small
+        ones.
+        """
         node = tiles[0]
         result = ((bounds[-1], *node.shape[1:]), node.dtype, bounds)
         (made,) = bind_tiles(op, [tiles, *[(w, None) for w in whole]], [result], self.cut, params)
@@ -79,14 +81,14 @@ class Panels(NamedTuple):
 
 
 def lies(node: Expr) -> Sharding | None:
-    """How a node lies, or will lie because the user said so."""
+    """Return how a node lies, or will lie because the user said so."""
     if node.memo is None or (node.memo.on_client and node.pin is not None):
         return node.pin
     return node.memo.sharding
 
 
 def is_cut(node: Expr) -> bool:
-    """Whether one matrix is to be worked on by several members: it lies in several tiles, or is large."""
+    """Return whether one matrix is to be worked on by several members: it lies in several tiles, or is large."""
     if node.ndim != 2 or node.env.size == 1 or not node.size:
         return False
     known = lies(node)
@@ -96,7 +98,7 @@ def is_cut(node: Expr) -> bool:
 
 
 def deal(node: Expr, extent: int) -> Panels:
-    """Panels of `extent` columns for the members of the node's team."""
+    """Return panels of `extent` columns for the members of the node's team."""
     assert node.env.team is not None
     mesh = node.env.team.mesh
     turns = max(1, min(TURNS, extent // (mesh.size * WIDTH)))
@@ -106,12 +108,16 @@ def deal(node: Expr, extent: int) -> Panels:
 
 
 def is_tall(shape: Sequence[int]) -> bool:
-    """Whether a matrix of this shape has enough rows that row blocks of it have factors smaller than themselves."""
+    """Return whether a matrix of this shape has enough rows that row blocks of it have factors smaller than
+    themselves.
+    """
     return shape[0] >= 2 * shape[1]
 
 
 def row_blocks(node: Expr) -> Sharding:
-    """How a matrix that is cut lies in row blocks: as it does, if only its rows are cut; else evenly over its team."""
+    """Return how a matrix that is cut lies in row blocks: as it does, if only its rows are cut; else evenly over its
+    team.
+    """
     cut = row_cut(node)
     if cut is None:
         assert node.env.team is not None
@@ -130,18 +136,18 @@ def recut(node: Expr, cut: Sharding | None) -> Expr:
 
 
 def transposed(node: Expr) -> Expr:
-    """Matrices with rows as columns, not conjugated."""
+    """Return matrices with rows as columns, not conjugated."""
     return bind_get(node, matrix_transpose_lens(node.shape))
 
 
 def adjoint(node: Expr) -> Expr:
-    """Conjugated matrices with rows as columns."""
+    """Return conjugated matrices with rows as columns."""
     turned = transposed(node)
     return conj(turned) if node.dtype.kind == "c" else turned
 
 
 def rows(node: Expr, start: int, stop: int, *, columns_from: int = 0) -> Expr:
-    """Some neighbouring rows of a matrix, and of these the columns from one on."""
+    """Return some neighbouring rows of a matrix, and of these the columns from one on."""
     lens = slice_lens(node.shape, 0, start, stop - start)
     if columns_from:
         lens = lens.compose(slice_lens(lens.shape, 1, columns_from, lens.shape[1] - columns_from))

@@ -21,7 +21,8 @@ CHOLESKY_UPDATE = declare("cholesky_update", "tiles")
 
 
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
-    """The triangle `L` with ``x = L @ L^H``, or `U` with ``x = U^H @ U`` if `upper`; only that triangle of `x` is read.
+    """Return the triangle `L` with ``x = L @ L^H``, or `U` with ``x = U^H @ U`` if `upper`; only that triangle of `x`
+    is read.
 
     A matrix that is cut is factored by panels, and no member holds more than two of them; stacks are factored matrix
     by matrix.
@@ -39,7 +40,7 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
 
 
 def _by_panels(node: Expr, upper: bool, pin: Sharding | None) -> Expr:
-    """The right-looking algorithm on rows of ``U``: numpy's `upper` as they are, else of the adjoint."""
+    """Return the right-looking algorithm on rows of ``U``: numpy's `upper` as they are, else of the adjoint."""
     n, dtype = node.shape[0], node.dtype
     panels = deal(node, n)
     if not upper:

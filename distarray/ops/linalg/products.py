@@ -39,7 +39,7 @@ __all__ = ["cross", "diagonal", "matrix_power", "multi_dot", "outer", "trace"]
 
 
 def matrix_power(x: Array, n: int, /) -> Array:
-    """Square matrices multiplied with themselves, `n` factors in all; inverses if `n` is negative."""
+    """Return square matrices multiplied with themselves, `n` factors in all; inverses if `n` is negative."""
     node, box = one_array("matrix_power", x)
     if node.ndim < 2:
         raise LinAlgError(f"{node.ndim}-dimensional array given. Array must be at least two-dimensional")
@@ -65,7 +65,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 
 def multi_dot(arrays: Sequence[Array]) -> Array:
-    """The product of several matrices, in the cheapest order; the first and the last may be vectors."""
+    """Return the product of several matrices, in the cheapest order; the first and the last may be vectors."""
     arrays = sequence(arrays, "arrays", "matrices")
     if len(arrays) < 2:
         raise ValueError("Expecting at least two arrays.")
@@ -86,7 +86,7 @@ def multi_dot(arrays: Sequence[Array]) -> Array:
 
 
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """The cross product of vectors of three elements along `axis`; the other axes broadcast."""
+    """Return the cross product of vectors of three elements along `axis`; the other axes broadcast."""
     operands = unbox("cross", (x1, x2))
     a, b = operands.nodes
     if type(a) is not Expr or type(b) is not Expr:
@@ -110,7 +110,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 
 def outer(x1: Array, x2: Array, /) -> Array:
-    """All products of the elements of two vectors."""
+    """Return all products of the elements of two vectors."""
     operands = unbox("outer", (x1, x2))
     ranks = [n.ndim if type(n) is Expr else 0 for n in operands.nodes]
     if ranks != [1, 1]:
@@ -119,7 +119,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """The sums over the diagonals of the last two axes; of a matrix that is cut only the diagonal moves."""
+    """Return the sums over the diagonals of the last two axes; of a matrix that is cut only the diagonal moves."""
     node, box = one_array("trace", x)
     if is_cut(node):
         return box(_sum(_diagonal_taken(node, integer(offset, "offset")), dtype=dtype))
@@ -127,7 +127,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Ar
 
 
 def _diagonal_taken(node: Expr, offset: int) -> Expr:
-    """The diagonal of a matrix by its positions: read as a view, the boxes around its parts would move."""
+    """Return the diagonal of a matrix by its positions: read as a view, the boxes around its parts would move."""
     n = node.shape
     first = (max(-offset, 0), max(offset, 0))
     length = max(min(n[0] - first[0], n[1] - first[1]), 0)
@@ -137,6 +137,6 @@ def _diagonal_taken(node: Expr, offset: int) -> Expr:
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
-    """The diagonals of the last two axes. A view."""
+    """Return the diagonals of the last two axes. A view."""
     node, box = one_array("diagonal", x)
     return box(bind_get(node, diagonal_lens(node.shape, offset, -2, -1)))

@@ -76,7 +76,7 @@ def _tall(node: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def svdvals(x: Array, /) -> Array:
-    """Singular values, descending.
+    """Return singular values, descending.
 
     A matrix that is cut and has at least twice as many rows as columns, or columns as rows, goes through the triangle
     of `qr`, and only that is brought to one member; any other one is brought there whole.
@@ -98,7 +98,7 @@ def svdvals(x: Array, /) -> Array:
 
 
 def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
-    """The pseudo-inverse; singular values up to `rtol` times the largest count as zero.
+    """Return the pseudo-inverse; singular values up to `rtol` times the largest count as zero.
 
     It is made of the factors of `svd`, which says what is brought to one member.
 
@@ -139,7 +139,7 @@ def pinv(x: Array, /, *, rtol: Any = None, hermitian: bool = False) -> Array:
 
 
 def tolerance(node: Expr, given: Array, name: str) -> Any:  # a number, None or a node
-    """A tolerance, or one for each matrix, as they broadcast to its singular values.
+    """Return a tolerance, or one for each matrix, as they broadcast to its singular values.
 
     Raises
     ------

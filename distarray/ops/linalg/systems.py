@@ -55,7 +55,9 @@ class _Factor(NamedTuple):
 
 
 def _factors(node: Expr, panels: Panels) -> list[_Factor]:
-    """The right-looking algorithm; rows are exchanged in every panel for itself, so no pivot comes to the host."""
+    """Return the right-looking algorithm; rows are exchanged in every panel for itself, so no pivot comes to the
+    host.
+    """
     n, dtype = node.shape[0], node.dtype
     real = real_dtype(dtype)
     left = recut(transposed(node), panels.cut)
@@ -77,7 +79,7 @@ def _forward(left: Expr, factor: _Factor, panels: Panels, bounds: tuple[int, ...
 
 
 def _solved(node: Expr, right: Expr) -> Expr:
-    """The solutions for right-hand sides that are columns, as rows.
+    """Return the solutions for right-hand sides that are columns, as rows.
 
     Many right-hand sides are dealt to the members as the matrix is, and panels come to them; few ones are all brought
     to where the panel lies that comes next.
@@ -103,7 +105,7 @@ def _solved(node: Expr, right: Expr) -> Expr:
 
 
 def inv(x: Array, /) -> Array:
-    """Inverses of square matrices.
+    """Return the inverses of square matrices.
 
     A matrix that is cut is factored by panels, and no member holds more than two of them.
 
@@ -130,7 +132,7 @@ def det(x: Array, /) -> Array:
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
-    """Sign and logarithm of the modulus of determinants; 0 and -inf where a matrix is singular.
+    """Return the sign and logarithm of the modulus of determinants; 0 and -inf where a matrix is singular.
 
     A matrix that is cut is factored by panels, and no member holds more than two of them.
     """
@@ -150,7 +152,7 @@ def _slogdet_by_panels(node: Expr) -> tuple[Expr, Expr]:
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
-    """The solutions of ``x1 @ x = x2``; `x2` of one axis is a vector, else matrices, and leading axes broadcast.
+    """Return the solutions of ``x1 @ x = x2``; `x2` of one axis is a vector, else matrices, and leading axes broadcast.
 
     A matrix that is cut is factored by panels, and no member holds more than two of them; the right-hand sides are cut
     along their columns if there are many of them.

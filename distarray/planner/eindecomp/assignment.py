@@ -13,7 +13,7 @@ MAX_EXACT = 192
 
 
 def assign(gain: Any, capacity: int) -> Any:
-    """A worker for every job: the greatest total gain with at most `capacity` jobs on each.
+    """Return a worker for every job: the greatest total gain with at most `capacity` jobs on each.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def _one_after_the_other(gain: Any, capacity: int) -> Any:
 
 
 def _hungarian(cost: Any) -> Any:
-    """The column of each row with the least total cost; there are at least as many columns as rows."""
+    """Return the column of each row with the least total cost; there are at least as many columns as rows."""
     n, m = cost.shape
     u, v = np.zeros(n), np.zeros(m)
     row_of = np.full(m, -1)

@@ -15,7 +15,7 @@ __all__ = ["cosma_bound", "held_bound", "matmul_bound", "op_bound"]
 
 
 def matmul_bound(m: int, n: int, k: int, p: int) -> float:
-    """Elements over the network, summed over `p` workers, of a product with these three extents.
+    """Return the elements over the network, summed over `p` workers, of a product with these three extents.
 
     Memory independent and tight (Al Daas, Ballard, Grigori, Kumar, Rouse 2022, theorem 4.1).
 
@@ -48,7 +48,7 @@ def cosma_bound(m: int, n: int, k: int, p: int, words: float) -> float:
 
 
 def _matrices(op: EinOp) -> tuple[int, int, int] | None:
-    """The three extents, if it is a product of two matrices."""
+    """Return the three extents, if it is a product of two matrices."""
     arrays = [*op.terms, op.result]
     if len(op.terms) != 2 or len(op.labels) != 3 or any(len(t) != 2 for t in arrays):
         return None
@@ -59,7 +59,8 @@ def _matrices(op: EinOp) -> tuple[int, int, int] | None:
 
 
 def op_bound(op: EinOp, p: int, words: float | None = None) -> float:
-    """Elements that any regular grid of `p` kernels moves for one operation; tight for products of two matrices.
+    """Return the elements that any regular grid of `p` kernels moves for one operation; tight for products of two
+    matrices.
 
     The least over real splits ``1 <= g <= b``, ``prod g = p``, of what the kernels hold together beyond the arrays
     themselves: convex in ``log g``.
@@ -79,7 +80,7 @@ def op_bound(op: EinOp, p: int, words: float | None = None) -> float:
 
 
 def held_bound(op: EinOp, p: int) -> float:
-    """Elements that the kernels of `p` real splits hold together, at least: blocks of inputs and result."""
+    """Return the elements that the kernels of `p` real splits hold together, at least: blocks of inputs and result."""
     at = {x: i for i, x in enumerate(op.labels)}
     arrays = tuple([tuple([at[x] for x in t]) for t in (*op.terms, op.result)])
     return _least_held(tuple([op.extents[x] for x in op.labels]), arrays, p)

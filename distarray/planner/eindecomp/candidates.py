@@ -86,7 +86,7 @@ def divisors(n: int) -> tuple[int, ...]:
 
 
 def vectors(extents: Sequence[int], n: int, *, uneven: bool = False) -> Iterator[tuple[int, ...]]:
-    """All ways to make `n` kernels, in lexicographic order.
+    """Yield all ways to make `n` kernels, in lexicographic order.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def vectors(extents: Sequence[int], n: int, *, uneven: bool = False) -> Iterator
 
 @lru_cache(maxsize=2048)
 def uneven_vectors(extents: tuple[int, ...], n: int) -> tuple[tuple[int, ...], ...]:
-    """`vectors` with uneven blocks: waves ask for the same ones again and again."""
+    """Return `vectors` with uneven blocks: waves ask for the same ones again and again."""
     return tuple(vectors(extents, n, uneven=True))
 
 
@@ -143,7 +143,7 @@ class States:
 
     @property
     def kernels(self) -> Any:
-        """Number of kernels of each state."""
+        """Return the number of kernels of each state."""
         return self.vectors.prod(axis=1)
 
     def splits(self, state: int) -> dict[Label, int]:
@@ -152,7 +152,7 @@ class States:
 
     @classmethod
     def of(cls, op: EinOp, rows: Rows, cost: Any, seen: Sequence[str], *, count_matters: bool = False) -> States:
-        """The cheapest of the rows that do not differ in what is seen from outside.
+        """Return the cheapest of the rows that do not differ in what is seen from outside.
 
         Parameters
         ----------
@@ -182,25 +182,25 @@ class States:
 
 
 def without_whole(op: EinOp) -> list[int]:
-    """Extents of the labels as far as they may be cut: one for those that must stay whole."""
+    """Return the extents of the labels as far as they may be cut: one for those that must stay whole."""
     return [1 if x in op.whole else op.extents[x] for x in op.labels]
 
 
 def as_rows(op: EinOp, found: Iterable[Sequence[int]]) -> Rows:
-    """Vectors as an array, each once."""
+    """Return vectors as an array, each once."""
     unique = list(dict.fromkeys([tuple(row) for row in found]))
     return np.array(unique, np.int64).reshape(len(unique), len(op.labels))
 
 
 def fixed_rows(op: EinOp) -> Rows | None:
-    """The one row of an operation whose cut is prescribed."""
+    """Return the one row of an operation whose cut is prescribed."""
     if op.fixed is None:
         return None
     return as_rows(op, [[op.fixed.get(x, 1) for x in op.labels]])
 
 
 def block_elements(op: EinOp, rows: Rows, labels: Sequence[Label]) -> Any:
-    """Elements of the largest block of an array with these labels, by row."""
+    """Return the elements of the largest block of an array with these labels, by row."""
     at = {x: i for i, x in enumerate(op.labels)}
     total = np.ones(len(rows))
     for x in labels:
@@ -209,13 +209,15 @@ def block_elements(op: EinOp, rows: Rows, labels: Sequence[Label]) -> Any:
 
 
 def ordered(op: EinOp, rows: Rows) -> Rows:
-    """Rows in the order of preference where costs are equal: a smaller largest block, then lexicographic."""
+    """Return the rows in the order of preference where costs are equal: a smaller largest block, then lexicographic."""
     largest = np.max([block_elements(op, rows, term) for term in (*op.terms, op.result)], axis=0)
     return rows[np.lexsort((*rows.T[::-1], largest))]
 
 
 def exact_rows(op: EinOp, options: Options) -> Rows:
-    """The vectors of the paper: their parts divide the extents, and there are `p` kernels wherever that is possible."""
+    """Return the vectors of the paper: their parts divide the extents, and there are `p` kernels wherever that is
+    possible.
+    """
     prescribed = fixed_rows(op)
     if prescribed is not None:
         return prescribed
@@ -228,7 +230,7 @@ def exact_rows(op: EinOp, options: Options) -> Rows:
 
 
 def uneven_rows(op: EinOp, options: Options, counts: Iterable[int], followed: Iterable[Sequence[int]] = ()) -> Rows:
-    """The vectors of the objective ``time``: blocks may be uneven, and only contractions need as many kernels.
+    """Return the vectors of the objective ``time``: blocks may be uneven, and only contractions need as many kernels.
 
     Parameters
     ----------
@@ -254,7 +256,7 @@ def uneven_rows(op: EinOp, options: Options, counts: Iterable[int], followed: It
 
 
 def _as_many_as_fit(extents: Sequence[int], options: Options) -> list[tuple[int, ...]]:
-    """Where the extents are too small for `p` kernels: the most that they allow."""
+    """Return where the extents are too small for `p` kernels: the most that they allow."""
     for n in range(min(options.p, prod(extents)), 0, -1):
         if options.splits == "any" or n & (n - 1) == 0:
             made = list(uneven_vectors(tuple(extents), n))
@@ -267,7 +269,7 @@ def _as_many_as_fit(extents: Sequence[int], options: Options) -> list[tuple[int,
 
 
 def kernel_counts(op: EinOp, options: Options) -> tuple[int, ...]:
-    """Numbers of kernels that a contraction may have: `p`, or fewer if `p` factors badly.
+    """Return numbers of kernels that a contraction may have: `p`, or fewer if `p` factors badly.
 
     It does if every grid of `p` kernels moves more than `BAD` times the elements of the best real splits. Then of the
     numbers from `FEWEST` of `p` on those are taken that do not, or the one that comes nearest.
@@ -283,7 +285,7 @@ def kernel_counts(op: EinOp, options: Options) -> tuple[int, ...]:
 
 
 def _is_smooth(n: int) -> bool:
-    """Whether it has no prime factor above three: then some grid of so many kernels is near to a cube."""
+    """Return whether it has no prime factor above three: then some grid of so many kernels is near to a cube."""
     for q in (2, 3):
         while n % q == 0:
             n //= q
@@ -291,7 +293,7 @@ def _is_smooth(n: int) -> bool:
 
 
 def _excess(op: EinOp, n: int) -> float:
-    """Elements that the best grid of `n` kernels moves over those of the best real splits."""
+    """Return the elements that the best grid of `n` kernels moves over those of the best real splits."""
     extents = [op.extents[x] for x in op.labels]
     rows = as_rows(op, uneven_vectors(tuple(without_whole(op)), n))
     if not len(rows):

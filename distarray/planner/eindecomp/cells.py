@@ -43,7 +43,7 @@ class Cells:
         self._block_of: dict[Cuts, Any] = {}
 
     def block_of(self, cut: Cuts) -> Any:
-        """The block, in C order, of every cell in a cut."""
+        """Return the block, in C order, of every cell in a cut."""
         found = self._block_of.get(cut)
         if found is None:
             found = np.zeros(1, np.int64)
@@ -56,11 +56,13 @@ class Cells:
         return found
 
     def sizes(self, cut: Cuts) -> Any:
-        """Elements of every block of a cut."""
+        """Return the elements of every block of a cut."""
         return np.bincount(self.block_of(cut), self.volume, prod(map(n_parts, cut)))
 
     def held(self, own: Cuts, owners: Any, cut: Cuts, p: int) -> Any:
-        """Elements of each block of a cut (column) that each of `p` workers (row) has, if it has blocks of `own`."""
+        """Return the elements of each block of a cut (column) that each of `p` workers (row) has, if it has blocks of
+        `own`.
+        """
         n_tiles = prod(map(n_parts, cut))
         key = owners[self.block_of(own)] * n_tiles + self.block_of(cut)
         return np.bincount(key, self.volume, p * n_tiles).reshape(p, n_tiles)
@@ -68,7 +70,7 @@ class Cells:
 
 @lru_cache(maxsize=512)
 def refine(shape: tuple[int, ...], cuts: frozenset[Cuts]) -> Cells | None:
-    """The common refinement of cuts; None if it has too many cells."""
+    """Return the common refinement of cuts; None if it has too many cells."""
     n_cells = 1
     for axis, n in enumerate(shape):
         n_cells *= len({b for cut in cuts for b in boundaries(n, cut[axis])}) - 1

@@ -15,7 +15,7 @@ __all__ = ["check_graph", "check_workers", "is_integer"]
 
 
 def is_integer(value: Any, least: int) -> bool:
-    """Whether it is an integer, and at least `least`; to Python a bool is one too, in a plan it is a mistake."""
+    """Return whether it is an integer, and at least `least`; to Python a bool is one too, in a plan it is a mistake."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
 
 

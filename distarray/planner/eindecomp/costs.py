@@ -47,17 +47,17 @@ def n_kernels(d: Splits) -> int:
 
 
 def result_parts(op: EinOp, d: Splits) -> tuple[int, ...]:
-    """Parts of the result per dimension."""
+    """Return the parts of the result per dimension."""
     return tuple([d[x] for x in op.result])
 
 
 def wanted_parts(op: EinOp, d: Splits, operand: int) -> tuple[int, ...]:
-    """Parts per dimension in which an operand is read."""
+    """Return the parts per dimension in which an operand is read."""
     return tuple([d[x] for x in op.terms[operand]])
 
 
 def join_cost(op: EinOp, d: Splits) -> int:
-    """Elements that go into the kernels of an operation: each reads a block of every input.
+    """Return the elements that go into the kernels of an operation: each reads a block of every input.
 
     All blocks of an input together are the input, and each is read once for every part of the labels it has not.
     """
@@ -66,7 +66,7 @@ def join_cost(op: EinOp, d: Splits) -> int:
 
 
 def agg_cost(op: EinOp, d: Splits) -> int:
-    """Elements that move to combine partial results; zero if no aggregated label is split."""
+    """Return the elements that move to combine partial results; zero if no aggregated label is split."""
     return prod(op.shape) * (prod([d[x] for x in op.aggregated]) - 1)
 
 
@@ -76,7 +76,7 @@ def op_cost(op: EinOp, d: Splits) -> int:
 
 
 def repart_cost(shape: Sequence[int], dp: Sequence[Cut], dc: Sequence[Cut], repart: Repart = "paper") -> int:
-    """Elements that move between a producer's parts and a consumer's; zero if they are equal.
+    """Return the elements that move between a producer's parts and a consumer's; zero if they are equal.
 
     A consumer block with several pieces receives all but the first; a producer block that is needed in part is sent
     whole, as the paper words it. `repart` chooses another reading.
@@ -101,7 +101,7 @@ def repart_cost(shape: Sequence[int], dp: Sequence[Cut], dc: Sequence[Cut], repa
 
 
 def repart_table(shape: Sequence[int], producers: Any, consumers: Any, repart: Repart = "paper") -> Any:
-    """`repart_cost` for all pairs: an array (producers, consumers) of int64.
+    """Return `repart_cost` for all pairs: an array (producers, consumers) of int64.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def repart_table(shape: Sequence[int], producers: Any, consumers: Any, repart: R
 
 
 def count_parts(cuts: Any) -> Any:
-    """Number of blocks of each cut."""
+    """Return the number of blocks of each cut."""
     if isinstance(cuts, np.ndarray):
         return cuts.prod(axis=1)
     return np.array([prod(map(n_parts, row)) for row in cuts], np.int64)
@@ -138,7 +138,9 @@ def _same(producers: Any, consumers: Any) -> Any:
 
 
 def repart_costs(graph: EinGraph, plan: Mapping[str, Splits], v: str, repart: Repart = "paper") -> int:
-    """Elements that repartitioning moves into one operation; inputs are free unless they lie in a fixed layout."""
+    """Return the elements that repartitioning moves into one operation; inputs are free unless they lie in a fixed
+    layout.
+    """
     op = graph.ops[v]
     total = 0
     for i, u in enumerate(op.inputs):
@@ -150,5 +152,5 @@ def repart_costs(graph: EinGraph, plan: Mapping[str, Splits], v: str, repart: Re
 
 
 def graph_cost(graph: EinGraph, plan: Mapping[str, Splits], repart: Repart = "paper") -> int:
-    """The cost of a labelled graph: operations, and every edge on its own (section 1.6)."""
+    """Return the cost of a labelled graph: operations, and every edge on its own (section 1.6)."""
     return sum([op_cost(op, plan[v]) + repart_costs(graph, plan, v, repart) for v, op in graph.ops.items()])

@@ -80,12 +80,12 @@ class Count:
 
     @property
     def tasks(self) -> int:
-        """All that the scheduler hands out."""
+        """Return all that the scheduler hands out."""
         return sum([c.tasks for c in self.ops.values()])
 
     @property
     def seconds(self) -> float:
-        """One operation after the other."""
+        """Decide one operation after the other."""
         return sum([c.seconds for c in self.ops.values()])
 
     @property
@@ -95,7 +95,7 @@ class Count:
 
     @property
     def fullest(self) -> str:
-        """The operation during which that is."""
+        """Return the operation during which that is."""
         return max(self.ops, key=lambda v: self.ops[v].peak_bytes)
 
 
@@ -136,7 +136,7 @@ class _Meter:
                 self.finished[readers[-1][0]].append(name)
 
     def _block_bytes(self, name: str) -> Any:
-        """Bytes of each block of an array."""
+        """Return the bytes of each block of an array."""
         array = self.placed.arrays[name]
         sizes = np.ones(1, np.int64)
         for n, cut in zip(self.placed.graph.shape(name), array.cut):
@@ -144,7 +144,7 @@ class _Meter:
         return array.itemsize * sizes
 
     def _blocks(self, name: str) -> Any:
-        """Bytes of the blocks of an array on each worker."""
+        """Return the bytes of the blocks of an array on each worker."""
         return np.bincount(self.placed.arrays[name].owners, self._block_bytes(name), self.p)
 
     def run(self, v: str) -> OpCount:
@@ -185,7 +185,7 @@ class _Meter:
             self.copies.pop(name, None)
 
     def _while_joining(self, operation: Operation, sizes: Any) -> Any:
-        """Bytes of what kernels hold on each worker, beyond blocks and copies.
+        """Return the bytes of what kernels hold on each worker, beyond blocks and copies.
 
         Parameters
         ----------

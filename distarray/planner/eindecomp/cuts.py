@@ -20,7 +20,7 @@ Cut: TypeAlias = int | tuple[int, ...]
 
 
 def n_parts(cut: Cut) -> int:
-    """Number of parts of a cut.
+    """Return the number of parts of a cut.
 
     >>> n_parts(4), n_parts((0, 3, 10))
     (4, 2)
@@ -30,7 +30,7 @@ def n_parts(cut: Cut) -> int:
 
 @lru_cache(maxsize=4096)
 def boundaries(extent: int, cut: Cut) -> tuple[int, ...]:
-    """Where the parts begin, and the extent.
+    """Return where the parts begin, and the extent.
 
     >>> boundaries(10, 3)
     (0, 3, 6, 10)
@@ -70,7 +70,7 @@ class Overlap(NamedTuple):
 
 @lru_cache(maxsize=1 << 17)
 def overlap(extent: int, producer: Cut, consumer: Cut) -> Overlap:
-    """How the blocks of two cuts of an axis overlap.
+    """Return how the blocks of two cuts of an axis overlap.
 
     >>> overlap(12, 2, 3)
     Overlap(pairs=4, inside=0, fetched=16, sent=24, sent_inside=0, held=8, read=10)
@@ -104,7 +104,7 @@ def _axis_table(extent: int, producers: tuple[Cut, ...], consumers: tuple[Cut, .
 
 
 def overlap_tables(shape: Sequence[int], producers: Any, consumers: Any, fields: Sequence[str]) -> list[Any]:
-    """Sums over overlapping pairs of blocks of whole arrays, for all pairs of cuts.
+    """Return the sums over overlapping pairs of blocks of whole arrays, for all pairs of cuts.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def overlap_tables(shape: Sequence[int], producers: Any, consumers: Any, fields:
 
 
 def _distinct(cuts: Any, axis: int) -> tuple[tuple[Cut, ...], Any]:
-    """The distinct cuts of an axis, and which of them each row has."""
+    """Return the distinct cuts of an axis, and which of them each row has."""
     if isinstance(cuts, np.ndarray):
         found, at = np.unique(cuts[:, axis], return_inverse=True)
         return tuple(found.tolist()), at
@@ -139,7 +139,7 @@ def _distinct(cuts: Any, axis: int) -> tuple[tuple[Cut, ...], Any]:
 
 
 def is_regular(extent: int, cut: Cut) -> bool:
-    """Whether a cut is the regular one of its number of parts.
+    """Return whether a cut is the regular one of its number of parts.
 
     >>> is_regular(10, 3), is_regular(10, (0, 3, 6, 10)), is_regular(10, (0, 5, 6, 10))
     (True, True, False)

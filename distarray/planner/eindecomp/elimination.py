@@ -30,7 +30,7 @@ class TooWide(Exception):
 def eliminate(
     unary: Mapping[Name, Any], pairwise: Mapping[tuple[Name, Name], Any], max_entries: int = MAX_ENTRIES
 ) -> tuple[Any, dict[Name, int]]:
-    """The least total and the state of each variable; of equal ones the first.
+    """Return the least total and the state of each variable; of equal ones the first.
 
     Variables go in the order of the tables that their elimination makes, the smallest first.
 
@@ -109,7 +109,7 @@ def _add(factors: dict[Name, list[_Factor]], factor: _Factor) -> None:
 
 
 def _joined(scope: Sequence[Name], factors: Sequence[_Factor], sizes: Mapping[Name, int]) -> Any:
-    """The sum of tables, with one axis for each variable of `scope`."""
+    """Return the sum of tables, with one axis for each variable of `scope`."""
     at = {v: i for i, v in enumerate(scope)}
     total: Any = np.zeros([1] * len(scope), np.result_type(*[f[1] for f in factors]))
     for names, table in sorted(factors, key=lambda f: f[1].size):

@@ -44,7 +44,7 @@ class Limit:
     concurrent: int = 1
 
     def admits(self, counted: Count) -> bool:
-        """Whether a placed graph stays within it."""
+        """Return whether a placed graph stays within it."""
         return self.nbytes is None or counted.peak_bytes <= self.nbytes
 
 
@@ -102,7 +102,7 @@ def _rank(counted: Count) -> tuple[float, int]:
 def fastest(
     graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit = Limit()
 ) -> tuple[Placed, str]:
-    """The plan with the fewest predicted seconds that fits, and the search that was really used.
+    """Return the plan with the fewest predicted seconds that fits, and the search that was really used.
 
     Raises
     ------
@@ -129,7 +129,7 @@ class _Refused(Exception):
 
 
 def _under_limit(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit) -> tuple[Placed, str]:
-    """The fastest plan that is found to fit, under a limit that is tightened until one does."""
+    """Return the fastest plan that is found to fit, under a limit that is tightened until one does."""
     assert limit.nbytes is not None
     free, used = _best(TimeProblem(graph, options, machine), search, limit)
     if limit.admits(free.count) and not free.count.streamed:
@@ -156,7 +156,7 @@ def _under_limit(graph: EinGraph, options: Options, machine: Machine, search: st
 
 
 def _smallest(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit, refused: _Refused) -> int:
-    """The smallest limit for which a plan is found.
+    """Return the smallest limit for which a plan is found.
 
     What is found under one limit may not be found under another, though it would fit: every limit is tried.
     """
@@ -182,7 +182,7 @@ def _smaller(a: Placed, b: Placed) -> Placed:
 
 
 def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> Placed:
-    """Every operation in the waves and parts in which it needs least."""
+    """Return every operation in the waves and parts in which it needs least."""
     assert limit.nbytes is not None
     room = Room(graph, options, limit.nbytes, limit.concurrent)
     problem = TimeProblem(graph, options, machine)
@@ -191,7 +191,7 @@ def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Lim
 
 
 def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[Placed, str]:
-    """The fastest of the candidates that fit, or the one that needs least if none does."""
+    """Return the fastest of the candidates that fit, or the one that needs least if none does."""
     used, best = search, None
     seen = []
     for splits, how in _candidates(problem, search):
@@ -229,7 +229,7 @@ def _with_places(problem: TimeProblem, best: Placed, limit: Limit) -> Placed:
 
 
 def _is_better(a: Count, b: Count, limit: Limit) -> bool:
-    """Whether one is faster, or the only one that fits, or needs less where none does."""
+    """Return whether one is faster, or the only one that fits, or needs less where none does."""
     if not limit.admits(a) or not limit.admits(b):
         return a.peak_bytes < b.peak_bytes
     if abs(a.seconds - b.seconds) > EQUAL * b.seconds:

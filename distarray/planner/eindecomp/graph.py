@@ -56,7 +56,7 @@ class Input:
 
     @property
     def parts(self) -> tuple[int, ...] | None:
-        """Number of parts per dimension of the layout."""
+        """Return the number of parts per dimension of the layout."""
         return None if self.layout is None else tuple([n_parts(cut) for cut in self.layout])
 
     @property
@@ -110,12 +110,12 @@ class EinOp:
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
-        """All distinct labels: those of the result first."""
+        """Return all distinct labels: those of the result first."""
         return tuple(dict.fromkeys([*self.result, *[x for term in self.terms for x in term]]))
 
     @cached_property
     def aggregated(self) -> tuple[Label, ...]:
-        """Labels of the inputs that the result lacks."""
+        """Return the labels of the inputs that the result lacks."""
         return tuple([x for x in self.labels if x not in self.result])
 
     @property
@@ -130,12 +130,12 @@ class EinOp:
 
     @property
     def is_contraction(self) -> bool:
-        """Whether it joins several inputs and aggregates."""
+        """Return whether it joins several inputs and aggregates."""
         return len(self.terms) > 1 and bool(self.aggregated)
 
     @cached_property
     def kernel_kind(self) -> KernelKind:
-        """What its kernels do: products of matrices, other contractions, or one pass over elements."""
+        """Return what its kernels do: products of matrices, other contractions, or one pass over elements."""
         if self.kind is not None:
             return self.kind
         if not self.is_contraction:
@@ -148,12 +148,12 @@ class EinOp:
 
     @property
     def point_flops(self) -> float:
-        """Operations for one point of all loops."""
+        """Return the operations for one point of all loops."""
         return self.flops if self.flops is not None else 2.0 if self.aggregated else 1.0
 
     @cached_property
     def structure(self) -> tuple[object, ...]:
-        """All but the names: operations that are equal in it are planned alike."""
+        """Return all but the names: operations that are equal in it are planned alike."""
         return (
             self.terms,
             self.result,
@@ -189,7 +189,7 @@ class EinGraph:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Operations whose results nothing consumes."""
+        """Return the operations whose results nothing consumes."""
         used = {u for op in self.ops.values() for u in op.inputs}
         return tuple([v for v in self.ops if v not in used])
 
@@ -217,7 +217,7 @@ class EinGraph:
         return self.array(name).shape
 
     def array(self, name: str) -> Input | EinOp:
-        """What makes an input or result: it has ``shape``, ``itemsize`` and ``nbytes``."""
+        """Return what makes an input or result: it has ``shape``, ``itemsize`` and ``nbytes``."""
         return self.inputs[name] if name in self.inputs else self.ops[name]
 
     def smallest_itemsize(self, v: str) -> int:
@@ -226,7 +226,7 @@ class EinGraph:
 
     @property
     def is_tree(self) -> bool:
-        """Whether every result is consumed at most once."""
+        """Return whether every result is consumed at most once."""
         sources = [u for u, _, _ in self.edges]
         return len(sources) == len(set(sources))
 

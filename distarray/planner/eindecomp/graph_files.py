@@ -20,7 +20,7 @@ DTYPE = "float32"
 
 
 def parse_graph(data: Any) -> EinGraph:
-    """A graph from the JSON of a graph file.
+    """Return a graph from the JSON of a graph file.
 
     Beyond the keys of the specification a file may have a ``dtype``, for all arrays or by node (default float32), and
     inputs with a ``layout`` may have the ``workers`` of their blocks in C order.
@@ -50,14 +50,14 @@ def parse_graph(data: Any) -> EinGraph:
 
 
 def _listed(what: str, value: Any) -> tuple[Any, ...]:
-    """The items of a list."""
+    """Return the items of a list."""
     if not isinstance(value, (list, tuple)):
         raise ShardingError(f"{what}: {value!r} is no list")
     return tuple(value)
 
 
 def _integers(values: Sequence[Any], least: int) -> tuple[int, ...] | None:
-    """The integers, numpy's ones as Python's; None if one is another thing, or less than `least`."""
+    """Return the integers, numpy's ones as Python's; None if one is another thing, or less than `least`."""
     return tuple([int(n) for n in values]) if all(is_integer(n, least) for n in values) else None
 
 

@@ -19,7 +19,7 @@ __all__ = ["input_layouts", "spread"]
 def input_layouts(
     graph: EinGraph, splits: Mapping[str, Splits], machine: Machine, *, even: bool = False
 ) -> dict[str, tuple[Cut, ...]]:
-    """One layout for every input.
+    """Return one layout for every input.
 
     Prescribed ones stay. An input that must be cut like a result is. Every other one lies in the cut of one of its
     readers, that for which reading it takes the fewest seconds, and in more parts of the same if there are workers
@@ -67,7 +67,7 @@ def spread(
     machine: Machine,
     even: bool,
 ) -> tuple[int, ...]:
-    """A layout in more parts, nested in `cut`, so that every worker that reads an array holds a share of it.
+    """Return a layout in more parts, nested in `cut`, so that every worker that reads an array holds a share of it.
 
     Where an array is read whole by many, each of them then fetches the shares of the others, and none the whole from
     one. It is done where the share that it holds already takes longer to fetch than the additional messages.

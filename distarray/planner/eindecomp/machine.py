@@ -45,7 +45,7 @@ class Machine:
 
     @cached_property
     def byte_seconds(self) -> Any:
-        """Seconds per byte from one worker (row) to another; None if all links are alike."""
+        """Return the seconds per byte from one worker (row) to another; None if all links are alike."""
         if self.places is None:
             return None
         far, near = _per_byte(self.rates.bandwidth), _per_byte(self.rates.node_bandwidth or self.rates.bandwidth)
@@ -53,21 +53,21 @@ class Machine:
 
     @cached_property
     def mean_byte_seconds(self) -> float:
-        """Seconds per byte into a worker, from any other one."""
+        """Return the seconds per byte into a worker, from any other one."""
         if self.byte_seconds is None or self.p == 1:
             return _per_byte(self.rates.bandwidth)
         return float(self.byte_seconds.sum()) / (self.p * (self.p - 1))
 
     @cached_property
     def message_seconds(self) -> float:
-        """Seconds of a message into a worker, from any other one: nothing from those in its process."""
+        """Return the seconds of a message into a worker, from any other one: nothing from those in its process."""
         if self.places is None or self.p == 1:
             return self.rates.latency
         near = sum([n * (n - 1) for n in Counter(self.places).values()])
         return self.rates.latency * (1 - near / (self.p * (self.p - 1)))
 
     def kernel_seconds(self, op: EinOp, points: Any) -> Any:
-        """Seconds of kernels with so many points of all loops."""
+        """Return the seconds of kernels with so many points of all loops."""
         return self.rates.flop_seconds(op.kernel_kind, points * op.point_flops, op.itemsize)
 
 
@@ -76,7 +76,7 @@ def _per_byte(bandwidth: float) -> float:
 
 
 def n_combines(n_partials: Any) -> Any:
-    """Tasks that combine so many partial results of one block, in a tree.
+    """Return the tasks that combine so many partial results of one block, in a tree.
 
     >>> n_combines(np.array([1, 2, 8, 9, 64]))
     array([0, 1, 1, 3, 9])

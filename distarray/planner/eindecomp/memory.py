@@ -41,7 +41,7 @@ class NoRoom(Exception):
 
 
 def alive_first(graph: EinGraph) -> list[str]:
-    """The inputs that are there when the first operation runs: those that are read, or held by somebody."""
+    """Return the inputs that are there when the first operation runs: those that are read, or held by somebody."""
     return [u for u, array in graph.inputs.items() if array.kept or graph.reads[u]]
 
 
@@ -56,7 +56,9 @@ def last_readers(graph: EinGraph) -> Mapping[str, tuple[str, ...]]:
 
 
 def kernel_bytes(graph: EinGraph, v: str, rows: Any, p: int, concurrent: int = 1) -> Any:
-    """Bytes that an operation needs on a worker, by vector: blocks that a kernel reads, and a share of the result."""
+    """Return the bytes that an operation needs on a worker, by vector: blocks that a kernel reads, and a share of the
+    result.
+    """
     op = graph.ops[v]
     at = {x: i for i, x in enumerate(op.labels)}
     total = np.zeros(len(rows))
@@ -92,7 +94,7 @@ class Room:
 
     @cached_property
     def live(self) -> Mapping[str, int]:
-        """Bytes of a worker's share of the arrays that are alive, by operation."""
+        """Return the bytes of a worker's share of the arrays that are alive, by operation."""
         graph, dead = self.graph, last_readers(self.graph)
         total = sum([self._share(u) for u in alive_first(graph)])
         found = {}
@@ -105,15 +107,15 @@ class Room:
         return -(-self.graph.array(name).nbytes // self.options.p)
 
     def of(self, v: str) -> float:
-        """Bytes that the kernels of an operation may use on a worker."""
+        """Return the bytes that the kernels of an operation may use on a worker."""
         return self.limit - self.live[v]
 
     def needed(self, v: str, rows: Any) -> Any:
-        """Bytes that they would use, by vector."""
+        """Return the bytes that they would use, by vector."""
         return kernel_bytes(self.graph, v, rows, self.options.p, self.concurrent)
 
     def fitting(self, v: str, rows: Any) -> Any:
-        """The vectors that fit; where none does, those of the fewest waves that do.
+        """Return the vectors that fit; where none does, those of the fewest waves that do.
 
         Raises
         ------
@@ -130,7 +132,7 @@ class Room:
         raise NoRoom(v)
 
     def in_waves(self, v: str, waves: int) -> Any:
-        """The vectors of so many waves; none if there would be too many kernels, or the cut is prescribed."""
+        """Return the vectors of so many waves; none if there would be too many kernels, or the cut is prescribed."""
         op, n = self.graph.ops[v], waves * self.options.p
         if op.fixed is not None or n > MAX_KERNELS or (self.options.splits == "pow2" and waves & (waves - 1)):
             return as_rows(op, [])
@@ -145,7 +147,9 @@ class Room:
 
 
 def _imbalance(op: EinOp, rows: Any, p: int) -> Any:
-    """Bytes of the result that a worker may hold beyond the share that is as even as some vector makes it."""
+    """Return the bytes of the result that a worker may hold beyond the share that is as even as some vector makes
+    it.
+    """
     at = {x: i for i, x in enumerate(op.labels)}
     blocks = rows[:, [at[x] for x in op.result]].prod(axis=1)
     share = -(-blocks // p) * op.itemsize * block_elements(op, rows, op.result)

@@ -68,7 +68,7 @@ def moved_elements(shape: Sequence[int], producers: Any, consumers: Any, kernels
 
 
 def moved_if_read_as_it_lies(shape: Sequence[int], consumers: Any, kernels: Any, p: int) -> tuple[Any, Any]:
-    """The same, without pieces, where the array lies in the very parts in which it is read; by state of its reader."""
+    """Return elements and messages, by state of its reader, of an array that lies in the parts in which it is read."""
     parts = count_parts(consumers)
     copies = kernels // parts
     moved = np.maximum(copies - -(-kernels // p), 0) * prod(shape)
@@ -79,13 +79,13 @@ def moved_if_read_as_it_lies(shape: Sequence[int], consumers: Any, kernels: Any,
 def edge_seconds(
     shape: Sequence[int], itemsize: int, producers: Any, consumers: Any, kernels: Any, machine: Machine
 ) -> Any:
-    """Predicted seconds of an edge, for all pairs of splits; and a little more where anything moves at all."""
+    """Return predicted seconds of an edge, for all pairs of splits; and a little more where anything moves at all."""
     moved, messages, pieces = moved_elements(shape, producers, consumers, kernels, machine.p)
     return _seconds(itemsize * moved, messages, np.asarray(kernels)[None, :], machine) + machine.rates.task * pieces
 
 
 def placed_input_seconds(array: Input, consumers: Any, kernels: Any, machine: Machine) -> Any:
-    """Predicted seconds of reading an input whose blocks have workers, by state of the reader.
+    """Return predicted seconds of reading an input whose blocks have workers, by state of the reader.
 
     Here the assignment of kernels is known exactly: each goes to a worker that has much of what it reads.
     """
@@ -106,7 +106,7 @@ def placed_input_seconds(array: Input, consumers: Any, kernels: Any, machine: Ma
 def _moved_from(
     shape: tuple[int, ...], layout: tuple[Cut, ...], workers: tuple[int, ...], cut: tuple[int, ...], n: int, p: int
 ) -> float:
-    """Elements that come to `n` kernels, each of which reads a block of `cut`."""
+    """Return the elements that come to `n` kernels, each of which reads a block of `cut`."""
     cells = Cells(shape, (layout, cut))
     held = cells.held(layout, np.array(workers, np.intp), cut, p)
     copies = n // held.shape[1]
@@ -116,7 +116,7 @@ def _moved_from(
 
 
 def free_input_seconds(shape: Sequence[int], itemsize: int, consumers: Any, kernels: Any, machine: Machine) -> Any:
-    """Predicted seconds of reading an input that lies as its reader wants it, by state of the reader."""
+    """Return predicted seconds of reading an input that lies as its reader wants it, by state of the reader."""
     moved, messages = moved_if_read_as_it_lies(shape, consumers, kernels, machine.p)
     return _seconds(itemsize * moved, messages, kernels, machine)
 
@@ -128,7 +128,7 @@ def _seconds(nbytes: Any, messages: Any, kernels: Any, machine: Machine) -> Any:
 
 
 def op_seconds(op: EinOp, rows: Any, machine: Machine) -> Any:
-    """Predicted seconds of an operation by vector, without its edges: kernels, aggregation and tasks."""
+    """Return predicted seconds of an operation by vector, without its edges: kernels, aggregation and tasks."""
     at = {x: i for i, x in enumerate(op.labels)}
     kernels = rows.prod(axis=1)
     each = -(-kernels // machine.p)

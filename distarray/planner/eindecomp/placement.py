@@ -66,7 +66,7 @@ class Operation:
         return prod(map(n_parts, self.result))
 
     def waves(self) -> list[Any]:
-        """The kernels that run at the same time: the first ones of all workers, the second ones, and so on."""
+        """Return the kernels that run at the same time: the first ones of all workers, the second ones, and so on."""
         if self.n_kernels == len(set(self.workers.tolist())):
             return [np.arange(self.n_kernels)]
         order = np.argsort(self.workers, kind="stable")
@@ -98,16 +98,16 @@ class Layout:
     owners: Any = None
 
     def pairs(self, cut: Cuts) -> Cells:
-        """The common refinement of its own cut and another one: each cell is in one block of both."""
+        """Return the common refinement of its own cut and another one: each cell is in one block of both."""
         shape = self.shape
         return refine(shape, frozenset([self.cut, cut])) or Cells(shape, (self.cut, cut))
 
     def held(self, cut: Cuts, p: int) -> Any:
-        """Bytes of each block of a cut (column) that are on each worker (row)."""
+        """Return the bytes of each block of a cut (column) that are on each worker (row)."""
         return self.itemsize * self.cells[cut].held(self.cut, self.owners, cut, p)
 
     def gain(self, needs: Mapping[Cuts, Any], p: int) -> Any:
-        """Bytes that need not move if a worker (row) has a block (column): what it needs of it.
+        """Return the bytes that need not move if a worker (row) has a block (column): what it needs of it.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Placement:
         self._place_inputs()
 
     def snapshot(self) -> dict[str, Any]:
-        """Workers and owners as they are."""
+        """Return the workers and owners as they are."""
         return {
             **{f"op {v}": operation.workers for v, operation in self.ops.items()},
             **{f"of {name}": layout.owners for name, layout in self.arrays.items()},
@@ -208,7 +208,7 @@ class Placement:
         array.owners = self._owners(operation, worth)
 
     def _assigned(self, operation: Operation, gain: Any) -> Any:
-        """Workers for kernels; of those that make parts of one block as many on one as it runs waves.
+        """Return the workers for kernels; of those that make parts of one block as many on one as it runs waves.
 
         Their partial results are summed there, and no other worker holds one.
         """
@@ -219,7 +219,7 @@ class Placement:
         return np.repeat(assign(chunks, capacity // together), together)
 
     def _resident(self, v: str) -> Any:
-        """Bytes of what each kernel (column) reads that are on each worker (row)."""
+        """Return the bytes of what each kernel (column) reads that are on each worker (row)."""
         operation, p = self.ops[v], self.machine.p
         total = np.zeros((p, operation.n_kernels))
         for u, cut, reads in zip(operation.op.inputs, operation.cuts, operation.reads):
@@ -229,11 +229,11 @@ class Placement:
         return total
 
     def _follows(self, u: str) -> bool:
-        """Whether an input goes wherever its only reader is."""
+        """Return whether an input goes wherever its only reader is."""
         return u in self.graph.inputs and self.graph.inputs[u].workers is None and len(self.graph.reads[u]) == 1
 
     def _needs(self, name: str, *, ahead: bool = False) -> dict[Cuts, Any]:
-        """The blocks (columns) of each cut of an array that workers (rows) need.
+        """Return the blocks (columns) of each cut of an array that workers (rows) need.
 
         Parameters
         ----------
@@ -255,7 +255,9 @@ class Placement:
         return needs
 
     def _expected(self, v: str) -> Any:
-        """Where the kernels of an operation would be by what is placed of its operands; None if that says nothing."""
+        """Return where the kernels of an operation would be by what is placed of its operands; None if that says
+        nothing.
+        """
         gain = self._resident(v)
         return self._assigned(self.ops[v], gain) if gain.any() else None
 

@@ -74,12 +74,12 @@ class EinPlan:
 
     @cached_property
     def placed(self) -> Placed:
-        """The plan on its workers; one for the paper's objective is placed like those for the other."""
+        """Return the plan on its workers; one for the paper's objective is placed like those for the other."""
         return self.found or placed(self.graph, self.splits, self.machine, self.limit)
 
     @property
     def count(self) -> Count:
-        """What the placed plan moves, holds and takes, for each operation and in all."""
+        """Return what the placed plan moves, holds and takes, for each operation and in all."""
         return self.placed.count
 
     @property
@@ -91,23 +91,26 @@ class EinPlan:
 
     @property
     def placement(self) -> dict[str, Any]:
-        """The worker of every kernel, by operation: an array with an axis for each of its labels."""
+        """Return the worker of every kernel, by operation: an array with an axis for each of its labels."""
         return {v: o.workers.reshape(o.parts) for v, o in self.placed.placement.ops.items()}
 
     @property
     def layouts(self) -> dict[str, tuple[Cut, ...]]:
-        """How inputs and results are cut: for each dimension the number of parts, or all boundaries if not regular."""
+        """Return how inputs and results are cut: for each dimension the number of parts, or all boundaries if not
+        regular.
+        """
         return {name: array.cut for name, array in self.placed.placement.arrays.items()}
 
     @property
     def owners(self) -> dict[str, Any]:
-        """The worker of every block of inputs and results: an array with an axis for each dimension."""
+        """Return the worker of every block of inputs and results: an array with an axis for each dimension."""
         arrays = self.placed.placement.arrays
         return {name: array.owners.reshape([n_parts(cut) for cut in array.cut]) for name, array in arrays.items()}
 
     @property
     def kernel(self) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...], Splits]:
-        """What `einsum` takes of a plan of one operation: labels of operands and result, and parts of each label.
+        """Return what `einsum` takes of a plan of one operation: labels of operands and result, and parts of each
+        label.
 
         Raises
         ------
@@ -120,14 +123,16 @@ class EinPlan:
         return op.terms, op.result, self.splits[name]
 
     def op_lower_bound(self, v: str) -> float:
-        """Elements that an operation must move with as many kernels on workers of their own as it has."""
+        """Return the elements that an operation must move with as many kernels on workers of their own as it has."""
         op = self.graph.ops[v]
         words = None if self.limit.nbytes is None else self.limit.nbytes / op.itemsize
         return op_bound(op, min(self.options.p, n_kernels(self.splits[v])), words)
 
     @property
     def lower_bound(self) -> float:
-        """Elements that the operations must move, each by itself: it ignores that results may lie well for others."""
+        """Return the elements that the operations must move, each by itself: it ignores that results may lie well for
+        others.
+        """
         return sum([self.op_lower_bound(v) for v in self.graph.ops])
 
     @property
@@ -172,7 +177,7 @@ class EinPlan:
         }
 
     def alternatives(self) -> dict[str, float | str]:
-        """What other plans cost, in the objective of this one and without a limit; or why there is none."""
+        """Return what other plans cost, in the objective of this one and without a limit; or why there is none."""
         options, machine = self.options, self.machine
         same: dict[str, Any] = {"p": options.p, "rates": machine.rates, "places": machine.places}
         searched: dict[str, Any] = {**same, "splits": options.splits, "repart": options.repart}
@@ -195,18 +200,18 @@ class EinPlan:
         return costs
 
     def _sqrt(self) -> Mapping[str, Splits]:
-        """Every label in the square root of p parts."""
+        """Return every label in the square root of p parts."""
         q = isqrt(self.options.p)
         if q * q != self.options.p:
             raise ShardingError(f"{self.options.p} is not a square")
         return {v: dict.fromkeys(op.labels, q) for v, op in self.graph.ops.items()}
 
     def _rows(self, op: EinOp) -> Splits:
-        """The first label of the result in p parts."""
+        """Return the first label of the result in p parts."""
         return {x: min(self.options.p, op.extents[x]) for x in op.result[:1]}
 
     def explain(self) -> str:
-        """The plan as a table, for people to read; numbers in megabytes are millions of bytes."""
+        """Return the plan as a table, for people to read; numbers in megabytes are millions of bytes."""
         return _explained(self)
 
 
@@ -312,7 +317,8 @@ def plan_cost(
     places: Sequence[tuple[Hashable, Hashable]] | None = None,
     concurrent: int = 1,
 ) -> int | float:
-    """What a labelled graph costs, with any number of kernels: elements as the paper counts them, or predicted seconds.
+    """Return what a labelled graph costs, with any number of kernels: elements as the paper counts them, or predicted
+    seconds.
 
     Parameters
     ----------
@@ -399,7 +405,7 @@ def _full(graph: EinGraph, splits: Mapping[str, Splits], *, even: bool) -> dict[
 
 
 def _explained(plan: EinPlan) -> str:
-    """Each operation with what it costs in both objectives, totals, and what other plans would cost."""
+    """Return each operation with what it costs in both objectives, totals, and what other plans would cost."""
     rows: list[tuple[str, ...]] = [HEADER]
     for v, op in plan.graph.ops.items():
         split = " ".join(f"{x}={k}" for x, k in plan.splits[v].items() if k > 1) or "-"
@@ -464,7 +470,7 @@ def _total(plan: EinPlan) -> str:
 
 
 def _alternatives(plan: EinPlan) -> str:
-    """What other plans cost, in the objective of this one, and the ratios to its cost."""
+    """Return what other plans cost, in the objective of this one, and the ratios to its cost."""
     sizes = {op.itemsize for op in plan.graph.ops.values()}
     texts = []
     for name, cost in plan.alternatives().items():

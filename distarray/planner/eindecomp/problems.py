@@ -66,19 +66,19 @@ class Problem(ABC):
 
     @abstractmethod
     def tables(self) -> Tables:
-        """All variables and all pairs: what the exact search solves."""
+        """Return all variables and all pairs: what the exact search solves."""
 
     @property
     @abstractmethod
     def ties(self) -> list[Tie]:
-        """Arrays that must be cut alike."""
+        """Return arrays that must be cut alike."""
 
     def plan(self, chosen: Mapping[Any, int]) -> dict[str, Splits]:
-        """Parts by operation and label."""
+        """Return the parts by operation and label."""
         return {v: self.states[v].splits(chosen[v]) for v in self.graph.ops}
 
     def edges(self) -> dict[tuple[Name, Name], Any]:
-        """Tables of all pairs of operations that have edges."""
+        """Return tables of all pairs of operations that have edges."""
         found: dict[tuple[Name, Name], Any] = {}
         for u, v, operand in self.graph.edges:
             add(found, (u, v), self.edge(u, v, operand))
@@ -100,7 +100,7 @@ def add(tables: dict[tuple[Name, Name], Any], pair: tuple[Name, Name], table: An
 
 
 def tie(group: Sequence[str], fixed: Sequence[Any], bound: Sequence[tuple[str, Any]], loose: Sequence[Any]) -> Tie:
-    """The variable of arrays that must be cut alike.
+    """Return the variable of arrays that must be cut alike.
 
     Parameters
     ----------
@@ -181,7 +181,9 @@ class PaperProblem(Problem):
 
 
 def paper_states(graph: EinGraph, name: str, options: Options) -> States:
-    """The states of an operation, in elements: joining, aggregating, and repartitioning inputs in fixed layouts."""
+    """Return the states of an operation, in elements: joining, aggregating, and repartitioning inputs in fixed
+    layouts.
+    """
     op = graph.ops[name]
     rows = exact_rows(op, options)
     cost = _op_costs(op, rows)
@@ -199,7 +201,7 @@ def paper_states(graph: EinGraph, name: str, options: Options) -> States:
 
 
 def _op_costs(op: EinOp, rows: Any) -> Any:
-    """`op_cost` by row."""
+    """Return `op_cost` by row."""
     at = {x: i for i, x in enumerate(op.labels)}
     kernels = rows.prod(axis=1)
     partials = rows[:, [at[x] for x in op.aggregated]].prod(axis=1)

@@ -18,7 +18,7 @@ __all__ = ["exact", "linearised", "tree"]
 
 
 def exact(problem: Problem, max_entries: int = MAX_ENTRIES) -> tuple[dict[str, Splits], str]:
-    """The cheapest labelling, by elimination; for graphs that are too wide a good one that no window improves.
+    """Return the cheapest labelling, by elimination; for graphs that are too wide a good one that no window improves.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def tree(problem: Problem) -> dict[str, Splits]:
 
 
 def linearised(problem: Problem, *, aware: bool = False) -> dict[str, Splits]:
-    """The paper's heuristic: the longest path of operations that have no label yet, by DP, until all have one.
+    """Return the paper's heuristic: the longest path of operations that have no label yet, by DP, until all have one.
 
     Arrays that must be cut alike get the cut that is cheapest for the operations that make or read them, before.
 

@@ -30,7 +30,7 @@ FOLLOWED = 4
 
 
 def layout_of_input(u: str) -> Name:
-    """The variable of an input in no layout that is read more than once."""
+    """Return the variable of an input in no layout that is read more than once."""
     return ("layout of", u)
 
 
@@ -77,20 +77,20 @@ class TimeProblem(Problem):
         return self._counts[op.structure]
 
     def rows(self, v: str) -> Rows:
-        """All vectors of an operation, whatever they need."""
+        """Return all vectors of an operation, whatever they need."""
         counts = self.counts.get(v, self._everywhere)
         return uneven_rows(self.graph.ops[v], self.options, counts, self.followed[v])
 
     def _is_free(self, u: str) -> bool:
-        """Whether it is an input that may lie as the plan likes."""
+        """Return whether it is an input that may lie as the plan likes."""
         return u in self.graph.inputs and self.graph.inputs[u].layout is None
 
     def _is_shared(self, u: str) -> bool:
-        """Whether it is such an input, and its layout is a variable."""
+        """Return whether it is such an input, and its layout is a variable."""
         return self._is_free(u) and (len(self.graph.reads[u]) > 1 or u in self.graph.tied)
 
     def _surroundings(self, v: str) -> tuple[object, ...]:
-        """What states depend on beside the operation."""
+        """Return what states depend on beside the operation."""
         graph = self.graph
         arrays: list[object] = [bool(graph.reads[v]), v in graph.tied]
         for u in graph.ops[v].inputs:
@@ -125,7 +125,7 @@ class TimeProblem(Problem):
         return edge_seconds(array.shape, array.itemsize, layout, wanted, kernels, self.machine)[0]
 
     def alone(self, v: str) -> Any:
-        """Seconds of each state, with shared inputs as it wants them."""
+        """Return the seconds of each state, with shared inputs as it wants them."""
         states, op = self.states[v], self.graph.ops[v]
         total = states.cost
         for operand, u in enumerate(op.inputs):
@@ -146,7 +146,7 @@ class TimeProblem(Problem):
         return self._tables[key]
 
     def input_edge(self, u: str, cuts: Any, v: str, operand: int) -> Any:
-        """Seconds (cuts of the input, states of its reader)."""
+        """Return the seconds (cuts of the input, states of its reader)."""
         array, states = self.graph.inputs[u], self.states[v]
         return edge_seconds(array.shape, array.itemsize, cuts, states.wanted[operand], states.kernels, self.machine)
 
@@ -170,7 +170,7 @@ class TimeProblem(Problem):
             add(pairwise, (name, v), self.input_edge(u, cuts, v, operand))
 
     def wanted_cuts(self, u: str) -> Any:
-        """All cuts in which an input is read by some state."""
+        """Return all cuts in which an input is read by some state."""
         rows = [self.states[v].wanted[operand] for v, operand in self.graph.reads[u]]
         return np.unique(np.concatenate(rows), axis=0)
 

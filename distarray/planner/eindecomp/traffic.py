@@ -44,7 +44,7 @@ class Traffic:
 
 
 def _seconds(machine: Machine, owners: Any, nbytes: Any) -> Any:
-    """Seconds of what each worker (row) gets of blocks (columns)."""
+    """Return the seconds of what each worker (row) gets of blocks (columns)."""
     if machine.byte_seconds is None:
         return machine.mean_byte_seconds * nbytes.sum(axis=1)
     return (nbytes * machine.byte_seconds[owners].T).sum(axis=1)
@@ -126,7 +126,7 @@ def streamed(array: Layout, operation: Operation, operand: int, machine: Machine
     is_part = cells.volume < cells.sizes(array.cut)[block]
 
     def missing(weights: Any) -> Any:
-        """Sums over the cells of each fetched tile that the worker does not own."""
+        """Return the sums over the cells of each fetched tile that the worker does not own."""
         own = np.bincount(array.owners[block] * n_tiles + tile, weights, p * n_tiles).reshape(p, n_tiles)
         return (np.bincount(tile, weights, n_tiles)[None, :] - own)[workers, tiles]
 

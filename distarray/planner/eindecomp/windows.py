@@ -23,7 +23,7 @@ MAX_ENTRIES = 4_000_000
 
 
 def improved(tables: Tables, starts: Sequence[Mapping[Any, int]], max_entries: int) -> dict[Name, int]:
-    """The best of some labellings, and what windows make of it: its cost never rises.
+    """Return the best of some labellings, and what windows make of it: its cost never rises.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def _around(v: Name, neighbours: Mapping[Name, Sequence[Name]]) -> list[Name]:
 
 
 def _row(table: Any, pair: tuple[Name, Name], free: Name, chosen: Mapping[Name, int]) -> Any:
-    """A pairwise table as a cost of `free`, with the other one fixed."""
+    """Return a pairwise table as a cost of `free`, with the other one fixed."""
     a, b = pair
     return table[:, chosen[b]] if free == a else table[chosen[a]]
 

@@ -32,7 +32,8 @@ MAX_ENDS = 8
 
 
 def branchings(planning: Planning, placed: Placed, least: float) -> list[Corners]:
-    """The ways to deal branches out to the corners of the mesh that may save something; what may save most first.
+    """Return the ways to deal branches out to the corners of the mesh that may save something; what may save most
+    first.
 
     Parameters
     ----------
@@ -60,12 +61,12 @@ def branchings(planning: Planning, placed: Placed, least: float) -> list[Corners
 
 
 def _alone(end: int, ends: Collection[int], before: Sequence[set[int]]) -> set[int]:
-    """A stage and those before it that no other end needs."""
+    """Return a stage and those before it that no other end needs."""
     return {end, *before[end]}.difference(*[before[other] for other in ends if other != end])
 
 
 def _own_seconds(planning: Planning, facts: Facts, sharding: Sharding) -> float:
-    """Seconds of computing a stage, without what it waits for."""
+    """Return the seconds of computing a stage, without what it waits for."""
     if facts.stage.kind == "item":
         return 0.0
     return planning.costs.balanced_seconds(facts, planning.costs.boxes(facts, [sharding]))
@@ -82,7 +83,7 @@ def _ancestors(planning: Planning) -> list[set[int]]:
 
 
 def is_movable(facts: Facts, planning: Planning) -> bool:
-    """Whether a stage may be computed by some members only: nobody keeps what it makes."""
+    """Return whether a stage may be computed by some members only: nobody keeps what it makes."""
     return (
         facts.stage.kind in ("program", "contract", "fold", "block")
         and bool(facts.kept)
@@ -95,7 +96,7 @@ def is_movable(facts: Facts, planning: Planning) -> bool:
 
 
 def corners_of(mesh: Mesh) -> Iterator[list[tuple[int, ...]]]:
-    """The coordinates of the corners of a mesh, for one and more of its first prime axes.
+    """Yield the coordinates of the corners of a mesh, for one and more of its first prime axes.
 
     >>> [len(corners) for corners in corners_of(Mesh(("x",), (8,)))]
     [2, 4, 8]

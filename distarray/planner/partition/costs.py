@@ -58,11 +58,13 @@ class Costs:
     # ------------------------------------------------------------------------------------------ one stage
 
     def boxes(self, facts: Facts, cuts: Sequence[Sharding]) -> Boxes:
-        """What each member computes of a stage, by cut."""
+        """Return what each member computes of a stage, by cut."""
         return stacked([boxes_of(c, facts.loops.extents, self.n_members) for c in cuts])
 
     def transfer_seconds(self, elements: Any, itemsize: int) -> Seconds:
-        """Seconds to bring elements (.., members) to their members, which share links (`Rates.bandwidth_own`)."""
+        """Return the seconds to bring elements (.., members) to their members, which share links
+        (`Rates.bandwidth_own`).
+        """
         rates = self.rates
         if not rates.bandwidth:
             return Seconds(np.zeros(elements.shape[:-1]), 0.0)
@@ -71,7 +73,7 @@ class Costs:
         return Seconds(load.own * second + rates.latency * (load.total > 0), load.shared * second)
 
     def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Seconds:
-        """Seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
+        """Return the seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
         n = np.maximum(boxes.n_tiles, 1)
         kernel = self.rates.flop_seconds(facts.kernel, boxes.sizes * facts.flops / n, facts.itemsize)
         seconds = self.rates.busy_seconds(facts.kernel, kernel * boxes.n_tiles)
@@ -96,7 +98,8 @@ class Costs:
         return seconds + Seconds(0.0, n_tasks * self.rates.task)  # one scheduler deals with all tasks
 
     def penalty(self, facts: Facts, boxes: Boxes) -> Any:
-        """What a member has at once above its limit, as seconds that count against a cut and that nobody waits; by cut.
+        """Return what a member has at once above its limit, as seconds that count against a cut and that nobody waits;
+        by cut.
 
         Waves along a loop (`planner.streams`) leave of what has the loop next to nothing, so the rest counts; and what
         one tile needs, where it needs all of it.
@@ -119,12 +122,12 @@ class Costs:
         return np.where(over > 0, OVER_LIMIT + over * BYTE_OVER_LIMIT, 0.0)
 
     def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:
-        """Seconds of computing a stage if all members have their share of it, and nothing is sent."""
+        """Return the seconds of computing a stage if all members have their share of it, and nothing is sent."""
         share = float(boxes.sizes.sum()) * facts.flops / self.n_members
         return float(self.rates.flop_seconds(facts.kernel, share, facts.itemsize)) + self.n_members * self.rates.task
 
     def combined_bytes(self, facts: Facts, sharding: Sharding) -> int:
-        """Bytes of the partial results that are sent to be combined."""
+        """Return the bytes of the partial results that are sent to be combined."""
         nbytes = 0
         for itemsize, kept, reduced in _reductions(facts):
             apart = _parts_apart(sharding)
@@ -135,11 +138,13 @@ class Costs:
     # ---------------------------------------------------------------------------------------------- edges
 
     def held(self, facts: Facts, p: int, lying: Sequence[Sharding]) -> Boxes:
-        """What each member has of operand `p`, by cut of it."""
+        """Return what each member has of operand `p`, by cut of it."""
         return stacked([boxes_of(s, facts.readings[p].shape, self.n_members) for s in lying])
 
     def elements_moved(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
-        """Elements that each member is sent of operand `p`: an array (cuts of it, cuts of the stage, members)."""
+        """Return the elements that each member is sent of operand `p`: an array (cuts of it, cuts of the stage,
+        members).
+        """
         view = facts.views[p]
         assert view is not None
         found = moved(view, facts.loops, self.held(facts, p, lying), boxes)
@@ -151,19 +156,19 @@ class Costs:
         return found
 
     def read_seconds(self, facts: Facts, p: int, lying: Sequence[Sharding], boxes: Boxes) -> Any:
-        """Seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
+        """Return the seconds to bring operand `p` to a stage: an array (cuts of it, cuts of the stage)."""
         return self.transfer_seconds(self.elements_moved(facts, p, lying, boxes), facts.itemsizes[p]).total
 
 
 @lru_cache(maxsize=16384)
 def _parts_apart(sharding: Sharding) -> tuple[int, ...]:
-    """Parts of each axis that lie on different members: without waves."""
+    """Return the parts of each axis that lie on different members: without waves."""
     size = sharding.mesh.axis_size
     return tuple([prod(size(name) for name in names if not is_wave(name)) for names in sharding.axes])
 
 
 def _reductions(facts: Facts) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """What is combined over tiles: itemsize, loops of the result, loops that are reduced."""
+    """Return what is combined over tiles: itemsize, loops of the result, loops that are reduced."""
     n = len(facts.loops.extents)
     stage = facts.stage
     if stage.kind in ("contract", "fold"):

@@ -84,7 +84,9 @@ class _Builder:
         )  # fmt: skip
 
     def _term(self, p: int, r: Reading, view: View | None, extents: dict[str, int]) -> tuple[str, ...]:
-        """Labels of the axes of the source; an axis that is read whole, or twice along one loop, has its own."""
+        """Return the labels of the axes of the source; an axis that is read whole, or twice along one loop, has its
+        own.
+        """
         found: list[str] = []
         for b, (axis, _, _) in enumerate(r.lens.terms):
             loop = None if axis is None else r.loops[axis]
@@ -115,7 +117,7 @@ class _Builder:
 def ein_graph(
     graph: Graph, facts: Sequence[Facts], shardings: Sequence[Sharding], outside: Mapping[int, Sharding | None]
 ) -> EinGraph | None:
-    """The stages as an EinGraph: stage ``n`` is the operation ``sn``, its loop ``i`` the label ``li``.
+    """Return the stages as an EinGraph: stage ``n`` is the operation ``sn``, its loop ``i`` the label ``li``.
 
     None if there is no element to be planned for.
 
@@ -138,7 +140,9 @@ def ein_graph(
 
 
 def stage_bound(facts: Facts, p: int) -> float:
-    """Bytes that a product must move at least on `p` members, whatever its cut and wherever its operands lie best."""
+    """Return the bytes that a product must move at least on `p` members, whatever its cut and wherever its operands lie
+    best.
+    """
     if facts.stage.kind != "contract" or 0 in facts.loops.extents:
         return 0.0
     op = _Builder({})._op(facts, "s")

@@ -66,7 +66,7 @@ class Facts:
 
     @property
     def is_written(self) -> bool:
-        """Whether it lies as a base."""
+        """Return whether it lies as a base."""
         return self.stage.write is not None or self.stage.kind == "take_put"
 
     @property
@@ -84,14 +84,14 @@ class Facts:
 
     @property
     def largest_nbytes(self) -> int:
-        """Bytes of the largest operand or result."""
+        """Return the bytes of the largest operand or result."""
         found = [prod(r.lens.shape) * s for r, s in zip(self.readings, self.itemsizes, strict=True)]
         found += [prod(self.loops.extents[a] for a in axes) * s for s, axes in self.results]
         return max(found, default=0)
 
 
 def lies_outside(graph: Graph) -> dict[int, Sharding | None]:
-    """The types of what is stored before; None for what the client holds."""
+    """Return the types of what is stored before; None for what the client holds."""
     return {
         i: None if node.memo.on_client else node.memo.sharding
         for i, node in enumerate(graph.nodes)
@@ -100,7 +100,7 @@ def lies_outside(graph: Graph) -> dict[int, Sharding | None]:
 
 
 def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Sharding | None]) -> list[Facts]:
-    """The facts of all stages of a graph.
+    """Return the facts of all stages of a graph.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Shardi
 
 
 def is_made_on_the_spot(graph: Graph, i: int, *, is_stored: bool) -> bool:
-    """Whether a node is made wherever it is read; not what is held, once it is stored."""
+    """Return whether a node is made wherever it is read; not what is held, once it is stored."""
     node = graph.nodes[i]
     return node.memo is None and node.op.kind == "create" and not (is_stored and graph.is_held(i))
 

@@ -28,7 +28,7 @@ __all__ = ["overlapped"]
 
 
 def overlapped(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) -> Plan:
-    """The plan with waves along summed loops where more of the transfers is hidden by them than they cost."""
+    """Return the plan with waves along summed loops where more of the transfers is hidden by them than they cost."""
     planning = Planning(graph, mesh, limits, rates, plan.stages)
     walk = Walk(planning, {})
     stages = []
@@ -42,7 +42,7 @@ def overlapped(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rate
 
 
 def _waves(facts: Facts, readings: Sequence[Reading], cut: Sharding, costs: Costs) -> tuple[tuple[int, int], ...]:
-    """The best waves for a product: none, or those of one loop."""
+    """Return the best waves for a product: none, or those of one loop."""
     boxes = costs.boxes(facts, [cut])
     arriving, sending = [], 0.0
     for p, r in enumerate(readings):
@@ -82,6 +82,6 @@ def _n_blocks(r: Reading, loop: int, cut: Sharding, facts: Facts) -> int:
 
 
 def _divisors(numbers: Sequence[int]) -> Iterator[int]:
-    """Numbers above 1 that divide all of these."""
+    """Return numbers above 1 that divide all of these."""
     most = gcd(*numbers)
     return (n for n in range(2, most + 1) if most % n == 0)

@@ -91,7 +91,7 @@ class Planning:
         self.costs = Costs(mesh.size, rates, limits)
 
     def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> Placed:
-        """The types that the cuts of stages mean, and their costs."""
+        """Return the types that the cuts of stages mean, and their costs."""
         walk = Walk(self, self.inputs if inputs is None else inputs)
         shardings = [walk.step(facts, stage) for facts, stage in zip(self.facts, stages, strict=True)]
         costs = tuple(self._stage_costs(shardings, walk.lies))
@@ -100,7 +100,7 @@ class Planning:
     def said(
         self, stages: Sequence[Stage], wanted: Mapping[int, tuple[Cut | None, Sharding]], inputs: Mapping[int, Sharding]
     ) -> tuple[Stage, ...]:
-        """The stages with cuts that mean the wanted types.
+        """Return the stages with cuts that mean the wanted types.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Planning:
         return tuple(found)
 
     def _stage_costs(self, shardings: Sequence[Sharding], lies: Mapping[int, Sharding | None]) -> Iterator[StageCost]:
-        """What each stage costs; what a member is sent for one stage it has for the others."""
+        """Yield what each stage costs; what a member is sent for one stage it has for the others."""
         received = Received()
         for facts, sharding in zip(self.facts, shardings, strict=True):
             if facts.stage.kind == "item":
@@ -147,7 +147,7 @@ class Planning:
             yield StageCost(seconds, nbytes, float(self.costs.penalty(facts, boxes)[0]))
 
     def _until_done(self, shardings: Sequence[Sharding], costs: Sequence[StageCost]) -> float:
-        """Seconds until the last stage is done.
+        """Return the seconds until the last stage is done.
 
         A stage begins when what it reads is there and its members have done what comes before. A part of the members
         is what some uneven cuts keep to (`branches`); the stages of all others wait for everybody.
@@ -177,7 +177,7 @@ class Walk:
         self._several: dict[int, tuple[Sharding, ...]] = {}
 
     def readings(self, facts: Facts) -> list[Reading]:
-        """The operands of a stage with the types that they have."""
+        """Return the operands of a stage with the types that they have."""
         graph = self._planning.graph
 
         def lying(i: int) -> Sharding | None:
@@ -187,13 +187,13 @@ class Walk:
         return [replace(r, sharding=lying(r.node)) for r in facts.readings]
 
     def resolved(self, facts: Facts, stage: Stage) -> Sharding:
-        """What the cut of a stage means."""
+        """Return what the cut of a stage means."""
         planning = self._planning
         base = base_reading(stage, planning.graph, self.lies.__getitem__)
         return resolve_cut(stage.cut, facts.loops, self.readings(facts), planning.graph.nodes, base, planning.mesh)
 
     def step(self, facts: Facts, stage: Stage) -> Sharding:
-        """The type of the loops of a stage; what it makes lies from now on."""
+        """Return the type of the loops of a stage; what it makes lies from now on."""
         graph = self._planning.graph
         if stage.kind == "item":
             which: int = graph.nodes[stage.nodes[0]].params.number
@@ -213,7 +213,7 @@ def _is_same(a: Sharding, b: Sharding) -> bool:
 
 
 def _said(facts: Facts, readings: Sequence[Any], regular: Cut | None, wanted: Sharding, mesh: Mesh) -> Cut:
-    """A cut that means the wanted type for these operands, and that holds for other extents too."""
+    """Return a cut that means the wanted type for these operands, and that holds for other extents too."""
     order = tuple(reading_order(facts.stage, readings))
     if wanted.n_tiles == 1:
         return Cut("whole")

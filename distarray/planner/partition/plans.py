@@ -113,12 +113,12 @@ def partition_with_inputs(
 
 
 def _is_small(graph: Graph, limits: Limits) -> bool:
-    """Whether every array fits one block, so that there is nothing to cut."""
+    """Return whether every array fits one block, so that there is nothing to cut."""
     return all(_nbytes(graph, i) <= limits.block for i in range(len(graph.nodes)))
 
 
 def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> float:
-    """Seconds that sending all operands everywhere would take: cheap to say, and hardly ever exceeded."""
+    """Return the seconds that sending all operands everywhere would take: cheap to say, and hardly ever exceeded."""
     if not rates.bandwidth:
         return 0.0
     nbytes = sum([_nbytes(graph, access.node) for stage in plan.stages for access in stage.reads])
@@ -134,7 +134,7 @@ def _nbytes(graph: Graph, i: int) -> int:
 
 
 def _possible_gain(planning: Planning, baseline: Placed) -> float:
-    """Seconds by which another plan could be faster: what is sent, and computed by few members."""
+    """Return the seconds by which another plan could be faster: what is sent, and computed by few members."""
     least = 0.0
     for facts, sharding in zip(planning.facts, baseline.shardings, strict=True):
         if facts.stage.kind != "item":
@@ -143,7 +143,7 @@ def _possible_gain(planning: Planning, baseline: Placed) -> float:
 
 
 def _search_seconds(planning: Planning) -> float:
-    """What the search takes, about."""
+    """Return what the search takes, about."""
     n_axes = len(prime_factors(planning.mesh.size))
     states = [min(MAX_STATES, max(1, len(facts.free)) ** n_axes) for facts in planning.facts]
     return float(sum([STAGE_SECONDS + TRIPLE_SECONDS * n**3 for n in states]))
@@ -164,7 +164,9 @@ def _searched(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, M
 
 
 def _branched(planning: Planning, baseline: Placed, found: Placed) -> Placed:
-    """A plan in which branches go to a part of the members each, if one is better by more than next to nothing."""
+    """Return a plan in which branches go to a part of the members each, if one is better by more than next to
+    nothing.
+    """
     corners: Corners = {}
     n_tried = 0
     for more in branchings(planning, found, _search_seconds(planning)):
@@ -200,7 +202,7 @@ def _best(
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Corners = MappingProxyType({}),
 ) -> tuple[Placed, str]:
-    """The best plan that the search finds, and how it was found."""
+    """Return the best plan that the search finds, and how it was found."""
     variables, made = variables_of(planning, baseline, splits, corners)
     found: tuple[Placed, str] | None = None
     for chosen, searched in choose(variables, made, planning.outside, planning.costs):

@@ -48,7 +48,7 @@ def _volume(lo: Numbers, hi: Numbers) -> Numbers:
 
 
 def source_boxes(view: View, loops: Loops, boxes: Boxes) -> tuple[Numbers, Numbers]:
-    """The hull of what each member needs, in the source: arrays (members, axes of the source)."""
+    """Return the hull of what each member needs, in the source: arrays (members, axes of the source)."""
     intervals = needed(view, loops, boxes)
     n_members = boxes.n_tiles.shape[-1]
     lo = np.zeros((n_members, len(view.terms)), np.int64)

@@ -26,7 +26,8 @@ __all__ = ["redistribution_steps"]
 def redistribution_steps(
     facts: Facts, graph: Graph, source: Sharding, target: Sharding, costs: Costs
 ) -> StageCost | None:
-    """What a stage moves and makes on the way to its result; None if that is what any reader of its operand moves.
+    """Return what a stage moves and makes on the way to its result; None if that is what any reader of its operand
+    moves.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def redistribution_steps(
 
 
 def _made_seconds(movement: Movement, mesh: Mesh, itemsize: int, costs: Costs) -> Seconds:
-    """Seconds in which the busiest member puts the tiles of a step together, and of their tasks."""
+    """Return the seconds in which the busiest member puts the tiles of a step together, and of their tasks."""
     made: Counter[int] = Counter()
     for assembly in movement.assemblies:
         made[mesh.member(assembly.device)] += movement.made.n_elements(assembly.tile)

@@ -95,7 +95,7 @@ class _Tables:
 
     @property
     def has_shared(self) -> bool:
-        """Whether an array that must be sent has several readers."""
+        """Return whether an array that must be sent has several readers."""
         return any(self._n_readers[node] > 1 and table.any() for node, _, _, table in self._reads)
 
     def summed(self, *, shared: bool) -> tuple[_Unary, _Pairwise]:
@@ -159,7 +159,9 @@ def _solved(unary: _Unary, pairwise: _Pairwise) -> tuple[dict[_Name, int], str]:
 
 
 def _promising(unary: _Unary, pairwise: _Pairwise, n: int) -> _Unary:
-    """The states of each variable that would cost least if its neighbours chose to suit it; the first one too."""
+    """Return the states of each variable that would cost least if its neighbours chose to suit it; the first one
+    too.
+    """
     least = {v: cost.copy() for v, cost in unary.items()}
     for (a, b), table in pairwise.items():
         least[a] += table.min(axis=1)

@@ -72,7 +72,7 @@ class Variable:
 
 @lru_cache(maxsize=64)
 def grids(team: Mesh) -> tuple[Mesh, ...]:
-    """The meshes that regular cuts run over: the team's in prime axes, and a smaller one that factors better.
+    """Return the meshes that regular cuts run over: the team's in prime axes, and a smaller one that factors better.
 
     >>> grids(Mesh(("x",), (7,)))
     (Mesh(x=7), Mesh(g1=3, g2=2))
@@ -86,7 +86,7 @@ def grids(team: Mesh) -> tuple[Mesh, ...]:
 
 
 def regular_cuts(extents: Sequence[int], free: Sequence[int], mesh: Mesh) -> list[tuple[tuple[str, ...], ...]]:
-    """The ways to deal the axes of a mesh out to loops, with as many places busy as the extents allow.
+    """Return the ways to deal the axes of a mesh out to loops, with as many places busy as the extents allow.
 
     Returns
     -------
@@ -121,7 +121,9 @@ def _n_busy(way: Sequence[int], extents: Sequence[int], sizes: Sequence[int]) ->
 
 
 def _few_ways(extents: Sequence[int], free: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Ways in which neighbouring axes go to one loop: one for each number of axes per loop and order of the loops."""
+    """Return ways in which neighbouring axes go to one loop: one for each number of axes per loop and order of the
+    loops.
+    """
     found: dict[tuple[int, ...], None] = {}
     loops = sorted(free, key=lambda i: -extents[i])[:MAX_LOOPS]
     for split in _compositions(len(sizes), len(loops)):
@@ -141,7 +143,7 @@ def _compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
 
 
 def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, limits: Limits) -> tuple[Mesh, Sharding]:
-    """The cut, in so many waves that no result tile is larger than what a tile may be."""
+    """Return the cut, in so many waves that no result tile is larger than what a tile may be."""
     extents = facts.loops.extents
     parts = [prod(mesh.axis_size(name) for name in names) for names in axes]
     tile = max((s * prod(-(-extents[a] // parts[a]) for a in loops) for s, loops in facts.results if loops), default=0)
@@ -213,7 +215,7 @@ class _Builder:
         state.lies.update(result_shardings(stage, sharding, facts.loops, self._graph, lies, self._mesh))
 
     def _led(self, state: State, facts: Facts) -> Sharding:
-        """The type of the loops of a stage that lies as another."""
+        """Return the type of the loops of a stage that lies as another."""
         stage = facts.stage
         if stage.kind == "item":
             which = self._graph.nodes[stage.nodes[0]].params.number
@@ -225,7 +227,7 @@ class _Builder:
         return resolve_cut(Cut("base"), facts.loops, facts.readings, self._graph.nodes, base, self._mesh)
 
     def _cuts(self, facts: Facts, baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
-        """The cuts of a stage, each once; that of the baseline first."""
+        """Yield the cuts of a stage, each once; that of the baseline first."""
         if facts.number in self._splits:
             yield from self._realised(facts, self._splits[facts.number], baseline)
             return
@@ -257,7 +259,7 @@ class _Builder:
     def _realised(
         self, facts: Facts, parts: tuple[int, ...], baseline: Sharding
     ) -> Iterator[tuple[Cut | None, Sharding]]:
-        """The cuts into so many parts: the ways in which the axes of the mesh may give them."""
+        """Yield the cuts into so many parts: the ways in which the axes of the mesh may give them."""
         grid = grids(self._mesh)[0]
         found = False
         for axes in islice(realised(parts, grid), MAX_STATES):
@@ -271,7 +273,7 @@ class _Builder:
     def _cornered(
         self, facts: Facts, corner: tuple[int, ...], baseline: Sharding
     ) -> Iterator[tuple[Cut | None, Sharding]]:
-        """The cuts over the members of one corner of the mesh."""
+        """Yield the cuts over the members of one corner of the mesh."""
         grid = grids(self._mesh)[0]
         n = len(corner)
         lead, rest = grid.names[:n][::-1], Mesh(grid.names[n:], grid.sizes[n:])
@@ -285,7 +287,7 @@ class _Builder:
             yield cut, type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
 
     def _followed(self, facts: Facts) -> Iterator[Sharding]:
-        """The cuts under which one operand stays where it lies, or may lie."""
+        """Yield the cuts under which one operand stays where it lies, or may lie."""
         for p, r in enumerate(facts.readings):
             if facts.views[p] is None:
                 lying: Iterable[Sharding] = () if r.sharding is None else (r.sharding,)
@@ -308,7 +310,7 @@ def variables_of(
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
 ) -> tuple[list[Variable], dict[int, Variable]]:
-    """The variables of a graph with their states, and by node the one that makes it.
+    """Return the variables of a graph with their states, and by node the one that makes it.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Boxes:
 
     @property
     def sizes(self) -> Numbers:
-        """Elements that each member has."""
+        """Return the elements that each member has."""
         return np.prod(self.hi - self.lo, axis=-1, dtype=float) * self.share
 
 
@@ -77,7 +77,7 @@ class View:
 
     @property
     def n_elements(self) -> int:
-        """Elements of the source that the view shows."""
+        """Return the elements of the source that the view shows."""
         return prod(self.extents)
 
 
@@ -88,7 +88,7 @@ def _members(mesh: Mesh) -> Numbers:
 
 @lru_cache(maxsize=16384)
 def boxes_of(sharding: Sharding, shape: tuple[int, ...], n_members: int) -> Boxes:
-    """What each member has of an array."""
+    """Return what each member has of an array."""
     index = np.indices(sharding.parts).reshape(sharding.ndim, sharding.n_tiles)
     first = [0] * sharding.ndim
     places = np.zeros(sharding.n_tiles, np.int64)
@@ -131,7 +131,7 @@ def stacked(boxes: Sequence[Boxes]) -> Boxes:
 
 
 def view_of(r: Reading, loops: Loops, kind: str, result_shape: tuple[int, ...]) -> View:
-    """How a stage sees an operand.
+    """Return how a stage sees an operand.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def view_of(r: Reading, loops: Loops, kind: str, result_shape: tuple[int, ...]) 
 
 
 def _held(view: View, held: Boxes) -> tuple[list[tuple[Numbers, Numbers]], Numbers]:
-    """Per axis of the view the interval that each member has; and the share of them that it has."""
+    """Return per axis of the view the interval that each member has; and the share of them that it has."""
     intervals = [(np.zeros(held.n_tiles.shape, np.int64), np.full(held.n_tiles.shape, n)) for n in view.extents]
     share = np.where(held.n_tiles > 0, held.share, 0.0)
     for b, (axis, start, step) in enumerate(view.terms):
@@ -177,7 +177,7 @@ def _held(view: View, held: Boxes) -> tuple[list[tuple[Numbers, Numbers]], Numbe
 
 
 def needed(view: View, loops: Loops, boxes: Boxes) -> list[tuple[Numbers, Numbers]]:
-    """Per axis of the view the interval that each member needs, in units of `view.scale`."""
+    """Return per axis of the view the interval that each member needs, in units of `view.scale`."""
     busy = boxes.n_tiles > 0
     found = []
     for axis, loop in enumerate(view.loops):
@@ -190,7 +190,7 @@ def needed(view: View, loops: Loops, boxes: Boxes) -> list[tuple[Numbers, Number
 
 
 def _distinct(lo: Numbers, hi: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """The different rows of two arrays (cuts, members), and which of them each cut has."""
+    """Return the different rows of two arrays (cuts, members), and which of them each cut has."""
     n = lo.shape[1]
     rows = np.concatenate([lo, hi], axis=1)
     seen: dict[bytes, int] = {}
@@ -203,7 +203,7 @@ def _distinct(lo: Numbers, hi: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
-    """Elements that each member is sent of an operand.
+    """Return the elements that each member is sent of an operand.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ MAX_CUTS = 32
 
 
 def across(problem: Problem, src: IntArray, dst: IntArray, placement: Placement) -> list[Step]:
-    """Slices on the team of the source, one exchange, gathers on the team of the target.
+    """Return slices on the team of the source, one exchange, gathers on the team of the target.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def across(problem: Problem, src: IntArray, dst: IntArray, placement: Placement)
 
 
 def _held(tiles: IntArray, placement: Placement) -> IntArray:
-    """The tile of the source that lies on the member of every place of the target; -1 where none does."""
+    """Return the tile of the source that lies on the member of every place of the target; -1 where none does."""
     at = {member: place for place, member in reversed(list(enumerate(placement.src)))}
     found = np.full((len(placement.dst), tiles.shape[1]), -1, np.int64)
     for place, member in enumerate(placement.dst):
@@ -59,7 +59,7 @@ def _held(tiles: IntArray, placement: Placement) -> IntArray:
 
 
 def _finest(space: Space, parts: Parts, n_devices: int) -> list[Parts]:
-    """The legal cuts with as few replicas as possible that refine a cut."""
+    """Return the legal cuts with as few replicas as possible that refine a cut."""
     n = prod(parts)
     for level in (*divisors(n_devices // n), 1):
         found = list(islice(finer(space, parts, n * level), MAX_CUTS))
@@ -69,5 +69,5 @@ def _finest(space: Space, parts: Parts, n_devices: int) -> list[Parts]:
 
 
 def _n_pieces(a: Parts, b: Parts) -> int:
-    """Pairs of a tile of one cut and one of the other that have elements in common, where sizes divide."""
+    """Return the pairs of a tile of one cut and one of the other that have elements in common, where sizes divide."""
     return prod([j + k - gcd(j, k) for j, k in zip(a, b)])

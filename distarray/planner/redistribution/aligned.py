@@ -44,7 +44,7 @@ class _Push:
 
 
 def common_parts(problem: Problem) -> tuple[int, ...]:
-    """Per dimension the product of the axes that source and target share from the major end."""
+    """Return per dimension the product of the axes that source and target share from the major end."""
     found = []
     for a, b in zip(problem.src, problem.dst):
         n = 1
@@ -57,7 +57,7 @@ def common_parts(problem: Problem) -> tuple[int, ...]:
 
 
 def lower_aligned(problem: Problem, places: Places, path: Path) -> list[Step] | None:
-    """The steps of a path, or None if it needs a permute under every order of the primes."""
+    """Return the steps of a path, or None if it needs a permute under every order of the primes."""
     for order in places.orders:
         pushes = _assigned(problem, places, path, order)
         if pushes is not None:

@@ -15,7 +15,7 @@ __all__ = ["boxes", "exchange", "overlap", "received_by_exchange"]
 
 
 def boxes(tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds = ()) -> tuple[IntArray, IntArray]:
-    """Where the tile of every device begins and ends, in elements: two arrays (devices, dimensions)."""
+    """Return where the tile of every device begins and ends, in elements: two arrays (devices, dimensions)."""
     k = np.array(parts, np.int64)
     s = np.array(shape, np.int64)
     start, stop = tiles * s // k, (tiles + 1) * s // k
@@ -29,7 +29,7 @@ def boxes(tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds = 
 def exchange(
     tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds = (), *, crosses: bool = False
 ) -> Exchange:
-    """The exchange after which every device holds the tile of this number; of another team, if it crosses."""
+    """Return the exchange after which every device holds the tile of this number; of another team, if it crosses."""
     start, stop = boxes(tiles, shape, parts, bounds)
     extents = stop - start
     if bounds:
@@ -45,13 +45,13 @@ def exchange(
 
 
 def overlap(a: tuple[IntArray, IntArray], b: tuple[IntArray, IntArray]) -> IntArray:
-    """Elements that the tiles of every device in two maps have in common."""
+    """Return the elements that the tiles of every device in two maps have in common."""
     width = np.minimum(a[1], b[1]) - np.maximum(a[0], b[0])
     shared: IntArray = np.maximum(width, 0).prod(axis=1)
     return shared
 
 
 def received_by_exchange(before: tuple[IntArray, IntArray], after: tuple[IntArray, IntArray]) -> IntArray:
-    """Elements that every device must get from others: of its new tile what it does not hold."""
+    """Return the elements that every device must get from others: of its new tile what it does not hold."""
     received: IntArray = (after[1] - after[0]).prod(axis=1) - overlap(before, after)
     return received

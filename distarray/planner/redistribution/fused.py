@@ -29,19 +29,19 @@ MAX_PAIRS = 16
 
 
 def slices_between(tiles: IntArray, parts: Parts, finer: IntArray, finer_parts: Parts) -> list[Step]:
-    """The dynslices from a map to one that refines it."""
+    """Return the dynslices from a map to one that refines it."""
     return [DynSlice(i, f // k, finer[:, i] % (f // k)) for i, (k, f) in enumerate(zip(parts, finer_parts)) if f != k]
 
 
 def _refines(fine: IntArray, fine_parts: Parts, coarse: IntArray, coarse_parts: Parts) -> bool:
-    """Whether every device's fine tile lies in its coarse one, and cuts nest."""
+    """Return whether every device's fine tile lies in its coarse one, and cuts nest."""
     return all(f % k == 0 for f, k in zip(fine_parts, coarse_parts)) and all(
         (fine[:, i] // (f // k) == coarse[:, i]).all() for i, (f, k) in enumerate(zip(fine_parts, coarse_parts))
     )
 
 
 def fused_steps(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
-    """A plan of slices, at most one exchange, and at most one gather; None if none stays within the bound."""
+    """Return a plan of slices, at most one exchange, and at most one gather; None if none stays within the bound."""
     a, b = space.src, space.dst
     if _refines(dst, b, src, a):
         return slices_between(src, a, dst, b)
@@ -71,7 +71,7 @@ def _gathered(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
 
 
 def _flat(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
-    """Slices to the size of the target, then one exchange."""
+    """Return slices to the size of the target, then one exchange."""
     target = space.tile(space.dst)
     best: Any = None
     for mid in finer(space, space.src, space.n_dst):
@@ -88,7 +88,7 @@ def _flat(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
 
 
 def _through_a_valley(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
-    """Slices to a, a flat exchange to b, a gather: the smallest valley, then what receives least."""
+    """Return slices to a, a flat exchange to b, a gather: the smallest valley, then what receives least."""
     level = int(np.lcm(space.n_src, space.n_dst))
     candidates: list[tuple[int, int]] = sorted(
         {(-n, n) for n in (level * d for d in (1, *divisors(space.n_devices // level))) if space.n_devices % n == 0}
@@ -149,7 +149,7 @@ def _received(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> int
 
 
 def moved_as(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> list[Step]:
-    """One step between two maps with tiles of one size: the simplest collective that does it."""
+    """Return one step between two maps with tiles of one size: the simplest collective that does it."""
     if a == b:
         perm = wanted_permutation(cells(x, a), cells(y, b))
         return [] if perm is None else [AllPermute(perm)]
@@ -170,7 +170,7 @@ def moved_as(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> list
 
 
 def gather(space: Space, x: IntArray, a: Parts, y: IntArray, b: Parts) -> list[Step]:
-    """One gather, over one dimension or as an exchange over several."""
+    """Return one gather, over one dimension or as an exchange over several."""
     changed = [i for i, (p, q) in enumerate(zip(a, b)) if p != q]
     if not changed:
         return []

@@ -17,7 +17,7 @@ __all__ = ["cells", "gather_groups", "matched_groups"]
 
 
 def cells(tiles: IntArray, parts: Sequence[int]) -> IntArray:
-    """One number for each device that says which tile it holds."""
+    """Return one number for each device that says which tile it holds."""
     found = np.zeros(len(tiles), np.int64)
     for i, k in enumerate(parts):
         found *= k

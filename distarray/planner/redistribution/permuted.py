@@ -21,7 +21,7 @@ Parts = tuple[int, ...]
 
 
 def lower_permuted(src: IntArray, src_parts: Parts, dst: IntArray, dst_parts: Parts, path: Path) -> list[Step]:
-    """The steps of a path from one map of tile indices to another.
+    """Return the steps of a path from one map of tile indices to another.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def gathers(tiles: IntArray, parts: Parts, factors: Iterable[tuple[int, int]]) -
 
 
 def refined(tiles: IntArray, parts: Parts, finer: Parts, liked: IntArray, liked_parts: Parts) -> IntArray:
-    """A uniform map to finer tiles, each inside the tile that the device has in a coarser map.
+    """Return a uniform map to finer tiles, each inside the tile that the device has in a coarser map.
 
     A device gets the fine tile that its tile in the map `liked` lies in, or that lies in it, as long as every fine tile
     goes to equally many devices; the others get what is left, in their order.
@@ -106,7 +106,9 @@ def refined(tiles: IntArray, parts: Parts, finer: Parts, liked: IntArray, liked_
 
 
 def _wishes(tiles: IntArray, finer: Parts, factors: list[int], liked: IntArray, liked_parts: Parts) -> list[int]:
-    """Number of the fine tile, inside of each device's tile, where its liked tile begins; -1 if that is elsewhere."""
+    """Return the number of the fine tile, inside of each device's tile, where its liked tile begins; -1 if that is
+    elsewhere.
+    """
     wish = np.zeros(len(tiles), np.int64)
     inside = np.ones(len(tiles), bool)
     for i, (f, k, q) in enumerate(zip(finer, liked_parts, factors)):

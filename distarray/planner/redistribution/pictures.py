@@ -14,7 +14,8 @@ _GAP = "   "
 
 
 def draw_tiles(found: Redistribution, device: int = 0) -> str:
-    """The elements of a matrix before a plan and after each step: tiles in turn ``.`` and ``:``, one device's ``#``.
+    """Return the elements of a matrix before a plan and after each step: tiles in turn ``.`` and ``:``, one device's
+    ``#``.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def _grid(found: Redistribution, moment: Moment, device: int) -> list[str]:
 
 
 def draw_sizes(found: Redistribution) -> str:
-    """How large the largest tile is before a plan and after each step: twice as large is one line higher."""
+    """Return how large the largest tile is before a plan and after each step: twice as large is one line higher."""
     sizes = [max(moment.size, 1) for moment in found.trace]
     levels = [round(size / min(sizes)).bit_length() for size in sizes]
     top = max(levels)

@@ -50,7 +50,7 @@ class Placement:
 
     @property
     def n_members(self) -> int:
-        """Number of members, those without places included."""
+        """Return the number of members, those without places included."""
         return 1 + max((*self.src, *self.dst, len(self.nodes) - 1))
 
     @property
@@ -59,7 +59,7 @@ class Placement:
         return int(max(np.bincount(self.src).max(), np.bincount(self.dst).max()))
 
     def links(self, a: IntArray, b: IntArray) -> IntArray:
-        """The class of the link between members, elementwise."""
+        """Return the class of the link between members, elementwise."""
         if not self.nodes:
             return np.where(a == b, MEMBER, NETWORK)
         node, process = np.array(self.nodes, np.int64), np.array(self.processes, np.int64)
@@ -74,7 +74,7 @@ def placed(
     dst_members: Sequence[int] | None,
     locations: Sequence[Location] | None,
 ) -> Placement | None:
-    """The placement that these say; None for one place on each member, all with links of one class.
+    """Return the placement that these say; None for one place on each member, all with links of one class.
 
     Parameters
     ----------
@@ -133,7 +133,9 @@ def _checked(members: Sequence[int], n: int, name: str) -> tuple[int, ...]:
 
 
 def link_rates(rates: Rates) -> tuple[FloatArray, FloatArray]:
-    """Seconds per message and per byte, by the class of the link. A bandwidth of 0 is unknown, and not counted."""
+    """Return the seconds per message and per byte, by the class of the link. A bandwidth of 0 is unknown, and not
+    counted.
+    """
     near = rates.bandwidth if rates.node_bandwidth is None else rates.node_bandwidth
     per_byte = [1 / b if b else 0.0 for b in (near, rates.bandwidth)]
     return np.array([0.0, *[rates.latency] * 3]), np.array([0.0, 0.0, *per_byte])

@@ -44,7 +44,7 @@ class Places:
         self.orders = tuple(islice(product(*choices), MAX_ORDERS))
 
     def primes(self, axes: Iterable[int], order: Sequence[tuple[int, ...]]) -> list[PrimeAxis]:
-        """The prime axes of mesh axes, minor first, under one order of the primes of each axis."""
+        """Return the prime axes of mesh axes, minor first, under one order of the primes of each axis."""
         found = []
         for a in axes:
             stride = self.strides[a]
@@ -54,14 +54,16 @@ class Places:
         return found
 
     def coordinate(self, axis: PrimeAxis) -> IntArray:
-        """The coordinate of every device along a prime axis."""
+        """Return the coordinate of every device along a prime axis."""
         found = self._coordinates.get(axis)
         if found is None:
             found = self._coordinates[axis] = self.ids // axis.stride % axis.size
         return found
 
     def index(self, axes: Iterable[PrimeAxis]) -> IntArray:
-        """The number of the part that every device holds of a dimension that is cut over prime axes, minor first."""
+        """Return the number of the part that every device holds of a dimension that is cut over prime axes, minor
+        first.
+        """
         total: IntArray | None = None
         weight = 1
         for axis in axes:
@@ -71,7 +73,7 @@ class Places:
         return np.zeros(self.n, np.int64) if total is None else total
 
     def tiles(self, axes: Axes) -> IntArray:
-        """The base offset map of a type in units of tiles: an array (devices, dimensions)."""
+        """Return the base offset map of a type in units of tiles: an array (devices, dimensions)."""
         out = np.empty((self.n, len(axes)), np.int64)
         for i, names in enumerate(axes):
             out[:, i] = 0
@@ -84,5 +86,5 @@ class Places:
 
 @lru_cache(maxsize=64)
 def places_of(sizes: tuple[int, ...]) -> Places:
-    """The devices of a mesh; the same object for the same sizes."""
+    """Return the devices of a mesh; the same object for the same sizes."""
     return Places(sizes)

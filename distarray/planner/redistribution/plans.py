@@ -69,12 +69,12 @@ class Redistribution:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The collectives, in order."""
+        """Return the collectives, in order."""
         return self.solution.steps
 
     @property
     def mode(self) -> str:
-        """How the steps were found: ``paper``, ``fused`` or ``direct``."""
+        """Return how the steps were found: ``paper``, ``fused`` or ``direct``."""
         return self.solution.mode
 
     @property
@@ -84,33 +84,33 @@ class Redistribution:
 
     @property
     def trace(self) -> list[Moment]:
-        """What holds before the first step and after each."""
+        """Return what holds before the first step and after each."""
         return self.solution.trace
 
     @property
     def cost(self) -> int:
-        """What the steps move (Rink et al. 2021, figure 11)."""
+        """Return what the steps move (Rink et al. 2021, figure 11)."""
         return sum([m.cost for m in self.trace])
 
     @property
     def peak(self) -> int:
-        """The largest tile at any time: the height of the plan."""
+        """Return the largest tile at any time: the height of the plan."""
         return max([m.size for m in self.trace])
 
     @property
     def bound(self) -> int:
-        """The larger of the largest tiles of source and target."""
+        """Return the larger of the largest tiles of source and target."""
         return self.solution.problem.bound
 
     @property
     def buffers(self) -> int:
-        """What a device at work holds at most, in and out of one step together."""
+        """Return what a device at work holds at most, in and out of one step together."""
         sizes = [m.size for m in self.trace]
         return max([a + b for a, b in pairwise(sizes)], default=sizes[0])
 
     @cached_property
     def received(self) -> IntArray:
-        """What every device of the target gets from other devices.
+        """Return what every device of the target gets from other devices.
 
         Devices of the source, where that is another team, get nothing: they only slice, or reduce first.
         """
@@ -120,12 +120,12 @@ class Redistribution:
 
     @property
     def lower_bound(self) -> IntArray:
-        """What every device must get from others, whatever the plan: of its target what it does not hold."""
+        """Return what every device must get from others, whatever the plan: of its target what it does not hold."""
         return self.solution.lower_bound
 
     @cached_property
     def messages(self) -> list[IntArray]:
-        """Messages that every member receives, by step. Places of one member need none."""
+        """Return messages that every member receives, by step. Places of one member need none."""
         addends = self.solution.addends
         moments = pairwise(self.trace)
         return [messages(s, a, b, self.placement, addends) for s, (a, b) in zip(self.steps, moments)]
@@ -134,29 +134,31 @@ class Redistribution:
 
     @cached_property
     def pieces(self) -> list[Pieces]:
-        """What travels between members, by step, and which of the places that hold it sends it."""
+        """Return what travels between members, by step, and which of the places that hold it sends it."""
         where = self.placement or one_each(self.src.mesh.size)
         addends = self.solution.addends
         return [pieces(s, a, b, where, addends) for s, (a, b) in zip(self.steps, pairwise(self.trace))]
 
     @property
     def n_members(self) -> int:
-        """Number of members: of places, where each lies on one of its own."""
+        """Return the number of members: of places, where each lies on one of its own."""
         return self.src.mesh.size if self.placement is None else self.placement.n_members
 
     @cached_property
     def sent_by_member(self) -> IntArray:
-        """What every member gives to others."""
+        """Return what every member gives to others."""
         return self._by_member([(p.giver, p.size) for p in self.pieces])
 
     @cached_property
     def received_by_member(self) -> IntArray:
-        """What every member gets from others."""
+        """Return what every member gets from others."""
         return self._by_member([(p.receiver, p.size) for p in self.pieces])
 
     @cached_property
     def lower_bound_by_member(self) -> IntArray:
-        """What every member must get from others, whatever the plan: of its targets what none of its places holds."""
+        """Return what every member must get from others, whatever the plan: of its targets what none of its places
+        holds.
+        """
         where, solution = self.placement or one_each(self.src.mesh.size), self.solution
         if solution.is_reduced_on_the_way:
             return wanted(solution.last, where, solution.addends)  # nobody holds a sum
@@ -170,7 +172,7 @@ class Redistribution:
 
     @property
     def memory(self) -> int:
-        """Bytes that a member needs for source and target, buffers and pieces."""
+        """Return the bytes that a member needs for source and target, buffers and pieces."""
         n = 1
         for _, w in self.waves:
             n *= w
@@ -178,7 +180,9 @@ class Redistribution:
 
     @property
     def target(self) -> IntArray:
-        """The tile index of every device at the end: the target's, or what was chosen where any order would do."""
+        """Return the tile index of every device at the end: the target's, or what was chosen where any order would
+        do.
+        """
         return target_tiles(self.solution.problem)
 
     def to_json(self) -> dict[str, Any]:
@@ -209,7 +213,7 @@ class Redistribution:
         return made
 
     def explain(self) -> str:
-        """The plan as text: each collective with the tile, the cost, and what the busiest device receives."""
+        """Return the plan as text: each collective with the tile, the cost, and what the busiest device receives."""
         meshes = [self.src.mesh] if self.dst.mesh == self.src.mesh else [self.src.mesh, self.dst.mesh]
         places = " -> ".join(f"{_sizes(mesh)}, {mesh.size} places" for mesh in meshes)
         head = (
@@ -257,7 +261,7 @@ def _summary(counts: IntArray) -> dict[str, float]:
 
 
 def named(step: Step) -> str:
-    """A step as people see it: the collective, its dimensions and the number of parts."""
+    """Return a step as people see it: the collective, its dimensions and the number of parts."""
     if isinstance(step, AllToAll):
         return f"alltoall {step.src_dim}->{step.dst_dim} n={step.n}"
     dim = getattr(step, "dim", None)
@@ -290,7 +294,7 @@ def plan(
     locations: Sequence[Location] | None = None,
     cache_size: int = 512,
 ) -> Redistribution:
-    """The plan that takes an array of this shape from one type to another.
+    """Return the plan that takes an array of this shape from one type to another.
 
     Parameters
     ----------
@@ -360,7 +364,7 @@ def plan(
 
 
 def _nearest_order(problem: Problem) -> tuple[int, ...] | None:
-    """Which device's target tile each device should get: a maximum-weight assignment on overlaps."""
+    """Return which device's target tile each device should get: a maximum-weight assignment on overlaps."""
     from scipy.optimize import linear_sum_assignment
 
     if problem.dst_unreduced:
@@ -379,7 +383,7 @@ def _nearest_order(problem: Problem) -> tuple[int, ...] | None:
 
 
 def _needed(found: Redistribution, w: int) -> int:
-    """Bytes that a member needs if the steps run in `w` waves (section 4.6 of the specification)."""
+    """Return the bytes that a member needs if the steps run in `w` waves (section 4.6 of the specification)."""
     piece = min(PIECE_LIMIT, found.peak * found.itemsize)
     at_rest = (w - 1) * found.bound * found.itemsize
     # of several places one is at work
@@ -412,7 +416,7 @@ def _in_waves(found: Redistribution, memory: int) -> Redistribution:
 
 
 def _part_counts(found: Redistribution, i: int) -> list[int]:
-    """How many parts dimension `i` is in on the way."""
+    """Return how many parts dimension `i` is in on the way."""
     k = found.solution.problem.src_parts[i]
     counts = [k]
     for step in found.steps:

@@ -29,7 +29,7 @@ Bounds: TypeAlias = tuple[tuple[int, ...] | None, ...]
 
 @lru_cache(maxsize=4096)
 def factorized(n: int) -> tuple[int, ...]:
-    """The prime factors of `n`, ascending.
+    """Return the prime factors of `n`, ascending.
 
     >>> factorized(12)
     (2, 2, 3)
@@ -45,7 +45,7 @@ def factorized(n: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> tuple[int, ...]:
-    """The divisors of `n` above 1, descending.
+    """Return the divisors of `n` above 1, descending.
 
     >>> divisors(12)
     (12, 6, 4, 3, 2)
@@ -54,7 +54,7 @@ def divisors(n: int) -> tuple[int, ...]:
 
 
 def tile_size(shape: Sequence[int], parts: Sequence[int]) -> int:
-    """Elements of the largest tile."""
+    """Return the elements of the largest tile."""
     n = 1
     for s, k in zip(shape, parts):
         n *= -(-s // k)
@@ -102,7 +102,7 @@ class Problem:
 
     @classmethod
     def of(cls, shape: Sequence[int], src: Sharding, dst: Sharding, *, crosses: bool = False) -> Problem:
-        """The problem of two types.
+        """Return the problem of two types.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class Problem:
 
     @property
     def is_regular(self) -> bool:
-        """Whether no boundaries are explicit."""
+        """Return whether no boundaries are explicit."""
         return not self.src_bounds and not self.dst_bounds
 
     @property
@@ -180,7 +180,9 @@ class Problem:
 
     @property
     def bound(self) -> int:
-        """Elements of the larger of the largest tiles of source and target: no tile on the way may be larger."""
+        """Return the elements of the larger of the largest tiles of source and target: no tile on the way may be
+        larger.
+        """
         return max(
             _largest(self.shape, self.src_parts, self.src_bounds), _largest(self.shape, self.dst_parts, self.dst_bounds)
         )

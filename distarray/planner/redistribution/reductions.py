@@ -44,7 +44,7 @@ def with_prime_axes(problem: Problem) -> Problem:
 
 
 def reductions(problem: Problem) -> Iterator[tuple[Problem, list[Step]]]:
-    """Ways to reduce what the target does not leave unreduced: the problem that is left, and the steps.
+    """Yield ways to reduce what the target does not leave unreduced: the problem that is left, and the steps.
 
     Parameters
     ----------

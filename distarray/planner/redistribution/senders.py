@@ -52,12 +52,12 @@ class Pieces(NamedTuple):
 
 @lru_cache(maxsize=64)
 def one_each(n: int) -> Placement:
-    """The placement of `n` places on a member each."""
+    """Return the placement of `n` places on a member each."""
     return Placement(tuple(range(n)), tuple(range(n)))
 
 
 def pieces(step: Step, before: Moment, after: Moment, placement: Placement, addends: IntArray | None = None) -> Pieces:
-    """What travels in a step.
+    """Return what travels in a step.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class _Needs(NamedTuple):
 
 
 def _overlaps(held: _Map, wanted: _Map) -> tuple[IntArray, IntArray, IntArray]:
-    """Pairs of a wanted and a held tile with elements in common, and how many these are; by wanted tile."""
+    """Return the pairs of a wanted and a held tile with elements in common, and how many these are; by wanted tile."""
     b = a = np.zeros(1, np.int64)
     size = np.ones(1, np.int64)
     for (from_, to), (start, stop) in zip(held.edges, wanted.edges):
@@ -184,7 +184,7 @@ def _needs(held: _Map, wanted: _Map, givers: IntArray, takers: IntArray) -> _Nee
 
 
 def _senders(needs: _Needs, held: _Map, givers: IntArray, placement: Placement) -> IntArray:
-    """A place that holds the tile, for each row of `needs`."""
+    """Return a place that holds the tile, for each row of `needs`."""
     holders: IntArray = np.argsort(held.cell, kind="stable").reshape(held.n_tiles, -1)
     n_replicas = holders.shape[1]
     if n_replicas == 1:
@@ -217,7 +217,7 @@ def _senders(needs: _Needs, held: _Map, givers: IntArray, placement: Placement) 
 
 
 def _slots(members: IntArray) -> IntArray:
-    """The number of every place among those of its member."""
+    """Return the number of every place among those of its member."""
     slot = np.empty(len(members), np.int64)
     places = np.argsort(members, kind="stable")
     sorted_ = members[places]

@@ -40,11 +40,11 @@ class Seconds:
         self._target = space.size // space.n_dst
 
     def move(self, tile: int, n: int) -> float:
-        """A message from each of the others, and all of the tile but its own share."""
+        """Return the cost of a message from each of the others, and all of the tile but its own share."""
         return self._latency * (n - 1) + self._per_element * tile * (n - 1) / n + self._step
 
     def permute(self, tile: int) -> float:
-        """One message, the tile."""
+        """Return the cost of one message, the tile."""
         return self._latency + self._per_element * tile + self._step
 
     def gathers(self, parts: Parts) -> tuple[tuple[tuple[int, int], ...], float]:
@@ -58,18 +58,18 @@ class Seconds:
         return tuple([(i, n) for n, i in sorted(factors)]), total
 
     def least_move(self, tile: int) -> float:
-        """One over two devices."""
+        """Return the cost of one over two devices."""
         return self.move(tile, 2)
 
     def least_gathers(self, tile: int) -> float:
-        """One message, and the elements that the target has more."""
+        """Return the cost of one message, and the elements that the target has more."""
         more = self._target - tile - 1  # tiles are rounded
         return self._latency + self._per_element * more + self._step if more > 0 else 0.0
 
 
 @lru_cache(maxsize=4096)
 def _factors(n: int, by_message: float) -> tuple[int, ...]:
-    """The factors of `n` for which steps over so many devices, one after the other, take least.
+    """Return the factors of `n` for which steps over so many devices, one after the other, take least.
 
     Parameters
     ----------

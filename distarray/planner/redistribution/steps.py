@@ -159,7 +159,7 @@ Step: TypeAlias = DynSlice | AllGather | AllToAll | AllPermute | Exchange | Redu
 
 
 def without_addends(step: Step) -> Step:
-    """A step of the problem with addends as a first dimension, which it leaves alone, for the array itself."""
+    """Return a step of the problem with addends as a first dimension, which it leaves alone, for the array itself."""
     if isinstance(step, AllToAll):
         return replace(step, src_dim=step.src_dim - 1, dst_dim=step.dst_dim - 1)
     if isinstance(step, DynSlice | AllGather):

@@ -58,12 +58,12 @@ class Solution:
 
     @cached_property
     def trace(self) -> list[Moment]:
-        """What holds before the first step and after each."""
+        """Return what holds before the first step and after each."""
         return moments(self.problem, source_tiles(self.problem), self.steps)
 
     @cached_property
     def last(self) -> Moment:
-        """The target, as a moment that one exchange leads to."""
+        """Return the target, as a moment that one exchange leads to."""
         problem = self.problem
         step = exchange(
             target_tiles(problem), problem.shape, problem.dst_parts, problem.dst_bounds, crosses=problem.crosses
@@ -72,7 +72,7 @@ class Solution:
 
     @cached_property
     def lower_bound(self) -> IntArray:
-        """Elements that every device must get from others, whatever the plan.
+        """Return the elements that every device must get from others, whatever the plan.
 
         Of its target what it does not hold; all of it where sums are not yet reduced, or on another team.
         """
@@ -84,28 +84,28 @@ class Solution:
 
     @property
     def is_reduced_on_the_way(self) -> bool:
-        """Whether the source is a partial result that the target is not."""
+        """Return whether the source is a partial result that the target is not."""
         return bool(set(self.problem.src_unreduced) - set(self.problem.dst_unreduced))
 
     @cached_property
     def addends(self) -> IntArray | None:
-        """Which addend every device holds at both ends; None if the target is reduced."""
+        """Return which addend every device holds at both ends; None if the target is reduced."""
         return addends(self.problem)
 
 
 def source_tiles(problem: Problem) -> IntArray:
-    """The tile index of every device in the source."""
+    """Return the tile index of every device in the source."""
     return places_of(problem.sizes).tiles(problem.src)
 
 
 def target_tiles(problem: Problem) -> IntArray:
-    """The tile index of every device in the target."""
+    """Return the tile index of every device in the target."""
     tiles = places_of(problem.dst_sizes or problem.sizes).tiles(problem.dst)
     return tiles if problem.dst_order is None else tiles[list(problem.dst_order)]
 
 
 def addends(problem: Problem) -> IntArray | None:
-    """Which addend every device holds at both ends; None if the target is reduced."""
+    """Return which addend every device holds at both ends; None if the target is reduced."""
     if not problem.dst_unreduced:
         return None
     found: IntArray = places_of(problem.sizes).tiles((problem.dst_unreduced,))[:, 0]
@@ -116,7 +116,7 @@ def addends(problem: Problem) -> IntArray | None:
 
 
 def _paper(problem: Problem) -> list[Step] | None:
-    """The cheapest plan in normal form with at most one permute, which is priced inside the search."""
+    """Return the cheapest plan in normal form with at most one permute, which is priced inside the search."""
     space = Space(problem)
     prices = Elements(space)
     with_permute = cheapest(space, prices)
@@ -128,7 +128,7 @@ def _paper(problem: Problem) -> list[Step] | None:
 
 
 def _staged(problem: Problem, itemsize: int, rates: Rates, limit: float) -> list[Step] | None:
-    """The quickest plan in normal form, if it takes less than `limit` seconds."""
+    """Return the quickest plan in normal form, if it takes less than `limit` seconds."""
     space = Space(problem)
     prices = Seconds(space, itemsize, rates)
     with_permute, n = cheapest(space, prices, limit), 0
@@ -139,7 +139,7 @@ def _staged(problem: Problem, itemsize: int, rates: Rates, limit: float) -> list
 
 
 def _without_permute(problem: Problem, space: Space, prices: Prices, limit: tuple[float, int]) -> list[Step] | None:
-    """The cheapest plan that is found to need no permute."""
+    """Return the cheapest plan that is found to need no permute."""
     if problem.dst_sizes is not None or problem.dst_order is not None:
         return None  # axes of the one mesh are none of the other
     places = places_of(problem.sizes)
@@ -160,7 +160,7 @@ def _fused(problem: Problem) -> list[Step] | None:
 
 
 def _direct(problem: Problem) -> list[Step]:
-    """One exchange; slices where nothing is received at all."""
+    """Return one exchange; slices where nothing is received at all."""
     src, dst = source_tiles(problem), target_tiles(problem)
     if problem.is_regular and not problem.crosses:
         a, b = problem.src_parts, problem.dst_parts
@@ -196,7 +196,7 @@ def synthesize(
     rates: Rates | None = None,
     placement: Placement | None = None,
 ) -> Solution:
-    """The steps for a problem; see `plan`."""
+    """Return the steps for a problem; see `plan`."""
     started = time.perf_counter()
     model = _Model(itemsize, rates or current_rates(), placement)
     steps, used = _steps_and_mode(problem, mode, model)

@@ -20,7 +20,7 @@ __all__ = ["messages", "plan_seconds"]
 def messages(
     step: Step, before: Moment, after: Moment, placement: Placement | None, addends: IntArray | None = None
 ) -> IntArray:
-    """Messages that every member receives in a step; every place, without a placement."""
+    """Return messages that every member receives in a step; every place, without a placement."""
     if placement is None and not isinstance(step, Exchange):
         return _in_groups(step, len(after.received))
     where = placement or one_each(len(after.received))
@@ -45,7 +45,7 @@ def plan_seconds(
     placement: Placement | None = None,
     addends: IntArray | None = None,
 ) -> float:
-    """Predicted seconds of a plan: for each step the slowest member, and a task per place and step.
+    """Return predicted seconds of a plan: for each step the slowest member, and a task per place and step.
 
     A member is as slow as what it waits for, and what it receives or sends, whichever takes longer. In collectives
     of places that lie on a member each, all send as much as they receive.
@@ -74,7 +74,7 @@ def _by_links(
     placement: Placement,
     addends: IntArray | None,
 ) -> FloatArray:
-    """Seconds of every member in a step, each piece at the rates of its link."""
+    """Return the seconds of every member in a step, each piece at the rates of its link."""
     sent = pieces(step, before, after, placement, addends)
     latency, per_byte = link_rates(rates)
     link = placement.links(sent.giver, sent.receiver)

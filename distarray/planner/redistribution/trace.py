@@ -57,7 +57,7 @@ class Moment(NamedTuple):
 
 
 def moments(problem: Problem, src: IntArray, steps: Sequence[Step]) -> list[Moment]:
-    """What holds before the first step, then after each."""
+    """Return what holds before the first step, then after each."""
     shape = problem.shape
     tiles, parts = src.copy(), list(problem.src_parts)
     box = boxes(tiles, shape, problem.src_parts, problem.src_bounds)
@@ -90,7 +90,7 @@ def moments(problem: Problem, src: IntArray, steps: Sequence[Step]) -> list[Mome
 
 
 def step_cost(step: Step, before: int, after: int) -> int:
-    """Elements that a step moves, per device (figure 11; section 2.1 for exchanges, 4.4 for reductions)."""
+    """Return the elements that a step moves, per device (figure 11; section 2.1 for exchanges, 4.4 for reductions)."""
     if isinstance(step, DynSlice):
         return 0
     if isinstance(step, AllGather | Exchange):

@@ -99,7 +99,9 @@ class Movement(NamedTuple):
 
     @property
     def is_fine(self) -> bool:
-        """Whether tiles are made of so many parts that these are packed first, also where they stay on a member."""
+        """Return whether tiles are made of so many parts that these are packed first, also where they stay on a
+        member.
+        """
         return sum([len(a.sources) for a in self.assemblies]) > MANY_PARTS * len(self.assemblies)
 
 
@@ -127,24 +129,24 @@ def _facts(step: Step) -> _Step:
 
 
 def layers_of(shape: Sequence[int], trace: Sequence[Moment]) -> list[Layer]:
-    """The layers of a plan between regular types: every device holds a tile."""
+    """Return the layers of a plan between regular types: every device holds a tile."""
     return [Layer(tuple(map(boundaries, shape, m.parts)), dict(enumerate(map(tuple, m.tiles.tolist())))) for m in trace]
 
 
 def primary(sharding: Sharding, shape: Sequence[int]) -> Layer:
-    """The tiles of an array of a type, each at the one place that stores it."""
+    """Return the tiles of an array of a type, each at the one place that stores it."""
     return Layer(sharding.boundaries(shape), {sharding.place(tile): tile for tile in sharding.tiles()})
 
 
 def exchange_of(source: Layer, target: Layer) -> list[Movement]:
-    """One exchange between any two layers: every tile of the target is read from the tiles of the source."""
+    """Return one exchange between any two layers: every tile of the target is read from the tiles of the source."""
     return _schedule([source, target], [_Step(False)], {tile: d for d, tile in source.tiles.items()}, target.tiles)
 
 
 def schedule(
     layers: Sequence[Layer], steps: Sequence[Step], held: Mapping[Tile, int], wanted: Sequence[int]
 ) -> list[Movement]:
-    """What every step makes, so that the devices `wanted` have their tile at the end.
+    """Return what every step makes, so that the devices `wanted` have their tile at the end.
 
     Parameters
     ----------
@@ -176,7 +178,7 @@ def _schedule(
     needed[last] = set(wanted)
 
     def base(moment: int, device: int) -> Block:
-        """The stored block that holds the tile of a device at a moment."""
+        """Return the stored block that holds the tile of a device at a moment."""
         while moment and steps[moment - 1].is_slice and moment < last:
             moment -= 1
         return Block(moment, device if moment else held[layers[0].tiles[device]])
@@ -251,7 +253,7 @@ def _shared(made: Layer, tile: Tile, read: Layer, source: Tile) -> int:
 def traffic(
     movement: Movement, makes: Callable[[int], int], holds: Callable[[int], int]
 ) -> tuple[Counter[int], Counter[int]]:
-    """Elements that every member packs or sends in a step, and that it receives from others.
+    """Return the elements that every member packs or sends in a step, and that it receives from others.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def verify(
     peak: int | None = None,
     crosses: bool = False,
 ) -> list[str]:
-    """What is wrong with a plan; empty if nothing is.
+    """Return what is wrong with a plan; empty if nothing is.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def verify(
 
 
 def _type_boxes(shape: tuple[int, ...], sharding: Sharding) -> tuple[list[list[int]], list[int], list[Any]]:
-    """Per device the number of its part along each dimension, the part counts, and explicit boundaries."""
+    """Return per device the number of its part along each dimension, the part counts, and explicit boundaries."""
     names, sizes = sharding.mesh.names, sharding.mesh.sizes
     devices = []
     for d in range(prod(sizes)):

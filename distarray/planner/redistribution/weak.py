@@ -75,7 +75,7 @@ class Space:
         self._sizes: dict[Parts, int] = {}
 
     def tile(self, parts: Parts) -> int:
-        """Elements of the largest tile."""
+        """Return the elements of the largest tile."""
         if self.divides:
             return self.size // _product(parts)
         found = self._sizes.get(parts)
@@ -84,17 +84,17 @@ class Space:
         return found
 
     def may_cut(self, i: int, k: int) -> bool:
-        """Whether dimension `i` may be in `k` parts."""
+        """Return whether dimension `i` may be in `k` parts."""
         if self.divides:
             return self.shape[i] % k == 0
         return k <= self._most[i]
 
     def is_legal(self, parts: Parts) -> bool:
-        """Whether no tile is larger than those of the ends."""
+        """Return whether no tile is larger than those of the ends."""
         return self.divides or self.tile(parts) <= self.bound
 
     def starts(self) -> Iterator[Parts]:
-        """What slices make of the source, with at least as many tiles as the target and a multiple of them."""
+        """Return what slices make of the source, with at least as many tiles as the target and a multiple of them."""
         shape = self.src
         rest = self.n_devices // self.n_src
         n_dst = self.n_dst
@@ -138,19 +138,19 @@ class Prices(Protocol):
     may_repeat: bool
 
     def move(self, tile: int, n: int) -> float:
-        """An all-to-all of `n` devices."""
+        """Return the cost of an all-to-all of `n` devices."""
 
     def permute(self, tile: int) -> float:
-        """A permute."""
+        """Return the cost of a permute."""
 
     def gathers(self, parts: Parts) -> tuple[tuple[tuple[int, int], ...], float]:
-        """The gathers (dimension, n) that lead to the target, in their order, and what they cost together."""
+        """Return the gathers (dimension, n) that lead to the target, in their order, and what they cost together."""
 
     def least_move(self, tile: int) -> float:
-        """What no all-to-all of tiles of at least this size costs less than."""
+        """Return what no all-to-all of tiles of at least this size costs less than."""
 
     def least_gathers(self, tile: int) -> float:
-        """What the gathers from tiles of at least this size cost at least."""
+        """Return what the gathers from tiles of at least this size cost at least."""
 
 
 class Elements:
@@ -163,15 +163,17 @@ class Elements:
         self._last = space.tile(space.dst)
 
     def move(self, tile: int, n: int) -> float:
-        """The tile."""
+        """Return the elements of the tile as the cost."""
         return tile
 
     def permute(self, tile: int) -> float:
-        """The tile."""
+        """Return the elements of the tile as the cost."""
         return tile
 
     def gathers(self, parts: Parts) -> tuple[tuple[tuple[int, int], ...], float]:
-        """One for each dimension, smallest factors first: ``V n1 + V n1 n2 + ..`` has the smallest products first."""
+        """Return one for each dimension, smallest factors first: ``V n1 + V n1 n2 + ..`` has the smallest products
+        first.
+        """
         steps = [(i, k // d) for i, (k, d) in enumerate(zip(parts, self._space.dst)) if k != d]
         if not steps:
             return (), 0
@@ -183,7 +185,7 @@ class Elements:
         return tuple(steps), total
 
     def least_move(self, tile: int) -> float:
-        """The tile."""
+        """Return the elements of the tile as the cost."""
         return tile
 
     def least_gathers(self, tile: int) -> float:
@@ -203,7 +205,7 @@ def _slices(src: Parts, parts: Parts) -> tuple[tuple[int, int], ...]:
 
 
 def cheapest(space: Space, prices: Prices, limit: float = inf) -> Path | None:
-    """The cheapest weak path when a permute at the valley is charged; None if none stays within the bound.
+    """Return the cheapest weak path when a permute at the valley is charged; None if none stays within the bound.
 
     A* with the number of dimensions that still lack parts, each good for one all-to-all, and the last gather.
 
@@ -272,7 +274,7 @@ class _State(NamedTuple):
 
 
 def _popped(state: _State, i: int, n: int) -> tuple[int, tuple[int, ...]] | None:
-    """What a dimension holds after its `n` minor parts have gone; None if that would split a factor unevenly."""
+    """Return what a dimension holds after its `n` minor parts have gone; None if that would split a factor unevenly."""
     stack, left = state.pushed[i], state.left[i]
     while n > 1 and stack:
         top = stack[-1]
@@ -419,7 +421,7 @@ def _moved(state: _State, i: int, j: int, n: int, rest: tuple[int, tuple[int, ..
 
 
 def _ends(space: Space, state: _State, common: Parts) -> bool:
-    """Whether all that the target does not keep of the source is gone after the gathers."""
+    """Return whether all that the target does not keep of the source is gone after the gathers."""
     for i, (k, d) in enumerate(zip(state.parts, space.dst)):
         rest = _popped(state, i, k // d)
         if rest is None or common[i] % rest[0]:
