@@ -120,7 +120,7 @@ def changed_options() -> Rows:
 
 
 def info(args: argparse.Namespace) -> str:
-    """Versions, devices, the current team, its rates, and the options that were changed."""
+    """Return versions, devices, the current team, its rates, and the options that were changed."""
     sections = {
         "versions": versions,
         "devices": devices,

@@ -78,7 +78,7 @@ def count(value: Any, name: str) -> int:
 
 
 def integers(value: Any, name: str) -> tuple[int, ...]:
-    """Integers, from one of them or a sequence.
+    """Return integers, from one of them or a sequence.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def choice(value: Any, allowed: Collection[T], name: str) -> T:
 
 
 def flag(value: Any, name: str) -> bool:
-    """True or False, as numpy takes them where it checks: integers pass.
+    """Return True or False, as numpy takes them where it checks: integers pass.
 
     Raises
     ------
@@ -314,7 +314,9 @@ _OF_UFUNCS = np._core._exceptions.UFuncTypeError  # type: ignore[attr-defined]  
 
 @contextmanager
 def naming(**given: Any) -> Iterator[None]:
-    """Arguments that numpy looks at in this block: the text of its error goes on with their names and values."""
+    """Name the arguments that numpy looks at in this block: the text of its error goes on with their names and
+    values.
+    """
     try:
         yield
     except _OF_VALUES as error:

@@ -21,40 +21,40 @@ def _refused(name: str, instead: str) -> TypeError:
 
 
 def seed(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("seed", "random(shape)")
 
 
 def rand(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("rand", "random(shape)")
 
 
 def randn(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("randn", "standard_normal(shape)")
 
 
 def randint(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("randint", "integers(low, high, shape)")
 
 
 def random(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("random", "random(shape)")
 
 
 def uniform(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("uniform", "uniform(low, high, shape)")
 
 
 def normal(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("normal", "normal(loc, scale, shape)")
 
 
 def choice(*args: object, **kwargs: object) -> None:
-    """Refused: there is no global state."""
+    """Refuse: there is no global state."""
     raise _refused("choice", "choice(a, shape)")

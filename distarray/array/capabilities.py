@@ -44,7 +44,7 @@ class ArrayNamespaceInfo:
     """``__array_namespace_info__()``: the standard's inspection."""
 
     def capabilities(self) -> dict[str, bool | int]:
-        """Optional features of the standard, and the largest number of axes."""
+        """Return the optional features of the standard, and the largest number of axes."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:

@@ -37,7 +37,7 @@ class _Graph(Mapping[Any, Any]):
         self._filled: tuple[str, dict[Any, Any], Sharding] | None = None
 
     def filled(self) -> tuple[str, dict[Any, Any], Sharding]:
-        """Name, tasks and sharding; plans on first use."""
+        """Return name, tasks and sharding; plan on first use."""
         if self._filled is None:
             from distarray.runtime import exports
 

@@ -161,7 +161,7 @@ def _mask(name: str, arr: DistArray, mask: Any) -> DistArray:
 
 
 def putmask(a: DistArray, mask: Any, values: Any) -> None:
-    """Where `mask` is true, the element of `values` at the same flat position, repeated as needed."""
+    """Write, where `mask` is true, the element of `values` at the same flat position, repeated as needed."""
     at = _mask("putmask", a, mask)
     given = _given(a, values, "safe")
     if given.size == 0:
@@ -171,7 +171,7 @@ def putmask(a: DistArray, mask: Any, values: Any) -> None:
 
 
 def place(arr: DistArray, mask: Any, vals: Any) -> None:
-    """The first elements of `vals`, repeated as needed, where `mask` is true. Computes the mask."""
+    """Write the first elements of `vals`, repeated as needed, where `mask` is true. Computes the mask."""
     if arr._readonly:
         raise ValueError("place: output array is read-only")
     at = flatnonzero(_mask("place", arr, mask))
@@ -240,7 +240,7 @@ def fill_diagonal(a: DistArray, val: Any, wrap: bool = False) -> None:
 
 @side_by_side
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> DistArray:
-    """For each element the first choice whose condition is true."""
+    """Return for each element the first choice whose condition is true."""
     condlist, choicelist = sequence(condlist, "condlist", "masks"), sequence(choicelist, "choicelist", "arrays")
     if len(condlist) != len(choicelist):
         raise ValueError(
@@ -259,7 +259,9 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def _chosen(conditions: Sequence[Any], choices: Sequence[Any]) -> DistArray:
-    """For each element the first choice whose condition is true, else the last choice; all of one common dtype."""
+    """Return for each element the first choice whose condition is true, else the last choice; all of one common
+    dtype.
+    """
     arrays: list[Any] = [
         c if isinstance(c, DistArray | bool | int | float | complex) else np.asarray(c) for c in choices
     ]
@@ -274,7 +276,7 @@ def _chosen(conditions: Sequence[Any], choices: Sequence[Any]) -> DistArray:
 
 @side_by_side
 def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> DistArray:
-    """For each element the choice of that number."""
+    """Return for each element the choice of that number."""
     x = as_distarray(a)
     if x.dtype.kind not in "biu":
         raise TypeError(f"a: Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")

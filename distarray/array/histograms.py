@@ -88,7 +88,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
 
 @side_by_side
 def digitize(x: Any, bins: Any, right: bool = False) -> DistArray:
-    """In which bin each element falls; `bins` rise or fall."""
+    """Return in which bin each element falls; `bins` rise or fall."""
     x = as_distarray(x)
     if x.dtype.kind == "c":
         raise TypeError("x may not be complex")
@@ -304,7 +304,7 @@ _WIDTHS: Mapping[str, Callable[[DistArray], Any]] = {
 
 @side_by_side
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None) -> Histogram:
-    """Counts of the elements in bins, and the edges of the bins: see `histogram_bin_edges`.
+    """Return counts of the elements in bins, and the edges of the bins: see `histogram_bin_edges`.
 
     With `weights` their sums instead of counts; with `density` such that the integral over the range is 1.
     """
@@ -342,7 +342,7 @@ def _of_dtype(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[DistArray, tuple[DistArray, ...]]:
-    """Counts of points in boxes of a grid, and the edges of the boxes along each axis.
+    """Return counts of points in boxes of a grid, and the edges of the boxes along each axis.
 
     Parameters
     ----------
@@ -411,7 +411,7 @@ def _edges_along(axis: int, x: DistArray, bins: Any, range: Any) -> DistArray:
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[DistArray, DistArray, DistArray]:
-    """Counts of points in the plane, and the edges along both axes: see `histogramdd`."""
+    """Return counts of points in the plane, and the edges along both axes: see `histogramdd`."""
     x, y = as_distarray(x), as_distarray(y)
     if x.shape != y.shape:
         raise ValueError("x and y must have the same length.")

@@ -242,7 +242,7 @@ class Methods:
         return self._view(lenses.permute_lens(self.shape, lenses.swapaxes_order(self.ndim, axis1, axis2)))
 
     def squeeze(self: Any, axis: AxesLike = None) -> Any:
-        """Without axes of extent 1. A view."""
+        """Return the array without axes of extent 1. A view."""
         return self._view(lenses.squeeze_lens(self.shape, axis))
 
     def diagonal(self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
@@ -254,7 +254,7 @@ class Methods:
         return repetition.repeat(self, repeats, axis=axis)
 
     def resize(self: Any, *shape: Any, refcheck: bool = True) -> None:
-        """Refused: an array here has one size for life."""
+        """Refuse: an array here has one size for life."""
         from distarray.errors import NotSupportedError
 
         raise NotSupportedError("a DistArray cannot be resized in place; use dx.resize(x, shape), a new array")

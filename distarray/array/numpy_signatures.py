@@ -353,7 +353,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode
 
 
 def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> DistArray:
-    """For each position of the other axes, the elements of `x` along `axis` that `indices` name there."""
+    """Return for each position of the other axes the elements of `x` along `axis` that `indices` name there."""
     return indexing.take_along_axis(x, indices, axis=axis)  # type: ignore[no-any-return]
 
 
@@ -416,6 +416,6 @@ def triu(x: Any, /, k: int = 0) -> DistArray:
 
 @side_by_side
 def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN) -> DistArray:
-    """`n`-th differences of neighbours along `axis`, with values before and after if given."""
+    """Return the `n`-th differences of neighbours along `axis`, with values before and after if given."""
     before, after = (None if v is _NOT_GIVEN else v for v in (prepend, append))
     return differences.diff(x, axis=axis, n=n, prepend=before, append=after)  # type: ignore[no-any-return]

@@ -204,7 +204,7 @@ class Continuous(Streams):
         return scale * elementwise.sqrt(2.0 * self._exponential(size, where, scale))  # type: ignore[no-any-return]
 
     def weibull(self, a: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Weibull numbers of shape `a` and scale 1."""
+        """Return Weibull numbers of shape `a` and scale 1."""
         a = parameter("a", a, "non-negative")
         drawn = self._exponential(size, where, a)
         return elementwise.where(_positive(a), elementwise.pow(drawn, _reciprocal(a)), 0.0)  # type: ignore[no-any-return]

@@ -70,7 +70,7 @@ class Discrete(Streams):
         return self._sampled("binomial", _INT64, size, where, n, p)
 
     def poisson(self, lam: Parameter = 1.0, size: Any = None, **where: Unpack[Where]) -> DistArray:
-        """Counts of events that are independent, `lam` of them on average."""
+        """Return counts of events that are independent, `lam` of them on average."""
         return self._sampled("poisson", _INT64, size, where, parameter("lam", lam, "mean"))
 
     def negative_binomial(self, n: Parameter, p: Parameter, size: Any = None, **where: Unpack[Where]) -> DistArray:

@@ -31,7 +31,7 @@ class Order(Streams):
     """Order gives a generator permutations and samples."""
 
     def permutation(self, x: Any, axis: int = 0, **where: Unpack[Where]) -> DistArray:
-        """``range(x)`` or the slices of `x` along `axis` in random order."""
+        """Return ``range(x)`` or the slices of `x` along `axis` in random order."""
         if isinstance(x, int | np.integer):
             return self._order(max(integer(x, "x"), 0), where)  # as arange(x)
         given, x = x, as_distarray(x)

@@ -106,7 +106,7 @@ def _reversed(x: DistArray) -> DistArray:
 
 @side_by_side
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> DistArray:
-    """Piecewise linear interpolation between the points ``(xp, fp)``, which rise in `xp`.
+    """Interpolate linearly between the points ``(xp, fp)``, which rise in `xp`.
 
     With a `period` the points and `x` are taken modulo it, in any order.
     """

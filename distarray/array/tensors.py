@@ -73,7 +73,7 @@ def einsum_path(
     agg: Any = "sum",
     memory_limit: NBytesLike | None = None,
 ) -> Any:  # numpy's path and text
-    """In which order the operands of an ``einsum`` are joined, and what that costs: numpy's path and text.
+    """Return in which order the operands of an ``einsum`` are joined, and what that costs: numpy's path and text.
 
     Parameters
     ----------

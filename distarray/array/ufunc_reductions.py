@@ -48,7 +48,7 @@ def _check(ufunc: np.ufunc, method: str) -> None:
 
 
 def mask_of(where: Any) -> Any:
-    """``where=`` as an array of booleans, ours or numpy's."""
+    """Return ``where=`` as an array of booleans, ours or numpy's."""
     if not hasattr(where, "dtype"):
         return host_array(where, "where", np.bool_)
     if not np.can_cast(where.dtype, np.bool_, "safe"):
@@ -59,7 +59,7 @@ def mask_of(where: Any) -> Any:
 
 
 def mask_over(x: DistArray, where: Any) -> Any:
-    """``where=`` as an array of booleans of the shape of `x` that lives where `x` does.
+    """Return ``where=`` as an array of booleans of the shape of `x` that lives where `x` does.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def mask_over(x: DistArray, where: Any) -> Any:
 
 
 def initial_value(initial: Any, dtype: DType) -> np.generic:
-    """``initial=`` as a number of `dtype`; numpy's error if it is none. An array of one element is computed."""
+    """Return ``initial=`` as a number of `dtype`; numpy's error if it is none. An array of one element is computed."""
     if isinstance(initial, DistArray) and not initial.ndim:
         initial = initial.item()
     value = np.empty(1) if isinstance(initial, DistArray) else host_array(initial, "initial", dtype)

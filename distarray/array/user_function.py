@@ -181,7 +181,7 @@ class InformedFunction:
         return told
 
     def block_info(self, tile: tuple[int, ...]) -> dict[Any, dict[str, Any]]:
-        """Dask's dictionary: by the position of the argument, and by None for the result."""
+        """Return Dask's dictionary: by the position of the argument, and by None for the result."""
         info: dict[Any, dict[str, Any]] = {}
         for i, (place, shape) in enumerate(zip(self.places, self.shapes, strict=True)):
             reads = self.windows.operands[i]

@@ -61,7 +61,7 @@ def remember(base: Base, is_remembered: bool) -> None:
 
 
 def forget(base: Base) -> None:
-    """The current version of `base` is good: let go of what came before it; with `lock` held."""
+    """Let go of what came before the current version of `base`, which is good; with `lock` held."""
     base.history = []
     _unsettled.discard(base)
 

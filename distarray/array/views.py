@@ -92,13 +92,13 @@ def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
 
 
 def flipud(m: Any) -> DistArray:
-    """Reversed along the first axis. A view."""
+    """Return an array reversed along the first axis. A view."""
     own = as_distarray(m)
     return own._view(_lens_of(manipulation.flipud, own.shape))
 
 
 def fliplr(m: Any) -> DistArray:
-    """Reversed along the second axis. A view."""
+    """Return an array reversed along the second axis. A view."""
     own = as_distarray(m)
     return own._view(_lens_of(manipulation.fliplr, own.shape))
 
@@ -116,7 +116,7 @@ def expand_dims(x: Any, /, axis: AxesLike = 0) -> DistArray:
 
 
 def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
-    """Without the axes `axis`, which must have extent 1; all such axes by default. A view."""
+    """Return an array without the axes `axis`, which must have extent 1; all such axes by default. A view."""
     own = as_distarray(x)
     return own._view(lenses.squeeze_lens(own.shape, axis))
 

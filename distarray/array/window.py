@@ -75,7 +75,7 @@ class _Local(threading.local):
 
     @property
     def window(self) -> _Window:
-        """This thread's window; inside a task another one, since an evaluation is under way outside."""
+        """Return this thread's window; inside a task another one, since an evaluation is under way outside."""
         return self.inner if is_inside_task() else self.outer
 
 
@@ -105,7 +105,7 @@ def period_of(places: Sequence[Hashable]) -> int:
 
 
 def enter() -> None:
-    """On entry of an operation, before its node exists: run what is pending if the window is full."""
+    """Run what is pending if the window is full: called on entry of an operation, before its node exists."""
     window = _local.window
     window.is_building = True
     size = config.get("window")
@@ -123,7 +123,7 @@ def _full(window: _Window) -> None:
 
 
 def register(node: Expr) -> None:
-    """A new node that a handle refers to."""
+    """List a new node that a handle refers to."""
     window = _local.window
     window.nodes.append(weakref.ref(node))
     origin = node.origin
@@ -132,7 +132,7 @@ def register(node: Expr) -> None:
 
 
 def leave() -> None:
-    """What an operation or an observation has read, it needs no more."""
+    """Note that an operation or an observation needs no more what it has read."""
     _local.outer.is_building = False  # nobody asks for that of the inner one
 
 

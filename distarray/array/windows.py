@@ -35,7 +35,7 @@ def bartlett(M: float, **where: Any) -> DistArray:  # where: team, device, shard
 
 
 def blackman(M: float, **where: Any) -> DistArray:
-    """Blackman's window of `M` samples: three cosines."""
+    """Return Blackman's window of `M` samples: three cosines."""
 
     def shape(n: DistArray, last: float) -> Any:
         once, twice = elementwise.cos(math.pi * n / last), elementwise.cos(2.0 * math.pi * n / last)
@@ -45,17 +45,17 @@ def blackman(M: float, **where: Any) -> DistArray:
 
 
 def hamming(M: float, **where: Any) -> DistArray:
-    """Hamming's window of `M` samples: a raised cosine."""
+    """Return Hamming's window of `M` samples: a raised cosine."""
     return _window(M, lambda n, last: 0.54 + 0.46 * elementwise.cos(math.pi * n / last), where)
 
 
 def hanning(M: float, **where: Any) -> DistArray:
-    """Hann's window of `M` samples: a raised cosine, zero at both ends."""
+    """Return Hann's window of `M` samples: a raised cosine, zero at both ends."""
     return _window(M, lambda n, last: 0.5 + 0.5 * elementwise.cos(math.pi * n / last), where)
 
 
 def kaiser(M: float, beta: float, **where: Any) -> DistArray:
-    """Kaiser's window of `M` samples; the larger `beta` is, the narrower it is."""
+    """Return Kaiser's window of `M` samples; the larger `beta` is, the narrower it is."""
 
     def shape(n: DistArray, last: float) -> Any:
         return i0(float(beta) * elementwise.sqrt(1 - (n / last) ** 2.0)) / float(np.i0(float(beta)))

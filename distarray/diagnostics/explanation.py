@@ -127,7 +127,7 @@ class Result:
         return {name: getattr(self, name) for name in ("type", "operation", "line", "is_target")}
 
     def drawing(self) -> str:
-        """Its tiles as SVG, coloured by member; empty where nothing is cut."""
+        """Return its tiles as SVG, coloured by member; empty where nothing is cut."""
         if self.sharding is None or self.sharding.n_tiles < 2:
             return ""
         return sharding_svg(self.shape, self.sharding)

@@ -60,7 +60,9 @@ def start(name: str) -> None:
 
 
 def stop(name: str) -> tuple[int, int]:
-    """(Process id, bytes by which the memory in use grew at most); the growth is 0 if another call has it already."""
+    """Return (process id, bytes by which the memory in use grew at most); the growth is 0 if another call has it
+    already.
+    """
     with _lock:
         watch = _watches.pop(name, None)
     return os.getpid(), 0 if watch is None else watch.stop()

@@ -184,7 +184,7 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """numpy's broadcasting, with numpy's error class.
+    """Return the shape to which shapes broadcast, or raise numpy's error.
 
     >>> broadcast_shapes((3, 1), (4,))
     (3, 4)
@@ -287,7 +287,7 @@ _DEFAULT_ERRSTATE = {"divide": "warn", "over": "warn", "under": "ignore", "inval
 
 
 def errstate() -> tuple[str, ...] | None:
-    """numpy's floating-point state as (divide, over, under, invalid), or None for numpy's default."""
+    """Return numpy's floating-point state as (divide, over, under, invalid), or None for numpy's default."""
     state = np.geterr()
     if state == _DEFAULT_ERRSTATE:
         return None

@@ -147,7 +147,7 @@ class Origin:
 
     @property
     def line(self) -> tuple[str, int]:
-        """File name and line number."""
+        """Return file name and line number."""
         number = self.code.co_firstlineno
         for start, end, at in self.code.co_lines():
             if start <= self.lasti < end and at is not None:

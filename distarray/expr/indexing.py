@@ -135,7 +135,7 @@ def broadcast_index_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]
 
 
 def check_indices(indices: np.ndarray[Any, Any], size: int, axis: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Integer indices along an axis, checked and wrapped: in ``range(size)``.
+    """Return integer indices along an axis, checked and wrapped: in ``range(size)``.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class DistArrayBackend(AbstractBackend):  # type: ignore[misc]  # einops says no
         return x.compute()
 
     def arange(self, start: int, stop: int) -> DistArray:
-        """Consecutive integers."""
+        """Return consecutive integers."""
         return arange(start, stop)
 
     def stack_on_zeroth_dimension(self, tensors: list[DistArray]) -> DistArray:

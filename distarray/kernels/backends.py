@@ -353,7 +353,7 @@ _undo: list[tuple[Any, str, Any]] = []
 
 @contextmanager
 def transport() -> Iterator[None]:
-    """What moves blocks may do what kernels may not."""
+    """Allow what moves blocks to do what kernels may not."""
     before = getattr(_local, "moves", False)
     _local.moves = True
     try:

@@ -106,7 +106,7 @@ class _Space(NamedTuple):
 
     @property
     def kept_shape(self) -> tuple[int, ...]:
-        """Extents, with 1 for the aggregated loops."""
+        """Return the extents, with 1 for the aggregated loops."""
         return tuple([1 if a in self.reduced else n for a, n in enumerate(self.extents)])
 
     def boxes(self, extents: Sequence[int], axes: Sequence[int]) -> Iterator[Box]:

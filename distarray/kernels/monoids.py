@@ -48,7 +48,7 @@ class Monoid:
         return dtype
 
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
-        """The partial of nothing, of `shape` with the reduced axes as 1; None if there is no such value."""
+        """Return the partial of nothing, of `shape` with the reduced axes as 1; None if there is no such value."""
         return None
 
     def partial(

@@ -60,7 +60,7 @@ class Indexed:
 
 
 def word(seeds: Words, k: int) -> Words:
-    """Word `k` of the stream that each of `seeds` begins: splitmix64."""
+    """Return word `k` of the stream that each of `seeds` begins: splitmix64."""
     z = seeds + np.uint64((k + 1) * _STEP & _MASK)
     z ^= z >> _S30
     z *= _FIRST
@@ -78,7 +78,7 @@ def uniform(words: Words) -> Floats:
 
 
 def uniform_into(words: Words, out: Any) -> None:
-    """Numbers in [0, 1): multiples of the smallest step that the dtype of `out` has below 1."""
+    """Write numbers in [0, 1): multiples of the smallest step that the dtype of `out` has below 1."""
     digits = 24 if out.dtype == np.float32 else 53
     out[...] = words >> np.uint64(64 - digits)
     out *= out.dtype.type(2.0**-digits)
@@ -111,7 +111,7 @@ class Ziggurat(NamedTuple):
     high: Floats
 
     def try_once(self, words: Words) -> tuple[Floats, Any]:
-        """Numbers, and the positions of those (1.2 %) whose word has not decided."""
+        """Return numbers, and the positions of those (1.2 %) whose word has not decided."""
         layer = (words & np.uint64(511)).view(np.int64)
         z = words >> _S11
         x = z.astype(np.float64)

@@ -143,7 +143,7 @@ class StageSpec:
 
     @property
     def modes(self) -> dict[str, Any]:
-        """numpy's floating-point state as `Program.run` takes it."""
+        """Return numpy's floating-point state as `Program.run` takes it."""
         return dict(zip(_KINDS, self.errstate or _DEFAULT_MODES, strict=True))
 
 
@@ -200,7 +200,7 @@ class Folding(Finish):
 
     @property
     def itemsize(self) -> int:
-        """As if it were the result: what a fold carries is known to its row only."""
+        """Return the bytes of an element as if it were the result: what a fold carries is known to its row only."""
         return self.accumulator.itemsize
 
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:

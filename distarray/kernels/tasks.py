@@ -319,7 +319,7 @@ def _plain(result: Any) -> Any:
 
 
 def errstate(stage: StageSpec) -> np.errstate:
-    """numpy's floating-point state of the definition."""
+    """Set numpy's floating-point state of the definition."""
     if stage.errstate is None:
         return np.errstate()
     divide, over, under, invalid = stage.errstate

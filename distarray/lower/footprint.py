@@ -94,7 +94,7 @@ class Moves:
         return movement is self.movements[-1]
 
     def mesh(self, movement: Movement) -> Mesh:
-        """Whose places the devices are that make the tiles of a step."""
+        """Return the mesh whose places make the tiles of a step."""
         return self.target.mesh if self.is_last(movement) else self.source.sharding.mesh
 
     def member(self, movement: Movement, device: int) -> int:
@@ -154,7 +154,7 @@ def most_held(moves: Moves, *, is_cluster: bool) -> int:
 
 
 def waves(moves: Moves, limit: int, *, is_strict: bool) -> int:
-    """In how many turns the tiles are made, or filled, so that what is under way fits beside source and target.
+    """Return in how many turns the tiles are made, or filled, so that what is under way fits beside source and target.
 
     Parameters
     ----------

@@ -148,7 +148,7 @@ class Lowering:
         self.located[i] = at
 
     def inherit(self, at: Located, below: Located, touched: set[int], inplace: bool) -> None:
-        """A new version begins as the old one; tiles that it does not touch stay shared unless the old one ends."""
+        """Let a new version begin as the old one; tiles that it does not touch stay shared unless the old one ends."""
         at.refs = list(below.refs)
         if not below.on_client:
             at.members = below.members
@@ -167,7 +167,7 @@ class Lowering:
         return NUMPY if self.site.is_cluster else backend_for(self.env.device, member)
 
     def fill_empty(self, i: int) -> None:
-        """Tiles without elements have blocks too: made here, no task."""
+        """Make the blocks of tiles without elements here, without a task."""
         at = self.located[i]
         for number, tile in enumerate(at.sharding.tiles()):
             if at.refs[number] is None:

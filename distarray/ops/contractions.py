@@ -86,7 +86,7 @@ def plain_loops(nodes: Sequence[Expr], labels: Sequence[Labels]) -> tuple[list[E
 
 
 def alone(forms: Sequence[Labels], result: Labels) -> list[tuple[int, ...]]:
-    """For each operand the axes whose labels neither another operand nor the result has."""
+    """Return for each operand the axes whose labels neither another operand nor the result has."""
     found = []
     for i, own in enumerate(forms):
         others = {label for j, o in enumerate(forms) if j != i for label in o}

@@ -271,7 +271,7 @@ def _like(op: Op, x: Array, dtype: DTypeLike | None, shape: Any, value: Any) -> 
 
 
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None, env: Environment) -> list[Expr]:
-    """For each axis of a grid the index along it, at every point: broadcast views of one ``arange`` each."""
+    """Return for each axis of a grid the index along it, at every point: broadcast views of one ``arange`` each."""
     shape = parse_shape(dimensions, "dimensions")
     wanted = np.int64 if dtype is None else dtype
     grids = []

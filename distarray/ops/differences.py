@@ -20,7 +20,7 @@ __all__ = ["diff", "ediff1d"]
 
 
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array = None, append: Array = None) -> Array:
-    """`n`-th differences of neighbours along `axis`, with values before and after if given."""
+    """Return the `n`-th differences of neighbours along `axis`, with values before and after if given."""
     n = integer(n, "n")
     if n == 0:
         return x

@@ -267,7 +267,7 @@ def frexp(x: Array, /) -> tuple[Array, Array]:
 
 
 def divmod(x1: Array, x2: Array, /) -> tuple[Array, Array]:
-    """``(x1 // x2, x1 % x2)``."""
+    """Return ``(x1 // x2, x1 % x2)``."""
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
@@ -371,7 +371,7 @@ def nan_to_num(
 
 
 def sinc(x: Array, /) -> Array:
-    """``sin(pi x) / (pi x)``, 1 at 0."""
+    """Return ``sin(pi x) / (pi x)``, 1 at 0."""
     y = multiply(math.pi, x)
     dtype = one_array("sinc", y)[0].dtype
     y = where(y, y, float(np.finfo(dtype).eps) if dtype.kind == "f" else 1e-20)

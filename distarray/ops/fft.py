@@ -154,7 +154,7 @@ def irfft2(x: Array, /, s: Lengths = None, axes: Sequence[int] = (-2, -1), norm:
 
 
 def fftshift(x: Array, /, axes: AxesLike = None) -> Array:
-    """Frequency zero in the middle."""
+    """Move frequency zero to the middle."""
     return _shifted("fftshift", x, axes, 1)
 
 

@@ -113,7 +113,7 @@ def _parts(node: Expr, parsed: Advanced) -> tuple[Expr, tuple[int, ...], list[Ex
 
 
 def get_item(node: Expr, parsed: Basic | Advanced) -> Expr:
-    """``x[index]`` for a parsed index whose masks have been replaced by positions."""
+    """Return ``x[index]`` for a parsed index whose masks have been replaced by positions."""
     if isinstance(parsed, Basic):
         return bind_get(node, parsed.affine)
     view, axes, arrays, n_index = _parts(node, parsed)
@@ -316,7 +316,7 @@ def confined(indices: Array, n: int, mode: str) -> Array:
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int | None = -1) -> Array:
-    """For each position of the other axes, the elements of `x` along `axis` that `indices` name there.
+    """Return for each position of the other axes the elements of `x` along `axis` that `indices` name there.
 
     The other axes broadcast. Without an axis both are flattened.
     """

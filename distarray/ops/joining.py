@@ -191,7 +191,9 @@ def column_stack(tup: Sequence[Array]) -> Array:
 
 
 def as_arrays(name: str, arrays: Iterable[Array]) -> list[Array]:
-    """Boxed arrays as they are; host data as literals of the same environment, boxed as the first boxed array is."""
+    """Return boxed arrays as they are; host data as literals of the same environment, boxed as the first boxed array
+    is.
+    """
     nodes, _, box = _unboxed(name, arrays)
     return [box(n) for n in nodes]
 

@@ -56,7 +56,7 @@ def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
 
 
 def squeeze_lens(shape: Shape, axis: AxesLike = None) -> Affine:
-    """Without the axes `axis`, which must have extent 1; all such axes by default."""
+    """Return the lens of a view without the axes `axis`, which must have extent 1; all such axes by default."""
     refuse_loose_axis(axis)
     if axis is None:
         axes = tuple(a for a, n in enumerate(shape) if n == 1)

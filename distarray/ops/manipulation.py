@@ -113,12 +113,12 @@ def flip(x: Array, /, axis: AxesLike = None) -> Array:
 
 
 def flipud(m: Array) -> Array:
-    """Reversed along the first axis. A view."""
+    """Return an array reversed along the first axis. A view."""
     return view("flipud", m, lambda shape: flip_lens(require_ndim(shape, 1), 0))
 
 
 def fliplr(m: Array) -> Array:
-    """Reversed along the second axis. A view."""
+    """Return an array reversed along the second axis. A view."""
     return view("fliplr", m, lambda shape: flip_lens(require_ndim(shape, 2), 1))
 
 
@@ -133,7 +133,7 @@ def expand_dims(x: Array, /, axis: AxesLike = 0) -> Array:
 
 
 def squeeze(x: Array, /, axis: AxesLike = None) -> Array:
-    """Without the axes `axis`, which must have extent 1; all such axes by default. A view."""
+    """Return an array without the axes `axis`, which must have extent 1; all such axes by default. A view."""
     return view("squeeze", x, lambda shape: squeeze_lens(shape, axis))
 
 

@@ -45,7 +45,7 @@ VECTOR_SAMPLERS = {
 
 
 def random_bits(shape: Any, key: int, env: Environment, pin: Sharding | None = None) -> Expr:
-    """64 random bits per element, as unsigned integers."""
+    """Return 64 random bits per element, as unsigned integers."""
     return bind_create(RANDOM_BITS, parse_shape(shape), np.dtype(np.uint64), env, (), key, pin)
 
 

@@ -101,7 +101,7 @@ def sorted_runs(
 def sorted_vector(
     x: Expr, cut: Sharding | None, wanted: str, *, descending: bool = False
 ) -> Generator[Ask, tuple[HostArray, ...], tuple[Expr, ...]]:
-    """Yield a program: the vector in stable order, cut regularly over the places of `cut`.
+    """Return a program: the vector in stable order, cut regularly over the places of `cut`.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def picked(runs: Runs, positions: Sequence[Positions]) -> Expr:
 
 
 def elements_at(runs: Runs, ranks: Positions) -> Generator[Ask, tuple[HostArray, ...], HostArray]:
-    """Yield a program: the elements of these ranks, in ``0 .. n - 1``, as a host array."""
+    """Return a program: the elements of these ranks, in ``0 .. n - 1``, as a host array."""
     wanted, inverse = np.unique(ranks, return_inverse=True)
     before = yield from split(runs, wanted)
     lengths = _lengths(runs.bounds)[:, None]

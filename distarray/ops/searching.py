@@ -98,7 +98,7 @@ def _counted(row: Expr, sought: Expr, side: str, bounds: tuple[int, ...], cut: S
 
 
 def _sorted_together(row: Expr, sought: Expr, side: str, cut: Sharding) -> Generator[Ask, tuple[HostArray, ...], Expr]:
-    """Yield a program: all are sorted together, so that no member holds more than its share, whatever the keys.
+    """Return a program: all are sorted together, so that no member holds more than its share, whatever the keys.
 
     Of equal elements the sought ones come first for ``left``, hence behind none of them, and last for ``right``.
     """

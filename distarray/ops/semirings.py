@@ -37,7 +37,7 @@ __all__ = [
 
 
 def absdiff(x: Array, y: Array) -> Array:
-    """``|x - y|``; of unsigned integers too, whose differences wrap."""
+    """Return ``|x - y|``; of unsigned integers too, whose differences wrap."""
     if {x.dtype.kind, y.dtype.kind} in ({"u"}, {"u", "b"}):
         return elementwise.subtract(elementwise.maximum(x, y), elementwise.minimum(x, y))
     return elementwise.abs(elementwise.subtract(x, y))

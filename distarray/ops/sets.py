@@ -56,7 +56,7 @@ def _firsts(keys: Expr, bounds: Sequence[int], cut: Sharding | None, equal_nan: 
 def _of_vector(
     row: Expr, facts: Collection[str], equal_nan: bool
 ) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
-    """Yield a program: the distinct elements of a vector, in order."""
+    """Return a program: the distinct elements of a vector, in order."""
     cut = vector_cut(row)
     has_order = "indices" in facts or "inverse" in facts
     nodes = yield from sorted_vector(row, cut, "both" if has_order else "keys")
@@ -64,7 +64,7 @@ def _of_vector(
 
 
 def _of_rows(rows: Expr, facts: Collection[str]) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
-    """Yield a program: the distinct rows of a matrix, in lexicographic order: one stable sort for each column."""
+    """Return a program: the distinct rows of a matrix, in lexicographic order: one stable sort for each column."""
     m = rows.shape[1]
     columns = [bind_get(rows, slice_lens(rows.shape, 1, i, 1).squeezed((1,))) for i in reversed(range(m))]
     cut = row_cut(rows)
@@ -102,7 +102,7 @@ def _of_sorted(
 def _of_small(
     node: Expr, facts: Collection[str], axis: int | None, equal_nan: bool
 ) -> Generator[Ask, tuple[HostArray, ...], dict[str, Expr]]:
-    """Yield a program: what is small and in one tile is looked at in this process."""
+    """Return a program: what is small and in one tile is looked at in this process."""
     (host,) = yield Ask((node,))
     asked = [fact in facts for fact in FACTS]
     made: Any = np.unique(host, *asked, axis=axis, equal_nan=equal_nan)  # type: ignore[call-overload]  # literal flags

@@ -71,7 +71,7 @@ def rows_of(moved: Expr) -> list[Expr]:
 def _across(
     rows: Sequence[Expr], lead: Shape, make: Callable[[Expr], Program]
 ) -> Generator[Any, tuple[HostArray, ...], Expr]:
-    """Yield a program: what `make` gives for each vector, put together again."""
+    """Return a program: what `make` gives for each vector, put together again."""
     made = yield from together([make(row) for row in rows])
     nodes: list[Expr] = [first for first, *_ in made]
     if not lead:

@@ -56,7 +56,7 @@ def _letters(term: str) -> Term:
 
 
 def resolve_ellipses(terms: Sequence[Term], result: Term | None, nodes: Sequence[Expr]) -> tuple[list[Term], Term]:
-    """Terms with labels ``(0,), (1,)`` .. for the axes of ``...``, and the result's term, implicit or not."""
+    """Return terms with labels ``(0,), (1,)`` .. for the axes of ``...``, and the result's term, implicit or not."""
     widths = []
     for i, (term, node) in enumerate(zip(terms, nodes)):
         named = len(term) - (... in term)

@@ -60,7 +60,7 @@ class LRUCache(Generic[T]):
                 self._values.popitem(last=False)
 
     def info(self) -> PlanCacheInfo:
-        """Counters since the last `clear`."""
+        """Return the counters since the last `clear`."""
         return PlanCacheInfo(self._hits, self._misses, self._maxsize, len(self._values))
 
     def clear(self) -> None:
@@ -77,7 +77,7 @@ EINPLANS: LRUCache[EinPlan] = LRUCache()
 
 
 def plan_cache_info() -> PlanCacheInfo:
-    """Hits, misses, maximal and current size of the plan cache."""
+    """Return hits, misses, maximal and current size of the plan cache."""
     from distarray import config
 
     return PLANS.info()._replace(maxsize=config.get("plan-cache-size"))

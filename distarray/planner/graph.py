@@ -49,7 +49,7 @@ class Graph:
         return node.memo is None and node.op.kind == "create" and not node.op.repeatable and i in self.kept
 
     def users(self) -> list[list[int]]:
-        """For each node the numbers of the nodes that read it."""
+        """Return for each node the numbers of the nodes that read it."""
         result: list[list[int]] = [[] for _ in self.nodes]
         for i, ops in enumerate(self.operands):
             for o in ops:

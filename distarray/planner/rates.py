@@ -149,7 +149,7 @@ class Seconds:
 
     @property
     def total(self) -> Any:
-        """Until all are done, if nothing else is to be done."""
+        """Return the seconds until all are done, if nothing else is to be done."""
         return self.own + self.shared
 
 

@@ -66,7 +66,7 @@ def check_fetch(node: Expr) -> None:
 
 
 def excess_of(found: Liveness, env: Environment) -> str | None:
-    """Why the workers of a cluster cannot hold what tasks need there; None if they can.
+    """Return why the workers of a cluster cannot hold what tasks need there; None if they can.
 
     A limit that is set holds for all blocks. Where none is set, what dask does with a worker whose memory fills up says
     what fits: all blocks in memory, or else, with blocks on disk, what tasks read and make at a time.

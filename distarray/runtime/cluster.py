@@ -174,7 +174,7 @@ class ClusterExecutor:
         return futures
 
     def serving(self) -> dict[int, int]:
-        """Of members that one worker serves, since others were lost, the first one; nothing of the others."""
+        """Return, of members that one worker serves since others were lost, the first one; nothing of the others."""
         rank = self._rank_of()
         found = {n: rank[self.placement.address(home)] for n, home in enumerate(self.homes)}
         return found if len(rank) < len(self.homes) else {}
@@ -197,7 +197,7 @@ class ClusterExecutor:
         return found
 
     def spares(self) -> dict[int, int]:
-        """By member the one that has the copies of its blocks; nothing where there is one worker."""
+        """Return by member the one that has the copies of its blocks; nothing where there is one worker."""
         rank = self._rank_of()
         found = [self.placement.spare(self.placement.address(home)) for home in self.homes]
         return {n: rank[spare] for n, spare in enumerate(found) if spare in rank}

@@ -24,7 +24,8 @@ __all__ = ["donated", "inplace_results", "kept", "withheld"]
 
 
 def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[], Iterable[Expr] | None]) -> set[int]:
-    """Memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has them.
+    """Return the memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has
+    them.
 
     Parameters
     ----------

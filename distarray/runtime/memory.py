@@ -181,7 +181,8 @@ def is_limit_set() -> bool:
 
 
 def limits_to_try(limit: int, *, is_worker: bool) -> tuple[int, ...]:
-    """Budgets that plans are to fit, in turn: `limit` if it is configured, and more where it is half of the memory.
+    """Return the budgets that plans are to fit, in turn: `limit` if it is configured, and more where it is half of the
+    memory.
 
     Up to the first a worker writes no block to disk, at the last it pauses.
     """
@@ -193,7 +194,7 @@ def limits_to_try(limit: int, *, is_worker: bool) -> tuple[int, ...]:
 
 
 def memory_limit(env: Environment) -> int:
-    """Byte budget of a member: the configured one, else half of what there is for it."""
+    """Return the byte budget of a member: the configured one, else half of what there is for it."""
     limit = config.get("device-memory-limit") if env.device.startswith("cuda") else None
     if limit is None:
         limit = config.get("memory-limit")

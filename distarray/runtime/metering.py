@@ -150,11 +150,11 @@ class Meter:
         self._lock = threading.RLock()  # memory may die at any allocation
 
     def begin(self, members: Mapping[Key, int]) -> None:
-        """Tasks are about to run, each for its member."""
+        """Note that tasks are about to run, each for its member."""
         self._members.update(members)
 
     def found(self, graph: Graph) -> None:
-        """Blocks that are there before tasks run."""
+        """Note the blocks that are there before tasks run."""
         for node in graph.nodes:
             memo = node.memo
             if memo is None or memo.on_client:

@@ -49,7 +49,7 @@ class Passage(NamedTuple):
     env: Environment
 
     def lowered(self, run: str) -> Lowered:
-        """Its tasks; `run` names them."""
+        """Return its tasks; `run` names them."""
         return make_tasks(self.plan, self.graph, self.env, run)
 
 

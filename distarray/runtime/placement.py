@@ -258,7 +258,8 @@ class Placement:
         return others[workers.index(address) % len(others)] if address in workers else others[0]
 
     def members(self, wanted: int = 1) -> tuple[str, ...]:
-        """Homes of the ranks that this client can use, in rank order: by host, then by the name of the worker.
+        """Return the homes of the ranks that this client can use, in rank order: by host, then by the name of the
+        worker.
 
         A worker that took the place of a lost one goes by the home of the lost one. One that was just lost stays a
         member of the current team for ``worker-timeout``, since it may come back.

@@ -17,7 +17,8 @@ FITS = 1 << 28
 
 
 def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
-    """Pending nodes whose results are kept although nobody asked for them: a live handle still refers to them.
+    """Return the pending nodes whose results are kept although nobody asked for them: a live handle still refers to
+    them.
 
     Never kept: lenses and constants. Always kept: written bases, but for those that nothing could hold. The rest as
     long as it fits the memory limit; what a kernel makes from nothing goes first, then what is largest: a handle on an

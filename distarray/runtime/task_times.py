@@ -156,7 +156,8 @@ def _settle(result: Any) -> None:
 
 
 def busy_seconds(spans: Iterable[Span]) -> dict[int, float]:
-    """By number of the stage the seconds of its busiest member: in which it computed, and in which it waited for data.
+    """Return by number of the stage the seconds of its busiest member: in which it computed, and in which it waited for
+    data.
 
     Tasks that a member runs at the same time count once. What it computes while data come counts as both, as in the
     model, which hides nothing.

@@ -46,7 +46,7 @@ class Watch:
             call(self._tasks, self._state)
 
     def before(self, key: Any) -> None:
-        """A task is handed to a thread."""
+        """Note that a task is handed to a thread."""
         self._state["waiting"].pop(key, None)
         self._state["running"].add(key)
         for call in self._before:
@@ -67,7 +67,7 @@ class Watch:
 
 @contextmanager
 def watched(tasks: Mapping[Any, Any]) -> Iterator[Watch | None]:
-    """A watch for a run of tasks, None if nobody watches; runs inside of tasks are not watched."""
+    """Return a watch for a run of tasks, None if nobody watches; runs inside of tasks are not watched."""
     if not Callback.active:
         yield None
         return

@@ -300,7 +300,7 @@ def _subtracted(boxes: list[Box]) -> list[Box]:
 
 
 def union(boxes: Iterable[Box]) -> list[Box]:
-    """Disjoint boxes with exactly the elements of all the boxes, few and large.
+    """Return disjoint boxes with exactly the elements of all the boxes, few and large.
 
     Equal and contained boxes collapse, boxes that differ along one axis only and meet there become one, and only what
     still overlaps is cut. Contiguous runs are joined before strided ones.

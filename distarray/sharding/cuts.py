@@ -74,7 +74,7 @@ def parts_of(bounds: Sequence[int], start: int, stop: int) -> range:
 
 
 def largest_part(bounds: Sequence[int]) -> int:
-    """Size of the largest part; for a regular cut this is ``ceil(n / k)``.
+    """Return the size of the largest part; for a regular cut this is ``ceil(n / k)``.
 
     >>> largest_part((0, 3, 3, 7, 10))
     4

@@ -79,7 +79,7 @@ def layout_name(layout: Layout) -> str | Layout:
 
 
 def layout_strides(shape: Sequence[int], layout: Layout, itemsize: int) -> tuple[int, ...]:
-    """Strides in bytes of a contiguous block: per axis, itemsize times the extents of all axes further in.
+    """Return the strides in bytes of a contiguous block: per axis, itemsize times the extents of all axes further in.
 
     Those of an empty block are meaningless, and numpy's versions differ on them.
 
@@ -113,7 +113,8 @@ def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
 
 
 def permute_layout(layout: Layout, perm: Sequence[int]) -> Layout:
-    """Layout of ``permute_dims(x, perm)`` seen through the view, when `layout` is that of ``x``; no data moves.
+    """Return the layout of ``permute_dims(x, perm)`` seen through the view, when `layout` is that of ``x``; no data
+    moves.
 
     Axis ``i`` of the result is axis ``perm[i]`` of ``x``.
 
@@ -125,7 +126,7 @@ def permute_layout(layout: Layout, perm: Sequence[int]) -> Layout:
 
 
 def drop_axes(layout: Layout, axes: Iterable[int]) -> Layout:
-    """Layout after the removal of some axes: the order of the rest is kept, as reductions do.
+    """Return the layout after the removal of some axes: the order of the rest is kept, as reductions do.
 
     >>> drop_axes((2, 0, 1), (0,))
     (1, 0)

@@ -34,7 +34,7 @@ QR_BACKWARD = declare("qr_backward", "tiles")
 
 
 def qr(x: Array, /, mode: str = "reduced") -> Any:
-    """``x = Q @ R`` with orthonormal columns in `Q` and an upper triangle `R`.
+    """Return ``x = Q @ R`` with orthonormal columns in `Q` and an upper triangle `R`.
 
     A matrix that is cut and has at least twice as many rows as columns is factored by a tree of row blocks, of which a
     member holds one and as many rows again as it has columns; any other one by panels, of which a member holds two. The

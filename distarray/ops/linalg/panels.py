@@ -56,7 +56,7 @@ class Panels(NamedTuple):
     bounds: Bounds
 
     def each(self) -> list[tuple[int, int, int]]:
-        """Number, start and stop of each panel that is not empty."""
+        """Return number, start and stop of each panel that is not empty."""
         ends = zip(self.bounds, self.bounds[1:])
         return [(k, start, stop) for k, (start, stop) in enumerate(ends) if start < stop]
 

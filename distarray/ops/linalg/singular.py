@@ -30,7 +30,7 @@ SVDVALS = declare("svdvals", "block", rule=f"... i j -> ... k | {WHOLE}, k: whol
 
 
 def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """``x = (U * S) @ Vh`` with orthonormal columns in `U`, rows in `Vh`, and `S` descending.
+    """Return ``x = (U * S) @ Vh`` with orthonormal columns in `U`, rows in `Vh`, and `S` descending.
 
     Without `full_matrices`, a matrix that is cut and has at least twice as many rows as columns, or columns as rows,
     goes through `qr`, and only its triangle is brought to one member; any other one is brought there whole.

@@ -123,7 +123,7 @@ def inv(x: Array, /) -> Array:
 
 
 def det(x: Array, /) -> Array:
-    """Determinants. A matrix that is cut is factored by panels, and no member holds more than two of them."""
+    """Return determinants. A matrix that is cut is factored by panels, and no member holds more than two of them."""
     node, box = matrices("det", x, square=True)
     if is_cut(node):
         sign, logarithm = _slogdet_by_panels(node)

@@ -79,7 +79,7 @@ def refine(shape: tuple[int, ...], cuts: frozenset[Cuts]) -> Cells | None:
 
 @lru_cache(maxsize=4096)
 def grid_index(parts: tuple[int, ...], axes: Sequence[int]) -> Any:
-    """For each point of a grid, in C order, its number in the grid of some of the axes.
+    """Return for each point of a grid, in C order, its number in the grid of some of the axes.
 
     >>> grid_index((2, 3), (1,)).tolist(), grid_index((2, 2), (1, 0)).tolist()
     ([0, 1, 2, 0, 1, 2], [0, 2, 1, 3])

@@ -38,7 +38,7 @@ Repart: TypeAlias = Literal["paper", "worst", "jax", "cpp"]
 
 
 def n_kernels(d: Splits) -> int:
-    """Kernel calls of an operation: the product of the parts of its distinct labels.
+    """Return the kernel calls of an operation: the product of the parts of its distinct labels.
 
     >>> n_kernels({"i": 2, "j": 2, "k": 2})
     8

@@ -49,7 +49,7 @@ class OpCount:
 
     @property
     def moved_bytes(self) -> int:
-        """Over all links."""
+        """Return the bytes that are moved over all links."""
         return self.join_bytes + self.agg_bytes
 
 
@@ -70,12 +70,12 @@ class Count:
 
     @property
     def moved_bytes(self) -> int:
-        """Over all links."""
+        """Return the bytes that are moved over all links."""
         return sum([c.moved_bytes for c in self.ops.values()])
 
     @property
     def messages(self) -> int:
-        """Over all links."""
+        """Return the messages over all links."""
         return sum([c.messages for c in self.ops.values()])
 
     @property

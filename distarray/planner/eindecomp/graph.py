@@ -195,12 +195,12 @@ class EinGraph:
 
     @cached_property
     def edges(self) -> tuple[tuple[str, str, int], ...]:
-        """(producer, consumer, number of the operand) between operations."""
+        """Return (producer, consumer, number of the operand) between operations."""
         return tuple([(u, v, i) for v, op in self.ops.items() for i, u in enumerate(op.inputs) if u in self.ops])
 
     @cached_property
     def reads(self) -> Mapping[str, tuple[tuple[str, int], ...]]:
-        """(consumer, number of the operand) of every input and result, in the order of the operations."""
+        """Return (consumer, number of the operand) of every input and result, in the order of the operations."""
         found: dict[str, list[tuple[str, int]]] = {name: [] for name in (*self.inputs, *self.ops)}
         for v, op in self.ops.items():
             for i, u in enumerate(op.inputs):
@@ -209,7 +209,7 @@ class EinGraph:
 
     @cached_property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
-        """By name the group of names that it must be cut like, of those that are in one."""
+        """Return by name the group of names that it must be cut like, of those that are in one."""
         return {name: group for group in self.equal for name in group}
 
     def shape(self, name: str) -> Shape:
@@ -236,7 +236,7 @@ class EinGraph:
         return sum(prod(self.shape(n)) for n in (*self.inputs, *self.ops))
 
     def with_layouts(self, layouts: Mapping[str, tuple[Cut, ...]]) -> EinGraph:
-        """With inputs that lie as given.
+        """Return the graph with inputs that lie as given.
 
         Raises
         ------
@@ -254,7 +254,8 @@ class EinGraph:
         return replace(self, inputs=inputs)
 
     def with_ties(self, equal: tuple[tuple[str, ...], ...]) -> EinGraph:
-        """With groups of names that are cut alike, beside those that it has; groups that share a name become one.
+        """Return the graph with groups of names that are cut alike, beside those that it has; groups that share a name
+        become one.
 
         Raises
         ------

@@ -38,7 +38,7 @@ TIE = 1e-11
 
 
 def moved_elements(shape: Sequence[int], producers: Any, consumers: Any, kernels: Any, p: int) -> tuple[Any, Any, Any]:
-    """Elements, messages and copied pieces of an edge, for all pairs of splits.
+    """Return elements, messages and copied pieces of an edge, for all pairs of splits.
 
     Parameters
     ----------

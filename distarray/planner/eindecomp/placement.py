@@ -189,7 +189,7 @@ class Placement:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Workers and owners as they were."""
+        """Put workers and owners back as they were."""
         for v, operation in self.ops.items():
             operation.workers = saved[f"op {v}"]
         for name, layout in self.arrays.items():

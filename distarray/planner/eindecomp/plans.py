@@ -141,7 +141,7 @@ class EinPlan:
         return sum([self.op_lower_bound(v) * self.graph.smallest_itemsize(v) for v in self.graph.ops])
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data: what the command prints."""
+        """Return the plan as plain data: what the command prints."""
         counted = self.count
         return {
             "cost": self.cost,

@@ -58,11 +58,11 @@ class Problem(ABC):
 
     @abstractmethod
     def alone(self, v: str) -> Any:
-        """Cost of each state of an operation, without its edges to other operations."""
+        """Return the cost of each state of an operation, without its edges to other operations."""
 
     @abstractmethod
     def edge(self, u: str, v: str, operand: int) -> Any:
-        """Costs (states of `u`, states of `v`) of one edge between operations."""
+        """Return the costs (states of `u`, states of `v`) of one edge between operations."""
 
     @abstractmethod
     def tables(self) -> Tables:
@@ -85,7 +85,7 @@ class Problem(ABC):
         return found
 
     def add_ties(self, tables: Tables) -> None:
-        """The variables of ties, and that operations must fit them."""
+        """Add the variables of ties, and that operations must fit them."""
         unary, pairwise = tables
         for tie in self.ties:
             unary[tie.name] = np.zeros(len(tie.cuts), np.int64)

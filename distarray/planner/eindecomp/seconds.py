@@ -193,7 +193,7 @@ class TimeProblem(Problem):
 
 
 def followed_vectors(graph: EinGraph) -> Mapping[str, Sequence[tuple[int, ...]]]:
-    """For each operation the vectors by which it is cut like arrays whose cut is prescribed.
+    """Return for each operation the vectors by which it is cut like arrays whose cut is prescribed.
 
     Operations on arrays in fixed layouts, and on results of operations in fixed cuts, may have as many kernels as
     there are blocks, whatever the number of workers; so may those that read the results of such operations.

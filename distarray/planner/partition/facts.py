@@ -71,7 +71,7 @@ class Facts:
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Loops that may be cut."""
+        """Return the loops that may be cut."""
         if self.stage.kind in ("tiles", "windows", "item"):
             return ()
         loops = self.loops
@@ -79,7 +79,7 @@ class Facts:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Loops that may be cut and that all results have: no part of them is partial."""
+        """Return the loops that may be cut and that all results have: no part of them is partial."""
         return tuple([i for i in self.free if all(i in axes for _, axes in self.results)])
 
     @property

@@ -58,7 +58,7 @@ class Placed:
 
     @property
     def price(self) -> float:
-        """By which plans are compared: seconds, and more where members have not the memory."""
+        """Return what plans are compared by: seconds, and more where members have not the memory."""
         return self.seconds + sum([c.penalty for c in self.costs])
 
 

@@ -99,7 +99,7 @@ class _Tables:
         return any(self._n_readers[node] > 1 and table.any() for node, _, _, table in self._reads)
 
     def summed(self, *, shared: bool) -> tuple[_Unary, _Pairwise]:
-        """Costs by variable, and by pair of variables."""
+        """Return costs by variable, and by pair of variables."""
         unary = dict(self._own)
         pairwise: _Pairwise = {}
         for node, maker, reader, seconds in self._reads:

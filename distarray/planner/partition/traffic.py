@@ -118,7 +118,7 @@ def _hulls(members: Numbers, lo: Numbers, hi: Numbers, n_members: int) -> Boxes:
 
 
 def stacked(boxes: Sequence[Boxes]) -> Boxes:
-    """Several cuts as one record with a first axis more."""
+    """Return several cuts as one record with a first axis more."""
     if len(boxes) == 1:
         (b,) = boxes
         return Boxes(b.lo[None], b.hi[None], b.n_tiles[None], b.share[None])

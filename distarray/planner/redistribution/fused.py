@@ -127,7 +127,7 @@ def _at_level(space: Space, src: IntArray, dst: IntArray, n_tiles: int) -> list[
 
 
 def finer(space: Space, parts: Parts, n_tiles: int) -> Iterator[Parts]:
-    """Legal refinements of a weak type with this many tiles."""
+    """Yield legal refinements of a weak type with this many tiles."""
     n = int(np.prod(parts))
     if n_tiles % n:
         return

@@ -26,7 +26,9 @@ def cells(tiles: IntArray, parts: Sequence[int]) -> IntArray:
 
 
 def gather_groups(cell: IntArray, position: IntArray, n: int) -> IntArray:
-    """Groups of `n` devices of one cell, one at each position, in the order of positions; equals in device order."""
+    """Return groups of `n` devices of one cell, one at each position, in the order of positions; equals in device
+    order.
+    """
     order = np.lexsort((position, cell))
     replicas = _replicas(cell, n)
     return order.reshape(-1, n, replicas).transpose(0, 2, 1).reshape(-1, n)
@@ -39,7 +41,7 @@ def _replicas(cell: IntArray, n: int) -> int:
 
 
 def matched_groups(cell: IntArray, position: IntArray, kept: IntArray, n: int) -> tuple[IntArray, IntArray | None]:
-    """Groups in which the slices `kept` are a permutation, and `kept` unless every member keeps its own number.
+    """Return groups in which the slices `kept` are a permutation, and `kept` unless every member keeps its own number.
 
     Parameters
     ----------

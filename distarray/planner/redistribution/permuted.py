@@ -123,7 +123,7 @@ def _wishes(tiles: IntArray, finer: Parts, factors: list[int], liked: IntArray, 
 
 
 def wanted_permutation(held: IntArray, wanted: IntArray) -> IntArray | None:
-    """From which device each gets the tile that it wants; None if all have it. Those that have it keep it."""
+    """Return from which device each gets the tile that it wants; None if all have it. Those that have it keep it."""
     if (held == wanted).all():
         return None
     perm = np.arange(len(held))

@@ -55,7 +55,7 @@ class Placement:
 
     @property
     def most_places(self) -> int:
-        """Places of the member that has most of them, at either end."""
+        """Return the places of the member that has most of them, at either end."""
         return int(max(np.bincount(self.src).max(), np.bincount(self.dst).max()))
 
     def links(self, a: IntArray, b: IntArray) -> IntArray:

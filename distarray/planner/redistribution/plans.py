@@ -186,7 +186,7 @@ class Redistribution:
         return target_tiles(self.solution.problem)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, which `verify` takes and the command line prints."""
+        """Return the plan as plain data, which `verify` takes and the command line prints."""
         made: dict[str, Any] = {
             "mesh": _axes(self.src.mesh),
             "src": to_json(self.shape, self.src),
@@ -275,7 +275,7 @@ _SOLUTIONS: LRUCache[Solution] = LRUCache()
 
 
 def cache_info() -> Any:
-    """Hits, misses and sizes of the cache of plans."""
+    """Return hits, misses and sizes of the cache of plans."""
     return _SOLUTIONS.info()
 
 

@@ -169,12 +169,12 @@ class Problem:
 
     @property
     def src_parts(self) -> Parts:
-        """Part counts of the source."""
+        """Return the part counts of the source."""
         return tuple([prod([self.sizes[a] for a in axes]) for axes in self.src])
 
     @property
     def dst_parts(self) -> Parts:
-        """Part counts of the target."""
+        """Return the part counts of the target."""
         sizes = self.dst_sizes or self.sizes
         return tuple([prod([sizes[a] for a in axes]) for axes in self.dst])
 

@@ -119,7 +119,7 @@ class Exchange:
     op = "exchange"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; extents only where they differ."""
+        """Return the step as plain data; extents only where they differ."""
         made = {"op": self.op, "shape": list(self.shape), "offsets": self.offsets.tolist()}
         if (self.extents != self.shape).any():
             made["extents"] = self.extents.tolist()

@@ -183,7 +183,7 @@ class _Model:
     placement: Placement | None
 
     def seconds(self, problem: Problem, steps: Sequence[Step]) -> float:
-        """Seconds, to ten digits: what differs by rounding takes equally long."""
+        """Return seconds, to ten digits: what differs by rounding takes equally long."""
         trace = moments(problem, source_tiles(problem), steps)
         found = plan_seconds(steps, trace, self.itemsize, self.rates, self.placement, addends(problem))
         return float(f"{found:.9e}")

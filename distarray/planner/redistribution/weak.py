@@ -112,11 +112,11 @@ class Space:
         return extended(0, rest, ())
 
     def missing(self, parts: Parts) -> int:
-        """Dimensions that are not cut as finely as the target asks: each needs an all-to-all of its own."""
+        """Return the dimensions that are not cut as finely as the target asks: each needs an all-to-all of its own."""
         return sum([k % d != 0 for k, d in zip(parts, self.dst)])
 
     def moves(self, parts: Parts) -> Iterator[tuple[int, int, int, Parts]]:
-        """All-to-alls: (source dimension, target dimension, n, part counts afterwards)."""
+        """Yield all-to-alls: (source dimension, target dimension, n, part counts afterwards)."""
         for i, k in enumerate(parts):
             if k == 1 or i < self.n_fixed:
                 continue
@@ -300,7 +300,7 @@ class _Facts(NamedTuple):
 
 
 def by_cost(space: Space, prices: Prices, common: Parts, limit: tuple[float, int]) -> Iterator[Path]:
-    """Weak paths on which a plan may do without a permute, cheapest first.
+    """Yield weak paths on which a plan may do without a permute, cheapest first.
 
     Parameters
     ----------
