@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distarray.arguments import integer, memory_order, naming
+from distarray.arguments import integer, memory_order, naming, shown
 from distarray.array.out import into, into_copied
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise, lenses, reductions, repetition
@@ -338,7 +338,9 @@ class Methods:
         index = args[0] if len(args) == 1 else args
         if isinstance(index, tuple):
             if len(index) != self.ndim:
-                raise ValueError(f"incorrect number of indices for array: {len(index)} for {self.ndim} axes")
+                raise ValueError(
+                    f"incorrect number of indices for array: index={shown(index)} has {len(index)} for {self.ndim} axes"
+                )
             return self[index].item()
         at = integer(index, "index")
         if not -self.size <= at < self.size:
