@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from distarray import config
+from distarray.arguments import flag
 from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.runtime import observations
@@ -123,4 +124,4 @@ def explain(*args: Any, analyze: bool = False) -> Explanation:
     nodes = [x.__dx_node__() for x in _arrays(args)]
     if not nodes:
         raise TypeError("explain: give the arrays whose computation is to be explained")
-    return explain_nodes(nodes, analyze=analyze, others=window.pending_beside(nodes))
+    return explain_nodes(nodes, analyze=flag(analyze, "analyze"), others=window.pending_beside(nodes))

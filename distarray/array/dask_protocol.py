@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distarray.errors import NotSupportedError
 from distarray.expr.affine import Affine
-from distarray.expr.expr import SOURCE, Environment, Expr, Stored
+from distarray.expr.expr import SOURCE, Expr, Stored
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ class Collection:
     def __dask_postpersist__(self: Any) -> tuple[Any, tuple[Any, ...]]:
         graph = self._dask_graph()
         name, _, sharding = graph.filled()
-        node = graph.node
-        return _rebuilt, (type(self), name, node.shape, node.dtype, node.env, sharding)
+        return _rebuilt, (type(self), name, graph.node, sharding)
 
     def __dask_tokenize__(self: Any) -> Any:
         from dask.base import tokenize
@@ -179,18 +179,24 @@ def _rebuilt(
     results: Mapping[Any, Any],
     kind: type[DistArray],
     name: str,
-    shape: tuple[int, ...],
-    dtype: Any,
-    env: Environment,
+    of: Expr,
     sharding: Sharding,
     rename: Mapping[str, str] | None = None,
 ) -> DistArray:
-    """Return an array of blocks that dask computed: arrays, or Futures under a client."""
-    name = (rename or {}).get(name, name)
-    blocks = [results[(name, *tile)] for tile in sharding.tiles()]
-    if not env.is_cluster:
+    """Return an array of the blocks that dask computed for a node: arrays, or Futures under a client.
+
+    Where dask has computed nothing (``dask.optimize``), it is an array of the node itself, which plans on its own.
+    """
+    from dask._task_spec import GraphNode
+
+    blocks = [results[((rename or {}).get(name, name), *tile)] for tile in sharding.tiles()]
+    if any(isinstance(block, GraphNode) for block in blocks):
+        if rename:
+            raise NotSupportedError("the tasks of a DistArray cannot be given other names: take x.to_dask_array()")
+        return kind._on(of)
+    if not of.env.is_cluster:
         blocks = [block.result() if hasattr(block, "result") else block for block in blocks]
-    node = Expr(SOURCE, (), shape, dtype, env)
+    node = Expr(SOURCE, (), of.shape, of.dtype, of.env)
     node.memo = Stored(sharding, blocks, exported=True)
     return kind._on(node)
 

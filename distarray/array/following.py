@@ -36,11 +36,14 @@ def meet(args: Sequence[Any], nodes: Sequence[Any], env: Environment | None) -> 
         envs = [n.env for n in nodes if type(n) is Expr]
         if all(e == envs[0] for e in envs):
             return list(nodes), envs[0]
-        if not all(_follows(e) for e in envs):
-            return None
         alive = [e for e in envs if not rehome.is_gone(e)]
-        # Between two clusters nothing moves unasked: `follow` refuses.
-        env = max(alive, key=_generation) if alive else rehome.new_environment(envs[0].device)
+        if alive and all(e == alive[0] for e in alive):
+            env = alive[0]  # what has lost its cluster goes where the others live, if it follows
+        elif not all(_follows(e) for e in envs):
+            return None
+        else:
+            # Between two clusters nothing moves unasked: `follow` refuses.
+            env = max(alive, key=_generation) if alive else rehome.new_environment(envs[0].device)
     found: list[Any] = []
     for a, n in zip(args, nodes, strict=True):
         there = follow(a, n, env) if type(n) is Expr else n

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import operator
 import threading
 import time
@@ -29,6 +30,8 @@ from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
 
 __all__ = ["Placement", "PlacementListener"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -98,6 +101,8 @@ class Placement:
         self._missed: dict[str, _Miss] = {}
         self._n_living = self._n_seen = 0
         self._relieving: asyncio.Task[Any] | None = None
+        #: For how long somebody had waited when there was no worker last; 0 while there are some.
+        self._told_after = 0.0
         #: How often each home occurs in the teams that something runs on, and how often the scheduler was told.
         self._held: Counter[str] = Counter()
         self._n_told = 0
@@ -224,6 +229,10 @@ class Placement:
         patience = config.get("worker-timeout")
         if patience is None:
             return
+        if not self._workers and waited >= patience > self._told_after:
+            # An adaptive cluster may bring one in an hour: nothing fails, but nobody waits without knowing it.
+            logger.warning("no worker serves, %.3g s after the work began; it goes on when there is one", waited)
+        self._told_after = waited if not self._workers else 0.0
         asked = self._relieving
         if asked is not None and not asked.done():
             return

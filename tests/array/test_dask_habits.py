@@ -360,6 +360,20 @@ def test_compute_looks_into_containers() -> None:
     assert (found["p"].first, found["p"].second, found["s"]) == (A.max(), "text", {1, 2})
 
 
+def _optimized() -> None:
+    host = np.arange(40000.0).reshape(200, 200)
+    x = dx.asarray(host)
+    for array, expected in ((x + 1, host + 1), (x.persist(), host), (x[::2].sum(axis=0), host[::2].sum(axis=0))):
+        (made,) = dask.optimize(array)
+        assert_close(made, expected)
+        made[0] = 7.0
+        assert_close(array, expected)
+
+
+def test_optimize_gives_an_array_of_its_own() -> None:
+    _optimized()
+
+
 def test_wait_keeps_what_it_waited_for() -> None:
     x = rows() + 1
     with counting() as c:
@@ -402,6 +416,7 @@ def test_a_callback_hears_of_a_failure() -> None:
 
 @pytest.mark.cluster
 def test_dasks_habits_on_a_cluster(cluster4: Any, capsys: Any) -> None:
+    _optimized()
     x = dx.asarray(A, sharding=("x", None))
     assert x.chunks == ((2, 3, 3, 3), (4,))
     assert_equal(x.rechunk((3, 2)).blocks[1, 1], A[3:6, 2:])

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +20,7 @@ from helpers import collected, eventually
 
 import distarray as dx
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError, WorkerPausedError
+from distarray.runtime import placement
 from distarray.runtime.clients import placement_of
 from distarray.runtime.members import executor_for
 
@@ -425,3 +427,35 @@ def test_a_scheduler_that_says_goodbye_ends_every_wait() -> None:
             with pytest.raises(ClusterGoneError):
                 np.asarray(x)
         _gate.set()
+
+
+def test_what_lost_its_client_goes_where_the_arrays_live_that_it_meets() -> None:
+    host = np.arange(2000.0).reshape(500, 4)
+    with cluster_of(2) as cluster:
+        client = distributed.Client(cluster)
+        x, lazy, row, named = dx.asarray(host), dx.ones((500, 4)), dx.ones(4), dx.ones(4, team=dx.Team((2,), ("q",)))
+        float((x + lazy).sum())
+        client.close()
+        np.testing.assert_array_equal(np.asarray(x + dx.asarray(host)), host * 2)
+        np.testing.assert_array_equal(np.asarray(dx.ones(4) + row), np.full(4, 2.0))
+        np.testing.assert_array_equal(np.asarray(dx.concat([lazy, dx.asarray(host)])), np.concat([host * 0 + 1, host]))
+        assert x.team == dx.current_team()
+        with pytest.raises(EnvironmentMismatchError):
+            named + dx.ones(4)
+
+
+def test_who_waits_for_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(placement.logger, "warning", lambda text, *args: said.append(text % args))
+    with cluster_of(1) as cluster, distributed.Client(cluster) as client, dx.config.set(worker_timeout=1):
+        host = np.arange(300_000.0)  # more than what is computed where it lies, in this process
+        x = dx.asarray(host)
+        float(x.sum())
+        cluster.scale(0)
+        eventually(lambda: not client.scheduler_info()["workers"])
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(lambda: np.asarray(x * 2))
+            eventually(lambda: said, 20)
+            cluster.scale(1)
+            np.testing.assert_array_equal(found.result(60), host * 2)
+    assert [text.split(",")[0] for text in said] == ["no worker serves"]
