@@ -2,11 +2,13 @@
 
     python asv_bench/memory_matrix.py                         # all, on 4 workers of 512 MiB with dask's defaults
     python asv_bench/memory_matrix.py sort fft --shares 10,20
+    python asv_bench/memory_matrix.py --threads 2 --repeats 4  # each program several times, on what the last one left
     python asv_bench/memory_matrix.py --markdown              # as it stands in docs/reference/measurements.md
 
 A cell is one program on an array of that share. It *holds* if the result is right, or the program was refused before
 it ran (``MemoryBudgetError``), no worker was killed, and none counted more bytes of blocks than were predicted for it.
-Every cell starts from blocks that lie on the workers, made there, and each failure gets a new cluster.
+Every cell starts from blocks that lie on the workers, made there, or from an array of this process (*host data*), and
+each failure gets a new cluster.
 """
 
 from __future__ import annotations
@@ -149,6 +151,10 @@ def _is_fft(x: Any, y: Any) -> None:
     np.testing.assert_allclose(np.asarray(y[0]), row, rtol=1e-6, atol=1e-3 * np.abs(row).max())
 
 
+def _is_constant(h: Any, y: Any) -> None:
+    assert float(y.min()) == float(y.max()) == h.size - 1
+
+
 def _is_product(x: Any, y: Any) -> None:
     i = x.shape[0] // 3
     row = np.asarray(x[i])
@@ -179,6 +185,14 @@ PROGRAMS: dict[str, Program] = {
         ),
     ),
     "elementwise": Program(_square, _elementwise, _same(lambda r: np.sqrt(r * r + 1) + np.sin(r) * 2 - r / 3)),
+    "host data, reversed": Program(
+        lambda n: np.arange(n // 8, dtype="f8"), lambda h: dx.asarray(h) + dx.asarray(h)[::-1], _is_constant
+    ),
+    "host data, reduced": Program(
+        lambda n: np.arange(n // 8, dtype="f8"),
+        lambda h: dx.asarray(h).sum(),
+        lambda h, y: np.testing.assert_allclose(float(y), h.sum(), rtol=1e-12),
+    ),
     "random": Program(
         lambda n: n, lambda n: dx.random.default_rng(0).random((n // 8 // 1000, 1000)), lambda n, y: None
     ),
@@ -292,8 +306,8 @@ class Cluster:
         return set(self.client.run(os.getpid).values())
 
 
-def measured(cluster: Cluster, program: Program, share: float, seconds: float) -> Cell:
-    """One cell; a cluster on which something went wrong is replaced."""
+def measured(cluster: Cluster, program: Program, share: float, seconds: float, repeats: int = 1) -> Cell:
+    """One cell, of the last of so many runs; a cluster on which something went wrong is replaced."""
     nbytes = int(cluster.nbytes * share / 100)
     found: dict[Any, Any] = {}
     outcome, predicted, took = "right", 0, 0.0
@@ -305,16 +319,18 @@ def measured(cluster: Cluster, program: Program, share: float, seconds: float) -
             x = program.make(nbytes)
             if hasattr(x, "sum"):
                 float(abs(x.sum()))
-            with peaks() as found, counting() as told:
-                start = time.perf_counter()
-                try:
-                    y = program.run(x)
-                    y = y.persist()
-                    float(abs(dx.sum(y)))
-                finally:
-                    took = time.perf_counter() - start
-                    predicted = told.predicted_peak
-            program.check(x, y)
+            for _ in range(repeats):
+                y = None
+                with peaks() as found, counting() as told:
+                    start = time.perf_counter()
+                    try:
+                        y = program.run(x)
+                        y = y.persist()
+                        float(abs(dx.sum(y)))
+                    finally:
+                        took = time.perf_counter() - start
+                        predicted = told.predicted_peak
+                program.check(x, y)
             killed = len(before - cluster.processes())
     except dx.MemoryBudgetError as error:
         outcome, killed = "refused", len(before - cluster.processes())
@@ -336,14 +352,14 @@ def measured(cluster: Cluster, program: Program, share: float, seconds: float) -
 
 
 def matrix(
-    names: list[str], shares: list[float], n_workers: int, memory: str, threads: int, seconds: float
+    names: list[str], shares: list[float], n_workers: int, memory: str, threads: int, seconds: float, repeats: int = 1
 ) -> Iterator[tuple[str, float, Cell]]:
     """All cells, one after the other."""
     cluster = Cluster(n_workers, memory, threads)
     try:
         for name in names:
             for share in shares:
-                yield name, share, measured(cluster, PROGRAMS[name], share, seconds)
+                yield name, share, measured(cluster, PROGRAMS[name], share, seconds, repeats)
     finally:
         cluster.close()
 
@@ -356,12 +372,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="of each worker (default: 1)")
     parser.add_argument("--memory", default="512MiB", help="of each worker (default: 512MiB)")
     parser.add_argument("--seconds", type=float, default=120, help="a cell that takes longer is given up")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each program, one after the other (default: 1)")
     parser.add_argument("--markdown", action="store_true", help="a table for the documentation")
     args = parser.parse_args(argv)
     names = [name for name in PROGRAMS if not args.words or any(word in name for word in args.words)]
     shares = [float(s) for s in args.shares.split(",")]
     cells: dict[str, list[Cell]] = {}
-    for name, share, cell in matrix(names, shares, args.workers, args.memory, args.threads, args.seconds):
+    for name, share, cell in matrix(names, shares, args.workers, args.memory, args.threads, args.seconds, args.repeats):
         cells.setdefault(name, []).append(cell)
         print(f"{'ok ' if cell.holds else 'BAD'} {name}, {share:g} %: {cell}", file=sys.stderr, flush=True)
     if args.markdown:

@@ -173,6 +173,24 @@ def reassignments(module: Module) -> list[str]:
     return found
 
 
+#: What decides a node's place and plan: set when it is made, and where what is lost goes to another team.
+NODE_FIELDS = {"op", "params", "pin", "dtype"}
+NODE_FIELDS_SET_BY = {"distarray.expr.expr", "distarray.runtime.rehome"}
+
+
+def node_changes(module: Module) -> list[str]:
+    """Fields of nodes that are assigned after the node was made: another thread, or another array, may have it."""
+    if module.name in NODE_FIELDS_SET_BY:
+        return []
+    found: list[str] = []
+    for node in ast.walk(module.tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            if isinstance(target, ast.Attribute) and target.attr in NODE_FIELDS and ast.unparse(target.value) != "self":
+                found.append(f"{module.name}:{target.lineno} assigns {ast.unparse(target)}")
+    return found
+
+
 def _sections(docstring: str) -> dict[str, list[str]]:
     """The names that numpydoc sections of a docstring explain, by the heading of the section."""
     found: dict[str, list[str]] = {}
@@ -260,6 +278,7 @@ CHECKS = [
     layer_violations,
     name_violations,
     reassignments,
+    node_changes,
     docstring_violations,
     docstring_name_violations,
     size_violations,
@@ -271,6 +290,16 @@ CHECKS = [
 def test_package_has_no_violations(check):
     found = [violation for module in read_package() for violation in check(module)]
     assert not found, "\n" + "\n".join(found)
+
+
+def test_one_name_is_one_class():
+    """Who reads `Placement`, `Problem` or `Traffic` knows which one is meant."""
+    homes: dict[str, list[str]] = {}
+    for module in read_package():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module.name)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
 def test_every_module_belongs_to_a_layer():
@@ -403,6 +432,7 @@ def test_relative_import_in_a_package_counts_from_the_package():
         (reassignments, Module("distarray.array.array", "from distarray.expr import bind as b\nx, b.adopt = 1, print")),
         (reassignments, Module("distarray.array.array", "from ..expr import bind\nbind.adopt = print")),
         (reassignments, Module("distarray.array.a", "import distarray.expr.bind\ndistarray.expr.bind.adopt = print")),
+        (node_changes, Module("distarray.ops.a", "def f(node, cut):\n    node.pin = cut")),
         (
             docstring_name_violations,
             Module(

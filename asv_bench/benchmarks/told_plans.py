@@ -68,11 +68,11 @@ TOLD: Mapping[str, tuple[tuple[Style, ...], Style]] = {
 
 def cut_of(style: Style, facts: Facts, mesh: Mesh) -> Cut:
     """The cut of a stage in a style."""
-    from distarray.planner.plan import Cut
+    from distarray.planner.plan import Cut, Parts, Whole
     from distarray.sharding.prime import prime_mesh
 
     if not style.roles:
-        return Cut("whole")
+        return Cut(Whole())
     n = len(facts.loops.extents)
     kept = facts.loops.results[0] if facts.loops.results else tuple(range(n))
     at = {"rows": kept[0], "columns": kept[-1], "inner": (*facts.loops.reduced, kept[0])[0]}
@@ -80,13 +80,12 @@ def cut_of(style: Style, facts: Facts, mesh: Mesh) -> Cut:
     dealt: list[list[str]] = [[] for _ in range(n)]
     for number, name in enumerate(fine.names):
         dealt[at[style.roles[number % len(style.roles)]]].append(name)
-    return Cut(
-        "parts",
+    parts = Parts(
         parts=tuple([prod(map(fine.axis_size, names)) for names in dealt]),
         axes=tuple([tuple(reversed(names)) for names in dealt]),
         mesh=tuple(zip(fine.names, fine.sizes, strict=True)),
-        waves=((at[style.roles[0]], style.waves),) if style.waves > 1 else (),
     )
+    return Cut(parts, waves=((at[style.roles[0]], style.waves),) if style.waves > 1 else ())
 
 
 def told_plan(plan: Plan, all_facts: Sequence[Facts], mesh: Mesh, name: str) -> Plan:

@@ -205,8 +205,8 @@ class DistArray(Operators, Methods, Chunked, Collection):
 
         def written(version: Expr) -> Expr:
             made = value if again is None or version is since else again(read(version, lens))
-            if not lens and made.pin is None and made.memo is None:
-                made.pin = version.pin
+            if version.pin is not None and not lens and made.pin is None and made.memo is None and not made.is_live:
+                made = made.with_pin(version.pin)
             if made.memo is None and runs_at_once(made):
                 window.run(made)
             return put(version, lens, made)
@@ -585,7 +585,7 @@ def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:
     return environment(), DistArray._on
 
 
-def _planned_cost(factors: paths.Factors, steps: tuple[paths.Step, ...], objective: Any) -> float:
+def _planned_cost(factors: paths.Factors, steps: tuple[paths.PathStep, ...], objective: Any) -> float:
     """The planner is loaded when there is a choice of contraction orders."""
     from distarray.array.contraction_order import planned_cost
 

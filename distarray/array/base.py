@@ -166,8 +166,7 @@ def _whole(expr: Expr, value: Expr | Scalar) -> Expr:
         value = bind_get(value, broadcast_lens(value.shape, expr.shape))
     if expr.pin is not None and value.pin != expr.pin:
         # A base keeps the sharding that its owner asked for, whatever is written to it.
-        value = cast(value, expr.dtype)
-        value.pin = expr.pin
+        value = cast(value, expr.dtype).with_pin(expr.pin)
     elif not expr.shape and value.op is not ASTYPE:
         # An array stays one: what an operation makes without axes is a scalar to updates in place.
         value = cast(value, expr.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
-from distarray.ops.paths import Factors, Step
+from distarray.ops.paths import Factors, PathStep
 from distarray.planner.eindecomp import EinGraph, EinOp, Input, plan
 
 __all__ = ["planned_cost"]
@@ -14,7 +14,7 @@ Objective = Literal["time", "paper"]
 
 
 @lru_cache(maxsize=1024)
-def planned_cost(factors: Factors, steps: tuple[Step, ...], objective: Objective) -> float:
+def planned_cost(factors: Factors, steps: tuple[PathStep, ...], objective: Objective) -> float:
     """Return what the best plan costs for the products of an order on the members that there are."""
     layouts = factors.layouts or (None,) * len(factors.terms)
     inputs = {

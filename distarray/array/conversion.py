@@ -188,10 +188,9 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     """Return an array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it
     either.
     """
-    node = source(host, env)
+    node = source(host, env, pin=pin)
     assert node.memo is not None
     node.memo.exported = not is_ours
-    node.pin = pin
     if pin is not None and forced_parts.get() is not None:
         # Small host arrays would be computed as one block, whatever their pin.
         blocks = [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()]
@@ -371,8 +370,7 @@ def with_layout(x: DistArray, layout: LayoutLike) -> DistArray:
 def pinned(x: DistArray, pin: Sharding, mode: str = "auto", memory: int | None = None) -> DistArray:
     """Return the array cut as `pin` says."""
     node: Expr = bind_map(RESHARD, (x.__dx_node__(),), (mode, memory))
-    node.pin = pin
-    return x._on(node)
+    return x._on(node.with_pin(pin))
 
 
 # ------------------------------------------------------------------------------------------ blocks

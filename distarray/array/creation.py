@@ -42,7 +42,7 @@ def _made(
     env = environment(team, device)
     node = make(env, None)
     if sharding is not None or layout is not None:
-        node.pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
+        node = node.with_pin(parse_pin(sharding, layout, node.shape, node.dtype, env))
     return DistArray._on(node)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored
+from distarray.runtime.arrivals import in_event_loop
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ class Collection:
     def __dask_graph__(self: Any) -> Any:
         from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
+        from distarray.array.pickling import is_arriving
+
+        # `Client.get_dataset` asks what it has received in its event loop, where nothing can be waited for.
+        if is_arriving(self._base) and in_event_loop():
+            return None  # no collection yet
         graph = self._dask_graph()
         return HighLevelGraph({graph.layer: MaterializedLayer(graph)}, {graph.layer: set()})
 
@@ -189,7 +195,8 @@ def _rebuilt(
     """
     from dask._task_spec import GraphNode
 
-    blocks = [results[((rename or {}).get(name, name), *tile)] for tile in sharding.tiles()]
+    name = (rename or {}).get(name, name)
+    blocks = [results[(name, *tile)] for tile in sharding.tiles()]
     if any(isinstance(block, GraphNode) for block in blocks):
         if rename:
             raise NotSupportedError("the tasks of a DistArray cannot be given other names: take x.to_dask_array()")

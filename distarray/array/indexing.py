@@ -68,8 +68,7 @@ def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
     if any(parts > 1 for parts in sharding.parts[1:]):
         # C order runs through rows: bring them together first
         rows = tuple(reversed(sharding.mesh.names))
-        mask = cast(mask, mask.dtype)
-        mask.pin = Sharding(sharding.mesh, (rows, *[()] * (mask.ndim - 1)))
+        mask = cast(mask, mask.dtype).with_pin(Sharding(sharding.mesh, (rows, *[()] * (mask.ndim - 1))))
         window.observe((mask,))
         assert mask.memo is not None
         sharding = mask.memo.sharding

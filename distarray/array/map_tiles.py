@@ -152,10 +152,10 @@ def map_tiles(
     function = TileKernel(kernel, every, inplace)
     value: Expr = bind(MAP_BLOCKS, (), base.shape, base.dtype, (rule,), (function,), inputs)
     if team is not None:
-        value.pin = parse_pin(cut, None, base.shape, base.dtype, operands.env)
+        value = value.with_pin(parse_pin(cut, None, base.shape, base.dtype, operands.env))
         if target.layout != "C":
             # Results of kernels have blocks of layout C.
-            value = cast(value, base.dtype)
-            value.pin = parse_pin(cut, target.layout, base.shape, base.dtype, operands.env)
+            pin = parse_pin(cut, target.layout, base.shape, base.dtype, operands.env)
+            value = cast(value, base.dtype).with_pin(pin)
     target._write(value)
     return target

@@ -321,7 +321,7 @@ class Methods:
         """Set all elements to one value."""
         if hasattr(type(value), "__dx_node__"):
             if value.ndim:
-                raise ValueError("setting an array element with a sequence.")
+                raise ValueError(f"setting an array element with a sequence. (value={shown(value)})")
         else:
             one = np.empty(1, self.dtype)
             with naming(value=value):

@@ -69,7 +69,7 @@ def array_function(
     """Return what ``x.__array_function__`` does. Host data, and what creators make ``like=x``, lives where `x` does."""
     for kind in types:
         if not issubclass(kind, DistArray | np.ndarray):
-            return NotImplemented
+            return _declined(kind, _name_of(func))
     ours = implementation(func)
     if ours is None:
         return _fallback(func, _name_of(func), args, dict(kwargs))
@@ -147,13 +147,24 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: d
     outs = kwargs.pop("out", ())
     for value in (*inputs, *outs, kwargs.get("where")):
         if not _is_known(value):
-            return NotImplemented
+            return _declined(type(value), ufunc.__name__)
     try:
         return ufuncs.apply(ufunc, method, inputs, outs, kwargs)
     except Refused as refusal:
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         options = kwargs | ({"out": outs} if outs else {})
         return _fallback(getattr(ufunc, method), f"{name} ({refusal})", inputs, options)
+
+
+def _declined(kind: type, name: str) -> Any:
+    """Return what says that a type knows how to deal with arrays; of those that leave it to us say what to do."""
+    dask_array = sys.modules.get("dask.array")
+    if dask_array is not None and issubclass(kind, dask_array.Array):
+        raise TypeError(
+            f"{name}: operands are a DistArray and a dask.array.Array; use distarray.from_dask(y) of the latter, or "
+            "x.to_dask_array() of the former"
+        )
+    return NotImplemented
 
 
 def _is_known(value: Any) -> bool:

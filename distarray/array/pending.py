@@ -68,6 +68,4 @@ def in_forced_tiles(node: Expr) -> Expr:
         return node
     if node.memo is None and runs_at_once(node):
         window.run(node)
-    node = cast(node, node.dtype)
-    node.pin = pin
-    return node
+    return cast(node, node.dtype).with_pin(pin)

@@ -21,7 +21,7 @@ from distarray.runtime.arrivals import environment_here, settle_here, undistribu
 if TYPE_CHECKING:
     from distarray.array.array import DistArray
 
-__all__ = ["flatten", "reduce_base", "reduce_handle", "restore"]
+__all__ = ["flatten", "is_arriving", "reduce_base", "reduce_handle", "restore"]
 
 #: An operand in a record: the number of an earlier record, or a scalar.
 _Record = tuple[Any, ...]
@@ -62,6 +62,11 @@ class _ArrivingBase(Base):
     def __reduce__(self) -> tuple[Any, ...]:
         with _lock:
             return reduce_base(self) if self._records is None else (_base, (self._records,))
+
+
+def is_arriving(base: Base) -> bool:
+    """Return whether a base came in a pickle, and nobody has asked for its node."""
+    return isinstance(base, _ArrivingBase) and base._records is not None
 
 
 def _base(records: list[_Record]) -> Base:

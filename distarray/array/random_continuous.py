@@ -14,7 +14,7 @@ import numpy as np
 
 from distarray.array.array import DistArray
 from distarray.array.random_parameters import Parameter, drawn_shape, parameter
-from distarray.array.random_streams import Streams, Where
+from distarray.array.random_streams import RandomStreams, Where
 from distarray.array.views import as_distarray
 from distarray.ops import elementwise, linalg, reductions
 from distarray.ops.random import random_normal, random_uniform
@@ -23,7 +23,7 @@ from distarray.types import DType, DTypeLike
 __all__ = ["Continuous"]
 
 
-class Continuous(Streams):
+class Continuous(RandomStreams):
     """Continuous gives a generator the numbers of continuous distributions."""
 
     # ------------------------------------------------------------------------------------------- uniform

@@ -10,7 +10,7 @@ import numpy as np
 from distarray.arguments import count, integer, naming, shown
 from distarray.array.array import DistArray
 from distarray.array.random_parameters import Parameter, drawn_shape, parameter
-from distarray.array.random_streams import Streams, Where
+from distarray.array.random_streams import RandomStreams, Where
 from distarray.dtypes import as_dtype
 from distarray.ops import elementwise
 from distarray.ops.random import random_bits, sampled, sampled_vectors
@@ -23,7 +23,7 @@ _INT64 = np.dtype(np.int64)
 _MOST_BALLS = 10**9
 
 
-class Discrete(Streams):
+class Discrete(RandomStreams):
     """Discrete gives a generator the numbers of discrete distributions."""
 
     def integers(

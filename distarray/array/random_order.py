@@ -15,7 +15,7 @@ from distarray.arguments import host_array, integer, normalize_axis, shown
 from distarray.array.array import DistArray
 from distarray.array.out import into
 from distarray.array.random_parameters import drawn_shape
-from distarray.array.random_streams import Streams, Where
+from distarray.array.random_streams import RandomStreams, Where
 from distarray.array.views import as_distarray, beside
 from distarray.errors import NotSupportedError
 from distarray.ops import elementwise, sorting
@@ -27,7 +27,7 @@ from distarray.ops.searching import searchsorted
 __all__ = ["Order"]
 
 
-class Order(Streams):
+class Order(RandomStreams):
     """Order gives a generator permutations and samples."""
 
     def permutation(self, x: Any, axis: int = 0, **where: Unpack[Where]) -> DistArray:

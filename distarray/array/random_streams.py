@@ -23,7 +23,7 @@ from distarray.ops.random import drawn, random_bits, random_normal, random_unifo
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, DTypeLike
 
-__all__ = ["SplitMix64", "Streams", "Where"]
+__all__ = ["RandomStreams", "SplitMix64", "Where"]
 
 
 class Where(TypedDict, total=False):
@@ -37,7 +37,7 @@ class Where(TypedDict, total=False):
     sharding: ShardingLike
 
 
-class Streams:
+class RandomStreams:
     """A seed, and the number of arrays that have been drawn from it.
 
     Parameters
@@ -83,8 +83,8 @@ class Streams:
             device = beside.device if device is None else device
         env = environment(team, device)
         node = make(shape, self._key(), env) if dtype is None else make(shape, dtype, self._key(), env)
-        node.pin = parse_pin(where.get("sharding"), None, node.shape, node.dtype, env)
-        return DistArray._on(node)
+        pin = parse_pin(where.get("sharding"), None, node.shape, node.dtype, env)
+        return DistArray._on(node.with_pin(pin))
 
     def _words(self, size: Any, where: Where, *parameters: Parameter) -> DistArray:
         return self._draw(random_bits, drawn_shape(size, *parameters), None, parameters, where)
@@ -142,7 +142,7 @@ class SplitMix64:
         A dictionary of plain numbers, as numpy's generators have it; setting it brings the generator back.
     """
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: RandomStreams) -> None:
         self._streams = streams
 
     def __repr__(self) -> str:

@@ -55,8 +55,8 @@ def linspace(
         normalize_axis(axis, 1)
         env = environment(team, device)
         node = creation.linspace(start, stop, num, dtype, endpoint, env, None)
-        node.pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
-        made = DistArray._on(node)
+        pin = parse_pin(sharding, layout, node.shape, node.dtype, env)
+        made = DistArray._on(node.with_pin(pin))
         n_steps = num - 1 if endpoint else num
         return (made, np.subtract(stop, start) / n_steps if n_steps > 0 else np.nan) if retstep else made
     made, step = _between(start, stop, num, endpoint, dtype, axis)

@@ -7,7 +7,8 @@ array as it was before the failed write. What was written after the failed write
 
 On a cluster a version is only known to be good when its blocks are there, so the old ones would be kept for longer:
 versions are remembered there with the option ``errors="deferred"`` alone. Otherwise what may fail is waited for at the
-call.
+call. What members cannot hold is refused when it is observed: nothing has run then, and what is pending still refers to
+the versions before.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from distarray import config
+from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Expr, postorder
 from distarray.runtime import observations
 from distarray.runtime.retention import streams
@@ -32,6 +34,8 @@ __all__ = ["forget", "forget_settled", "is_remembered", "lock", "remember", "res
 lock = threading.RLock()
 #: Bases with a version that may still fail.
 _unsettled: weakref.WeakSet[Base] = weakref.WeakSet()
+#: Of bases on clusters the versions before the current one, as long as something pending is made of them.
+_before: weakref.WeakKeyDictionary[Base, list[weakref.ref[Expr]]] = weakref.WeakKeyDictionary()
 #: Bytes of arrays that fit any memory limit.
 SMALL = 1 << 20
 
@@ -52,6 +56,11 @@ def remember(base: Base, is_remembered: bool) -> None:
     assert current is not None
     if not is_remembered:
         base.history = []
+        if current.env.is_cluster:
+            known = _before.setdefault(base, [])
+            if current.memo is not None:
+                known.clear()
+            known.append(weakref.ref(current))
     elif base.history and not _is_good(current):
         # Another list: who reads the history does so without the lock.
         base.history = [*base.history, current]
@@ -64,6 +73,7 @@ def forget(base: Base) -> None:
     """Let go of what came before the current version of `base`, which is good; with `lock` held."""
     base.history = []
     _unsettled.discard(base)
+    _before.pop(base, None)
 
 
 def _is_never_stored(version: Expr) -> bool:
@@ -80,6 +90,10 @@ def _is_good(version: Expr) -> bool:
 
 def forget_settled() -> None:
     """Let go of what came before versions that are good."""
+    if _before:
+        with lock:
+            for base in [b for b in _before if b.expr is None or b.expr.memo is not None]:
+                del _before[base]
     for base in _bases():
         with lock:
             if base.expr is None or _is_good(base.expr):
@@ -98,7 +112,9 @@ def still_needed(targets: Sequence[Expr]) -> list[Expr]:
     return [version for base in bases if id(base.expr) not in here for version in base.history]
 
 
-def restore(compute: Callable[[Expr], None], failed: Sequence[Expr] | None = None) -> None:
+def restore(
+    compute: Callable[[Expr], None], failed: Sequence[Expr] | None = None, error: Exception | None = None
+) -> None:
     """After a failure, take back the writes that it spoils.
 
     Parameters
@@ -107,13 +123,26 @@ def restore(compute: Callable[[Expr], None], failed: Sequence[Expr] | None = Non
         Computes a version, and raises if that fails.
     failed
         Nodes whose evaluation failed. None: blocks turned out to have failed on a cluster.
+    error
+        What it failed with.
     """
     bases = _bases()
-    spoiled = {id(node) for node in postorder(failed or ()) if node.memo is None} if bases else set()
+    if not bases and not _before:
+        return
+    spoiled = {id(node) for node in postorder(failed or ()) if node.memo is None}
     for base in bases:
         version = base.expr
         if version is not None and (id(version) in spoiled or (failed is None and _has_failed(version))):
             _fall_back(base, compute)
+    if isinstance(error, MemoryBudgetError):
+        with lock:
+            written = list(_before.items())
+        for base, before in written:
+            # What is read of a version may be made of the versions before it.
+            if base.expr is None or spoiled.isdisjoint(map(id, postorder([base.expr]))):
+                continue
+            if _fall_back_to_pending(base, before, compute):
+                error.add_note("an array is as it was before the writes that do not fit")
 
 
 def _bases() -> list[Base]:
@@ -125,6 +154,27 @@ def _bases() -> list[Base]:
 
 def _has_failed(version: Expr) -> bool:
     return version.memo is not None and observations.state_of(version) == "failed"
+
+
+def _fall_back_to_pending(base: Base, before: Sequence[weakref.ref[Expr]], compute: Callable[[Expr], None]) -> bool:
+    """Let the newest version that members can hold be the current one; return whether it is another one.
+
+    The current one is asked first: what was refused may be what was to be made of it. Of the others what is written
+    later needs more, so they are searched by halves.
+    """
+    current = base.expr
+    assert current is not None
+    chain = [*[version for ref in list(before) if (version := ref()) is not None], current]
+    good, n_good, n_left, asked = None, 0, len(chain), len(chain) - 1
+    while n_good < n_left:
+        try:
+            compute(chain[asked])
+        except Exception:
+            n_left = asked
+        else:
+            good, n_good = chain[asked], asked + 1
+        asked = (n_good + n_left) // 2
+    return good is not None and good is not current and base.restore(current, good)
 
 
 def _fall_back(base: Base, compute: Callable[[Expr], None]) -> None:

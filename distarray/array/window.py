@@ -296,8 +296,8 @@ def observe(nodes: Sequence[Expr]) -> None:
     window.is_building = False
     try:
         evaluate.evaluate(nodes, pending_beside(nodes))
-    except Exception:
-        versions.restore(_compute, nodes)
+    except Exception as error:
+        versions.restore(_compute, nodes, error)
         raise
     finally:
         window.is_building = True  # until whoever observes has what it wants

@@ -32,7 +32,7 @@ __all__ = ["At", "assign", "at", "is_scalar", "update", "update_at"]
 
 _SCALARS = frozenset({bool, int, float, complex})
 #: Classes of host data that numpy casts otherwise than the arrays that it makes of them.
-_NO_ARRAYS = (list, tuple, np.generic, int, float, complex)
+_CAST_AS_GIVEN = (list, tuple, np.generic, int, float, complex)
 
 
 def assign(x: DistArray, index: Index, value: Any) -> None:
@@ -139,7 +139,7 @@ def _host_value(value: Any, shape: Shape, dtype: DType, env: Environment, name: 
             f"dimension of {len(shape)}."
         )
     # What is no array is cast as it is: numpy makes no number of a single date, and of an array of one it does.
-    cast = _cast_host(value if isinstance(value, _NO_ARRAYS) or dtype.kind in "mM" else host, dtype)
+    cast = _cast_host(value if isinstance(value, _CAST_AS_GIVEN) or dtype.kind in "mM" else host, dtype)
     _check_broadcast(host.shape, shape)
     return literal(cast, env, name) if isinstance(cast, np.ndarray) else cast
 

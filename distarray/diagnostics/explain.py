@@ -18,7 +18,7 @@ from typing import Any
 
 from distarray import config
 from distarray.diagnostics.explanation import Explanation, Measured, Result, StageReport, joined
-from distarray.diagnostics.predict import Rehearsal, Traffic, rehearse, traffic_of
+from distarray.diagnostics.predict import Rehearsal, StageTraffic, rehearse, traffic_of
 from distarray.diagnostics.resident import watch_peak
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import EnvironmentMismatchError
@@ -356,7 +356,7 @@ def _stage(
     s: int,
     lowered: Lowered,
     graph: Graph,
-    traffic: Traffic,
+    traffic: StageTraffic,
     memory: Liveness,
     seconds: float,
     *,

@@ -24,7 +24,7 @@ from distarray.lower.route import Want
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.partition.eingraph import stage_bound
-from distarray.planner.partition.placed import Placed, Planning
+from distarray.planner.partition.placed import PlacedStages, Planning
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
 from distarray.runtime import members, planning, rehearsal
@@ -34,11 +34,11 @@ from distarray.runtime.rates import rates_for
 from distarray.sharding.boxes import Box, size, union
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Rehearsal", "Traffic", "planned_sharding", "rehearse", "traffic_of"]
+__all__ = ["Rehearsal", "StageTraffic", "planned_sharding", "rehearse", "traffic_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class StageTraffic:
     """Bytes of one stage, summed over members.
 
     Parameters
@@ -90,10 +90,10 @@ class Rehearsal:
     graph: Graph
     lowered: Lowered
     from_cache: bool
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[StageTraffic, ...]
     memory: Liveness
     host_bytes: int
-    placed: Placed
+    placed: PlacedStages
     products_bound: float
     kept: tuple[Expr, ...]
 
@@ -160,7 +160,7 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
 # -- bytes ------------------------------------------------------------------------------------------------------
 
 
-def traffic_of(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
+def traffic_of(lowered: Lowered, graph: Graph) -> tuple[StageTraffic, ...]:
     """Return the bytes of each stage of tasks that would run."""
     moved: Counter[int] = Counter()
     messages: Counter[int] = Counter()
@@ -169,7 +169,7 @@ def traffic_of(lowered: Lowered, graph: Graph) -> tuple[Traffic, ...]:
         messages[t.stage] += 1
     arrived: dict[tuple[int, int, int], list[Box]] = {}
     return tuple(
-        Traffic(
+        StageTraffic(
             _read(draft, graph),
             moved[number],
             messages[number],

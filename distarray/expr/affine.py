@@ -18,7 +18,7 @@ import numpy as np
 
 from distarray.sharding.boxes import Box, intersect, normalise
 
-__all__ = ["Affine", "Block", "Pattern", "Reading", "Term", "namespace", "touched"]
+__all__ = ["Affine", "Block", "Pattern", "Term", "ViewSteps", "namespace", "touched"]
 
 #: An array of numpy, cupy or array_api_strict; their common protocol has no type, hence Any.
 Block: TypeAlias = Any
@@ -29,7 +29,7 @@ Term: TypeAlias = tuple[int | None, int, int]
 _EMPTY = range(0)
 
 
-class Reading(NamedTuple):
+class ViewSteps(NamedTuple):
     """The steps that make the view of a block, in order; None or empty where there is nothing to do."""
 
     key: tuple[int | slice | EllipsisType, ...]
@@ -63,7 +63,7 @@ class Affine:
 
     shape: tuple[int, ...]
     terms: tuple[Term, ...]
-    _reading: Reading | None
+    _reading: ViewSteps | None
 
     def __init__(self, shape: tuple[int, ...], terms: tuple[Term, ...]) -> None:
         # The slots' own setters pass the guard of __setattr__ at a third of the price of object.__setattr__.
@@ -339,14 +339,14 @@ class Affine:
 
     # Blocks through the view.
 
-    def read_indices(self) -> Reading:
+    def read_indices(self) -> ViewSteps:
         """Return the steps of `read`, computed once and kept."""
         if self._reading is None:
             _set_reading(self, self._plan_reading())
         assert self._reading is not None
         return self._reading
 
-    def _plan_reading(self) -> Reading:
+    def _plan_reading(self) -> ViewSteps:
         shape = self.shape
         key: list[int | slice | EllipsisType] = []
         axes: list[int] = []
@@ -366,7 +366,7 @@ class Affine:
         # The ellipsis makes a 0-d array, not a scalar that forgot its block.
         key.append(...)
         if axes == list(range(len(shape))):
-            return Reading(tuple(key), (), None, None, None)  # what slices and integers are, mostly
+            return ViewSteps(tuple(key), (), None, None, None)  # what slices and integers are, mostly
         diagonals = []
         while len(set(axes)) < len(axes):
             i = next(i for i, axis in enumerate(axes) if axis in axes[i + 1 :])
@@ -383,7 +383,7 @@ class Affine:
             expand = tuple([slice(None) if axis in axes else None for axis in range(len(shape))])
             if any(n != 1 for axis, n in enumerate(shape) if axis not in axes):
                 broadcast = shape
-        return Reading(tuple(key), tuple(diagonals), transpose, expand, broadcast)
+        return ViewSteps(tuple(key), tuple(diagonals), transpose, expand, broadcast)
 
     def read(self, array: Block) -> Block:
         """Return the view of a block: no copy, never a scalar."""

@@ -371,20 +371,17 @@ def bind_create(
 def bind_reduce(
     op: Op, x: Any, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False, params: tuple[Hashable, ...] = ()
 ) -> Any:
-    """Reduce one operand, unboxed already or not, by a monoid over `axes`; see `accumulator_dtype`.
+    """Reduce one operand by a monoid over `axes`; see `accumulator_dtype`.
 
     Parameters
     ----------
     params
         What the last step needs beside the partial results.
     """
-    operands = x if type(x) is Operands else unbox(op.name, (x,))
+    operands = unbox(op.name, (x,))
     node = operands.nodes[0]
     assert type(node) is Expr
-    if keepdims or len(axes) < len(node.shape):
-        shape = tuple([1 if i in axes else n for i, n in enumerate(node.shape) if keepdims or i not in axes])
-    else:
-        shape = ()
+    shape = tuple([1 if i in axes else n for i, n in enumerate(node.shape) if keepdims or i not in axes])
     return bind(op, (), shape, dtype, ReduceParams(axes, keepdims, params), None, operands)
 
 

@@ -308,6 +308,30 @@ class Expr:
             found.n_bases += by_base
         return found
 
+    def with_pin(self, pin: Sharding | None, params: Any = None) -> Expr:
+        """Return the same operation, pending, with its result cut as said; with other static parameters, if they are
+        given.
+
+        Another node, unless nothing changes: whoever has this one has it as it was.
+        """
+        if params is None:
+            if pin is self.pin:
+                return self
+            params = self.params
+        assert self.memo is None
+        return Expr(
+            self.op,
+            self.operands,
+            self.shape,
+            self.dtype,
+            self.env,
+            params,
+            self.runtime,
+            pin,
+            self.origin,
+            self.errstate,
+        )
+
     def unsettled(self) -> tuple[tuple[Expr | Scalar, ...], Any] | None:
         """Return the operands and the run-time parameter while the node has no result, None once it has.
 
@@ -333,7 +357,14 @@ class Expr:
         return f"Expr({self.op.name}, {self.shape}, {self.dtype})"
 
 
-def source(block: Any, env: Environment, sharding: Sharding | None = None, *, on_client: bool = True) -> Expr:
+def source(
+    block: Any,
+    env: Environment,
+    sharding: Sharding | None = None,
+    *,
+    on_client: bool = True,
+    pin: Sharding | None = None,
+) -> Expr:
     """Return a node of one array that exists in this process.
 
     Parameters
@@ -346,8 +377,10 @@ def source(block: Any, env: Environment, sharding: Sharding | None = None, *, on
         Its type; whole by default.
     on_client
         See `Stored.on_client`.
+    pin
+        The sharding that the user asked for.
     """
-    node = Expr(SOURCE, (), tuple(block.shape), block.dtype, env)
+    node = Expr(SOURCE, (), tuple(block.shape), block.dtype, env, pin=pin)
     mesh = env.mesh
     node.memo = Stored(sharding or Sharding.whole(mesh, len(block.shape)), (block,), on_client=on_client)
     return node

@@ -52,8 +52,9 @@ class BufferPool:
     Attributes
     ----------
     memory
-        What this process may use; None where nobody says. Up to a fourth of it lies idle, as long as three fifths of it
-        are not resident: above that a worker spills and pauses, idle or not.
+        What this process may use; None where nobody says. Up to a tenth of it lies idle, as long as three fifths of it
+        are not resident: above that a worker spills and pauses, idle or not. Data that come from elsewhere come beside
+        what lies idle: a worker that is full up to where it pauses stays below where it is ended.
 
     Notes
     -----
@@ -143,7 +144,7 @@ class BufferPool:
         if self.memory is None or self._idle_nbytes <= self.memory // 64:
             return self.limit
         room = self.memory * 3 // 5 - (resident_nbytes() - self._idle_nbytes)
-        return min(self.limit, self.memory // 4, max(room, self.memory // 64))
+        return min(self.limit, self.memory // 10, max(room, self.memory // 64))
 
     def _trim(self, nbytes: int) -> None:
         while self._idle_nbytes > nbytes:

@@ -29,7 +29,7 @@ from distarray.kernels.buffers import ALIGNMENT, POOL
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
-from distarray.kernels.schedule import Call, Schedule, State, Step, schedule
+from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
 from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
 
 __all__ = ["Program"]
@@ -380,8 +380,8 @@ class _SlicedRun:
             is_contiguous = a[first].flags.c_contiguous
             is_fixed = not any(a.strides[axis] for axis in cut)
             expand = (is_fixed and not is_contiguous and box[-1] < SHORT_RUN) or is_across(a[first])
-            states.append(State(a.dtype, is_contiguous, is_fixed, expand))
-        given: dict[int, State | None] = dict.fromkeys(self.values)
+            states.append(SliceState(a.dtype, is_contiguous, is_fixed, expand))
+        given: dict[int, SliceState | None] = dict.fromkeys(self.values)
         given |= dict(zip(streamed, states, strict=False))
         places = states[len(streamed) :]
         key = (tuple(given.items()), tuple(places), self.is_aliased)

@@ -17,12 +17,12 @@ import numpy as np
 from distarray.kernels.elementwise import Elementwise
 from distarray.kernels.slices import copy_across, is_across
 
-__all__ = ["Call", "Schedule", "State", "Step", "schedule"]
+__all__ = ["Call", "Schedule", "SliceState", "Step", "schedule"]
 
 DType = np.dtype[Any]
 
 
-class State(NamedTuple):
+class SliceState(NamedTuple):
     """How a slice of an array comes.
 
     Attributes
@@ -95,9 +95,9 @@ class Schedule:
 
 def schedule(
     calls: Sequence[Call],
-    given: Mapping[int, State | None],
+    given: Mapping[int, SliceState | None],
     outputs: Sequence[int],
-    places: Sequence[State],
+    places: Sequence[SliceState],
     reduced: Sequence[int],
     n_entries: int,
     is_aliased: bool,
@@ -128,9 +128,9 @@ class _Scheduler:
     def __init__(
         self,
         calls: Sequence[Call],
-        given: Mapping[int, State | None],
+        given: Mapping[int, SliceState | None],
         outputs: Sequence[int],
-        places: Sequence[State],
+        places: Sequence[SliceState],
         reduced: Sequence[int],
         n_entries: int,
         is_aliased: bool,

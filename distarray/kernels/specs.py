@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from distarray.expr.expr import Expr, late_params
 from distarray.expr.lens import Affine
 from distarray.kernels.folds import FOLD
 from distarray.kernels.monoids import MONOIDS, finish_reduction
@@ -178,8 +177,8 @@ class Finish:
         adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
         return MONOIDS[self.monoid].combine(adopted)
 
-    def filled(self, nodes: Sequence[Expr]) -> Finish:
-        """Return the same record with what varies from run to run, of the node that it finishes."""
+    def filled(self, late_of: Callable[[int], tuple[Any, ...]]) -> Finish:
+        """Return the same record with what varies from run to run, by the number of the node that it finishes."""
         return self
 
 
@@ -207,9 +206,9 @@ class Folding(Finish):
         """Return one partial result of several, in order."""
         return FOLD[self.name].combine(backend, partials, self.params)
 
-    def filled(self, nodes: Sequence[Expr]) -> Folding:
+    def filled(self, late_of: Callable[[int], tuple[Any, ...]]) -> Folding:
         """Return the same record with the late parameters of the fold behind the static ones."""
-        late = late_params(nodes[self.node])
+        late = late_of(self.node)
         return replace(self, params=(*self.params, *late)) if late else self
 
 

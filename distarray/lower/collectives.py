@@ -28,7 +28,7 @@ from distarray.lower.state import Lowering
 from distarray.planner.moves import movements, redistributed, redistributes, wishes
 from distarray.planner.plan import Stage
 from distarray.planner.redistribution import PIECE_LIMIT
-from distarray.planner.redistribution.transfers import Assembly, Block, Layer, Movement
+from distarray.planner.redistribution.transfers import Assembly, Layer, Movement, StoredTile
 from distarray.sharding.cuts import boundaries
 
 __all__ = ["first_pass", "is_move", "second_pass"]
@@ -147,7 +147,7 @@ class _Mover:
         self.spec = lowering.share(
             StageSpec(None, (), (self.dtype,), layout=draft.sharding.layout, device=lowering.env.device, name="reshard")
         )
-        self.stored: dict[Block, _Stored] = {}
+        self.stored: dict[StoredTile, _Stored] = {}
         #: By member the tiles that it makes in this turn.
         self.made: defaultdict[int, list[Any]] = defaultdict(list)
         #: Of the step that is lowered: see `Movement`.
@@ -206,9 +206,9 @@ class _Mover:
                 mosaic = mosaic._replace(place=place, tile=tile, turn=turn, n_turns=n_turns)
                 window = whole
                 if turn:
-                    args.append(self.stored[Block(movement.step + 1, assembly.device)].ref)
+                    args.append(self.stored[StoredTile(movement.step + 1, assembly.device)].ref)
             ref = self._assembled(mosaic, args, found, assembly, member, is_last)
-            self.stored[Block(movement.step + 1, assembly.device)] = _Stored(ref, window, member, False)
+            self.stored[StoredTile(movement.step + 1, assembly.device)] = _Stored(ref, window, member, False)
             if is_last:
                 self.result.refs[self.result.number(assembly.tile)] = ref
             self.made[member].append(ref)
@@ -246,7 +246,7 @@ class _Mover:
             found.append(row)
         return tuple(found)
 
-    def _block(self, block: Block) -> _Stored:
+    def _block(self, block: StoredTile) -> _Stored:
         found = self.stored.get(block)
         if found is None:
             at = self.source

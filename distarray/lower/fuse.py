@@ -89,7 +89,9 @@ def _pace(recipes: dict[Key, Recipe], members: Mapping[Key, int]) -> None:
         if _keys(recipe) or recipe.waits:
             before.append(key)
         elif len(before) > 1:
-            recipes[key] = _joined([key], recipes)._replace(waits=(before[-2],))
+            # A chain takes what it waits for as arguments that it does not read.
+            chain = recipe if recipe.function is tasks.run_chain else _joined([key], recipes)
+            recipes[key] = chain._replace(waits=(before[-2],))
 
 
 def _keys(recipe: Recipe) -> list[Key]:

@@ -43,19 +43,23 @@ class Liveness:
     Parameters
     ----------
     resident
-        By member: blocks that are there before and stay.
+        By member: blocks that are there before and stay, host data that are sent first and their copies included.
     peak
         By member: the most at any time, `resident` included.
     stage_peak
         By number of the stage: the most on any member while a task of the stage runs, and no other.
     largest
         By member: the most that its tasks make at a time, and what they read and make.
+    sent
+        By member, for each array of host data that is sent first, the largest first: what the member holds when it has
+        come, and what comes to it, copies of others' blocks included.
     """
 
     resident: Mapping[int, int]
     peak: Mapping[int, int]
     stage_peak: Mapping[int, int]
     largest: Mapping[int, tuple[int, int]]
+    sent: Mapping[int, Sequence[tuple[int, int]]]
 
     @property
     def worst(self) -> tuple[int, int]:
@@ -93,12 +97,15 @@ class Standing(NamedTuple):
         Whether what is made and kept gets copies at once.
     serving
         Of members that one worker serves, the one that stands for all of them; nothing of the others.
+    uncopied
+        Bytes up to which a block of host data gets no copy: it travels with the tasks.
     """
 
     held: Mapping[int, int] = MappingProxyType({})
     spares: Mapping[int, int] = MappingProxyType({})
     is_copied: bool = False
     serving: Mapping[int, int] = MappingProxyType({})
+    uncopied: int = 0
 
 
 class _Made(NamedTuple):
@@ -140,22 +147,34 @@ class _Walk:
         self._references: list[int] = []
         here: Counter[int] = Counter()
         beside: Counter[int] = Counter()
+        sent: list[Counter[int]] = []
         for node in graph.nodes:
             memo = node.memo
             if memo is None or memo.on_client or isinstance(node.dtype, tuple):
                 continue
+            coming: Counter[int] = Counter()
             for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
                 member = at.get(memo.sharding.member(tile), memo.sharding.member(tile))
                 block = _array(memo.sharding.shard_shape(node.shape, tile), node.dtype)
                 self._stored[_name(getattr(ref, "key", ref))] = member, block
-                if is_cluster and isinstance(ref, tuple):  # host data that are to be sent first
+                if is_cluster and type(ref) is tuple:  # host data that are to be sent first
+                    coming[member] += block.nbytes
+                    if member in standing.spares and block.nbytes > standing.uncopied:
+                        coming[standing.spares[member]] += block.nbytes
+                elif is_cluster and isinstance(ref, tuple):  # tasks of others make it when it is read
                     beside[member] += block.nbytes
-                    beside[standing.spares.get(member, member)] += block.nbytes * (member in standing.spares)
                 else:
                     here[member] += block.nbytes
+            if coming:
+                sent.append(coming)
         # Blocks of the graph are among those that the client knows of, if they are on a cluster.
-        members = {*here, *beside, *standing.held}
+        members = {*here, *beside, *standing.held, *[m for coming in sent for m in coming]}
         self._resident = {m: max(here[m], standing.held.get(m, 0)) + beside[m] for m in members}
+        self._sent: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for coming in sorted(sent, key=lambda coming: -coming.total()):
+            for m, nbytes in coming.items():
+                self._resident[m] += nbytes
+                self._sent[m].append((self._resident[m], nbytes))
         self._kept = {ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)}
         self._made = {key: self._task(key) for key in lowered.tasks}
 
@@ -179,7 +198,7 @@ class _Walk:
         peak = {m: max(self._resident.get(m, 0), self._peak[m]) for m in members}
         n_beside = {m: min(self._n_threads, n_tasks[m]) for m in n_tasks}
         at_once = {m: (largest[m] * n_beside[m], used[m] * n_beside[m]) for m in n_tasks}
-        return Liveness(self._resident, peak, dict(self._stage_peak), at_once)
+        return Liveness(self._resident, peak, dict(self._stage_peak), at_once, self._sent)
 
     def _in_process(self) -> None:
         """Tasks one after the other, in the order of the plan."""

@@ -27,11 +27,11 @@ from distarray.planner.loops import Loops, base_reading, reading, stage_loops
 from distarray.planner.plan import Plan, Stage, StageKind
 from distarray.planner.shardings import combined_sharding, kernel_shardings, resolve_cut
 
-__all__ = ["FAMILIES", "Family", "lower", "lower_once"]
+__all__ = ["FAMILIES", "Passes", "lower", "lower_once"]
 
 
-class Family(NamedTuple):
-    """A Family is the row that says how the stages of one kind are lowered, in two passes.
+class Passes(NamedTuple):
+    """A Passes is the row that says how the stages of one kind are lowered, in two passes.
 
     Parameters
     ----------
@@ -49,26 +49,26 @@ def _nothing(low: Lowering, draft: Draft) -> None:
     """What there is to do for a stage whose results another one makes."""
 
 
-_KERNELS = Family(loop_tiles, block_kernels.second_pass)
-_GATHER = Family(gather.first_pass, gather.second_pass)
-_MOVE = Family(collectives.first_pass, collectives.second_pass)
+_KERNELS = Passes(loop_tiles, block_kernels.second_pass)
+_GATHER = Passes(gather.first_pass, gather.second_pass)
+_MOVE = Passes(collectives.first_pass, collectives.second_pass)
 
 #: By kind of stage.
-FAMILIES: dict[StageKind, Family] = {
-    "program": Family(loop_tiles, programs.second_pass),
+FAMILIES: dict[StageKind, Passes] = {
+    "program": Passes(loop_tiles, programs.second_pass),
     "contract": _KERNELS,
     "block": _KERNELS,
     "fold": _KERNELS,
     "tiles": _KERNELS,
     "windows": _KERNELS,
-    "reshape": Family(reshapes.first_pass, reshapes.second_pass),
+    "reshape": Passes(reshapes.first_pass, reshapes.second_pass),
     "take": _GATHER,
     "take_put": _GATHER,
-    "item": Family(_nothing, _nothing),
+    "item": Passes(_nothing, _nothing),
 }
 
 
-def _family(draft: Draft) -> Family:
+def _family(draft: Draft) -> Passes:
     return _MOVE if draft.is_move else FAMILIES[draft.stage.kind]
 
 

@@ -95,7 +95,8 @@ def einsum(
     dtype
         Of what is aggregated, and so of the result: of the products; of what a function gives, which is else called
         once on arrays of two ones to find out. By default numpy's: sums of products keep the promoted dtype, as in
-        ``numpy.einsum``; every other join and aggregation gives what the functions of that name give.
+        ``numpy.einsum``, and operands must cast to it safely; every other join and aggregation gives what the functions
+        of that name give.
     plan
         How the work is cut, and so the result: what `plan` gave for one expression like this one, of arrays of any
         extents, whose operands are then joined by one kernel; ``rows``, the first axis of the result over all members;
@@ -107,6 +108,8 @@ def einsum(
 
     Raises
     ------
+    TypeError
+        If an operand of a sum of products does not cast safely to `dtype`.
     ValueError
         If the text does not fit the operands; if join, aggregation or plan is unknown; if nothing is to be aggregated
         by what has no identity (``max``, ``min``); if the plan is of another expression.
@@ -180,7 +183,7 @@ class _Expression:
             common = as_dtype(np.result_type(*(n.dtype for n in nodes)) if self.wanted is None else self.wanted)
             if common.kind in "mM":
                 raise TypeError("einsum: invalid data type for einsum")
-            for i, n in enumerate(nodes):
+            for i, n in enumerate(nodes if self.wanted is not None else ()):
                 if not np.can_cast(n.dtype, common):
                     raise TypeError(f"einsum: operand {i} cannot be cast from {n.dtype} to {common} by the rule 'safe'")
         elif self.is_factored:
@@ -382,9 +385,8 @@ def _cut(node: Expr, goal: Labels, parts: Mapping[int, int], operands: Sequence[
     reduced = [label for own in node.params.operands for label in own if label not in goal] if is_kernel else []
     loops = [*goal, *dict.fromkeys(reduced)]
     sharding = parted([parts.get(label, 1) for label in loops], team.mesh)
+    cut = Sharding(sharding.mesh, sharding.axes[: len(goal)])
     if is_kernel:
-        node.params = node.params._replace(pinned=sharding.axes[len(goal) :])
-    else:
-        node = bind(RESHARD, (node,), node.shape, node.dtype, ("auto", None))
-    node.pin = Sharding(sharding.mesh, sharding.axes[: len(goal)])
-    return node
+        return node.with_pin(cut, node.params._replace(pinned=sharding.axes[len(goal) :]))
+    made: Expr = bind(RESHARD, (node,), node.shape, node.dtype, ("auto", None))
+    return made.with_pin(cut)

@@ -143,7 +143,7 @@ def _bluestein(name: str, x: Expr, norm: str) -> Expr:
     # Not as the first part of the convolution lies, which leaves half of the members without an element.
     if x.env.team is not None:
         mesh = x.env.team.mesh
-        made.pin = Sharding(mesh, (*[()] * (x.ndim - 1), tuple(reversed(mesh.names))))
+        made = made.with_pin(Sharding(mesh, (*[()] * (x.ndim - 1), tuple(reversed(mesh.names)))))
     return made
 
 

@@ -16,7 +16,7 @@ from distarray import hooks
 from distarray.arguments import integers, shown
 from distarray.expr.params import Labels
 
-__all__ = ["Factors", "Layout", "Order", "Step", "chosen_order", "parse_path", "steps_of"]
+__all__ = ["Factors", "Layout", "Order", "PathStep", "chosen_order", "parse_path", "steps_of"]
 
 #: Positions in the list of what is left, step by step; results go to its end.
 Order: TypeAlias = tuple[tuple[int, ...], ...]
@@ -24,7 +24,7 @@ Order: TypeAlias = tuple[tuple[int, ...], ...]
 Layout: TypeAlias = tuple[int, ...] | None
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One product of an order: the factors by number (operands first, then results), and the labels of all."""
 
     factors: tuple[int, ...]
@@ -64,7 +64,7 @@ SLACK = 1.1
 AT_ONCE = 2.0
 
 
-def steps_of(order: Order, terms: Sequence[Labels], goal: Labels) -> tuple[Step, ...]:
+def steps_of(order: Order, terms: Sequence[Labels], goal: Labels) -> tuple[PathStep, ...]:
     """Return the products of an order, each with the labels that are still needed after it."""
     pool = list(enumerate(terms))
     steps = []
@@ -73,12 +73,12 @@ def steps_of(order: Order, terms: Sequence[Labels], goal: Labels) -> tuple[Step,
         pool = [factor for i, factor in enumerate(pool) if i not in positions]
         needed = {*goal, *(label for _, own in pool for label in own)}
         result = tuple(dict.fromkeys(label for _, own in taken for label in own if label in needed)) if pool else goal
-        steps.append(Step(tuple(i for i, _ in taken), tuple(own for _, own in taken), result))
+        steps.append(PathStep(tuple(i for i, _ in taken), tuple(own for _, own in taken), result))
         pool.append((len(terms) + n, result))
     return tuple(steps)
 
 
-def n_operations(steps: Sequence[Step], extents: Sequence[int]) -> int:
+def n_operations(steps: Sequence[PathStep], extents: Sequence[int]) -> int:
     """Return the joins of elements, and aggregations of what they make."""
     total = 0
     for step in steps:
@@ -88,7 +88,7 @@ def n_operations(steps: Sequence[Step], extents: Sequence[int]) -> int:
     return total
 
 
-def largest_intermediate(steps: Sequence[Step], extents: Sequence[int]) -> int:
+def largest_intermediate(steps: Sequence[PathStep], extents: Sequence[int]) -> int:
     """Return the elements of the largest result that is not the last one."""
     return max([prod(extents[label] for label in step.result) for step in steps[:-1]], default=0)
 
@@ -175,7 +175,7 @@ def _cheapest(factors: Factors, orders: tuple[Order, ...]) -> Order | None:
     # Of as many operations, so the count of elements will do, which takes a millisecond and not thirty.
     moved = [hooks.planned_cost(factors, s, "paper") for s in steps] if len(steps) > 1 else [0.0]
     best = moved.index(min(moved))
-    at_once = (Step(tuple(range(len(factors.terms))), factors.terms, factors.goal),)
+    at_once = (PathStep(tuple(range(len(factors.terms))), factors.terms, factors.goal),)
     if n_operations(at_once, factors.extents) <= AT_ONCE * n_operations(steps[best], factors.extents):
         seconds = [hooks.planned_cost(factors, s, "time") for s in (steps[best], at_once)]
         if seconds[1] < seconds[0]:

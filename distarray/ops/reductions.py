@@ -87,10 +87,8 @@ def _wanted_dtype(name: str, dtype: DType, wanted: DType) -> DType:
 
 def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike | None, *extra: Hashable) -> Array:
     """Return `op` over `axis`; `dtype` is the result's, in which the monoid runs, or None for numpy's."""
-    operands = unbox(op.name, (x,))
-    node = operands.nodes[0]
-    assert type(node) is Expr
-    axes = _axes(op, axis, len(node.shape))
+    node, box = one_array(op.name, x)
+    axes = _axes(op, axis, node.ndim)
     if keepdims is not False:
         keepdims = flag(keepdims, "keepdims")
     result = (
@@ -99,8 +97,8 @@ def _reduce(op: Op, x: Array, axis: AxesLike, keepdims: bool, dtype: DTypeLike |
     if node.op is SLIDING or node.op is GET:
         made = _over_windows(op, node, axes, keepdims, result, extra)
         if made is not None:
-            return operands.box(made)
-    return bind_reduce(op, operands, axes, result, keepdims=keepdims, params=extra)
+            return box(made)
+    return box(bind_reduce(op, node, axes, result, keepdims=keepdims, params=extra))
 
 
 def _over_windows(

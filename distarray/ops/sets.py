@@ -72,7 +72,7 @@ def _of_rows(rows: Expr, facts: Collection[str]) -> Generator[Ask, tuple[HostArr
     keys = take(rows, order, axis=0)
     if cut is not None:
         cut = Sharding(cut.mesh, cut.axes)
-        keys.pin = cut
+        keys = keys.with_pin(cut)
     return (yield from _of_sorted(keys, order, facts, False, cut))
 
 

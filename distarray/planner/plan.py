@@ -8,15 +8,17 @@ actual nodes into tasks.
 from __future__ import annotations
 
 import itertools
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from distarray.expr.instructions import Instruction, Operand
 
-__all__ = ["Access", "Combine", "Cut", "Plan", "Stage", "StageKind"]
+__all__ = [
+    "Access", "Along", "Combine", "Corner", "Cut", "Followed", "Parts", "Pinned", "Plan", "Stage", "StageKind",
+    "Whole", "Written",
+]  # fmt: skip
 
 #: What a stage does with the regions that it reads: one rule for each in `lower.lower`.
 StageKind: TypeAlias = Literal[
@@ -57,38 +59,90 @@ class Combine:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A Cut is how the loops of a stage are cut, as a decision that holds for any extents.
+class Whole:
+    """A Whole leaves all loops in one tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A Written cuts loops as the base that is written lies, seen through the lens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A Pinned cuts loops as the user asked for a node, given by its number."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A Followed cuts loops as operands lie: these, by their positions, the first one first."""
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """An Along cuts one loop over the whole mesh."""
+
+    loop: int
+
+
+class Corner(NamedTuple):
+    """A Corner is the members that have the tiles of a loop where not all have: of the others it has empty parts.
 
     Parameters
     ----------
-    how
-        ``base``: as the written base lies, seen through the lens. ``follow``: as the operands in `order` lie, the first
-        one first. ``pin``: as the user asked for node `node`. ``auto``: along `loop` over the whole mesh. ``whole``:
-        one tile. ``parts``: every loop into `parts`, over `axes` of `mesh`; blocks lie in memory as those of the first
-        operand in `order`. Where it has a `corner`, only the members there have tiles: of all others `loop` has empty
-        parts.
-    waves
-        (loop, number) pairs: what a place has of a loop is cut further, into so many tiles that follow each other.
+    loop
+        Number of the loop.
+    coordinates
+        Those of the members along the first axes of the mesh, which are the major ones of those that cut the loop.
+    """
+
+    loop: int
+    coordinates: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A Parts cuts every loop into a number of parts, over axes of a mesh.
+
+    Parameters
+    ----------
     parts
         Of each loop.
     axes
         Per loop the axes of `mesh` that cut it, minor first.
     mesh
         Names and sizes of the mesh's axes: the team's mesh in prime axes, or one of fewer places.
+    order
+        Positions of operands: blocks lie in memory as those of the first one.
     corner
-        Coordinates along the first axes of `mesh`, which are the major ones of those that cut `loop`.
+        The members that have tiles; None: all.
     """
 
-    how: Literal["base", "follow", "pin", "auto", "whole", "parts"]
+    parts: tuple[int, ...]
+    axes: tuple[tuple[str, ...], ...]
+    mesh: tuple[tuple[str, int], ...]
     order: tuple[int, ...] = ()
-    node: int = -1
-    loop: int = 0
+    corner: Corner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A Cut is how the loops of a stage are cut, as a decision that holds for any extents.
+
+    Parameters
+    ----------
+    rule
+        How they are cut over the mesh.
+    waves
+        (loop, number) pairs: what a place has of a loop is cut further, into so many tiles that follow each other.
+    """
+
+    rule: Whole | Written | Pinned | Followed | Along | Parts
     waves: tuple[tuple[int, int], ...] = ()
-    parts: tuple[int, ...] = ()
-    axes: tuple[tuple[str, ...], ...] = ()
-    mesh: tuple[tuple[str, int], ...] = ()
-    corner: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +183,7 @@ class Stage:
     stores: tuple[tuple[int, int], ...] = ()
     combines: tuple[Combine, ...] = ()
     write: tuple[Operand, int] | None = None
-    cut: Cut = Cut("whole")
+    cut: Cut = Cut(Whole())
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +224,3 @@ class Plan:
     above: tuple[int, int] | None = None
     beside: int = 0
     serial: int = field(default_factory=itertools.count().__next__, init=False, compare=False)
-
-    def to_json(self) -> str:
-        """Return the plan as JSON text."""
-        return json.dumps(asdict(self), default=str)

@@ -13,7 +13,7 @@ from distarray.expr.expr import Environment
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, Reading, base_reading, reading, stage_loops
-from distarray.planner.plan import Cut, Plan, Stage
+from distarray.planner.plan import Along, Cut, Followed, Pinned, Plan, Stage, Whole, Written
 from distarray.planner.shardings import follow, resolve_cut, result_shardings
 from distarray.planner.stages import group_stages
 from distarray.sharding.mesh import Mesh
@@ -76,18 +76,18 @@ def _n_elements(loops: Loops) -> int:
 def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits, n_elements: int | None = None) -> Cut:
     nbytes = (prod(loops.extents) if n_elements is None else n_elements) * itemsize
     if nbytes <= limits.block:
-        return Cut("whole")
+        return Cut(Whole())
     free = [i for i in range(len(loops.extents)) if i not in loops.whole and loops.extents[i] > 1]
     if not free:
-        return Cut("whole")
+        return Cut(Whole())
     waves = max(1, -(-nbytes // (mesh.size * limits.tile)))
     parts = mesh.size * waves
     if parts == 1:
-        return Cut("whole")
+        return Cut(Whole())
     # the outermost axis that is long enough, so that tiles are few runs of memory; else the longest
     loop = next((i for i in free if loops.extents[i] >= parts), max(free, key=lambda i: loops.extents[i]))
     waves = min(waves, -(-loops.extents[loop] // mesh.size))
-    return Cut("auto", loop=loop, waves=((loop, waves),) if waves > 1 else ())
+    return Cut(Along(loop), ((loop, waves),) if waves > 1 else ())
 
 
 class _Propagation:
@@ -133,22 +133,22 @@ class _Propagation:
         which = self._graph.nodes[i].params.number
         assert isinstance(which, int)
         self._lying[i] = self._several[stage.reads[0].node][which]
-        return _with_cut(stage, Cut("follow", (0,)))
+        return _with_cut(stage, Cut(Followed((0,))))
 
     def _choose(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Cut:
         nodes = self._graph.nodes
         for i in stage.nodes:
             if nodes[i].pin is not None and nodes[i].op.kind != "put":
-                return Cut("pin", node=i)
+                return Cut(Pinned(i))
         if stage.write is not None:
-            return Cut("base")
+            return Cut(Written())
         if stage.kind in ("tiles", "windows"):
-            return Cut("whole")  # one tile: several are pinned
+            return Cut(Whole())  # one tile: several are pinned
         order = reading_order(stage, readings)
         if order:
             sharding = follow(loops, readings, order, self._mesh)
             if sharding.n_tiles > 1:
-                return Cut("follow", tuple(order))
+                return Cut(Followed(tuple(order)))
         i = stage.nodes[-1]
         assembled = self._assembled(i)
         if assembled is not None:
@@ -162,12 +162,12 @@ class _Propagation:
             big = max(readings, key=lambda r: prod(r.lens.shape))
             result = prod(loops.extents[a] for a in loops.results[0])
             if prod(big.lens.shape) <= self._limits.block and result <= self._limits.block:
-                return Cut("whole")
+                return Cut(Whole())
             nbytes_loops = Loops(loops.extents, loops.whole | frozenset(loops.reduced))
             return _auto(nbytes_loops, itemsize, self._mesh, self._limits, _n_elements(loops))
         cut = _auto(loops, itemsize, self._mesh, self._limits, _n_elements(loops))
-        if cut.how == "whole" and order:
-            return Cut("follow", tuple(order))
+        if isinstance(cut.rule, Whole) and order:
+            return Cut(Followed(tuple(order)))
         return cut
 
     def _folded(self, loops: Loops, readings: Sequence[Reading]) -> Cut:
@@ -176,8 +176,8 @@ class _Propagation:
         fixed = [a for a, loop in enumerate(big.loops) if loop is None or loop in loops.whole]
         itemsize = self._graph.nodes[big.node].dtype.itemsize
         cut = _auto(Loops(big.lens.shape, frozenset(fixed)), itemsize, self._mesh, self._limits)
-        loop = big.loops[cut.loop] if cut.how == "auto" else None
-        return cut if loop is None else replace(cut, loop=loop, waves=tuple([(loop, n) for _, n in cut.waves]))
+        loop = big.loops[cut.rule.loop] if isinstance(cut.rule, Along) else None
+        return cut if loop is None else Cut(Along(loop), tuple([(loop, n) for _, n in cut.waves]))
 
     def _assembled(self, i: int) -> Cut | None:
         """Return the cut of a created array that parts are written into (concat, roll): as its reader asks, else as
@@ -213,8 +213,8 @@ class _Propagation:
             return None
         for k in self._users[top]:
             if nodes[k].pin is not None and nodes[k].shape == nodes[i].shape:
-                return Cut("pin", node=k)
-        return Cut("auto", loop=best[1]) if best[1] >= 0 else None
+                return Cut(Pinned(k))
+        return Cut(Along(best[1])) if best[1] >= 0 else None
 
     def _behind(self, i: int) -> tuple[int, tuple[int | None, ...]]:
         """Return the largest array that elementwise work and views above it end in, and its axis for each axis of node

@@ -16,7 +16,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, Reading
-from distarray.planner.plan import Cut, Stage
+from distarray.planner.plan import Along, Cut, Followed, Parts, Pinned, Stage, Written
 from distarray.sharding.cuts import MAX_TILES, boundaries
 from distarray.sharding.layout import drop_axes
 from distarray.sharding.mesh import Mesh, is_wave
@@ -218,13 +218,14 @@ def _resolved(
     cut: Cut, loops: Loops, readings: Sequence[Reading], nodes: Sequence[Expr], base: Reading | None, mesh: Mesh
 ) -> Sharding:
     n = len(loops.extents)
-    if cut.how == "base":
+    rule = cut.rule
+    if isinstance(rule, Written):
         assert base is not None
         return _within(loops.extents, base, follow(loops, [base], [0], mesh, is_merging=False))
-    if cut.how == "follow":
-        return follow(loops, readings, cut.order, mesh)
-    if cut.how == "pin":
-        pin = nodes[cut.node].pin
+    if isinstance(rule, Followed):
+        return follow(loops, readings, rule.order, mesh)
+    if isinstance(rule, Pinned):
+        pin = nodes[rule.node].pin
         assert pin is not None
         if loops.tiling is not None:
             return Sharding(pin.mesh, (pin.axes[0], *[()] * (n - 1)))
@@ -241,20 +242,21 @@ def _resolved(
             (),
             tuple(pin.bounds[at[loop]] if loop in at else None for loop in range(n)),
         )
-    if cut.how == "parts":
-        return type_of_parts(cut, loops.extents, _layout(loops, readings, cut.order), mesh)
+    if isinstance(rule, Parts):
+        return type_of_parts(rule, loops.extents, _layout(loops, readings, rule.order), mesh)
     axes: list[tuple[str, ...]] = [()] * n
-    if cut.how == "auto":
-        axes[cut.loop] = tuple(reversed(mesh.names))
+    if isinstance(rule, Along):
+        axes[rule.loop] = tuple(reversed(mesh.names))
     return Sharding(mesh, tuple(axes))
 
 
-def type_of_parts(cut: Cut, extents: Sequence[int], layout: tuple[int, ...], mesh: Mesh) -> Sharding:
+def type_of_parts(cut: Parts, extents: Sequence[int], layout: tuple[int, ...], mesh: Mesh) -> Sharding:
     """Return the type that a cut into parts means, for loops of these extents and the mesh of the team."""
     grid = Mesh(*zip(*cut.mesh, strict=True))
     bounds: list[tuple[int, ...] | None] = [None] * len(extents)
-    if cut.corner:
-        bounds[cut.loop] = _corner_bounds(extents[cut.loop], cut.parts[cut.loop], grid, cut.corner)
+    if cut.corner is not None:
+        loop, coordinates = cut.corner
+        bounds[loop] = _corner_bounds(extents[loop], cut.parts[loop], grid, coordinates)
     return coarsened(type_of(grid, cut.axes, tuple(bounds), layout), mesh)
 
 

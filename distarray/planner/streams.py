@@ -19,7 +19,7 @@ from distarray.errors import MemoryBudgetError
 from distarray.planner.loops import Reading
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import Planning, Walk
-from distarray.planner.plan import Plan, Stage
+from distarray.planner.plan import Pinned, Plan, Stage, Written
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
@@ -170,7 +170,7 @@ class Streams:
     def _room(self, facts: Facts, loop: int) -> int:
         """Into how many waves a loop may be cut; 1 if into none."""
         is_free = loop in facts.free and facts.pinned < 0 and not facts.is_written and facts.leader < 0
-        if not is_free or facts.stage.kind not in _KINDS or facts.stage.cut.how in ("pin", "base"):
+        if not is_free or facts.stage.kind not in _KINDS or isinstance(facts.stage.cut.rule, Pinned | Written):
             return 1
         return facts.loops.extents[loop] // self._cuts[facts.number].parts[loop]
 

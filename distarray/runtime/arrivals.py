@@ -33,6 +33,7 @@ __all__ = [
     "client_named",
     "client_of_team",
     "environment_here",
+    "in_event_loop",
     "name_of",
     "settle_here",
     "undistributed",
@@ -79,6 +80,13 @@ def client_named(name: ClusterName) -> Any:
 def _is_of(client: Any, name: ClusterName) -> bool:
     here = name_of(client) if client.status == "running" and not client.asynchronous else None
     return here is not None and here.scheduler == name.scheduler
+
+
+def in_event_loop() -> bool:
+    """Return whether this thread is the event loop of a synchronous client."""
+    distributed = sys.modules.get("distributed.client")
+    clients = [] if distributed is None else list(distributed.Client._instances)
+    return any(c.asynchronous and not c._asynchronous for c in clients)
 
 
 def client_of_team(name: ClusterName) -> Any:

@@ -82,8 +82,15 @@ def excess_of(found: Liveness, env: Environment) -> str | None:
         return None
     made = max([made for made, _ in found.largest.values()], default=0)
     used = max([used for _, used in found.largest.values()], default=0)
-    if made <= room.made and used <= room.held:
+    # Host data come before any task runs.
+    sent = max([n for came in found.sent.values() for after, n in came if after > room.held], default=0)
+    if max(made, sent) <= room.made and used <= room.held:
         return None
+    if sent > max(made, room.made):
+        return (
+            f"of {room.held} that a worker has for blocks before it pauses, and with blocks on disk {sent} bytes of "
+            f"host data and copies would come to it at a time (up to {room.made} are safe); give workers more memory"
+        )
     return (
         f"of {room.held} that a worker has for blocks before it pauses, and with blocks on disk its tasks would read "
         f"and make {used} bytes at a time, {made} of them new (up to {room.made} are safe); give workers more memory"

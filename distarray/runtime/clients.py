@@ -12,6 +12,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from distarray.arguments import shown
 from distarray.errors import ShardingError
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.sharding.team import Team
@@ -128,6 +129,8 @@ def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]
     client = active_client() if client is None else client
     if client is None:
         return None, tuple(range(n_threads() if size is None else size))
+    if not hasattr(client, "scheduler_comm"):
+        raise TypeError(f"client={shown(client)} must be a distributed.Client, not {type(client).__name__}")
     members = placement_of(client).members(1 if size is None else size)
     if size is None:
         return client, members

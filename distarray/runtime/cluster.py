@@ -28,16 +28,15 @@ from distarray.runtime import attached
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
-from distarray.runtime.scheduler_plugin import Graph
-from distarray.runtime.wire import Packed, pack, unpack
+from distarray.runtime.scheduler_plugin import TaskGraph
+from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 
 __all__ = ["BlocksLostError", "ClusterExecutor", "failed_key"]
 
-#: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
-EMBED_NBYTES = 64 * 1024
 #: Attempts to bring host data to two workers while workers are being lost.
 _ATTEMPTS = 12
+_MAY_BE_FULL = " (a worker whose memory is full is ended by its nanny, whose log says so)"
 #: Between looks at who was lost while blocks are on their way.
 _LOOK_SECONDS = 0.25
 #: Above the tasks of evaluations: host data is being waited for.
@@ -104,6 +103,9 @@ def _lost(future: Future) -> BlocksLostError:
     said = {
         "scheduler-restart": "the cluster was restarted, which empties all workers",
         "unknown": "every worker that held a copy was lost at the same time",
+        # dask's words for tasks and results whose last copy, or the last of what they are made of, went with a worker.
+        "lost dependencies": "workers were lost that held all there was of what it is made of" + _MAY_BE_FULL,
+        "already forgotten": "workers were lost that held all there was of it, or of what it is made of" + _MAY_BE_FULL,
     }
     return BlocksLostError(
         f"block {future.key!r} is lost: {said.get(why, f'it was cancelled ({why})')}; compute it again from its sources"
@@ -168,7 +170,7 @@ class ClusterExecutor:
         dict of Key to Future
             One entry per key of `keep`.
         """
-        futures = send(self.placement.client, Graph(tasks, members, self.homes), list(keep))
+        futures = send(self.placement.client, TaskGraph(tasks, members, self.homes), list(keep))
         homes = {key: self.homes[members[key]] for key in futures}
         self._lineage.extend(tasks, futures, homes, config.get("lineage-interval"), nbytes)
         return futures
@@ -183,13 +185,23 @@ class ClusterExecutor:
         """By the address of a worker the first member that it serves."""
         return {self.placement.address(home): n for n, home in reversed(list(enumerate(self.homes)))}
 
+    def _number_of(self) -> dict[str, int]:
+        """By the address of a worker the first member that it serves; then those outside the team that get copies."""
+        found = self._rank_of()
+        for address in list(found):
+            spare = self.placement.spare(address)
+            if spare is not None and spare not in found:
+                found[spare] = len(self.homes) + len(found)
+        return found
+
     def held(self) -> Counter[int]:
         """Return the bytes that each member holds for this client, whoever asked for them, and of copies of others'
         blocks.
 
-        What a worker holds counts at the first member that it serves (`serving`).
+        What a worker holds counts at the first member that it serves (`serving`). Workers outside the team that get
+        copies have the numbers after its members.
         """
-        rank = self._rank_of()
+        rank = self._number_of()
         found: Counter[int] = Counter()
         for address, nbytes in self._lineage.nbytes_at().items():
             if address in rank:
@@ -197,8 +209,10 @@ class ClusterExecutor:
         return found
 
     def spares(self) -> dict[int, int]:
-        """Return by member the one that has the copies of its blocks; nothing where there is one worker."""
-        rank = self._rank_of()
+        """Return by member the one that has the copies of its blocks, numbered as by `held`; nothing where there is one
+        worker.
+        """
+        rank = self._number_of()
         found = [self.placement.spare(self.placement.address(home)) for home in self.homes]
         return {n: rank[spare] for n, spare in enumerate(found) if spare in rank}
 
@@ -263,8 +277,14 @@ class ClusterExecutor:
         found = self.submit(tasks, {key: rank for rank, key in enumerate(tasks)}, list(tasks))
         return tuple(self.fetch([found[key] for key in tasks]))
 
-    def fetch(self, futures: Sequence[Future]) -> list[Any]:
+    def fetch(self, futures: Sequence[Future], at_a_time: int | None = None) -> list[Any]:
         """Wait for results and bring them here, straight from the workers where they can be reached.
+
+        Parameters
+        ----------
+        at_a_time
+            Bytes that each worker is asked for at a time, by all threads that say so: it may have to read them from
+            disk first. None: all at once.
 
         Raises
         ------
@@ -273,7 +293,7 @@ class ClusterExecutor:
         BlocksLostError
             If workers were lost that together held every copy of a block.
         """
-        results: list[Any] = self._sync(self._fetch, list(futures))
+        results: list[Any] = self._sync(self._fetch, list(futures), at_a_time)
         return results
 
     def wait(self, futures: Iterable[Future]) -> None:
@@ -318,8 +338,35 @@ class ClusterExecutor:
             if future.status == "cancelled":
                 raise _lost(future)
 
-    async def _fetch(self, futures: Sequence[Future]) -> list[Any]:
+    async def _fetch(self, futures: Sequence[Future], at_a_time: int | None) -> list[Any]:
         await self._settle(futures)
+        if at_a_time is None:
+            found = await self._gather(futures)
+        else:
+            found = {}
+            async with self.placement.turn:
+                for portion in self._portions(futures, at_a_time):
+                    found |= await self._gather(portion)
+        return [found[future.key] for future in futures]
+
+    def _portions(self, futures: Sequence[Future], at_a_time: int) -> list[list[Future]]:
+        """Return results in groups that have up to so many bytes of each worker, or one result."""
+        portions: list[list[Future]] = []
+        latest: dict[str, tuple[int, int]] = {}  # number and bytes of the portion of each worker
+        for future in futures:
+            record = self._lineage.record(future.key)
+            home, nbytes = (record.home, record.nbytes) if record is not None else ("", at_a_time)
+            n, asked = latest.get(home, (0, 0))
+            if asked and asked + nbytes > at_a_time:
+                n, asked = n + 1, 0
+            latest[home] = n, asked + nbytes
+            if n == len(portions):
+                portions.append([])
+            portions[n].append(future)
+        return portions
+
+    async def _gather(self, futures: Sequence[Future]) -> dict[Key, Any]:
+        """Return results that are there by key, straight from the workers where these can be reached."""
         by_key = {future.key: future for future in futures}
         # Where a block was told to be is where it is, unless a worker came or went: no need to ask the scheduler.
         guess: dict[Key, list[str]] = {}
@@ -335,7 +382,7 @@ class ClusterExecutor:
             found = await self._gather_near(guess)
         if rest := [future for key, future in by_key.items() if key not in found]:
             found |= await attached.gathered(self.client, rest, self._settle)
-        return [found[future.key] for future in futures]
+        return found
 
     async def _gather_near(self, places: Mapping[Key, list[str]]) -> dict[Key, Any]:
         """Return the blocks straight from the workers that have them; none if one of these is lost meanwhile."""
@@ -387,7 +434,7 @@ class ClusterExecutor:
             }
             if arrived:
                 order = sorted({homes[key] for key in arrived})
-                graph = Graph(arrived, {key: order.index(homes[key]) for key in arrived}, order)
+                graph = TaskGraph(arrived, {key: order.index(homes[key]) for key in arrived}, order)
                 here: dict[Key, Future] = {}
                 for key, future in send(self.client, graph, list(arrived), _PUT_PRIORITY).items():
                     await future._state.wait()

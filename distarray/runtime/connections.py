@@ -30,6 +30,6 @@ def gone(client: Any) -> ClusterGoneError:
     """Return the error for a client that is closed, or has lost its scheduler."""
     why = "is closed" if client is None or client.status in ("closing", "closed") else "has lost its scheduler"
     return ClusterGoneError(
-        f"the Dask client {why}, and the blocks that its workers held are lost; make a new Client: arrays of data that "
-        "are in this process, or can be made again, go there when they are next used"
+        f"the Dask client {why}, and the blocks that its workers held are lost; on another Client teams are made anew, "
+        "and arrays of data that are in this process, or can be made again, go there when they are next used"
     )

@@ -21,12 +21,13 @@ from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.runtime import passage, planning, rehearsal
 from distarray.runtime.fit import ahead
-from distarray.runtime.hosts import host_cut
+from distarray.runtime.hosts import check_room, host_cut
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import is_limit_set, memory_limit
 from distarray.runtime.rehome import healed, is_gone, same_cut
 from distarray.runtime.running import kept_nbytes
 from distarray.runtime.small import is_small
+from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Foreseen", "check", "foreseen", "heal", "passage_of", "sources_of"]
@@ -153,7 +154,7 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
     for tile in cut.tiles():
         nbytes, rank = prod(cut.shard_shape(node.shape, tile)) * node.dtype.itemsize, cut.member(tile)
         known.coming[members[rank]] += nbytes
-        if rank in spares:
+        if nbytes > EMBED_NBYTES and spares.get(rank, len(members)) < len(members):
             known.coming[members[spares[rank]]] += nbytes
 
 
@@ -175,7 +176,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
         # Its first use brings it to where it is to be.
         cut = host_cut(there, env)
         if cut is not None:
-            there.memo = Stored(cut, [("dx-host", id(node), tile) for tile in range(cut.n_tiles)])
+            there.memo = _coming(node, cut).memo
         return
     cut = node.pin or same_cut(memo.sharding, node, env)
     there.memo = _promised(node, cut)
@@ -186,9 +187,20 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
                 passage.check(found)
             _see_results(found.lowered("rehearsal"), found.graph, found.env, known)
     elif env.is_cluster:
-        _see_host(there, cut, known, is_copied=source.env.team != env.team)
+        is_sent = source.env.team != env.team  # else only the device changes
+        if is_checked and is_sent:
+            with ahead(known.coming):
+                check_room([_coming(there, cut)], env)
+        _see_host(there, cut, known, is_copied=is_sent)
     elif is_checked and is_limit_set():
         _check_here(node, source)
+
+
+def _coming(node: Expr, cut: Sharding) -> Expr:
+    """Return what stands for data that are to be sent from this process."""
+    there = Expr(SOURCE, (), node.shape, node.dtype, node.env)
+    there.memo = Stored(cut, [("dx-host", id(node), tile) for tile in range(cut.n_tiles)])
+    return there
 
 
 def _on_client(node: Expr, env: Environment) -> Stored:

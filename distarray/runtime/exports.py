@@ -15,10 +15,11 @@ from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime import counters
+from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
 from distarray.runtime.evaluate import settle
 from distarray.runtime.fit import peaks_of
-from distarray.runtime.hosts import place_hosts
+from distarray.runtime.hosts import place, place_hosts
 from distarray.runtime.instantiate import make_tasks, new_run
 from distarray.runtime.members import executor_for, locked
 from distarray.runtime.memory import is_limit_set, memory_limit
@@ -51,6 +52,8 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
     for leaf in postorder([node]):
         if leaf.memo is not None and isinstance(leaf.memo.blocks, PromisedBlocks):
             leaf.memo.blocks.make_all()  # dask's graph is to hold what it reads
+    if node.env.is_cluster and not in_event_loop():
+        place(node)  # one task would have all of it
     if node.memo is not None:
         sharding, refs = node.memo.sharding, list(node.memo.blocks)
         node.memo.exported = True  # Dask may hand the blocks on

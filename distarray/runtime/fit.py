@@ -28,6 +28,7 @@ from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
 from distarray.runtime.retention import result_nbytes
+from distarray.runtime.wire import EMBED_NBYTES
 
 if TYPE_CHECKING:
     from distarray.planner.partition.placed import Planning
@@ -80,7 +81,8 @@ def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
     if not env.is_cluster:
         return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
     executor = executor_for(env)
-    standing = Standing(held_in(env), executor.spares(), executor.is_to_be_cut(lowered.tasks), executor.serving())
+    is_copied = executor.is_to_be_cut(lowered.tasks)
+    standing = Standing(held_in(env), executor.spares(), is_copied, executor.serving(), EMBED_NBYTES)
     return liveness(lowered, graph, is_cluster=True, n_threads=n_tasks_at_once(env), standing=standing)
 
 
@@ -201,7 +203,8 @@ class _Trials:
         self.held(plan)
         resident = self._known[plan.stages].resident
         kept = sum([result_nbytes(self.graph.nodes[i]) for i in self.graph.kept])
-        return max(max(resident.values(), default=0), (sum(resident.values()) + kept) // self.env.size)
+        at_members = sum([nbytes for m, nbytes in resident.items() if m < self.env.size])
+        return max(max(resident.values(), default=0), (at_members + kept) // self.env.size)
 
     def planning(self, plan: Plan) -> Planning:
         """Return the facts of a plan."""

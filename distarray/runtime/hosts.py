@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -11,24 +12,31 @@ import numpy as np
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.kernels.devices import backend_for
+from distarray.lower.liveness import Liveness
+from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS, LRUCache
-from distarray.planner.graph import canonical
+from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
+from distarray.runtime import counters
+from distarray.runtime.budget import excess_of, refuse
+from distarray.runtime.fit import peaks_of
 from distarray.runtime.instantiate import new_run
 from distarray.runtime.members import LOCK, executor_for
 from distarray.runtime.planning import (
     USES_BEFORE_SEARCH,
     context_of,
     fit_to_memory,
+    is_ample,
     limits_of,
     plan_with_inputs,
     uses_of,
 )
 from distarray.runtime.reading import STAYS_NBYTES
 from distarray.runtime.rehome import keep_host
+from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["as_cut", "host_cut", "host_cuts", "place", "place_hosts", "put"]
+__all__ = ["as_cut", "check_room", "host_cut", "host_cuts", "place", "place_hosts", "put"]
 
 #: Plans with the cuts of host arrays, by their numbers and the key that the graph would have with the default cuts.
 _INPUTS: LRUCache[tuple[Plan, Mapping[int, Sharding]]] = LRUCache()
@@ -98,21 +106,58 @@ def place(node: Expr) -> None:
     cut = host_cut(node, node.env) if node.memo is not None and node.memo.on_client else None
     if cut is not None:
         with LOCK:
-            put(node, node.env, executor_for(node.env), cut)
+            check_room([*as_cut([node], {id(node): cut}).values()], node.env)
+            put([node], {id(node): cut})
 
 
 def place_hosts(node: Expr) -> None:
     """Cut the large host arrays that a node needs into tiles, so that it is planned as it would be evaluated."""
     order = postorder([node])
     cuts = host_cuts(order, {id(node)}, node.env)
-    for leaf in order:
-        if id(leaf) in cuts:
-            put(leaf, leaf.env, executor_for(leaf.env), cuts[id(leaf)])
+    hosts = [leaf for leaf in order if id(leaf) in cuts]
+    check_room([*as_cut(hosts, cuts).values()], node.env)
+    put(hosts, cuts)
 
 
-def put(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
-    """Cut a large host array into tiles: views of it in this process, blocks on the members of a cluster."""
-    memo = node.memo
+def check_room(coming: Sequence[Expr], env: Environment) -> None:
+    """Check that the workers of a cluster can hold host arrays, and the copies of them, before any is sent.
+
+    `run` checks the plan of what is computed with them, which includes this. Where Dask runs the tasks, the host data
+    alone are checked.
+
+    Parameters
+    ----------
+    coming
+        From `as_cut`.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they cannot.
+    """
+    if not env.is_cluster or is_ample(coming, env):
+        return
+    found = _when_come(coming, env)
+    if (why := excess_of(found, env)) is not None:
+        refuse("asarray", found.worst[0], why)
+
+
+def _when_come(coming: Sequence[Expr], env: Environment) -> Liveness:
+    """Return what the workers of a cluster hold when host arrays have come."""
+    return peaks_of(Lowered(), Graph([*coming], [()] * len(coming), frozenset(), ()), env)
+
+
+def put(hosts: Sequence[Expr], cuts: Mapping[int, Sharding]) -> None:
+    """Cut large host arrays into tiles: views of them in this process, blocks on the members of a cluster.
+
+    The largest comes first, as `liveness` counts them.
+    """
+    for node in sorted(hosts, key=lambda node: -node.nbytes):
+        _put_one(node, cuts[id(node)])
+
+
+def _put_one(node: Expr, cut: Sharding) -> None:
+    memo, env = node.memo, node.env
     assert memo is not None
     assert memo.on_client, "an array that is cut already is not cut again"
     array = memo.blocks[0]
@@ -121,8 +166,18 @@ def put(node: Expr, env: Environment, executor: Any, cut: Sharding) -> None:
     if env.is_cluster:
         run = new_run()
         keys = [(f"dx-source-{run}", 0, i) for i in range(len(blocks))]
-        found = executor.put(dict(zip(keys, blocks, strict=True)), dict(zip(keys, members, strict=True)), env.device)
-        stored: list[Any] = [found[k] for k in keys]
+        if counters.active:
+            found = _when_come([*as_cut([node], {id(node): cut}).values()], env)
+            # Until it is known that a block has come to its member, that has it under two names.
+            twice: Counter[int] = Counter()
+            for block, member in zip(blocks, members, strict=True):
+                twice[member] += block.nbytes * (block.nbytes > EMBED_NBYTES)
+            peak = max([nbytes + twice[m] for m, nbytes in found.resident.items()], default=0)
+            for c in counters.active:
+                c.predicted_peak = max(c.predicted_peak, peak)
+        at = dict(zip(keys, members, strict=True))
+        futures = executor_for(env).put(dict(zip(keys, blocks, strict=True)), at, env.device)
+        stored: list[Any] = [futures[k] for k in keys]
         keep_host(node, array)
     else:
         stored = [backend_for(env.device, m).adopt(b) for b, m in zip(blocks, members, strict=True)]

@@ -10,6 +10,7 @@ import itertools
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,7 @@ from distarray.runtime.donation import withheld
 from distarray.runtime.memory import STREAMED, memory_limit
 from distarray.runtime.promised import Promise
 from distarray.runtime.rates import rates_for
+from distarray.runtime.shipping import shipped
 
 __all__ = ["make_tasks", "make_tasks_once", "new_run"]
 
@@ -59,12 +61,12 @@ def make_tasks(
     """
     held = {i: withheld(memo) for i in inplace.values() if (memo := graph.nodes[i].memo) is not None}
     template = lower.lower(plan, graph, env, _site(env), inplace, held)
-    return _instantiate(template, plan, graph, run)
+    return _instantiate(template, plan, graph, env, run)
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
     """Return the tasks of a plan that is only tried: nothing is remembered."""
-    return _instantiate(lower.lower_once(plan, graph, env, _site(env)), plan, graph, "trial")
+    return _instantiate(lower.lower_once(plan, graph, env, _site(env)), plan, graph, env, "trial")
 
 
 def _site(env: Environment) -> Site:
@@ -73,16 +75,22 @@ def _site(env: Environment) -> Site:
     return Site(env.is_cluster, limit, max(1, limit // STREAMED), rates_for(env), overlap, n_kept)
 
 
-def _instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowered:
+def _instantiate(template: Template, plan: Plan, graph: Graph, env: Environment, run: str) -> Lowered:
     """Fill in what varies: the blocks, the scalars, the late parameters and the name of the run."""
     nodes = graph.nodes
+
+    @cache
+    def late_of(i: int) -> tuple[Any, ...]:
+        late = late_params(nodes[i])
+        return shipped(late) if late and env.is_cluster else late
+
     specs: dict[int, StageSpec] = {}
     for spec, number in template.specs:
         stage = plan.stages[number]
         scalars = tuple([nodes[i].operands[p] for i, p in stage.scalars])
-        late = late_params(nodes[stage.nodes[0]])
+        late = late_of(stage.nodes[0])
         params = (*spec.params, *late) if late else spec.params
-        finishes = tuple([f.filled(nodes) for f in spec.finishes])
+        finishes = tuple([f.filled(late_of) for f in spec.finishes])
         specs[id(spec)] = replace(spec, scalars=scalars, where=_origins(stage, nodes), params=params, finishes=finishes)
     names: dict[str, str] = {}
 
@@ -111,7 +119,7 @@ def _instantiate(template: Template, plan: Plan, graph: Graph, run: str) -> Lowe
         if kind is StageSpec:
             return specs.get(id(a), a)
         if kind is Folding:
-            return a.filled(nodes)
+            return a.filled(late_of)
         if kind is TileSpec and a.generated:
             return replace(a, generated=tuple([g._replace(runtime=nodes[g.node].runtime) for g in a.generated]))
         return a

@@ -29,7 +29,7 @@ from distributed.client import Future
 from distributed.spans import SpanMetadata
 
 from distarray.runtime.placement import Placement
-from distarray.runtime.scheduler_plugin import Graph
+from distarray.runtime.scheduler_plugin import TaskGraph
 from distarray.runtime.wire import pack
 
 __all__ = ["BlockRecord", "Lineage", "send"]
@@ -42,7 +42,7 @@ _ATTEMPTS = 5
 _PATIENCE_SECONDS = 0.2
 
 
-def send(client: Any, graph: Graph, keys: Collection[Key], priority: int = 0) -> dict[Key, Future]:
+def send(client: Any, graph: TaskGraph, keys: Collection[Key], priority: int = 0) -> dict[Key, Future]:
     """Send a graph to the scheduler in one message; Futures of `keys`, at once."""
     futures = client._graph_to_futures(
         graph,
@@ -245,7 +245,7 @@ class Lineage:
             return {}, {}
         homes = sorted(set(places.values()))
         members = {name: homes.index(place) for name, place in places.items()}
-        futures = send(self._placement.client, Graph(tasks, members, homes), list(tasks))
+        futures = send(self._placement.client, TaskGraph(tasks, members, homes), list(tasks))
         return {key: futures[name] for key, name in names.items()}, {key: places[name] for key, name in names.items()}
 
     def placement_changed(self) -> None:

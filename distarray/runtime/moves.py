@@ -47,8 +47,8 @@ class Piece(NamedTuple):
     is_whole: bool  # all of the old block
 
 
-class Tile(NamedTuple):
-    """A Tile is a block of the new cut: its member, its shape, and the pieces it is put together from."""
+class MovedTile(NamedTuple):
+    """A MovedTile is a block of the new cut: its member, its shape, and the pieces it is put together from."""
 
     member: int
     shape: Shape
@@ -102,7 +102,7 @@ def _stored(node: Expr, sharding: Sharding, blocks: Sequence[Block], *, on_clien
     return stored
 
 
-def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[Tile]:
+def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[MovedTile]:
     """Yield the tiles of the new cut, row-major."""
     before, after = old.boundaries(shape), new.boundaries(shape)
     for index in new.tiles():
@@ -123,7 +123,7 @@ def _tiles(old: Sharding, new: Sharding, shape: Shape) -> Iterator[Tile]:
                     all(lo == b[part] and hi == b[part + 1] for (part, lo, hi), b in zip(chosen, before)),
                 )
             )
-        yield Tile(new.member(index), tuple(stop - start for start, stop in box), tuple(pieces))
+        yield MovedTile(new.member(index), tuple(stop - start for start, stop in box), tuple(pieces))
 
 
 def _overlaps(start: int, stop: int, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -137,7 +137,7 @@ def _overlaps(start: int, stop: int, bounds: Sequence[int]) -> Iterator[tuple[in
 # ---------------------------------------------------------------------------------------------------- blocks
 
 
-def _blocks(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
+def _blocks(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Target) -> list[Any]:
     """Return the blocks of the new cut: arrays in this process, Futures on a cluster."""
     if not env.is_cluster:
         return list(_made_here(node, tiles, target))
@@ -157,7 +157,7 @@ def _client(env: Environment) -> Any:
     return None if env.team is None else env.team.client
 
 
-def _made_here(node: Expr, tiles: Sequence[Tile], target: Target) -> Iterator[Block]:
+def _made_here(node: Expr, tiles: Sequence[MovedTile], target: Target) -> Iterator[Block]:
     """Yield the blocks of the new cut, made in this process; each of the old ones is here as long as it is needed."""
     remote = node.env.is_cluster
     if remote:
@@ -222,7 +222,7 @@ def _carried(block: Block, target: Target, backend: Backend, member: int) -> Blo
 # ------------------------------------------------------------------------------------------------- on a cluster
 
 
-def _changed(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target) -> list[Any]:
+def _changed(node: Expr, env: Environment, tiles: Sequence[MovedTile], target: Target) -> list[Any]:
     """On a team of a cluster: each member brings its blocks to another device."""
     memo = node.memo
     assert memo is not None
@@ -242,7 +242,7 @@ def _changed(node: Expr, env: Environment, tiles: Sequence[Tile], target: Target
     return list(found.values())
 
 
-def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -> None:
+def _count(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTile]) -> None:
     """Note what travels: between members as messages, between a cluster and this process as bytes fetched."""
     if not counters.active:
         return
@@ -261,7 +261,7 @@ def transfers(node: Expr, env: Environment, old: Sharding, new: Sharding) -> lis
     return _transfers(node, env, old, list(_tiles(old, new, node.shape)))
 
 
-def _transfers(node: Expr, env: Environment, old: Sharding, tiles: Sequence[Tile]) -> list[Transfer]:
+def _transfers(node: Expr, env: Environment, old: Sharding, tiles: Sequence[MovedTile]) -> list[Transfer]:
     if _client(node.env) is not _client(env):
         return []
     ranks = [old.member(index) for index in old.tiles()]

@@ -17,7 +17,7 @@ from distarray.expr.instructions import Instruction
 from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.plan import Access, Cut, Plan, Stage
+from distarray.planner.plan import Access, Cut, Pinned, Plan, Stage
 from distarray.runtime.budget import refuse
 from distarray.runtime.clients import placement_of
 from distarray.runtime.instantiate import make_tasks
@@ -103,7 +103,7 @@ def _both(source: Environment, target: Environment) -> Environment:
 
 def _plan(there: Expr) -> Plan:
     reshard = Instruction("reshard", (0,), there.dtype, there.params)
-    stage = Stage("program", (1,), ("shape", 1), (Access(0),), (reshard,), stores=((1, 1),), cut=Cut("pin", node=1))
+    stage = Stage("program", (1,), ("shape", 1), (Access(0),), (reshard,), stores=((1, 1),), cut=Cut(Pinned(1)))
     return Plan((stage,), (1,), "synthesizer")
 
 

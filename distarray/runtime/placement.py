@@ -101,8 +101,8 @@ class Placement:
         self._missed: dict[str, _Miss] = {}
         self._n_living = self._n_seen = 0
         self._relieving: asyncio.Task[Any] | None = None
-        #: For how long somebody had waited when there was no worker last; 0 while there are some.
-        self._told_after = 0.0
+        #: Whose turn it is to ask workers for blocks that they may have on disk.
+        self.turn = asyncio.Lock()
         #: How often each home occurs in the teams that something runs on, and how often the scheduler was told.
         self._held: Counter[str] = Counter()
         self._n_told = 0
@@ -210,10 +210,15 @@ class Placement:
 
     async def _watched(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
         work = asyncio.ensure_future(function(*args))
-        start = time.monotonic()
+        start = without = time.monotonic()
+        is_told = False
         try:
             while not (await asyncio.wait((work,), timeout=_LOOK_SECONDS))[0]:
-                self._look(self.client, time.monotonic() - start)
+                now = time.monotonic()
+                self._look(self.client, now - start)
+                if self._workers:
+                    without, is_told = now, False
+                is_told = is_told or self._tell_of_no_worker(now - without)
             return work.result()
         except (OSError, asyncio.CancelledError) as error:
             # What distributed says of a connection that is no more.
@@ -224,15 +229,22 @@ class Placement:
             work.cancel()
             del work  # it refers to its error, and the error to this frame
 
+    def _tell_of_no_worker(self, waited: float) -> bool:
+        """Say in the log where there was no worker for longer than ``worker-timeout``; return whether it was said.
+
+        Nothing fails: an adaptive cluster may bring one in an hour.
+        """
+        patience = config.get("worker-timeout")
+        if self._workers or patience is None or waited < patience:
+            return False
+        logger.warning("no worker serves since %.3g s; what waits goes on when there is one", waited)
+        return True
+
     def _look(self, client: Any, waited: float) -> None:
         """Ask the scheduler now and then to relieve workers that are paused."""
         patience = config.get("worker-timeout")
         if patience is None:
             return
-        if not self._workers and waited >= patience > self._told_after:
-            # An adaptive cluster may bring one in an hour: nothing fails, but nobody waits without knowing it.
-            logger.warning("no worker serves, %.3g s after the work began; it goes on when there is one", waited)
-        self._told_after = waited if not self._workers else 0.0
         asked = self._relieving
         if asked is not None and not asked.done():
             return

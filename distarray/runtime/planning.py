@@ -24,6 +24,7 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit
 from distarray.runtime.rates import rates_for, rates_of
 from distarray.runtime.retention import is_beyond_memory, result_nbytes
+from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _beside(graph: Graph, env: Environment) -> int:
             nbytes = prod(memo.sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
             if not isinstance(ref, tuple):
                 found[member] -= nbytes
-            elif member in spares:  # host data that are to be sent, and their copies
+            elif type(ref) is tuple and member in spares and nbytes > EMBED_NBYTES:  # host data to be sent
                 found[spares[member]] += nbytes
     return max([0, *found.values()])
 
@@ -131,17 +132,20 @@ def checked(graph: Graph, env: Environment) -> Plan:
     MemoryBudgetError
         If they cannot: then nothing has run.
     """
+    n_made = PLANS.info().misses
     plan = _found(graph, env)
     if not env.is_cluster:
         check_peak(plan, graph.nodes, memory_limit(env))
         return plan
-    if exceeds(plan, graph, env) is not None:
-        # The plan may be of a time when more was held, or less.
+    excess = exceeds(plan, graph, env)
+    if excess is not None and PLANS.info().misses == n_made:
+        # The plan is of a time when more was held, or less.
         plan = fit_to_memory(_plan(graph, env), graph, env)
         PLANS.put(graph.key, plan, config.get("plan-cache-size"))
-        if (excess := exceeds(plan, graph, env)) is not None:
-            (needed, stage), why = excess
-            refuse(names_of(plan, graph.nodes, stage), needed, why)
+        excess = exceeds(plan, graph, env)
+    if excess is not None:
+        (needed, stage), why = excess
+        refuse(names_of(plan, graph.nodes, stage), needed, why)
     return plan
 
 

@@ -12,6 +12,7 @@ from distarray.errors import BlocksLostError
 from distarray.expr.expr import Expr
 from distarray.kernels.devices import backend_for
 from distarray.runtime.members import executor_for
+from distarray.runtime.memory import room_of
 
 __all__ = ["STAYS_NBYTES", "read_blocks", "tell_of_failure"]
 
@@ -23,6 +24,14 @@ def tell_of_failure() -> None:
     """Say that blocks of a cluster have failed, so that writes which these spoil are taken back."""
     if hooks.on_failure is not None:
         hooks.on_failure()
+
+
+def _at_a_time(node: Expr) -> int | None:
+    """Return how many bytes each worker is asked for at a time; None for all, where no worker has blocks on disk."""
+    room = room_of(node.env)
+    if room is None or node.nbytes <= room.made or max(executor_for(node.env).held().values(), default=0) <= room.held:
+        return None
+    return max(1, room.made)
 
 
 def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]]:
@@ -43,7 +52,7 @@ def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]
             if node.env.device != "cpu":
                 ranks = [memo.sharding.member(tile) for tile in memo.sharding.tiles()]
                 futures = executor.on_host(futures, [ranks[numbers[i]] for i in remote], node.env.device)
-            arrived = executor.fetch(futures)
+            arrived = executor.fetch(futures, _at_a_time(node))
         except BlocksLostError:  # who asks may have them made again
             raise
         except Exception:

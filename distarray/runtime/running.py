@@ -52,14 +52,12 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
         See `evaluate.evaluate`.
     """
     check_held([n for n in order if n.memo is None], wanted)
-    executor = executor_for(env)
     cuts = host_cuts(order, wanted, env)
     hosts = [n for n in order if id(n) in cuts]
     graph = canonical(order, wanted, context_of(env), as_cut(hosts, cuts))
     plan = checked(graph, env)  # what is too large is not even sent
     if hosts:
-        for node in hosts:
-            put(node, env, executor, cuts[id(node)])
+        put(hosts, cuts)
         graph = canonical(order, wanted, context_of(env))
     if plan.is_provisional:
         uses_of(graph)[0] += 1

@@ -34,7 +34,7 @@ from tornado.ioloop import PeriodicCallback
 from distarray.runtime.wire import TOPIC, is_ours, unpack
 from distarray.runtime.worker_plugin import CUT, GONE, LEAVE, LineagePlugin
 
-__all__ = ["Graph", "PlacementPlugin", "join"]
+__all__ = ["PlacementPlugin", "TaskGraph", "join"]
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
@@ -96,8 +96,8 @@ class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no 
             yield suggestion._replace(candidates=visiting) if is_kept else suggestion
 
 
-class Graph:
-    """A Graph is tasks and their homes, in the form in which the scheduler asks for them.
+class TaskGraph:
+    """A TaskGraph is tasks and their homes, in the form in which the scheduler asks for them.
 
     Stands where dask has an expression. A ``dask._expr.Expr`` would hash every task when it is made, and a
     HighLevelGraph would store one annotation per task and layer.

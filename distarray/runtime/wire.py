@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["PREFIX", "TOPIC", "Packed", "is_ours", "pack", "unpack"]
+__all__ = ["EMBED_NBYTES", "PREFIX", "TOPIC", "Packed", "is_ours", "pack", "unpack"]
 
+#: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
+EMBED_NBYTES = 64 * 1024
 #: What the names of all our tasks and data begin with.
 PREFIX = "dx-"
 #: Topic under which the scheduler announces who serves whom.

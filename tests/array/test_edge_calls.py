@@ -1,5 +1,7 @@
 """Calls at the edge of what numpy takes, each with numpy's value and dtype, or its kind of error."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -148,16 +150,20 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.filterwarnings("ignore")  # numpy warns of casts, and of what it gives up
 def test_edge_call(call):
-    try:
-        expected = np.asarray(call(np, np.array))
-    except (TypeError, ValueError, IndexError, OverflowError) as error:
-        kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
-        with pytest.raises(kinds[0]):
-            np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
-        return
-    found = np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
+    with warnings.catch_warnings(record=True) as expected_warnings:
+        warnings.simplefilter("always")
+        try:
+            expected = np.asarray(call(np, np.array))
+        except (TypeError, ValueError, IndexError, OverflowError) as error:
+            kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+            with pytest.raises(kinds[0]):
+                np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
+            return
+    with warnings.catch_warnings(record=True) as found_warnings:
+        warnings.simplefilter("always")
+        found = np.asarray(call(dx, lambda values: dx.asarray(np.array(values))))
+    assert {w.category for w in found_warnings} == {w.category for w in expected_warnings}
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-12) if expected.dtype.kind in "fc" else (
         np.testing.assert_array_equal(found, expected)

@@ -458,4 +458,4 @@ def test_who_waits_for_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None
             eventually(lambda: said, 20)
             cluster.scale(1)
             np.testing.assert_array_equal(found.result(60), host * 2)
-    assert [text.split(",")[0] for text in said] == ["no worker serves"]
+    assert [text.split(" since ")[0] for text in said] == ["no worker serves"]

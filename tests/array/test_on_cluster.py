@@ -406,6 +406,47 @@ def test_arrays_are_pickled_within_their_client(client: Any) -> None:
     np.testing.assert_array_equal(np.asarray(x2), a2)
 
 
+def test_published_arrays_are_got_by_name(cluster4: Any) -> None:
+    """Dask looks at what it gets in its event loop, where no array can wait for anything."""
+    host = np.arange(40_000.0)
+    with dx.config.set(block_bytes=0):
+        x = dx.asarray(host) * 2
+        x.persist()
+        cluster4.publish_dataset(persisted=x, pending=x + 1)
+        del x
+        try:
+            with distributed.Client(cluster4.scheduler.address, set_as_default=False) as other:
+                for client in (cluster4, other):
+                    np.testing.assert_array_equal(np.asarray(client.get_dataset("persisted")), host * 2)
+                    np.testing.assert_array_equal(np.asarray(client.get_dataset("pending")), host * 2 + 1)
+        finally:
+            cluster4.unpublish_dataset("persisted")
+            cluster4.unpublish_dataset("pending")
+
+
+def test_operands_of_dask_array_are_refused_with_a_way_out(cluster4: Any) -> None:
+    import dask.array as da
+
+    x, y = dx.arange(6.0), da.arange(6.0, chunks=3)
+    for call in (
+        lambda: x + y,
+        lambda: y + x,
+        lambda: np.add(y, x),
+        lambda: np.concatenate([x, y]),
+        lambda: np.multiply(x, 2, out=y),
+    ):
+        with pytest.raises(TypeError, match=r"distarray\.from_dask\(y\) .* x\.to_dask_array\(\)"):
+            call()
+    np.testing.assert_array_equal(np.asarray(x + dx.from_dask(y)), 2 * np.arange(6.0))
+    np.testing.assert_array_equal((x.to_dask_array() + y).compute(), 2 * np.arange(6.0))
+
+
+@pytest.mark.parametrize("client", ["foo", 3, object()])
+def test_a_team_of_what_is_no_client_is_refused(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"client=.* must be a distributed.Client"):
+        dx.Team((2,), ("x",), client)
+
+
 def test_dask_computes_arrays_and_changes_no_handle(client: Any) -> None:
     import dask
     import dask.array as da

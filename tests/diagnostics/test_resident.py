@@ -1,5 +1,6 @@
 """The watch sees memory that was used for a while, and ends."""
 
+import gc
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.skipif(resident_nbytes() == 0, reason="the system has n
 
 
 def test_memory_that_was_freed_in_the_block_is_seen():
+    gc.collect()  # what other tests left must not be freed meanwhile
     with watch_peak() as peak:
         block = np.ones(64 << 20, np.uint8)
         looked = threading.Event()

@@ -107,15 +107,15 @@ def test_threads_share_a_pool() -> None:
     assert pool.lent_nbytes == 0
 
 
-@pytest.mark.parametrize(("others", "idle"), [(0, 4), (5, 4), (7, 2), (9, 0), (16, 0)])
+@pytest.mark.parametrize(("others", "idle"), [(0, 4), (5, 4), (22, 2), (24, 0), (40, 0)])
 def test_less_lies_idle_where_memory_is_tight(monkeypatch: pytest.MonkeyPatch, others: int, idle: int) -> None:
-    """A fourth of the memory, or what is left up to three fifths of it (here: 9.6 of 16 blocks)."""
+    """A tenth of the memory, or what is left up to three fifths of it (here: 24 of 40 blocks)."""
     pool = BufferPool()
     monkeypatch.setattr(
         "distarray.kernels.buffers.resident_nbytes",
         lambda: others * 8 * BIG + pool._idle_nbytes + pool._lent_nbytes,
     )
-    pool.memory = 8 * BIG * 16
+    pool.memory = 8 * BIG * 40
     blocks = [pool.take((BIG,), "f8") for _ in range(6)]
     del blocks
     assert pool.idle_nbytes == idle * 8 * BIG

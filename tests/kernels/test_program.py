@@ -19,7 +19,7 @@ from distarray.kernels.elementwise import elementwise, is_exact
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
-from distarray.kernels.schedule import State, schedule
+from distarray.kernels.schedule import SliceState, schedule
 from distarray.kernels.slices import slice_extents
 
 F8 = np.dtype("f8")
@@ -533,7 +533,7 @@ def test_empty_boxes_give_the_identity_or_no_value(monoid: str) -> None:
 
 
 def _scheduled(program: Program, n_inputs: int) -> Any:
-    state = State(F8, True)
+    state = SliceState(F8, True)
     calls = program._calls((F8,) * n_inputs)
     n_entries = n_inputs + len(calls)
     given, places = dict.fromkeys(range(n_inputs), state), [state] * len(program.outputs)

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from distarray import hooks
 from distarray.ops import paths
-from distarray.ops.paths import Factors, Step, chosen_order, largest_intermediate, n_operations, parse_path, steps_of
+from distarray.ops.paths import (
+    Factors,
+    PathStep,
+    chosen_order,
+    largest_intermediate,
+    n_operations,
+    parse_path,
+    steps_of,
+)
 
 FEW = settings(max_examples=60, derandomize=True, deadline=None)
 CHAIN = ((0, 1), (1, 2), (2, 3))
@@ -18,17 +26,17 @@ CHAIN = ((0, 1), (1, 2), (2, 3))
 
 def test_a_step_keeps_the_labels_that_are_needed_later():
     assert steps_of(((0, 2), (0, 1)), CHAIN, (3, 0)) == (
-        Step((0, 2), ((0, 1), (2, 3)), (0, 1, 2, 3)),
-        Step((1, 3), ((1, 2), (0, 1, 2, 3)), (3, 0)),
+        PathStep((0, 2), ((0, 1), (2, 3)), (0, 1, 2, 3)),
+        PathStep((1, 3), ((1, 2), (0, 1, 2, 3)), (3, 0)),
     )
-    assert steps_of(((1, 2), (0, 1)), CHAIN, (0, 3))[0] == Step((1, 2), ((1, 2), (2, 3)), (1, 3))
+    assert steps_of(((1, 2), (0, 1)), CHAIN, (0, 3))[0] == PathStep((1, 2), ((1, 2), (2, 3)), (1, 3))
 
 
 def test_operations_are_joins_and_aggregations():
     extents = (2, 3, 5, 7)
     steps = steps_of(((0, 1), (0, 1)), CHAIN, (0, 3))
     assert n_operations(steps, extents) == 2 * 2 * 3 * 5 + 2 * 2 * 5 * 7
-    assert n_operations((Step((0, 1, 2), CHAIN, (0, 3)),), extents) == 3 * 2 * 3 * 5 * 7
+    assert n_operations((PathStep((0, 1, 2), CHAIN, (0, 3)),), extents) == 3 * 2 * 3 * 5 * 7
     assert largest_intermediate(steps, extents) == 2 * 5
 
 

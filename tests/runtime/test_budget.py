@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 import distarray as dx
 from distarray.runtime import budget
+from distarray.runtime.cluster import ClusterExecutor
+from distarray.runtime.members import executor_for
 from distarray.runtime.memory import PAUSES, Room, room_of
 from distarray.testing import counting, peaks
 
@@ -131,6 +139,210 @@ def test_what_no_worker_can_hold_is_refused_without_a_limit_that_is_set(
                     ):
                         y.persist()
                     assert counted.tasks == 0
+
+
+#: Programs on an array of this process, and what they give.
+HOST_PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "reduced": (lambda h: float(dx.asarray(h).sum()), lambda h: h.sum()),
+    "two arrays": (lambda h: (dx.asarray(h) + dx.asarray(h)[::-1]).persist(), lambda h: h + h[::-1]),
+    "blocks read": (lambda h: np.concatenate([b.values for b in dx.asarray(h).iter_blocks()]), lambda h: h),
+    "by dask": (lambda h: dask.compute((dx.asarray(h) + 1).sum())[0], lambda h: h.sum() + h.size),
+    "itself, by dask": (lambda h: dask.compute(dx.asarray(h))[0], lambda h: h),
+    "as a dask array": (lambda h: dx.asarray(h).to_dask_array().sum().compute(), lambda h: h.sum()),
+}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", HOST_PROGRAMS)
+def test_host_data_that_no_worker_can_hold_are_not_sent(
+    cluster4: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A worker gets its block and the copy of another's: beyond where it pauses they come in small parts or not."""
+    host = np.arange(65536.0)
+    coming = 2 * host.nbytes // 4
+    program, on_numpy = HOST_PROGRAMS[name]
+    with dx.config.set(block_bytes=0):
+        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        monkeypatch.setattr("distarray.runtime.hosts.is_ample", lambda *args: False)
+        for room in [Room(coming - 1, coming - 1), Room(coming - 1, 0)]:
+            monkeypatch.setattr(budget, "room_of", lambda env, room=room: room)
+            with counting() as counted, pytest.raises(dx.MemoryBudgetError, match=r"host data|would hold") as raised:
+                program(host)
+            assert counted.tasks == 0
+            assert str(coming) in str(raised.value)
+            assert not executor_for(dx.zeros(3).__dx_node__().env).held()
+        for room in [Room(8 * coming, 0), Room(8 * coming - 1, 8 * coming)]:
+            monkeypatch.setattr(budget, "room_of", lambda env, room=room: room)
+            np.testing.assert_array_equal(np.asarray(program(host)), on_numpy(host))
+
+
+@pytest.mark.cluster
+def test_arrays_of_threads_that_no_worker_can_hold_are_not_sent(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = np.arange(65536.0)
+    coming = 2 * host.nbytes // 4
+    with dx.config.set(block_bytes=0):
+        x = (dx.asarray(host, team=TEAM) + 0).persist()
+        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        monkeypatch.setattr("distarray.runtime.hosts.is_ample", lambda *args: False)
+        monkeypatch.setattr(budget, "room_of", lambda env: Room(coming - 1, 0))
+        y = x.to_team(dx.current_team())
+        with pytest.raises(dx.MemoryBudgetError, match="would hold"):
+            y.persist()
+        assert not executor_for(dx.zeros(3).__dx_node__().env).held()
+        monkeypatch.setattr(budget, "room_of", lambda env: Room(coming, 0))
+        np.testing.assert_array_equal(np.asarray(y), host)
+
+
+@pytest.mark.cluster
+def test_arrays_that_come_while_there_is_room_may_be_large(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is what comes to a worker when blocks lie on disk."""
+    large, small = np.arange(262144.0), np.arange(65536.0)
+    coming = large.nbytes // 2 + small.nbytes // 2
+    with dx.config.set(block_bytes=0):
+        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        for room, fits in [
+            (Room(coming - 1, small.nbytes // 2), True),
+            (Room(coming - 1, small.nbytes // 2 - 1), False),
+            (Room(large.nbytes // 2 - 1, small.nbytes // 2), False),
+        ]:
+            monkeypatch.setattr(budget, "room_of", lambda env, room=room: room)
+            for first, second in ((large, small), (small, large)):
+                total = dx.asarray(first).sum() + dx.asarray(second).sum()
+                if fits:
+                    assert float(total) == large.sum() + small.sum()
+                else:
+                    with pytest.raises(dx.MemoryBudgetError, match="host data"):
+                        float(total)
+
+
+@pytest.mark.cluster
+def test_copies_outside_the_team_count_where_they_lie(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = np.arange(32768.0)
+    with dx.config.set(block_bytes=0):
+        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        pair = dx.Team((2,), ("x",))
+        others = dx.Team((2,), ("x",), cluster4, dx.current_team().members[2:])
+        there = (dx.asarray(np.tile(host, 3), team=others) + 0).persist()
+        np.asarray(there[:1])
+        # The third worker has six times as much: of an array, and of what that would be made of again.
+        block = host.nbytes // 2
+        monkeypatch.setattr(budget, "room_of", lambda env: Room(7 * block - 1, 0))
+        x = dx.asarray(host, team=pair).sum()
+        with pytest.raises(dx.MemoryBudgetError, match="would hold"):
+            float(x)
+        monkeypatch.setattr(budget, "room_of", lambda env: Room(7 * block, 0))
+        assert float(x) == host.sum()
+        assert there.size
+
+
+@pytest.mark.cluster
+def test_a_write_that_is_refused_is_taken_back(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The observation is refused once; then the array and its views are as the writes before left them."""
+    host = np.arange(65536.0).reshape(256, 256)
+    with dx.config.set(block_bytes=0):
+        x = (dx.asarray(host) + 0).persist()
+        np.asarray(x[:1])
+        view = x[2:5]
+        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        room = Room(2 * x.nbytes, x.nbytes)
+        monkeypatch.setattr(budget, "room_of", lambda env: room)
+        x[3] = 7
+        view[0] += 1
+        x[np.random.default_rng(0).permutation(256)] = x.T * 2  # every part of the values may go to every tile
+        x += 1
+        host[3] = 7
+        host[2] += 1
+        with pytest.raises(dx.MemoryBudgetError, match="would hold") as raised:
+            float(view.sum())
+        assert raised.value.__notes__ == ["an array is as it was before the writes that do not fit"]
+        np.testing.assert_array_equal(np.asarray(view), host[2:5])
+        np.testing.assert_array_equal(np.asarray(x), host)
+        x[4] = 9
+        np.testing.assert_array_equal(np.asarray(view[2]), np.full(256, 9.0))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_large_arrays_are_read_in_portions(
+    process_cluster: Any, monkeypatch: pytest.MonkeyPatch, n_threads: int
+) -> None:
+    """What a worker may have to read from disk it is not asked for all at once, whoever asks."""
+    host = np.arange(3 * 40 * 1024.0)
+    asked: list[int] = []
+    gather = ClusterExecutor._gather
+
+    async def counted(self: Any, futures: Any) -> Any:
+        asked.append(len(futures))
+        found = await gather(self, futures)
+        asked.append(-len(futures))
+        return found
+
+    with dx.config.set(block_bytes=0):
+        x = dx.asarray(host).reshard((dx.current_team().mesh.names,)).persist()
+        parts = dx.asarray(host).rechunk(1024).persist()
+        np.asarray(x[:1]), np.asarray(parts[:1])
+        monkeypatch.setattr(ClusterExecutor, "_gather", counted)
+        monkeypatch.setattr("distarray.runtime.reading.room_of", lambda env: Room(0, 20 * 1024))
+        with ThreadPoolExecutor(n_threads) as pool:
+            for found in pool.map(lambda _: np.asarray(parts), range(n_threads)):
+                np.testing.assert_array_equal(found, host)
+        np.testing.assert_array_equal(np.asarray(x), host)
+    assert max(accumulate(asked)) <= 6, "two blocks of 8 KiB each of three workers"
+    assert len(asked) > 2 * 20 * n_threads
+
+
+@pytest.mark.cluster
+def test_what_tasks_of_dask_make_is_no_host_data(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+    d = da.ones(65536, chunks=8192) * 3
+    nbytes = d.nbytes // 4
+    with dx.config.set(block_bytes=0):
+        monkeypatch.setattr(budget, "room_of", lambda env: Room(3 * nbytes, 0))
+        assert float(dx.from_dask(d).sum()) == 3 * 65536
+
+
+@pytest.mark.cluster
+def test_chains_that_wait_for_others_are_counted_as_the_chains_that_they_are(cluster4: Any) -> None:
+    with dx.config.set(block_bytes=0, memory_limit="200 KiB"):
+        y = dx.full((333, 374), 1, dtype="f4")
+        assert float(dx.pad(y, 3).sum()) == y.size
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.3])
+def test_host_data_end_no_worker(share: float, n_threads: int) -> None:
+    """Programs on host data, one after the other on one cluster, are right or refused, and all workers stay."""
+    host = np.ones(int(3 * 256 * MiB * share / 8))
+    programs: list[tuple[Callable[[], Any], float]] = [
+        (lambda: dx.asarray(host).sum(), 1),
+        (lambda: dx.asarray(host).persist().sum(), 1),
+        (lambda: (dx.asarray(host) + dx.asarray(host)[::-1]).persist().sum(), 2),
+        (lambda: (dx.asarray(host) * 2 + 1).persist().sum(), 3),
+        (lambda: dx.sort(dx.asarray(host)).sum(), 1),
+    ]
+    with (
+        LocalCluster(
+            n_workers=3,
+            threads_per_worker=n_threads,
+            memory_limit="256MiB",
+            dashboard_address=None,
+            silence_logs="CRITICAL",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        processes = client.run(os.getpid)
+        right = [0] * len(programs)
+        for n, (program, factor) in enumerate(4 * programs):
+            try:
+                assert float(program()) == factor * host.size
+                right[n % len(programs)] += 1
+            except dx.MemoryBudgetError:
+                continue
+        assert client.run(os.getpid) == processes
+        # A block and a copy of another's are twice the share; a worker has two fifths of these for blocks.
+        assert right[:2] == [4, 4] if share < 0.25 else right == [0] * len(programs)
 
 
 @pytest.mark.cluster

@@ -19,7 +19,7 @@ from distributed.worker_state_machine import TaskState as WorkerTaskState
 from distributed.worker_state_machine import WorkerState
 
 from distarray.runtime.placement import Placement
-from distarray.runtime.scheduler_plugin import HOME, Graph, PlacementPlugin
+from distarray.runtime.scheduler_plugin import HOME, PlacementPlugin, TaskGraph
 from distarray.runtime.worker_plugin import GONE
 
 
@@ -40,7 +40,7 @@ def test_array_literals_in_tasks_are_passed_as_they_are():
 
 def test_graph_answers_what_the_scheduler_asks_of_an_expression():
     tasks = {("dx-a", i): Task(("dx-a", i), np.ones, i) for i in range(3)}
-    graph = pickle.loads(pickle.dumps(Graph(tasks, {("dx-a", 0): 1, ("dx-a", 1): 0}, ["w0", "w1"])))
+    graph = pickle.loads(pickle.dumps(TaskGraph(tasks, {("dx-a", 0): 1, ("dx-a", 1): 0}, ["w0", "w1"])))
     assert graph.__dask_graph__() == tasks
     assert graph.__dask_annotations__() == {HOME: {("dx-a", 0): "w1", ("dx-a", 1): "w0"}}
 

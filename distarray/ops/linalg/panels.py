@@ -131,8 +131,7 @@ def recut(node: Expr, cut: Sharding | None) -> Expr:
     if cut is None:
         return node
     made: Expr = bind_map(ASTYPE, (node,), (node.dtype.str,))
-    made.pin = cut
-    return made
+    return made.with_pin(cut)
 
 
 def transposed(node: Expr) -> Expr:

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from distarray.planner.eindecomp.cuts import Cut, boundaries, n_parts
+from distarray.planner.eindecomp.cuts import AxisCut, boundaries, n_parts
 
 __all__ = ["Cells", "grid_index", "refine"]
 
 #: Cells of one array beyond which every cut has a refinement of its own.
 MAX_CELLS = 1 << 18
 
-Cuts = tuple[Cut, ...]
+Cuts = tuple[AxisCut, ...]
 
 
 class Cells:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from distarray.planner.eindecomp.cuts import Cut, n_parts, overlap, overlap_tables
+from distarray.planner.eindecomp.cuts import AxisCut, n_parts, overlap, overlap_tables
 from distarray.planner.eindecomp.graph import EinGraph, EinOp, Label
 
 __all__ = [
@@ -75,7 +75,7 @@ def op_cost(op: EinOp, d: Splits) -> int:
     return join_cost(op, d) + agg_cost(op, d)
 
 
-def repart_cost(shape: Sequence[int], dp: Sequence[Cut], dc: Sequence[Cut], repart: Repart = "paper") -> int:
+def repart_cost(shape: Sequence[int], dp: Sequence[AxisCut], dc: Sequence[AxisCut], repart: Repart = "paper") -> int:
     """Return the elements that move between a producer's parts and a consumer's; zero if they are equal.
 
     A consumer block with several pieces receives all but the first; a producer block that is needed in part is sent
@@ -144,7 +144,7 @@ def repart_costs(graph: EinGraph, plan: Mapping[str, Splits], v: str, repart: Re
     op = graph.ops[v]
     total = 0
     for i, u in enumerate(op.inputs):
-        made: Sequence[Cut] | None
+        made: Sequence[AxisCut] | None
         made = result_parts(graph.ops[u], plan[u]) if u in graph.ops else graph.inputs[u].layout
         if made is not None:
             total += repart_cost(graph.shape(u), made, wanted_parts(op, plan[v], i), repart)

@@ -16,10 +16,10 @@ import numpy as np
 from distarray.planner.eindecomp.cuts import boundaries
 from distarray.planner.eindecomp.machine import FAN_IN, n_combines
 from distarray.planner.eindecomp.memory import alive_first, last_readers
-from distarray.planner.eindecomp.placement import Operation, Placement
-from distarray.planner.eindecomp.traffic import Copies, Traffic, aggregated, streamed
+from distarray.planner.eindecomp.placement import KernelPlacement, Operation
+from distarray.planner.eindecomp.traffic import Copies, OperationTraffic, aggregated, streamed
 
-__all__ = ["Count", "OpCount", "count"]
+__all__ = ["OpCount", "PlacedCount", "count"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class OpCount:
 
 
 @dataclass(frozen=True)
-class Count:
-    """A Count says what a placed graph moves, holds and takes, operation by operation.
+class PlacedCount:
+    """A PlacedCount says what a placed graph moves, holds and takes, operation by operation.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class Count:
         return max(self.ops, key=lambda v: self.ops[v].peak_bytes)
 
 
-def count(placed: Placement, *, streamed: bool = False, concurrent: int = 1) -> Count:
+def count(placed: KernelPlacement, *, streamed: bool = False, concurrent: int = 1) -> PlacedCount:
     """Count what a placed graph moves, holds and takes.
 
     Parameters
@@ -110,12 +110,12 @@ def count(placed: Placement, *, streamed: bool = False, concurrent: int = 1) -> 
         Kernels that a worker runs at a time.
     """
     meter = _Meter(placed, streamed, concurrent)
-    return Count({v: meter.run(v) for v in placed.ops}, streamed)
+    return PlacedCount({v: meter.run(v) for v in placed.ops}, streamed)
 
 
 @dataclass
 class _Meter:
-    placed: Placement
+    placed: KernelPlacement
     streamed: bool
     concurrent: int
     #: Bytes of the blocks that each worker has, and copies by array.
@@ -150,12 +150,12 @@ class _Meter:
     def run(self, v: str) -> OpCount:
         """Count one operation, after those before it."""
         operation, rates = self.placed.ops[v], self.placed.machine.rates
-        came = Traffic.none(self.p)
+        came = OperationTraffic.none(self.p)
         for operand, u in enumerate(operation.op.inputs):
             came += self._join(u, operation, operand)
         held = self._while_joining(operation, self._block_bytes(v))
         tasks = operation.n_kernels + came.pieces
-        partial = Traffic.none(self.p)
+        partial = OperationTraffic.none(self.p)
         if operation.n_blocks < operation.n_kernels:
             partial, then = self._aggregate(v, operation)
             held = np.maximum(held, then)
@@ -169,7 +169,7 @@ class _Meter:
         join_bytes, agg_bytes = int(came.nbytes.sum()), int(partial.nbytes.sum())
         return OpCount(join_bytes, agg_bytes, int(both.messages.sum()), tasks, seconds, int(np.ceil(peak.max())))
 
-    def _join(self, u: str, operation: Operation, operand: int) -> Traffic:
+    def _join(self, u: str, operation: Operation, operand: int) -> OperationTraffic:
         array, machine = self.placed.arrays[u], self.placed.machine
         if self.streamed:
             return streamed(array, operation, operand, machine)
@@ -207,7 +207,7 @@ class _Meter:
             held[workers] = np.maximum(held[workers], self.concurrent * read[kernels] + summed[workers])
         return held
 
-    def _aggregate(self, v: str, operation: Operation) -> tuple[Traffic, Any]:
+    def _aggregate(self, v: str, operation: Operation) -> tuple[OperationTraffic, Any]:
         """Bring partial results together; bytes of results and partial results on each worker meanwhile."""
         sizes, owners = self._block_bytes(v), self.placed.arrays[v].owners
         came, n_sent = aggregated(operation, owners, sizes, self.placed.machine)

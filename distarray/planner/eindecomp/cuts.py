@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-__all__ = ["Cut", "Overlap", "boundaries", "is_regular", "n_parts", "overlap", "overlap_tables"]
+__all__ = ["AxisCut", "Overlap", "boundaries", "is_regular", "n_parts", "overlap", "overlap_tables"]
 
 #: How an axis is cut: the number of regular parts, or all boundaries, from 0 to the extent.
-Cut: TypeAlias = int | tuple[int, ...]
+AxisCut: TypeAlias = int | tuple[int, ...]
 
 
-def n_parts(cut: Cut) -> int:
+def n_parts(cut: AxisCut) -> int:
     """Return the number of parts of a cut.
 
     >>> n_parts(4), n_parts((0, 3, 10))
@@ -29,7 +29,7 @@ def n_parts(cut: Cut) -> int:
 
 
 @lru_cache(maxsize=4096)
-def boundaries(extent: int, cut: Cut) -> tuple[int, ...]:
+def boundaries(extent: int, cut: AxisCut) -> tuple[int, ...]:
     """Return where the parts begin, and the extent.
 
     >>> boundaries(10, 3)
@@ -69,7 +69,7 @@ class Overlap(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 17)
-def overlap(extent: int, producer: Cut, consumer: Cut) -> Overlap:
+def overlap(extent: int, producer: AxisCut, consumer: AxisCut) -> Overlap:
     """Return how the blocks of two cuts of an axis overlap.
 
     >>> overlap(12, 2, 3)
@@ -97,7 +97,7 @@ def overlap(extent: int, producer: Cut, consumer: Cut) -> Overlap:
 
 
 @lru_cache(maxsize=4096)
-def _axis_table(extent: int, producers: tuple[Cut, ...], consumers: tuple[Cut, ...]) -> Any:
+def _axis_table(extent: int, producers: tuple[AxisCut, ...], consumers: tuple[AxisCut, ...]) -> Any:
     """Overlaps of all pairs of cuts of one axis: (fields, producers, consumers)."""
     found = [[overlap(extent, p, c) for c in consumers] for p in producers]
     return np.moveaxis(np.array(found, np.int64).reshape(len(producers), len(consumers), -1), 2, 0)
@@ -129,7 +129,7 @@ def overlap_tables(shape: Sequence[int], producers: Any, consumers: Any, fields:
     return tables
 
 
-def _distinct(cuts: Any, axis: int) -> tuple[tuple[Cut, ...], Any]:
+def _distinct(cuts: Any, axis: int) -> tuple[tuple[AxisCut, ...], Any]:
     """Return the distinct cuts of an axis, and which of them each row has."""
     if isinstance(cuts, np.ndarray):
         found, at = np.unique(cuts[:, axis], return_inverse=True)
@@ -138,7 +138,7 @@ def _distinct(cuts: Any, axis: int) -> tuple[tuple[Cut, ...], Any]:
     return tuple(number), np.array([number[row[axis]] for row in cuts], np.intp)
 
 
-def is_regular(extent: int, cut: Cut) -> bool:
+def is_regular(extent: int, cut: AxisCut) -> bool:
     """Return whether a cut is the regular one of its number of parts.
 
     >>> is_regular(10, 3), is_regular(10, (0, 3, 6, 10)), is_regular(10, (0, 5, 6, 10))

@@ -11,22 +11,22 @@ import numpy as np
 from distarray.errors import MemoryBudgetError
 from distarray.planner.eindecomp.candidates import Kernels, Options
 from distarray.planner.eindecomp.costs import Splits, n_kernels
-from distarray.planner.eindecomp.counting import Count, count
+from distarray.planner.eindecomp.counting import PlacedCount, count
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES
 from distarray.planner.eindecomp.graph import EinGraph
 from distarray.planner.eindecomp.layouts import input_layouts
 from distarray.planner.eindecomp.machine import Machine
-from distarray.planner.eindecomp.memory import NoRoom, Room
-from distarray.planner.eindecomp.placement import ROUNDS, Placement
+from distarray.planner.eindecomp.memory import KernelRoom, NoRoom
+from distarray.planner.eindecomp.placement import ROUNDS, KernelPlacement
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised, tree
 from distarray.planner.eindecomp.seconds import TimeProblem
 
-__all__ = ["Limit", "Placed", "fastest", "placed"]
+__all__ = ["Limit", "PlacedGraph", "fastest", "placed"]
 
 #: As long as what is placed needs more than it may, plans are searched for under a limit that is tightened so often ..
 TIGHTER = 4
-#: .. and among cuts whose results lie ever more evenly on the workers (`Room.slack`).
+#: .. and among cuts whose results lie ever more evenly on the workers (`KernelRoom.slack`).
 SLACKS = (np.inf, 0.25, 0.0)
 #: Searches for the smallest limit, where nothing fits the one that is given.
 SMALLER = 16
@@ -43,21 +43,21 @@ class Limit:
     nbytes: float | None = None
     concurrent: int = 1
 
-    def admits(self, counted: Count) -> bool:
+    def admits(self, counted: PlacedCount) -> bool:
         """Return whether a placed graph stays within it."""
         return self.nbytes is None or counted.peak_bytes <= self.nbytes
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
-    """A Placed is a graph whose cuts are chosen and whose kernels have workers, with what it costs."""
+class PlacedGraph:
+    """A PlacedGraph is a graph whose cuts are chosen and whose kernels have workers, with what it costs."""
 
     splits: Labelling
-    placement: Placement
-    count: Count
+    placement: KernelPlacement
+    count: PlacedCount
 
 
-def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> Placed:
+def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = Limit()) -> PlacedGraph:
     """Place a labelled graph: a function of what is given, so that every count can be had again.
 
     Under a limit that copies do not fit they are streamed, and if that does not suffice inputs are spread over all
@@ -70,18 +70,18 @@ def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = 
             if streamed:
                 counted = count(placement, streamed=True, concurrent=limit.concurrent)
             if found is None or counted.peak_bytes < found.count.peak_bytes:
-                found = Placed(splits, placement, counted)
+                found = PlacedGraph(splits, placement, counted)
             if limit.admits(counted):
-                return Placed(splits, placement, counted)
+                return PlacedGraph(splits, placement, counted)
     assert found is not None
     return found
 
 
 def _improved(
     graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit, even: bool
-) -> tuple[Placement, Count]:
+) -> tuple[KernelPlacement, PlacedCount]:
     """Placed, and placed again as long as that saves time or bytes."""
-    placement = Placement(graph, machine, splits, input_layouts(graph, splits, machine, even=even))
+    placement = KernelPlacement(graph, machine, splits, input_layouts(graph, splits, machine, even=even))
     placement.place()
     best = count(placement, concurrent=limit.concurrent)
     for _ in range(ROUNDS):
@@ -95,13 +95,13 @@ def _improved(
     return placement, best
 
 
-def _rank(counted: Count) -> tuple[float, int]:
+def _rank(counted: PlacedCount) -> tuple[float, int]:
     return counted.seconds, counted.moved_bytes
 
 
 def fastest(
     graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit = Limit()
-) -> tuple[Placed, str]:
+) -> tuple[PlacedGraph, str]:
     """Return the plan with the fewest predicted seconds that fits, and the search that was really used.
 
     Raises
@@ -128,7 +128,9 @@ class _Refused(Exception):
     """Nothing fits: the operation that needs most, and what the plans that were found need, of each kind the least."""
 
 
-def _under_limit(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit) -> tuple[Placed, str]:
+def _under_limit(
+    graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit
+) -> tuple[PlacedGraph, str]:
     """Return the fastest plan that is found to fit, under a limit that is tightened until one does."""
     assert limit.nbytes is not None
     free, used = _best(TimeProblem(graph, options, machine), search, limit)
@@ -139,7 +141,7 @@ def _under_limit(graph: EinGraph, options: Options, machine: Machine, search: st
         allowed = limit.nbytes
         for _ in range(TIGHTER):
             try:
-                room = Room(graph, options, allowed, limit.concurrent, slack)
+                room = KernelRoom(graph, options, allowed, limit.concurrent, slack)
                 found, used = _best(TimeProblem(graph, options, machine, room), search, limit)
             except NoRoom:
                 break
@@ -177,20 +179,20 @@ def _smallest(graph: EinGraph, options: Options, machine: Machine, search: str, 
     return smallest
 
 
-def _smaller(a: Placed, b: Placed) -> Placed:
+def _smaller(a: PlacedGraph, b: PlacedGraph) -> PlacedGraph:
     return a if a.count.peak_bytes < b.count.peak_bytes else b
 
 
-def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> Placed:
+def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> PlacedGraph:
     """Return every operation in the waves and parts in which it needs least."""
     assert limit.nbytes is not None
-    room = Room(graph, options, limit.nbytes, limit.concurrent)
+    room = KernelRoom(graph, options, limit.nbytes, limit.concurrent)
     problem = TimeProblem(graph, options, machine)
     splits = {v: dict(zip(op.labels, map(int, room.least(v, problem.rows(v))))) for v, op in graph.ops.items()}
     return placed(graph, splits, machine, limit)
 
 
-def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[Placed, str]:
+def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[PlacedGraph, str]:
     """Return the fastest of the candidates that fit, or the one that needs least if none does."""
     used, best = search, None
     seen = []
@@ -208,7 +210,7 @@ def _best(problem: TimeProblem, search: str, limit: Limit) -> tuple[Placed, str]
     return best, used
 
 
-def _with_places(problem: TimeProblem, best: Placed, limit: Limit) -> Placed:
+def _with_places(problem: TimeProblem, best: PlacedGraph, limit: Limit) -> PlacedGraph:
     """Better than a plan, perhaps: one that knows where that one has put the inputs that lie in fixed cuts.
 
     The search counts every reader of such an input as if its blocks lay best for this one.
@@ -228,7 +230,7 @@ def _with_places(problem: TimeProblem, best: Placed, limit: Limit) -> Placed:
     return found if _is_better(found.count, best.count, limit) else best
 
 
-def _is_better(a: Count, b: Count, limit: Limit) -> bool:
+def _is_better(a: PlacedCount, b: PlacedCount, limit: Limit) -> bool:
     """Return whether one is faster, or the only one that fits, or needs less where none does."""
     if not limit.admits(a) or not limit.admits(b):
         return a.peak_bytes < b.peak_bytes

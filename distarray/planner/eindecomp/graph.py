@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from distarray.errors import ShardingError
-from distarray.planner.eindecomp.cuts import Cut, is_regular, n_parts
+from distarray.planner.eindecomp.cuts import AxisCut, is_regular, n_parts
 from distarray.planner.rates import KernelKind
 
 __all__ = ["EinGraph", "EinOp", "Input", "Label", "Shape", "parse_expr"]
@@ -43,7 +43,7 @@ class Input:
     """
 
     shape: Shape
-    layout: tuple[Cut, ...] | None = None
+    layout: tuple[AxisCut, ...] | None = None
     workers: tuple[int, ...] | None = None
     itemsize: int = 8
     kept: bool = False
@@ -235,7 +235,7 @@ class EinGraph:
         """Return the number of elements of all arrays."""
         return sum(prod(self.shape(n)) for n in (*self.inputs, *self.ops))
 
-    def with_layouts(self, layouts: Mapping[str, tuple[Cut, ...]]) -> EinGraph:
+    def with_layouts(self, layouts: Mapping[str, tuple[AxisCut, ...]]) -> EinGraph:
         """Return the graph with inputs that lie as given.
 
         Raises

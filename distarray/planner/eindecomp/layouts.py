@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from distarray.planner.eindecomp.costs import Splits, n_kernels, result_parts, wanted_parts
-from distarray.planner.eindecomp.cuts import Cut
+from distarray.planner.eindecomp.cuts import AxisCut
 from distarray.planner.eindecomp.graph import EinGraph
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.moved import edge_seconds
@@ -18,7 +18,7 @@ __all__ = ["input_layouts", "spread"]
 
 def input_layouts(
     graph: EinGraph, splits: Mapping[str, Splits], machine: Machine, *, even: bool = False
-) -> dict[str, tuple[Cut, ...]]:
+) -> dict[str, tuple[AxisCut, ...]]:
     """Return one layout for every input.
 
     Prescribed ones stay. An input that must be cut like a result is. Every other one lies in the cut of one of its
@@ -30,7 +30,7 @@ def input_layouts(
     even
         Whether all workers must hold a share of every input, whatever that costs in messages.
     """
-    found: dict[str, tuple[Cut, ...]] = {u: a.layout for u, a in graph.inputs.items() if a.layout is not None}
+    found: dict[str, tuple[AxisCut, ...]] = {u: a.layout for u, a in graph.inputs.items() if a.layout is not None}
     for u in graph.inputs:
         if u in found:
             continue

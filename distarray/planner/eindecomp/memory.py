@@ -29,7 +29,7 @@ from distarray.planner.eindecomp.candidates import (
 )
 from distarray.planner.eindecomp.graph import EinGraph, EinOp
 
-__all__ = ["MAX_KERNELS", "MAX_WAVES", "NoRoom", "Room", "alive_first", "kernel_bytes", "last_readers"]
+__all__ = ["MAX_KERNELS", "MAX_WAVES", "KernelRoom", "NoRoom", "alive_first", "kernel_bytes", "last_readers"]
 
 #: Waves of an operation and kernels of all its waves, at most.
 MAX_WAVES = 64
@@ -71,8 +71,8 @@ def kernel_bytes(graph: EinGraph, v: str, rows: Any, p: int, concurrent: int = 1
 
 
 @dataclass
-class Room:
-    """A Room says how many bytes the kernels of each operation may use under a limit per worker.
+class KernelRoom:
+    """A KernelRoom says how many bytes the kernels of each operation may use under a limit per worker.
 
     Parameters
     ----------

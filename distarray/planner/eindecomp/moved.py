@@ -27,7 +27,7 @@ import numpy as np
 from distarray.planner.eindecomp.assignment import assign
 from distarray.planner.eindecomp.cells import Cells
 from distarray.planner.eindecomp.costs import count_parts
-from distarray.planner.eindecomp.cuts import Cut, overlap_tables
+from distarray.planner.eindecomp.cuts import AxisCut, overlap_tables
 from distarray.planner.eindecomp.graph import EinOp, Input
 from distarray.planner.eindecomp.machine import Machine, n_combines
 
@@ -104,7 +104,7 @@ def placed_input_seconds(array: Input, consumers: Any, kernels: Any, machine: Ma
 
 @lru_cache(maxsize=1 << 14)
 def _moved_from(
-    shape: tuple[int, ...], layout: tuple[Cut, ...], workers: tuple[int, ...], cut: tuple[int, ...], n: int, p: int
+    shape: tuple[int, ...], layout: tuple[AxisCut, ...], workers: tuple[int, ...], cut: tuple[int, ...], n: int, p: int
 ) -> float:
     """Return the elements that come to `n` kernels, each of which reads a block of `cut`."""
     cells = Cells(shape, (layout, cut))

@@ -18,15 +18,15 @@ import numpy as np
 from distarray.planner.eindecomp.assignment import assign
 from distarray.planner.eindecomp.cells import Cells, grid_index, refine
 from distarray.planner.eindecomp.costs import Splits
-from distarray.planner.eindecomp.cuts import Cut, n_parts
+from distarray.planner.eindecomp.cuts import AxisCut, n_parts
 from distarray.planner.eindecomp.graph import EinGraph, EinOp
 from distarray.planner.eindecomp.machine import Machine
 
-__all__ = ["Layout", "Operation", "Placement"]
+__all__ = ["KernelPlacement", "Layout", "Operation"]
 
 #: Rounds in which all operations are placed again.
 ROUNDS = 2
-Cuts = tuple[Cut, ...]
+Cuts = tuple[AxisCut, ...]
 
 
 @dataclass(eq=False)
@@ -130,8 +130,8 @@ class Layout:
 
 
 @dataclass(eq=False)
-class Placement:
-    """A Placement says on which worker every kernel and every block of a labelled graph is.
+class KernelPlacement:
+    """A KernelPlacement says on which worker every kernel and every block of a labelled graph is.
 
     Parameters
     ----------

@@ -14,9 +14,9 @@ from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.candidates import Kernels, Options
 from distarray.planner.eindecomp.checks import check_graph, check_workers, is_integer
 from distarray.planner.eindecomp.costs import Repart, Splits, agg_cost, graph_cost, join_cost, n_kernels, repart_costs
-from distarray.planner.eindecomp.counting import Count
-from distarray.planner.eindecomp.cuts import Cut, n_parts
-from distarray.planner.eindecomp.fastest import Limit, Placed, fastest, placed
+from distarray.planner.eindecomp.counting import PlacedCount
+from distarray.planner.eindecomp.cuts import AxisCut, n_parts
+from distarray.planner.eindecomp.fastest import Limit, PlacedGraph, fastest, placed
 from distarray.planner.eindecomp.graph import EinGraph, EinOp, Label
 from distarray.planner.eindecomp.graph_files import parse_graph
 from distarray.planner.eindecomp.machine import Machine
@@ -70,15 +70,15 @@ class EinPlan:
     limit: Limit
     search: str
     seconds: float
-    found: Placed | None = None
+    found: PlacedGraph | None = None
 
     @cached_property
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedGraph:
         """Return the plan on its workers; one for the paper's objective is placed like those for the other."""
         return self.found or placed(self.graph, self.splits, self.machine, self.limit)
 
     @property
-    def count(self) -> Count:
+    def count(self) -> PlacedCount:
         """Return what the placed plan moves, holds and takes, for each operation and in all."""
         return self.placed.count
 
@@ -95,7 +95,7 @@ class EinPlan:
         return {v: o.workers.reshape(o.parts) for v, o in self.placed.placement.ops.items()}
 
     @property
-    def layouts(self) -> dict[str, tuple[Cut, ...]]:
+    def layouts(self) -> dict[str, tuple[AxisCut, ...]]:
         """Return how inputs and results are cut: for each dimension the number of parts, or all boundaries if not
         regular.
         """
@@ -225,7 +225,7 @@ def plan(
     search: Search = "exact",
     kernels: Kernels | None = None,
     memory_limit: float | None = None,
-    layouts: Mapping[str, Sequence[Cut]] | None = None,
+    layouts: Mapping[str, Sequence[AxisCut]] | None = None,
     equal: Sequence[Sequence[str]] = (),
     rates: Rates | None = None,
     places: Sequence[tuple[Hashable, Hashable]] | None = None,
@@ -311,7 +311,7 @@ def plan_cost(
     *,
     p: int | None = None,
     memory_limit: float | None = None,
-    layouts: Mapping[str, Sequence[Cut]] | None = None,
+    layouts: Mapping[str, Sequence[AxisCut]] | None = None,
     equal: Sequence[Sequence[str]] = (),
     rates: Rates | None = None,
     places: Sequence[tuple[Hashable, Hashable]] | None = None,
@@ -361,7 +361,7 @@ def _check(**options: str | None) -> None:
 
 
 def _graph(
-    given: EinGraph | Mapping[str, Any], layouts: Mapping[str, Sequence[Cut]] | None, equal: Sequence[Sequence[str]]
+    given: EinGraph | Mapping[str, Any], layouts: Mapping[str, Sequence[AxisCut]] | None, equal: Sequence[Sequence[str]]
 ) -> EinGraph:
     graph = given if isinstance(given, EinGraph) else parse_graph(given)
     check_graph(graph)

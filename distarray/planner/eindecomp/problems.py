@@ -18,7 +18,7 @@ from distarray.planner.eindecomp.costs import Splits, repart_table
 from distarray.planner.eindecomp.elimination import Name
 from distarray.planner.eindecomp.graph import EinGraph, EinOp
 
-__all__ = ["PaperProblem", "Problem", "Tables", "Tie"]
+__all__ = ["PaperProblem", "SearchSpace", "Tables", "Tie"]
 
 #: Costs of states by variable, and of pairs of states by pair of variables.
 Tables = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]
@@ -48,8 +48,8 @@ class Tie:
         return ("cut of", self.group)
 
 
-class Problem(ABC):
-    """A Problem holds the states and cost tables of a graph, made once and shared by the searches."""
+class SearchSpace(ABC):
+    """A SearchSpace holds the states and cost tables of a graph, made once and shared by the searches."""
 
     graph: EinGraph
     states: dict[str, States]
@@ -122,7 +122,7 @@ def tie(group: Sequence[str], fixed: Sequence[Any], bound: Sequence[tuple[str, A
     return Tie(tuple(group), np.unique(np.concatenate(cuts), axis=0), tuple(bound))
 
 
-class PaperProblem(Problem):
+class PaperProblem(SearchSpace):
     """A PaperProblem has the paper's objective: elements moved and joined, as exact integers."""
 
     never = 1 << 57

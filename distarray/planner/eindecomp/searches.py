@@ -11,13 +11,13 @@ from distarray.errors import ShardingError
 from distarray.planner.eindecomp.costs import Splits
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES, TooWide, eliminate
 from distarray.planner.eindecomp.graph import EinGraph
-from distarray.planner.eindecomp.problems import Problem
+from distarray.planner.eindecomp.problems import SearchSpace
 from distarray.planner.eindecomp.windows import improved
 
 __all__ = ["exact", "linearised", "tree"]
 
 
-def exact(problem: Problem, max_entries: int = MAX_ENTRIES) -> tuple[dict[str, Splits], str]:
+def exact(problem: SearchSpace, max_entries: int = MAX_ENTRIES) -> tuple[dict[str, Splits], str]:
     """Return the cheapest labelling, by elimination; for graphs that are too wide a good one that no window improves.
 
     Returns
@@ -44,7 +44,7 @@ def exact(problem: Problem, max_entries: int = MAX_ENTRIES) -> tuple[dict[str, S
 # ------------------------------------------------------------------------------------------------------ tree DP
 
 
-def tree(problem: Problem) -> dict[str, Splits]:
+def tree(problem: SearchSpace) -> dict[str, Splits]:
     """Dynamic programming from inputs to outputs: valid where every result is consumed at most once.
 
     Raises
@@ -78,7 +78,7 @@ def tree(problem: Problem) -> dict[str, Splits]:
 # --------------------------------------------------------------------------------------------------- linearised
 
 
-def linearised(problem: Problem, *, aware: bool = False) -> dict[str, Splits]:
+def linearised(problem: SearchSpace, *, aware: bool = False) -> dict[str, Splits]:
     """Return the paper's heuristic: the longest path of operations that have no label yet, by DP, until all have one.
 
     Arrays that must be cut alike get the cut that is cheapest for the operations that make or read them, before.
@@ -91,7 +91,7 @@ def linearised(problem: Problem, *, aware: bool = False) -> dict[str, Splits]:
     return problem.plan(_linearised(problem, aware))
 
 
-def _linearised(problem: Problem, aware: bool) -> dict[str, int]:
+def _linearised(problem: SearchSpace, aware: bool) -> dict[str, int]:
     graph = problem.graph
     alone = _tied_down(problem)
     chosen: dict[str, int] = {}
@@ -119,7 +119,7 @@ def _linearised(problem: Problem, aware: bool) -> dict[str, int]:
     return chosen
 
 
-def _tied_down(problem: Problem) -> dict[str, Any]:
+def _tied_down(problem: SearchSpace) -> dict[str, Any]:
     """Costs of the operations, of which those that must fit a tie fit one cut."""
     alone = {v: problem.alone(v) for v in problem.graph.ops}
     for tie in problem.ties:
@@ -152,7 +152,7 @@ def _longest_path(graph: EinGraph, done: Mapping[str, int]) -> list[str]:
     return path[::-1]
 
 
-def _known_edges(problem: Problem, v: str, chosen: Mapping[str, int]) -> Any:
+def _known_edges(problem: SearchSpace, v: str, chosen: Mapping[str, int]) -> Any:
     total: Any = 0
     for operand, u in enumerate(problem.graph.ops[v].inputs):
         if u in chosen:

@@ -19,9 +19,9 @@ from distarray.planner.eindecomp.cuts import n_parts
 from distarray.planner.eindecomp.elimination import Name
 from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input, Label
 from distarray.planner.eindecomp.machine import Machine
-from distarray.planner.eindecomp.memory import Room
+from distarray.planner.eindecomp.memory import KernelRoom
 from distarray.planner.eindecomp.moved import edge_seconds, free_input_seconds, op_seconds, placed_input_seconds
-from distarray.planner.eindecomp.problems import Problem, Tables, Tie, add, tie
+from distarray.planner.eindecomp.problems import SearchSpace, Tables, Tie, add, tie
 
 __all__ = ["TimeProblem", "followed_vectors", "layout_of_input"]
 
@@ -35,7 +35,7 @@ def layout_of_input(u: str) -> Name:
 
 
 @dataclass
-class TimeProblem(Problem):
+class TimeProblem(SearchSpace):
     """A TimeProblem has predicted seconds as its objective, for the workers of a machine.
 
     Parameters
@@ -49,7 +49,7 @@ class TimeProblem(Problem):
     graph: EinGraph
     options: Options
     machine: Machine
-    room: Room | None = None
+    room: KernelRoom | None = None
     states: dict[str, States] = field(init=False)
     never: float = field(init=False, default=1e18)
 

@@ -17,12 +17,12 @@ from distarray.planner.eindecomp.cuts import n_parts
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.placement import Layout, Operation
 
-__all__ = ["Copies", "Traffic", "aggregated", "streamed"]
+__all__ = ["Copies", "OperationTraffic", "aggregated", "streamed"]
 
 
 @dataclass
-class Traffic:
-    """A Traffic counts the bytes and blocks that come to each worker during one operation."""
+class OperationTraffic:
+    """An OperationTraffic counts the bytes and blocks that come to each worker during one operation."""
 
     nbytes: Any
     seconds: Any
@@ -30,12 +30,12 @@ class Traffic:
     pieces: int = 0
 
     @classmethod
-    def none(cls, p: int) -> Traffic:
+    def none(cls, p: int) -> OperationTraffic:
         """Nothing comes to any of `p` workers."""
         return cls(np.zeros(p), np.zeros(p), np.zeros(p, np.int64))
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
+    def __add__(self, other: OperationTraffic) -> OperationTraffic:
+        return OperationTraffic(
             self.nbytes + other.nbytes,
             self.seconds + other.seconds,
             self.messages + other.messages,
@@ -74,7 +74,7 @@ class Copies:
     def __post_init__(self) -> None:
         self.nbytes = np.zeros(self.machine.p)
 
-    def join(self, operation: Operation, operand: int) -> Traffic:
+    def join(self, operation: Operation, operand: int) -> OperationTraffic:
         """Fetch what the kernels of an operation read and their workers do not have."""
         array, p = self.array, self.machine.p
         cut = operation.cuts[operand]
@@ -91,24 +91,24 @@ class Copies:
         self.nbytes = self.nbytes + came.nbytes
         return came
 
-    def _fetched(self, cells: Cells, missing: Any) -> Traffic:
+    def _fetched(self, cells: Cells, missing: Any) -> OperationTraffic:
         array, p = self.array, self.machine.p
         worker, cell = np.nonzero(missing)
         if not len(cell):
-            return Traffic.none(p)
+            return OperationTraffic.none(p)
         n_blocks = len(array.owners)
         key = worker * n_blocks + cells.block_of(array.cut)[cell]
         got = np.bincount(key, cells.volume[cell], p * n_blocks).reshape(p, n_blocks)
         pieces = int(((got > 0) & (got < cells.sizes(array.cut))).sum())
         nbytes = array.itemsize * got
         seconds = _seconds(self.machine, array.owners, nbytes)
-        return Traffic(nbytes.sum(axis=1), seconds, (got > 0).sum(axis=1), pieces)
+        return OperationTraffic(nbytes.sum(axis=1), seconds, (got > 0).sum(axis=1), pieces)
 
 
 # ------------------------------------------------------------------------------------------- copies are not kept
 
 
-def streamed(array: Layout, operation: Operation, operand: int, machine: Machine) -> Traffic:
+def streamed(array: Layout, operation: Operation, operand: int, machine: Machine) -> OperationTraffic:
     """Fetch for each kernel what it reads, unless the kernel before it on the worker read the same block.
 
     Blocks that the worker owns it has all the time.
@@ -139,13 +139,13 @@ def streamed(array: Layout, operation: Operation, operand: int, machine: Machine
         held = array.itemsize * cells.held(array.cut, array.owners, cut, p)
         each = (machine.byte_seconds[:, workers] * held[:, tiles]).sum(axis=0)
         seconds = np.bincount(workers, each, p)
-    return Traffic(nbytes, seconds, np.bincount(workers, messages, p).astype(np.int64), pieces)
+    return OperationTraffic(nbytes, seconds, np.bincount(workers, messages, p).astype(np.int64), pieces)
 
 
 # ------------------------------------------------------------------------------------------------ partial results
 
 
-def aggregated(operation: Operation, owners: Any, sizes: Any, machine: Machine) -> tuple[Traffic, Any]:
+def aggregated(operation: Operation, owners: Any, sizes: Any, machine: Machine) -> tuple[OperationTraffic, Any]:
     """Bring partial results together; and from how many workers each block of the result gets some.
 
     Parameters
@@ -163,4 +163,4 @@ def aggregated(operation: Operation, owners: Any, sizes: Any, machine: Machine) 
         seconds: Any = machine.mean_byte_seconds * nbytes
     else:
         seconds = np.bincount(owners, (sent * machine.byte_seconds[:, owners]).sum(axis=0) * sizes, p)
-    return Traffic(nbytes, seconds, np.bincount(owners, n_sent, p).astype(np.int64)), n_sent
+    return OperationTraffic(nbytes, seconds, np.bincount(owners, n_sent, p).astype(np.int64)), n_sent

@@ -19,18 +19,18 @@ from distarray.planner.partition.costs import Costs, StageCost
 from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_spot, lies_outside
 from distarray.planner.partition.received import Received
 from distarray.planner.partition.recut import redistribution_steps
-from distarray.planner.plan import Cut, Stage
+from distarray.planner.plan import Cut, Followed, Parts, Pinned, Stage, Whole, Written
 from distarray.planner.propagation import Limits, reading_order
 from distarray.planner.rates import Rates, Seconds
 from distarray.planner.shardings import follow, resolve_cut, result_shardings
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Placed", "Planning", "Walk"]
+__all__ = ["PlacedStages", "Planning", "Walk"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class PlacedStages:
     """Stages with their cuts, resolved for the nodes at hand, and what they cost.
 
     Parameters
@@ -90,12 +90,12 @@ class Planning:
         self.facts = facts_of(stages, graph, self.outside)
         self.costs = Costs(mesh.size, rates, limits)
 
-    def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> Placed:
+    def place(self, stages: Sequence[Stage], inputs: Mapping[int, Sharding] | None = None) -> PlacedStages:
         """Return the types that the cuts of stages mean, and their costs."""
         walk = Walk(self, self.inputs if inputs is None else inputs)
         shardings = [walk.step(facts, stage) for facts, stage in zip(self.facts, stages, strict=True)]
         costs = tuple(self._stage_costs(shardings, walk.lies))
-        return Placed(tuple(stages), tuple(shardings), walk.inputs, costs, self._until_done(shardings, costs))
+        return PlacedStages(tuple(stages), tuple(shardings), walk.inputs, costs, self._until_done(shardings, costs))
 
     def said(
         self, stages: Sequence[Stage], wanted: Mapping[int, tuple[Cut | None, Sharding]], inputs: Mapping[int, Sharding]
@@ -113,7 +113,7 @@ class Planning:
         found = []
         for facts, stage in zip(self.facts, stages, strict=True):
             regular, sharding = wanted[facts.number]
-            free = stage.kind != "item" and stage.cut.how not in ("pin", "base")
+            free = stage.kind != "item" and not isinstance(stage.cut.rule, Pinned | Written)
             if free and not _is_same(walk.resolved(facts, stage), sharding):
                 stage = replace(stage, cut=_said(facts, walk.readings(facts), regular, sharding, self.mesh))
             walk.step(facts, stage)
@@ -216,12 +216,13 @@ def _said(facts: Facts, readings: Sequence[Any], regular: Cut | None, wanted: Sh
     """Return a cut that means the wanted type for these operands, and that holds for other extents too."""
     order = tuple(reading_order(facts.stage, readings))
     if wanted.n_tiles == 1:
-        return Cut("whole")
+        return Cut(Whole())
     for first in (None, *order):
         tried = order if first is None else (first, *[p for p in order if p != first])
         if tried and _is_same(follow(facts.loops, readings, tried, mesh), wanted):
-            return Cut("follow", tried)
+            return Cut(Followed(tried))
     if regular is None:
         names = tuple(zip(wanted.mesh.names, wanted.mesh.sizes, strict=True))
-        regular = Cut("parts", parts=wanted.parts, axes=wanted.axes, mesh=names)
-    return replace(regular, order=order)
+        return Cut(Parts(wanted.parts, wanted.axes, names, order))
+    assert isinstance(regular.rule, Parts)
+    return replace(regular, rule=replace(regular.rule, order=order))

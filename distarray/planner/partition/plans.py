@@ -22,7 +22,7 @@ from distarray.planner import eindecomp
 from distarray.planner.graph import Graph
 from distarray.planner.partition.branches import Corners, branchings
 from distarray.planner.partition.eingraph import ein_graph
-from distarray.planner.partition.placed import Placed, Planning
+from distarray.planner.partition.placed import PlacedStages, Planning
 from distarray.planner.partition.search import choose
 from distarray.planner.partition.states import MAX_STATES, variables_of
 from distarray.planner.plan import Cut, Plan
@@ -133,7 +133,7 @@ def _nbytes(graph: Graph, i: int) -> int:
     return node.nbytes
 
 
-def _possible_gain(planning: Planning, baseline: Placed) -> float:
+def _possible_gain(planning: Planning, baseline: PlacedStages) -> float:
     """Return the seconds by which another plan could be faster: what is sent, and computed by few members."""
     least = 0.0
     for facts, sharding in zip(planning.facts, baseline.shardings, strict=True):
@@ -149,7 +149,7 @@ def _search_seconds(planning: Planning) -> float:
     return float(sum([STAGE_SECONDS + TRIPLE_SECONDS * n**3 for n in states]))
 
 
-def _searched(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, Mapping[int, Sharding]]:
+def _searched(plan: Plan, planning: Planning, baseline: PlacedStages) -> tuple[Plan, Mapping[int, Sharding]]:
     started = time.perf_counter()
     found, how = _best(planning, baseline)
     alternatives = [_described("propagation", baseline)]
@@ -163,7 +163,7 @@ def _searched(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, M
     return Plan(found.stages, plan.outputs, "eindecomp", tuple(alternatives)), found.inputs
 
 
-def _branched(planning: Planning, baseline: Placed, found: Placed) -> Placed:
+def _branched(planning: Planning, baseline: PlacedStages, found: PlacedStages) -> PlacedStages:
     """Return a plan in which branches go to a part of the members each, if one is better by more than next to
     nothing.
     """
@@ -178,7 +178,7 @@ def _branched(planning: Planning, baseline: Placed, found: Placed) -> Placed:
     return found
 
 
-def _as_in_the_paper(plan: Plan, planning: Planning, baseline: Placed) -> tuple[Plan, Mapping[int, Sharding]]:
+def _as_in_the_paper(plan: Plan, planning: Planning, baseline: PlacedStages) -> tuple[Plan, Mapping[int, Sharding]]:
     graph = ein_graph(planning.graph, planning.facts, baseline.shardings, planning.outside)
     if graph is None:
         return plan, planning.inputs
@@ -198,13 +198,13 @@ def _as_in_the_paper(plan: Plan, planning: Planning, baseline: Placed) -> tuple[
 
 def _best(
     planning: Planning,
-    baseline: Placed,
+    baseline: PlacedStages,
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Corners = MappingProxyType({}),
-) -> tuple[Placed, str]:
+) -> tuple[PlacedStages, str]:
     """Return the best plan that the search finds, and how it was found."""
     variables, made = variables_of(planning, baseline, splits, corners)
-    found: tuple[Placed, str] | None = None
+    found: tuple[PlacedStages, str] | None = None
     for chosen, searched in choose(variables, made, planning.outside, planning.costs):
         cuts: dict[int, tuple[Cut | None, Sharding]] = {}
         inputs: dict[int, Sharding] = {}
@@ -221,9 +221,9 @@ def _best(
     return found
 
 
-def _is_better(found: Placed, baseline: Placed, by: float = 0.0) -> bool:
+def _is_better(found: PlacedStages, baseline: PlacedStages, by: float = 0.0) -> bool:
     return found.price < (1 - by) * baseline.price
 
 
-def _described(name: str, placed: Placed) -> str:
+def _described(name: str, placed: PlacedStages) -> str:
     return f"{name}: {placed.nbytes / 1e6:.3g} MB moved, {placed.seconds * 1e3:.3g} ms predicted"

@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 from distarray.planner.loops import Reading, base_reading
 from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.placed import Placed, Planning
-from distarray.planner.plan import Cut
+from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.plan import Corner, Cut, Parts, Written
 from distarray.planner.propagation import Limits
 from distarray.planner.shardings import follow, resolve_cut, result_shardings, type_of, type_of_parts
 from distarray.sharding.cuts import MAX_TILES
@@ -224,7 +224,7 @@ class _Builder:
         if stage.kind == "take_put":
             return state.lies[facts.leader][0]
         base = base_reading(stage, self._graph, lambda i: state.lies[i][0])
-        return resolve_cut(Cut("base"), facts.loops, facts.readings, self._graph.nodes, base, self._mesh)
+        return resolve_cut(Cut(Written()), facts.loops, facts.readings, self._graph.nodes, base, self._mesh)
 
     def _cuts(self, facts: Facts, baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts of a stage, each once; that of the baseline first."""
@@ -254,7 +254,7 @@ class _Builder:
                 if sharding not in seen:
                     seen.add(sharding)
                     pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
-                    yield Cut("parts", parts=fine.parts, axes=fine.axes, mesh=pairs), sharding
+                    yield Cut(Parts(fine.parts, fine.axes, pairs)), sharding
 
     def _realised(
         self, facts: Facts, parts: tuple[int, ...], baseline: Sharding
@@ -266,7 +266,7 @@ class _Builder:
             found = True
             pairs = tuple(zip(grid.names, grid.sizes, strict=True))
             sharding = coarsened(type_of(grid, axes, (), baseline.layout), self._mesh)
-            yield Cut("parts", parts=parts, axes=axes, mesh=pairs), sharding
+            yield Cut(Parts(parts, axes, pairs)), sharding
         if not found:
             yield None, baseline
 
@@ -283,8 +283,8 @@ class _Builder:
             whole = tuple([(*names, *lead) if a == loop else names for a, names in enumerate(axes)])
             mesh, fine = _with_waves(whole, grid, facts, self._limits)
             pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
-            cut = Cut("parts", loop=loop, parts=fine.parts, axes=fine.axes, mesh=pairs, corner=corner)
-            yield cut, type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
+            cut = Parts(fine.parts, fine.axes, pairs, corner=Corner(loop, corner))
+            yield Cut(cut), type_of_parts(cut, facts.loops.extents, baseline.layout, self._mesh)
 
     def _followed(self, facts: Facts) -> Iterator[Sharding]:
         """Yield the cuts under which one operand stays where it lies, or may lie."""
@@ -306,7 +306,7 @@ def _lying_as(r: Reading, sharding: Sharding) -> Reading:
 
 def variables_of(
     planning: Planning,
-    baseline: Placed,
+    baseline: PlacedStages,
     splits: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
     corners: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
 ) -> tuple[list[Variable], dict[int, Variable]]:

@@ -15,7 +15,7 @@ import numpy as np
 from distarray.planner.redistribution.exchange import exchange
 from distarray.planner.redistribution.fused import finer, slices_between
 from distarray.planner.redistribution.permuted import gathers, refined
-from distarray.planner.redistribution.placement import Placement
+from distarray.planner.redistribution.placement import MemberMap
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Parts, Problem, divisors
 from distarray.planner.redistribution.steps import Step
@@ -27,7 +27,7 @@ __all__ = ["across"]
 MAX_CUTS = 32
 
 
-def across(problem: Problem, src: IntArray, dst: IntArray, placement: Placement) -> list[Step]:
+def across(problem: Problem, src: IntArray, dst: IntArray, placement: MemberMap) -> list[Step]:
     """Return slices on the team of the source, one exchange, gathers on the team of the target.
 
     Parameters
@@ -48,7 +48,7 @@ def across(problem: Problem, src: IntArray, dst: IntArray, placement: Placement)
     return [*slices_between(src, space.src, x, a), crossing, *gathers(y, b, [(i, n) for n, i in behind])]
 
 
-def _held(tiles: IntArray, placement: Placement) -> IntArray:
+def _held(tiles: IntArray, placement: MemberMap) -> IntArray:
     """Return the tile of the source that lies on the member of every place of the target; -1 where none does."""
     at = {member: place for place, member in reversed(list(enumerate(placement.src)))}
     found = np.full((len(placement.dst), tiles.shape[1]), -1, np.int64)

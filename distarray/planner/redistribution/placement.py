@@ -17,7 +17,7 @@ from distarray.errors import ShardingError
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution.places import IntArray
 
-__all__ = ["NETWORK", "FloatArray", "Location", "Placement", "link_rates", "placed"]
+__all__ = ["NETWORK", "FloatArray", "Location", "MemberMap", "link_rates", "placed"]
 
 #: Node and process of a member: anything that tells them apart.
 Location: TypeAlias = tuple[Hashable, Hashable]
@@ -32,8 +32,8 @@ NETWORK: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """A Placement says on which member each place of the source and of the target lies.
+class MemberMap:
+    """A MemberMap says on which member each place of the source and of the target lies.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def placed(
     members: Sequence[int] | None,
     dst_members: Sequence[int] | None,
     locations: Sequence[Location] | None,
-) -> Placement | None:
+) -> MemberMap | None:
     """Return the placement that these say; None for one place on each member, all with links of one class.
 
     Parameters
@@ -95,9 +95,9 @@ def placed(
     --------
     >>> placed(4, 4, None, None, None)
     >>> placed(4, 4, [0, 0, 1, 1], None, [("a", 1), ("b", 1)])
-    Placement(src=(0, 0, 1, 1), dst=(0, 0, 1, 1), nodes=(), processes=())
+    MemberMap(src=(0, 0, 1, 1), dst=(0, 0, 1, 1), nodes=(), processes=())
     >>> placed(2, 2, None, None, [("a", 1), ("a", 2)])
-    Placement(src=(0, 1), dst=(0, 1), nodes=(0, 0), processes=(0, 1))
+    MemberMap(src=(0, 1), dst=(0, 1), nodes=(0, 0), processes=(0, 1))
     """
     if members is None and dst_members is None and locations is None and n_src == n_dst:
         return None
@@ -117,7 +117,7 @@ def placed(
         nodes = processes = ()  # all links are alike
     if not nodes and src == dst == tuple(range(n_src)):
         return None
-    return Placement(src, dst, nodes, processes)
+    return MemberMap(src, dst, nodes, processes)
 
 
 def _numbered(names: Sequence[Hashable]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.planner.cache import LRUCache
 from distarray.planner.rates import Rates, current_rates
 from distarray.planner.redistribution.exchange import boxes
-from distarray.planner.redistribution.placement import Location, Placement, placed
+from distarray.planner.redistribution.placement import Location, MemberMap, placed
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.senders import Pieces, lacking, one_each, pieces, wanted
@@ -65,7 +65,7 @@ class Redistribution:
     solution: Solution
     itemsize: int = 8
     waves: Waves = ()
-    placement: Placement | None = None
+    placement: MemberMap | None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:

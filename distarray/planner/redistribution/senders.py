@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distarray.planner.redistribution.groups import cells
-from distarray.planner.redistribution.placement import Placement
+from distarray.planner.redistribution.placement import MemberMap
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import (
     AllGather,
@@ -51,12 +51,12 @@ class Pieces(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def one_each(n: int) -> Placement:
+def one_each(n: int) -> MemberMap:
     """Return the placement of `n` places on a member each."""
-    return Placement(tuple(range(n)), tuple(range(n)))
+    return MemberMap(tuple(range(n)), tuple(range(n)))
 
 
-def pieces(step: Step, before: Moment, after: Moment, placement: Placement, addends: IntArray | None = None) -> Pieces:
+def pieces(step: Step, before: Moment, after: Moment, placement: MemberMap, addends: IntArray | None = None) -> Pieces:
     """Return what travels in a step.
 
     Parameters
@@ -78,7 +78,7 @@ def pieces(step: Step, before: Moment, after: Moment, placement: Placement, adde
     return _in_groups(step, before, after, givers)
 
 
-def lacking(before: Moment, after: Moment, placement: Placement, addends: IntArray | None = None) -> IntArray:
+def lacking(before: Moment, after: Moment, placement: MemberMap, addends: IntArray | None = None) -> IntArray:
     """Return by member the elements of its tiles in a later map that it does not hold in an earlier one."""
     needs = _needs(
         _Map.of(before, addends), _Map.of(after, addends), _members(before, placement), _members(after, placement)
@@ -86,7 +86,7 @@ def lacking(before: Moment, after: Moment, placement: Placement, addends: IntArr
     return np.bincount(needs.member, needs.size, placement.n_members).astype(np.int64)
 
 
-def wanted(after: Moment, placement: Placement, addends: IntArray | None = None) -> IntArray:
+def wanted(after: Moment, placement: MemberMap, addends: IntArray | None = None) -> IntArray:
     """Return by member the elements of its tiles, those of several places once."""
     there, takers = _Map.of(after, addends), _members(after, placement)
     key, first = np.unique(takers * there.n_tiles + there.cell, return_index=True)
@@ -94,7 +94,7 @@ def wanted(after: Moment, placement: Placement, addends: IntArray | None = None)
     return np.bincount(key // there.n_tiles, size[first], placement.n_members).astype(np.int64)
 
 
-def _members(moment: Moment, placement: Placement) -> IntArray:
+def _members(moment: Moment, placement: MemberMap) -> IntArray:
     return np.array(placement.dst if moment.is_across else placement.src, np.int64)
 
 
@@ -183,7 +183,7 @@ def _needs(held: _Map, wanted: _Map, givers: IntArray, takers: IntArray) -> _Nee
     return _Needs(key // held.n_tiles, key % held.n_tiles, size)
 
 
-def _senders(needs: _Needs, held: _Map, givers: IntArray, placement: Placement) -> IntArray:
+def _senders(needs: _Needs, held: _Map, givers: IntArray, placement: MemberMap) -> IntArray:
     """Return a place that holds the tile, for each row of `needs`."""
     holders: IntArray = np.argsort(held.cell, kind="stable").reshape(held.n_tiles, -1)
     n_replicas = holders.shape[1]

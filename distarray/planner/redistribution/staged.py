@@ -14,14 +14,14 @@ from distarray.planner.redistribution.placement import NETWORK, link_rates
 from distarray.planner.redistribution.problem import Parts, divisors
 from distarray.planner.redistribution.weak import Space
 
-__all__ = ["Seconds"]
+__all__ = ["StepCosts"]
 
 #: Seconds of a message by those of a step, where steps take none.
 _ONLY_MESSAGES = 1e9
 
 
-class Seconds:
-    """Seconds price the steps of a redistribution by the rates of a cluster.
+class StepCosts:
+    """StepCosts price the steps of a redistribution by the rates of a cluster.
 
     Parameters
     ----------

@@ -22,11 +22,11 @@ from distarray.planner.redistribution.aligned import common_parts, lower_aligned
 from distarray.planner.redistribution.exchange import exchange
 from distarray.planner.redistribution.fused import fused_steps
 from distarray.planner.redistribution.permuted import lower_permuted
-from distarray.planner.redistribution.placement import Placement
+from distarray.planner.redistribution.placement import MemberMap
 from distarray.planner.redistribution.places import IntArray, places_of
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.reductions import reductions, with_prime_axes
-from distarray.planner.redistribution.staged import Seconds
+from distarray.planner.redistribution.staged import StepCosts
 from distarray.planner.redistribution.steps import DynSlice, Step, without_addends
 from distarray.planner.redistribution.timing import plan_seconds
 from distarray.planner.redistribution.trace import Moment, moments
@@ -130,7 +130,7 @@ def _paper(problem: Problem) -> list[Step] | None:
 def _staged(problem: Problem, itemsize: int, rates: Rates, limit: float) -> list[Step] | None:
     """Return the quickest plan in normal form, if it takes less than `limit` seconds."""
     space = Space(problem)
-    prices = Seconds(space, itemsize, rates)
+    prices = StepCosts(space, itemsize, rates)
     with_permute, n = cheapest(space, prices, limit), 0
     if with_permute is not None:
         limit, n = with_permute.cost + prices.permute(with_permute.valley), with_permute.n_collectives
@@ -180,7 +180,7 @@ class _Model:
 
     itemsize: int
     rates: Rates
-    placement: Placement | None
+    placement: MemberMap | None
 
     def seconds(self, problem: Problem, steps: Sequence[Step]) -> float:
         """Return seconds, to ten digits: what differs by rounding takes equally long."""
@@ -194,7 +194,7 @@ def synthesize(
     mode: str,
     itemsize: int = 8,
     rates: Rates | None = None,
-    placement: Placement | None = None,
+    placement: MemberMap | None = None,
 ) -> Solution:
     """Return the steps for a problem; see `plan`."""
     started = time.perf_counter()

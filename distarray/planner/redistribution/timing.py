@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from distarray.planner.rates import Rates
-from distarray.planner.redistribution.placement import NETWORK, FloatArray, Placement, link_rates
+from distarray.planner.redistribution.placement import NETWORK, FloatArray, MemberMap, link_rates
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.senders import one_each, pieces
 from distarray.planner.redistribution.steps import AllPermute, AllReduce, DynSlice, Exchange, Step
@@ -18,7 +18,7 @@ __all__ = ["messages", "plan_seconds"]
 
 
 def messages(
-    step: Step, before: Moment, after: Moment, placement: Placement | None, addends: IntArray | None = None
+    step: Step, before: Moment, after: Moment, placement: MemberMap | None, addends: IntArray | None = None
 ) -> IntArray:
     """Return messages that every member receives in a step; every place, without a placement."""
     if placement is None and not isinstance(step, Exchange):
@@ -42,7 +42,7 @@ def plan_seconds(
     trace: Sequence[Moment],
     itemsize: int,
     rates: Rates,
-    placement: Placement | None = None,
+    placement: MemberMap | None = None,
     addends: IntArray | None = None,
 ) -> float:
     """Return predicted seconds of a plan: for each step the slowest member, and a task per place and step.
@@ -71,7 +71,7 @@ def _by_links(
     after: Moment,
     itemsize: int,
     rates: Rates,
-    placement: Placement,
+    placement: MemberMap,
     addends: IntArray | None,
 ) -> FloatArray:
     """Return the seconds of every member in a step, each piece at the rates of its link."""

@@ -24,7 +24,7 @@ from distarray.planner.redistribution.trace import Moment
 from distarray.sharding.cuts import boundaries, parts_of
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Assembly", "Block", "Layer", "Movement", "exchange_of", "layers_of", "primary", "schedule", "traffic"]
+__all__ = ["Assembly", "Layer", "Movement", "StoredTile", "exchange_of", "layers_of", "primary", "schedule", "traffic"]
 
 Tile: TypeAlias = tuple[int, ...]
 
@@ -51,7 +51,7 @@ class Layer(NamedTuple):
         return prod([b[t + 1] - b[t] for b, t in zip(self.boundaries, tile, strict=True)])
 
 
-class Block(NamedTuple):
+class StoredTile(NamedTuple):
     """The stored tile of a device after a step; before the first step if `moment` is 0."""
 
     moment: int
@@ -76,7 +76,7 @@ class Assembly(NamedTuple):
     device: int
     tile: Tile
     parts: tuple[tuple[int, ...], ...]
-    sources: tuple[Block, ...]
+    sources: tuple[StoredTile, ...]
 
 
 class Movement(NamedTuple):
@@ -177,11 +177,11 @@ def _schedule(
     needed: list[set[int]] = [set() for _ in layers]
     needed[last] = set(wanted)
 
-    def base(moment: int, device: int) -> Block:
+    def base(moment: int, device: int) -> StoredTile:
         """Return the stored block that holds the tile of a device at a moment."""
         while moment and steps[moment - 1].is_slice and moment < last:
             moment -= 1
-        return Block(moment, device if moment else held[layers[0].tiles[device]])
+        return StoredTile(moment, device if moment else held[layers[0].tiles[device]])
 
     found = []
     for moment in range(last, 0, -1):
@@ -208,8 +208,8 @@ def _overlaps(made: Layer, read: Layer) -> Callable[[Tile], tuple[tuple[int, ...
 
 
 def _suppliers(
-    step: _Step, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], Block]
-) -> Callable[[int, Sequence[Sequence[int]]], tuple[Block, ...]]:
+    step: _Step, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], StoredTile]
+) -> Callable[[int, Sequence[Sequence[int]]], tuple[StoredTile, ...]]:
     """Who gives the tiles of `read` to a device: itself, its group, who makes it anyway, who has sent least so far."""
     holders: defaultdict[Tile, list[int]] = defaultdict(list)
     for device, tile in read.tiles.items():
@@ -217,7 +217,7 @@ def _suppliers(
     if len(holders) == len(read.tiles):  # no replicas, no choice
         only = {tile: stored(device) for tile, (device,) in holders.items()}
 
-        def of_only(device: int, parts: Sequence[Sequence[int]]) -> tuple[Block, ...]:
+        def of_only(device: int, parts: Sequence[Sequence[int]]) -> tuple[StoredTile, ...]:
             tiles = list(product(*parts))
             needed.update([holders[tile][0] for tile in tiles])
             return tuple([only[tile] for tile in tiles])

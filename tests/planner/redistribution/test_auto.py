@@ -10,7 +10,7 @@ import pytest
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution import plan, verify
 from distarray.planner.redistribution.problem import Problem
-from distarray.planner.redistribution.staged import Seconds
+from distarray.planner.redistribution.staged import StepCosts
 from distarray.planner.redistribution.timing import plan_seconds
 from distarray.planner.redistribution.weak import Space, cheapest
 from distarray.sharding.mesh import Mesh
@@ -71,7 +71,7 @@ def test_prices_are_the_seconds_of_the_plan(name: str) -> None:
     for case in family(name, 15, seed=9):
         problem = Problem.of(*case)
         space = Space(problem)
-        prices = Seconds(space, 4, rates)
+        prices = StepCosts(space, 4, rates)
         path = cheapest(space, prices)
         assert path is not None
         found = plan(*case, rates=rates, itemsize=4)
@@ -94,7 +94,7 @@ def test_guesses_of_the_search_are_never_too_high() -> None:
     for case in family("C", 20, seed=10):
         problem = Problem.of(*case)
         space = Space(problem)
-        prices = Seconds(space, 4, Rates(latency=1e-3))
+        prices = StepCosts(space, 4, Rates(latency=1e-3))
         for parts in space.starts():
             tile = space.tile(parts)
             for n in (2, 4, 8, 32):

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from distarray.planner.redistribution import plan
-from distarray.planner.redistribution.transfers import Block, Layer, Movement, exchange_of, layers_of, schedule, traffic
+from distarray.planner.redistribution.transfers import (
+    Layer,
+    Movement,
+    StoredTile,
+    exchange_of,
+    layers_of,
+    schedule,
+    traffic,
+)
 from distarray.testing.redistributions import Case, small_cases
 
 
@@ -20,7 +28,7 @@ def boxes(layer: Layer, tile: tuple[int, ...]) -> tuple[slice, ...]:
 
 def executed(movements: list[Movement], source: Layer, held: dict[tuple[int, ...], int], whole: Any) -> Any:
     """Run the movements: only what a block is said to hold is read of it."""
-    stored = {Block(0, d): (boxes(source, t), whole[boxes(source, t)].copy()) for t, d in held.items()}
+    stored = {StoredTile(0, d): (boxes(source, t), whole[boxes(source, t)].copy()) for t, d in held.items()}
     for movement in movements:
         for assembly in movement.assemblies:
             target = boxes(movement.made, assembly.tile)
@@ -33,7 +41,7 @@ def executed(movements: list[Movement], source: Layer, held: dict[tuple[int, ...
                 inside = [slice(c.start - b.start, c.stop - b.start) for c, b in zip(common, box, strict=True)]
                 assert all(i.start >= 0 for i in inside)
                 made[place] = values[tuple(inside)]
-            stored[Block(movement.step + 1, assembly.device)] = target, made
+            stored[StoredTile(movement.step + 1, assembly.device)] = target, made
     return stored
 
 
@@ -54,9 +62,9 @@ def test_tiles_are_put_together_from_blocks_that_exist(mode: str, uneven: bool) 
         stored = executed(movements, source, held, whole)
         for tile in case.dst.tiles():
             if movements:
-                _, values = stored[Block(movements[-1].step + 1, case.dst.place(tile))]
+                _, values = stored[StoredTile(movements[-1].step + 1, case.dst.place(tile))]
             else:
-                _, values = stored[Block(0, held[tile])]
+                _, values = stored[StoredTile(0, held[tile])]
             assert np.array_equal(values, whole[case.dst.tile_slices(case.shape, tile)]), (case, mode)
 
 
@@ -89,4 +97,4 @@ def test_an_exchange_leads_between_any_two_cuts() -> None:
         source, target = layers
         stored = executed(exchange_of(source, target), source, {t: d for d, t in source.tiles.items()}, whole)
         for device, tile in target.tiles.items():
-            assert np.array_equal(stored[Block(1, device)][1], whole[boxes(target, tile)])
+            assert np.array_equal(stored[StoredTile(1, device)][1], whole[boxes(target, tile)])
