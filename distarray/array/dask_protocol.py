@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distarray.errors import NotSupportedError
+from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored
 from distarray.runtime.arrivals import in_event_loop
@@ -45,6 +45,16 @@ class _Graph(Mapping[Any, Any]):
 
             self._filled = exports.graph_of(self.node)
         return self._filled
+
+    def excess(self) -> str | None:
+        """Return the text of the error where Dask must not put the array together on one worker; None if it may."""
+        from distarray.runtime import exports
+
+        why, node = exports.excess_of_whole(self.node), self.node
+        return why and (
+            f"dask.compute puts the array of shape {node.shape} and {node.nbytes} bytes together on one worker, which "
+            f"would hold it twice, {why}, or take x.compute() or np.asarray(x), which bring the blocks to this process"
+        )
 
     def __getitem__(self, key: Any) -> Any:
         return self.filled()[1][key]
@@ -105,10 +115,10 @@ class Collection:
     def __dask_layers__(self: Any) -> tuple[str, ...]:
         return (self._dask_graph().layer,)
 
-    def __dask_postcompute__(self: Any) -> tuple[Any, tuple[Any, ...]]:
+    def __dask_postcompute__(self: Any) -> tuple[Any, _Whole]:
         graph = self._dask_graph()
         node, sharding = graph.node, graph.filled()[2]
-        return _assembled, (node.shape, node.dtype, sharding)
+        return _assembled, _Whole((node.shape, node.dtype, sharding), graph.excess())
 
     def __dask_postpersist__(self: Any) -> tuple[Any, tuple[Any, ...]]:
         graph = self._dask_graph()
@@ -171,6 +181,32 @@ def _flat(blocks: Any, ndim: int) -> list[Any]:
     for _ in range(max(ndim, 1) - 1):
         blocks = [block for inner in blocks for block in inner]
     return list(blocks)
+
+
+class _Whole:
+    """A _Whole holds further arguments of `_assembled`: who reads them makes the task that puts an array together.
+
+    Dask asks for them also where it makes no such task (``dask.persist``), and reads them in the scheduler.
+
+    Parameters
+    ----------
+    arguments
+        Shape, dtype and sharding.
+    excess
+        The text of the error where no worker can run the task.
+    """
+
+    def __init__(self, arguments: tuple[Any, ...], excess: str | None) -> None:
+        self._arguments = arguments
+        self._excess = excess
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._excess is not None:
+            raise MemoryBudgetError(self._excess)
+        return iter(self._arguments)
+
+    def __dask_tokenize__(self) -> Any:
+        return self._arguments, self._excess
 
 
 def _assembled(blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> Any:

@@ -11,6 +11,7 @@ from dask._task_spec import Alias, DataNode, Task, TaskRef
 
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, postorder
+from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
@@ -28,7 +29,7 @@ from distarray.runtime.promised import PromisedBlocks, joined, make_here
 from distarray.runtime.running import count
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["for_each_block", "graph_of"]
+__all__ = ["excess_of_whole", "for_each_block", "graph_of"]
 
 
 def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
@@ -85,6 +86,19 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         else:
             graph[key] = DataNode(key, ref)
     return name, graph, sharding
+
+
+def excess_of_whole(node: Expr) -> str | None:
+    """Return why one worker cannot put the whole array of a node together, as Dask has it done; None if it can.
+
+    It holds all blocks and the array beside what lies there.
+    """
+    if not node.env.is_cluster:
+        return None
+    held = max(executor_for(node.env).held().values(), default=0)
+    made = 0 if node.memo is not None else node.nbytes // node.env.size
+    used = 2 * node.nbytes
+    return excess_of(Liveness({}, {0: held + made + used}, {}, {0: (node.nbytes, used)}, {}), node.env)
 
 
 def for_each_block(

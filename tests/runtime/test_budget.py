@@ -302,6 +302,29 @@ def test_what_tasks_of_dask_make_is_no_host_data(cluster4: Any, monkeypatch: pyt
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_dask_puts_no_array_together_where_it_does_not_fit(
+    process_cluster: Any, monkeypatch: pytest.MonkeyPatch, is_lazy: bool
+) -> None:
+    """Dask's last task has the whole array and all its blocks on one worker."""
+    x = dx.arange(65536.0, sharding=(dx.current_team().axes,)) * 2
+    if not is_lazy:
+        x = x.persist()
+    monkeypatch.setattr(budget, "room_of", lambda env: Room(2 * x.nbytes, x.nbytes // 2))
+    assert float(dask.persist(x)[0].sum()) == 65535 * 65536
+    for compute in (
+        lambda: dask.compute(x),
+        lambda: process_cluster.compute(x).result(),
+        lambda: dask.compute(x, x + 1),
+        lambda: dask.delayed(np.sum)(x).compute(),
+    ):
+        with pytest.raises(dx.MemoryBudgetError, match=r"would hold it twice, of .*, or take x.compute\(\)"):
+            compute()
+    monkeypatch.setattr(budget, "room_of", lambda env: Room(4 * x.nbytes, x.nbytes // 2))
+    np.testing.assert_array_equal(dask.compute(x)[0], np.arange(65536) * 2.0)
+
+
+@pytest.mark.cluster
 def test_chains_that_wait_for_others_are_counted_as_the_chains_that_they_are(cluster4: Any) -> None:
     with dx.config.set(block_bytes=0, memory_limit="200 KiB"):
         y = dx.full((333, 374), 1, dtype="f4")
