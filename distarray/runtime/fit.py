@@ -47,6 +47,8 @@ WORTHWHILE = 0.05
 MIN_TASKS = 4_000
 MAX_TASKS = 10_000
 SECONDS_PER_TASK = 4e-4
+#: Parts of operands that take as long as a task: where each tile reads some of all others, there are far more of them.
+PARTS_PER_TASK = 16
 #: Trying may take this part of the time that a plan takes, by prediction; where the limit was set, as long as it needs.
 SEARCH_SHARE = 0.1
 #: A limit below the one that is to hold may take one in so many of these tasks.
@@ -161,11 +163,14 @@ class _Held(NamedTuple):
         Bytes above the limit, summed over stages: a stream lowers those of a few.
     peak, stage
         The most that a member holds at any time, and the stage at which most is held.
+    cost
+        Of finding this out, in tasks.
     """
 
     excess: int
     peak: int
     stage: int
+    cost: int
 
 
 class _Trials:
@@ -187,7 +192,7 @@ class _Trials:
             self.n_tasks = min(MAX_TASKS, max(MIN_TASKS, int(seconds * SEARCH_SHARE / SECONDS_PER_TASK)))
         self.n_left = self.n_tasks
         #: What the plans that were tried hold.
-        self._known: dict[tuple[Stage, ...], Liveness] = {}
+        self._known: dict[tuple[Stage, ...], tuple[Liveness, int]] = {}
 
     def within(self, member: int) -> _Trials:
         """Trials under another limit, with as many tasks; what is known already is not lowered again."""
@@ -201,7 +206,7 @@ class _Trials:
         share.
         """
         self.held(plan)
-        resident = self._known[plan.stages].resident
+        resident = self._known[plan.stages][0].resident
         kept = sum([result_nbytes(self.graph.nodes[i]) for i in self.graph.kept])
         at_members = sum([nbytes for m, nbytes in resident.items() if m < self.env.size])
         return max(max(resident.values(), default=0), (at_members + kept) // self.env.size)
@@ -218,12 +223,18 @@ class _Trials:
         if plan.stages not in self._known:
             env = self.env
             lowered = make_tasks_once(plan, self.graph, env)
-            found = peaks_of(lowered, self.graph, env)
-            self._known[plan.stages] = found
-            self.n_left -= sum(lowered.counts.values())
-        found = self._known[plan.stages]
+            cost = sum(lowered.counts.values()) + _n_parts(lowered) // PARTS_PER_TASK
+            self._known[plan.stages] = peaks_of(lowered, self.graph, env), cost
+            self.n_left -= cost
+        found, cost = self._known[plan.stages]
         peak, stage = found.worst
-        return _Held(sum(max(0, n - self.limits.member) for n in (peak, *found.stage_peak.values())), peak, stage)
+        excess = sum(max(0, n - self.limits.member) for n in (peak, *found.stage_peak.values()))
+        return _Held(excess, peak, stage, cost)
+
+
+def _n_parts(lowered: Lowered) -> int:
+    """Return the parts of tiles that tasks read."""
+    return sum([len(want.fragments) for draft in lowered.drafts for tile in draft.tiles for want in tile.wants])
 
 
 def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, ...]]) -> Iterator[tuple[_Held, Plan]]:
@@ -243,7 +254,8 @@ def _streamed(plan: Plan, held: _Held, trials: _Trials, seen: set[tuple[Stage, .
     for finer in range(1, MAX_FINER):  # of all loops those in few waves come first
         for head in list(before):
             tried = streams.streamed(head, 1 << finer)
-            if tried is None or tried.stages in seen or trials.n_left < 0:
+            # In twice as many waves it costs as much at least.
+            if tried is None or tried.stages in seen or trials.n_left < before[head].cost:
                 del before[head]
                 continue
             seen.add(tried.stages)
