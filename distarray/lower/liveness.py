@@ -107,6 +107,10 @@ class Standing(NamedTuple):
     serving: Mapping[int, int] = MappingProxyType({})
     uncopied: int = 0
 
+    def copied_to(self, member: int, nbytes: int) -> int | None:
+        """Return the member that gets a copy of a block of host data that is sent to another; None if none does."""
+        return self.spares.get(member) if nbytes > self.uncopied else None
+
 
 class _Made(NamedTuple):
     """What a task needs while it runs.
@@ -159,8 +163,8 @@ class _Walk:
                 self._stored[_name(getattr(ref, "key", ref))] = member, block
                 if is_cluster and type(ref) is tuple:  # host data that are to be sent first
                     coming[member] += block.nbytes
-                    if member in standing.spares and block.nbytes > standing.uncopied:
-                        coming[standing.spares[member]] += block.nbytes
+                    if (spare := standing.copied_to(member, block.nbytes)) is not None:
+                        coming[spare] += block.nbytes
                 elif is_cluster and isinstance(ref, tuple):  # tasks of others make it when it is read
                     beside[member] += block.nbytes
                 else:

@@ -20,14 +20,12 @@ from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, po
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.runtime import passage, planning, rehearsal
-from distarray.runtime.fit import ahead
+from distarray.runtime.fit import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
-from distarray.runtime.members import executor_for
 from distarray.runtime.memory import is_limit_set, memory_limit
 from distarray.runtime.rehome import healed, is_gone, same_cut
 from distarray.runtime.running import kept_nbytes
 from distarray.runtime.small import is_small
-from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Foreseen", "check", "foreseen", "heal", "passage_of", "sources_of"]
@@ -150,12 +148,13 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
 def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = True) -> None:
     """See data come to members, and if they are sent from this process copies of them to others."""
     assert node.env.team is not None
-    members, spares = node.env.team.members, executor_for(node.env).spares() if is_copied else {}
+    members, standing = node.env.team.members, standing_of(node.env)
     for tile in cut.tiles():
         nbytes, rank = prod(cut.shard_shape(node.shape, tile)) * node.dtype.itemsize, cut.member(tile)
         known.coming[members[rank]] += nbytes
-        if nbytes > EMBED_NBYTES and spares.get(rank, len(members)) < len(members):
-            known.coming[members[spares[rank]]] += nbytes
+        spare = standing.copied_to(rank, nbytes) if is_copied else None
+        if spare is not None and spare < len(members):
+            known.coming[members[spare]] += nbytes
 
 
 def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:

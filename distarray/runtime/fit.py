@@ -33,7 +33,7 @@ from distarray.runtime.wire import EMBED_NBYTES
 if TYPE_CHECKING:
     from distarray.planner.partition.placed import Planning
 
-__all__ = ["ahead", "fitted", "held_in", "peaks_of"]
+__all__ = ["ahead", "fitted", "held_in", "peaks_of", "standing_of"]
 
 #: Plans that are streamed further.
 MAX_STREAMS = 8
@@ -82,10 +82,14 @@ def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
     """Return what the members of an environment hold for these tasks, beside all that lies there already."""
     if not env.is_cluster:
         return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
-    executor = executor_for(env)
-    is_copied = executor.is_to_be_cut(lowered.tasks)
-    standing = Standing(held_in(env), executor.spares(), is_copied, executor.serving(), EMBED_NBYTES)
+    standing = standing_of(env, is_copied=executor_for(env).is_to_be_cut(lowered.tasks))
     return liveness(lowered, graph, is_cluster=True, n_threads=n_tasks_at_once(env), standing=standing)
+
+
+def standing_of(env: Environment, *, is_copied: bool = False) -> Standing:
+    """Return what is known of the workers of a team before an evaluation, whose results get copies at once or not."""
+    executor = executor_for(env)
+    return Standing(held_in(env), executor.spares(), is_copied, executor.serving(), EMBED_NBYTES)
 
 
 def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Plan | None = None) -> Plan:

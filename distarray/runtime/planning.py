@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -18,13 +19,11 @@ from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import current_rates
 from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
-from distarray.runtime.fit import fitted, held_in, peaks_of
+from distarray.runtime.fit import fitted, held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import make_tasks
-from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit
 from distarray.runtime.rates import rates_for, rates_of
 from distarray.runtime.retention import is_beyond_memory, result_nbytes
-from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -93,8 +92,8 @@ def _beside(graph: Graph, env: Environment) -> int:
     """Return the bytes that lie on a member of a cluster beside the blocks of a graph: other arrays, and all copies."""
     if not env.is_cluster:
         return 0
-    executor = executor_for(env)
-    found, spares = held_in(env), executor.spares()
+    standing = standing_of(env)
+    found = Counter(standing.held)
     for node in graph.nodes:
         memo = node.memo
         if memo is None or memo.on_client or isinstance(node.dtype, tuple):
@@ -104,8 +103,8 @@ def _beside(graph: Graph, env: Environment) -> int:
             nbytes = prod(memo.sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
             if not isinstance(ref, tuple):
                 found[member] -= nbytes
-            elif type(ref) is tuple and member in spares and nbytes > EMBED_NBYTES:  # host data to be sent
-                found[spares[member]] += nbytes
+            elif type(ref) is tuple and (spare := standing.copied_to(member, nbytes)) is not None:  # host data
+                found[spare] += nbytes
     return max([0, *found.values()])
 
 
