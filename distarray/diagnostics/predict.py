@@ -27,7 +27,7 @@ from distarray.planner.partition.eingraph import stage_bound
 from distarray.planner.partition.placed import PlacedStages, Planning
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
-from distarray.runtime import members, planning, rehearsal
+from distarray.runtime import members, planning, prepare
 from distarray.runtime.crossings import foreseen
 from distarray.runtime.fit import peaks_of
 from distarray.runtime.rates import rates_for
@@ -119,7 +119,7 @@ def rehearse(
     stand_ins
         Of what is to come from other environments: see `crossings.foreseen`.
     """
-    found = rehearsal.rehearsed(targets, stand_ins, others)
+    found = prepare.rehearsed(targets, stand_ins, others)
     if found is None:
         return None
     plan, graph, lowered, from_cache, host_bytes, kept = found
@@ -150,7 +150,7 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
             memo = known[id(node)].memo
             assert memo is not None
             return memo.sharding
-        found = rehearsal.rehearsed([node], known)
+        found = prepare.rehearsed([node], known)
     if found is None:
         return Sharding.whole(env.mesh, node.ndim)
     # Operands come before users, and nothing but the node itself was asked for.

@@ -19,7 +19,7 @@ from distarray.expr import crossing
 from distarray.expr.expr import SOURCE, BlockName, Environment, Expr, Stored, postorder
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.runtime import passage, planning, rehearsal
+from distarray.runtime import passage, planning, prepare
 from distarray.runtime.fit import ahead, standing_of
 from distarray.runtime.hosts import check_room, host_cut
 from distarray.runtime.memory import is_limit_set, memory_limit
@@ -62,7 +62,7 @@ def check(targets: Sequence[Expr]) -> None:
         order = crossing.graph(group)
         if not is_small([known.get(id(n), n) for n in order], env):
             with ahead(seen.coming):
-                rehearsal.check(env, order, {id(t) for t in group}, known)
+                prepare.check(env, order, {id(t) for t in group}, known)
 
 
 def _by_env(nodes: Iterable[Expr]) -> dict[Environment, list[Expr]]:
@@ -130,7 +130,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
     for env, group in _by_env([n for n in sources if id(n) not in known.lying]).items():
         known.before |= {id(n): Counter(known.coming) for n in group}
         with ahead(known.coming):
-            found = rehearsal.rehearsed(group, known.stand_ins)
+            found = prepare.rehearsed(group, known.stand_ins)
             if found is not None and is_checked and (env.is_cluster or is_limit_set()):
                 planning.checked(found.graph, env)
         if found is None:

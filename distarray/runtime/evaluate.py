@@ -78,10 +78,10 @@ def check(targets: Sequence[Expr]) -> None:
     env, order = targets[0].env, postorder(targets)
     if small.is_small(order, env):
         return None
-    from distarray.runtime import rehearsal
+    from distarray.runtime import prepare
 
     with locked():
-        return rehearsal.check(env, order, {id(t) for t in targets})
+        return prepare.check(env, order, {id(t) for t in targets})
 
 
 def settle(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:

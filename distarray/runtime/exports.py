@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,21 +10,20 @@ import numpy as np
 from dask._task_spec import Alias, DataNode, Task, TaskRef
 
 from distarray.expr import crossing
-from distarray.expr.expr import Environment, Expr, postorder
+from distarray.expr.expr import Expr, postorder
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
-from distarray.planner.graph import Graph
-from distarray.planner.plan import Plan
 from distarray.runtime import counters
 from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
 from distarray.runtime.evaluate import settle
 from distarray.runtime.fit import peaks_of
-from distarray.runtime.hosts import place, place_hosts
-from distarray.runtime.instantiate import make_tasks, new_run
+from distarray.runtime.hosts import place
+from distarray.runtime.instantiate import new_run
 from distarray.runtime.members import executor_for, locked
 from distarray.runtime.memory import is_limit_set, memory_limit
-from distarray.runtime.planning import plan_of
+from distarray.runtime.planning import is_ample
+from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.promised import PromisedBlocks, joined, make_here
 from distarray.runtime.running import count
 from distarray.sharding.sharding import Sharding
@@ -60,15 +59,16 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         node.memo.exported = True  # Dask may hand the blocks on
     else:
         with locked():
-            place_hosts(node)
-            plan, nodes, env = plan_of([node])
-            lowered = make_tasks(plan, nodes, env, run)
-            for leaf in nodes.nodes:
+            found = prepare(postorder([node]), {id(node)}, node.env, is_checked=False)
+            _check_unkept(found)  # Dask may use a block and drop it
+            found = found.sent()
+            lowered = found.lowered(run)
+            for leaf in found.graph.nodes:
                 if leaf.memo is not None:
                     leaf.memo.exported = True  # the tasks have its blocks, for as long as somebody has the graph
         graph.update(lowered.tasks)
-        for leaf in nodes.nodes:
-            if leaf.memo is not None and env.is_cluster and not leaf.memo.on_client:
+        for leaf in found.graph.nodes:
+            if leaf.memo is not None and found.env.is_cluster and not leaf.memo.on_client:
                 graph.update({b.key: b for b in leaf.memo.blocks if not isinstance(b, np.ndarray)})
         ((sharding, refs),) = lowered.outputs.values()
     read = {key for task in graph.values() for key in getattr(task, "dependencies", ())}
@@ -129,47 +129,59 @@ def for_each_block(
     executor = executor_for(env)
     make_here((node,))
     run = new_run()
-    with locked():
-        if memo is not None:
-            lowered, sharding, refs, nodes = Lowered(), memo.sharding, list(memo.blocks), []
-        else:
-            place_hosts(node)
-            plan, graph, _ = plan_of([node])
-            lowered, nodes = make_tasks(plan, graph, env, run), graph.nodes
-            ((sharding, refs),) = lowered.outputs.values()
-            check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
-        tasks, members, calls = dict(lowered.tasks), dict(lowered.members), []
+
+    def called(lowered: Lowered) -> Lowered:
+        """Return tasks that make blocks, and those that call the function with them; no block is kept."""
+        tasks, members = dict(lowered.tasks), dict(lowered.members)
+        ((sharding, refs),) = lowered.outputs.values()
         for number, (tile, ref) in enumerate(zip(sharding.tiles(), refs, strict=True)):
             key = (f"dx-call-{run}", 0, number)
             member = sharding.member(tile)
             ref = TaskRef(getattr(ref, "key", ref)) if isinstance(ref, tuple) or hasattr(ref, "key") else ref
             tasks[key] = Task(key, function, ref, *arguments(sharding.tile_box(node.shape, tile)), env.device, member)
             members[key] = member
-            calls.append(key)
-        if memo is None:
-            _check_calls(replace(lowered, tasks=tasks, members=members, outputs={}), plan, graph, env)
+        return replace(lowered, tasks=tasks, members=members, outputs={})
+
+    with locked():
+        if memo is not None:
+            nodes: Sequence[Expr] = ()
+            lowered = called(Lowered(outputs={0: (memo.sharding, list(memo.blocks))}))
+        else:
+            found = prepare(postorder([node]), {id(node)}, env, is_checked=False)
+            _check_unkept(found, called)
+            found = found.sent()
+            nodes, lowered = found.graph.nodes, called(found.lowered(run))
             count(lowered)
+        calls = [key for key in lowered.tasks if key[0] == f"dx-call-{run}"]
         for c in counters.active:
             c.tasks += len(calls)
             c.by_class["call"] += len(calls)
-        if env.is_cluster:
-            whole = joined(nodes, tasks, members, calls)
-            found = executor.submit(whole.tasks, whole.members, whole.keep)
-            for blocks in whole.blocks:
-                blocks.settle(found)
-        else:
-            executor.submit(tasks, members, calls, lowered.after)
+        if not env.is_cluster:
+            executor.submit(lowered.tasks, lowered.members, calls, lowered.after)
             return
-    executor.wait(found.values())
+        whole = joined(nodes, lowered.tasks, lowered.members, calls)
+        futures = executor.submit(whole.tasks, whole.members, whole.keep)
+        for blocks in whole.blocks:
+            blocks.settle(futures)
+    executor.wait(futures.values())
 
 
-def _check_calls(lowered: Lowered, plan: Plan, graph: Graph, env: Environment) -> None:
-    """Check that members can hold what tasks need of which nothing is kept."""
-    if not is_limit_set() and not env.is_cluster:
+def _check_unkept(found: Prepared, called: Callable[[Lowered], Lowered] = lambda lowered: lowered) -> None:
+    """Check that members can hold what the tasks of an evaluation need, if none of its results is kept.
+
+    Parameters
+    ----------
+    called
+        Adds tasks that read the results.
+    """
+    plan, graph, env = found.plan, found.graph, found.env
+    lowered = found.lowered("room")
+    check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
+    if is_ample(graph.nodes, env) if env.is_cluster else not is_limit_set():
         return
-    found = peaks_of(lowered, graph, env)
-    if (why := excess_of(found, env)) is not None:
-        needed, stage = found.worst
+    held = peaks_of(replace(called(lowered), outputs={}), graph, env)
+    if (why := excess_of(held, env)) is not None:
+        needed, stage = held.worst
         refuse(names_of(plan, graph.nodes, stage), needed, why)
 
 

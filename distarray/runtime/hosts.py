@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distarray import config
-from distarray.expr.expr import Environment, Expr, Stored, postorder
+from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import backend_for
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
@@ -36,7 +36,7 @@ from distarray.runtime.rehome import keep_host
 from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["as_cut", "check_room", "host_cut", "host_cuts", "place", "place_hosts", "put"]
+__all__ = ["as_cut", "check_room", "host_cut", "host_cuts", "place", "put"]
 
 #: Plans with the cuts of host arrays, by their numbers and the key that the graph would have with the default cuts.
 _INPUTS: LRUCache[tuple[Plan, Mapping[int, Sharding]]] = LRUCache()
@@ -108,15 +108,6 @@ def place(node: Expr) -> None:
         with LOCK:
             check_room([*as_cut([node], {id(node): cut}).values()], node.env)
             put([node], {id(node): cut})
-
-
-def place_hosts(node: Expr) -> None:
-    """Cut the large host arrays that a node needs into tiles, so that it is planned as it would be evaluated."""
-    order = postorder([node])
-    cuts = host_cuts(order, {id(node)}, node.env)
-    hosts = [leaf for leaf in order if id(leaf) in cuts]
-    check_room([*as_cut(hosts, cuts).values()], node.env)
-    put(hosts, cuts)
 
 
 def check_room(coming: Sequence[Expr], env: Environment) -> None:

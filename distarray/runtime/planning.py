@@ -63,7 +63,7 @@ def context_of(env: Environment) -> tuple[Any, ...]:
     return (limits, config.get("planner"), config.get("objective"), config.get("overlap"), rates_for(env))
 
 
-def _found(graph: Graph, env: Environment) -> Plan:
+def found_plan(graph: Graph, env: Environment) -> Plan:
     """Return the plan of a graph: made now, or from the cache; searched for when the graph comes the third time."""
     n_kept = config.get("plan-cache-size")
     plan = PLANS.get(graph.key, lambda: fit_to_memory(_plan(graph, env), graph, env), n_kept)
@@ -132,7 +132,7 @@ def checked(graph: Graph, env: Environment) -> Plan:
         If they cannot: then nothing has run.
     """
     n_made = PLANS.info().misses
-    plan = _found(graph, env)
+    plan = found_plan(graph, env)
     if not env.is_cluster:
         check_peak(plan, graph.nodes, memory_limit(env))
         return plan
@@ -199,4 +199,4 @@ def plan_of(
     order = crossing.graph(targets)
     env = targets[0].env
     graph = canonical(order, {id(t) for t in targets}, context_of(env), stand_ins)
-    return _found(graph, env), graph, env
+    return found_plan(graph, env), graph, env

@@ -13,18 +13,18 @@ from typing import Any
 
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.lower.template import Lowered
-from distarray.planner.graph import Graph, canonical
+from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime import counters, metering, passes
 from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.donation import inplace_results, kept
 from distarray.runtime.fit import peaks_of
-from distarray.runtime.hosts import as_cut, host_cuts, put
 from distarray.runtime.instantiate import make_tasks, new_run
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import memory_limit
-from distarray.runtime.planning import checked, context_of, uses_of
+from distarray.runtime.planning import uses_of
+from distarray.runtime.prepare import prepare
 from distarray.runtime.promised import joined
 from distarray.runtime.retention import result_nbytes
 from distarray.runtime.task_times import timed
@@ -52,13 +52,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
         See `evaluate.evaluate`.
     """
     check_held([n for n in order if n.memo is None], wanted)
-    cuts = host_cuts(order, wanted, env)
-    hosts = [n for n in order if id(n) in cuts]
-    graph = canonical(order, wanted, context_of(env), as_cut(hosts, cuts))
-    plan = checked(graph, env)  # what is too large is not even sent
-    if hosts:
-        put(hosts, cuts)
-        graph = canonical(order, wanted, context_of(env))
+    plan, graph, *_ = prepare(order, wanted, env).sent()
     if plan.is_provisional:
         uses_of(graph)[0] += 1
     cluster = env.is_cluster

@@ -163,7 +163,8 @@ def test_host_data_that_no_worker_can_hold_are_not_sent(
     program, on_numpy = HOST_PROGRAMS[name]
     with dx.config.set(block_bytes=0):
         monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
-        monkeypatch.setattr("distarray.runtime.hosts.is_ample", lambda *args: False)
+        for door in ("hosts", "exports"):
+            monkeypatch.setattr(f"distarray.runtime.{door}.is_ample", lambda *args: False)
         for room in [Room(coming - 1, coming - 1), Room(coming - 1, 0)]:
             monkeypatch.setattr(budget, "room_of", lambda env, room=room: room)
             with counting() as counted, pytest.raises(dx.MemoryBudgetError, match=r"host data|would hold") as raised:
@@ -183,7 +184,8 @@ def test_arrays_of_threads_that_no_worker_can_hold_are_not_sent(cluster4: Any, m
     with dx.config.set(block_bytes=0):
         x = (dx.asarray(host, team=TEAM) + 0).persist()
         monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
-        monkeypatch.setattr("distarray.runtime.hosts.is_ample", lambda *args: False)
+        for door in ("hosts", "exports"):
+            monkeypatch.setattr(f"distarray.runtime.{door}.is_ample", lambda *args: False)
         monkeypatch.setattr(budget, "room_of", lambda env: Room(coming - 1, 0))
         y = x.to_team(dx.current_team())
         with pytest.raises(dx.MemoryBudgetError, match="would hold"):
@@ -299,6 +301,20 @@ def test_what_tasks_of_dask_make_is_no_host_data(cluster4: Any, monkeypatch: pyt
     with dx.config.set(block_bytes=0):
         monkeypatch.setattr(budget, "room_of", lambda env: Room(3 * nbytes, 0))
         assert float(dx.from_dask(d).sum()) == 3 * 65536
+
+
+@pytest.mark.cluster
+def test_graphs_for_dask_are_held_to_the_memory_of_workers(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Dask runs is refused where its tasks make too much at a time."""
+    with dx.config.set(block_bytes=0):
+        x = dx.arange(65536.0, sharding=(dx.current_team().axes,)).reshape(256, 256).persist()
+        monkeypatch.setattr("distarray.runtime.exports.is_ample", lambda *args: False)
+        monkeypatch.setattr(budget, "room_of", lambda env: Room(x.nbytes // 2, x.nbytes // 8))
+        with counting() as counted, pytest.raises(dx.MemoryBudgetError, match="would hold"):
+            (x + x.T).to_dask_array()
+        assert counted.tasks == 0
+        found = (x + 1).to_dask_array()  # a part of the array at a time
+        assert float(found.sum().compute()) == 65536 * 65537 / 2
 
 
 @pytest.mark.cluster

@@ -1,0 +1,155 @@
+"""The one door to tasks: what is asked for is planned, with host arrays as they will be cut, and then held to memory.
+
+What is prepared runs (`running`), is looked at (`explain`, checks), or is taken along by others (`exports`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from distarray.expr import crossing
+from distarray.expr.expr import Environment, Expr
+from distarray.lower.template import Lowered
+from distarray.planner.cache import plan_cache_info
+from distarray.planner.graph import Graph, canonical
+from distarray.planner.plan import Plan
+from distarray.runtime.donation import inplace_results
+from distarray.runtime.hosts import as_cut, host_cuts, put
+from distarray.runtime.instantiate import make_tasks
+from distarray.runtime.memory import is_limit_set
+from distarray.runtime.planning import checked, context_of, found_plan, is_ample
+from distarray.runtime.retention import retained
+from distarray.runtime.small import is_small
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["Prepared", "Rehearsed", "check", "prepare", "rehearsed"]
+
+
+class Prepared(NamedTuple):
+    """A Prepared is an evaluation that is planned, of which nothing has been sent or run.
+
+    Parameters
+    ----------
+    plan, graph, env
+        Of the nodes; in the graph others stand in for host arrays and for what is to come from other environments.
+    order
+        All nodes needed, operands before users.
+    wanted
+        ``id`` of the nodes whose results are kept.
+    cuts
+        By ``id`` how host arrays are cut when they are sent.
+    """
+
+    plan: Plan
+    graph: Graph
+    env: Environment
+    order: Sequence[Expr]
+    wanted: set[int]
+    cuts: Mapping[int, Sharding]
+
+    @property
+    def hosts(self) -> list[Expr]:
+        """The host arrays that are to be sent."""
+        return [n for n in self.order if id(n) in self.cuts]
+
+    def sent(self) -> Prepared:
+        """Send the host arrays, and return the evaluation with their blocks."""
+        if not self.cuts:
+            return self
+        put(self.hosts, self.cuts)
+        return self._replace(graph=canonical(self.order, self.wanted, context_of(self.env)), cuts={})
+
+    def lowered(self, run: str, inplace: Mapping[int, int] = MappingProxyType({})) -> Lowered:
+        """Return the tasks; `run` names them, for `inplace` see `lower`."""
+        return make_tasks(self.plan, self.graph, self.env, run, inplace)
+
+
+def prepare(
+    order: Sequence[Expr],
+    wanted: set[int],
+    env: Environment,
+    stand_ins: Mapping[int, Expr] = MappingProxyType({}),
+    *,
+    is_checked: bool = True,
+) -> Prepared:
+    """Plan the evaluation of nodes of one environment, with host arrays as they will be cut. Nothing is sent.
+
+    Parameters
+    ----------
+    order, wanted, stand_ins
+        See `Prepared` and `crossings.foreseen`.
+    is_checked
+        Whether members must be able to hold what is read, made and kept.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they are to, and cannot.
+    """
+    cuts = host_cuts(order, wanted, env, stand_ins)
+    hosts = [n for n in order if id(n) in cuts]
+    graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
+    plan = checked(graph, env) if is_checked else found_plan(graph, env)
+    return Prepared(plan, graph, env, order, wanted, cuts)
+
+
+def check(
+    env: Environment, order: Sequence[Expr], wanted: set[int], stand_ins: Mapping[int, Expr] = MappingProxyType({})
+) -> None:
+    """Check that members can hold what these nodes need: see `evaluate.check`."""
+    if not is_ample(order, env) if env.is_cluster else is_limit_set():
+        prepare(order, wanted, env, stand_ins)
+
+
+class Rehearsed(NamedTuple):
+    """A Rehearsed is the tasks of targets, made and counted, before any is handed out.
+
+    Parameters
+    ----------
+    plan, graph, lowered
+        In the graph others stand in for host arrays, and for what is to come from other environments.
+    from_cache
+        Whether the plan was there before.
+    host_bytes
+        Of host arrays that would be sent.
+    kept
+        Nodes whose results would be kept, by the numbers of ``plan.outputs``.
+    """
+
+    plan: Plan
+    graph: Graph
+    lowered: Lowered
+    from_cache: bool
+    host_bytes: int
+    kept: tuple[Expr, ...]
+
+
+def rehearsed(
+    targets: Sequence[Expr],
+    stand_ins: Mapping[int, Expr],
+    others: Callable[[], Iterable[Expr] | None] = tuple,
+) -> Rehearsed | None:
+    """Plan and lower pending targets of one environment as `evaluate` would; None if all is small. Nothing runs.
+
+    Parameters
+    ----------
+    stand_ins
+        Of the crossings that they need: see `crossings.foreseen`.
+    others
+        As for `evaluate`.
+    """
+    env = targets[0].env
+    order = crossing.graph(targets)
+    if is_small([stand_ins.get(id(n), n) for n in order], env):
+        return None
+    aimed = {id(t) for t in targets}
+    kept_too = retained([n for n in order if n.memo is None and id(n) not in aimed and id(n) not in stand_ins], env)
+    misses = plan_cache_info().misses
+    found = prepare(order, aimed | kept_too, env, stand_ins, is_checked=False)
+    from_cache = plan_cache_info().misses == misses
+    inplace = {} if env.is_cluster else inplace_results(found.plan, found.graph, order, others)
+    host_bytes = sum(n.nbytes for n in found.hosts)
+    kept = tuple([order[i] for i in found.plan.outputs])
+    return Rehearsed(found.plan, found.graph, found.lowered("rehearsal", inplace), from_cache, host_bytes, kept)
