@@ -23,6 +23,7 @@ from distarray.array.numpy_alternatives import way_out
 from distarray.array.numpy_arguments import Refused, call
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import NotSupportedError
+from distarray.expr.bind import check_mask
 
 __all__ = ["array_function", "array_ufunc", "implementation", "implements"]
 
@@ -145,6 +146,8 @@ def _boxed(like: DistArray, result: Any) -> Any:
 def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the ufunc for ``DistArray.__array_ufunc__``."""
     outs = kwargs.pop("out", ())
+    for value in inputs:
+        check_mask(value, ufunc.__name__)
     for value in (*inputs, *outs, kwargs.get("where")):
         if not _is_known(value):
             return _declined(type(value), ufunc.__name__)

@@ -294,5 +294,5 @@ def _written(draft: Draft, graph: Graph) -> int:
     total = sum(graph.nodes[i].nbytes for _, i in stage.stores)
     total += sum(graph.nodes[c.node].nbytes for c in stage.combines)
     if stage.write is not None:
-        total += prod(draft.loops.extents) * _itemsize(graph, stage.write[1])
+        total += prod(draft.loops.extents) * _itemsize(graph, stage.written)
     return total

@@ -11,6 +11,7 @@ array that no memory holds is read (`pushdown`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from distarray import hooks
 from distarray.dtypes import as_dtype
-from distarray.errors import EnvironmentMismatchError
+from distarray.errors import EnvironmentMismatchError, NotSupportedError
 from distarray.expr.expr import GET, ITEM, PUT, RESHAPE, Environment, Expr, Scalar, source, user_frame
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
@@ -42,6 +43,7 @@ __all__ = [
     "bind_tiles",
     "bind_windows",
     "broadcast_shapes",
+    "check_mask",
     "identity",
     "infer_map",
     "literal",
@@ -91,6 +93,22 @@ class Operands:
         self.box = box
 
 
+def check_mask(value: object, name: str) -> None:
+    """Check that no mask hides elements of an operand: there are no masked arrays here, and none is to lose its mask.
+
+    Raises
+    ------
+    NotSupportedError
+        If one does.
+    """
+    ma = sys.modules.get("numpy.ma")  # loaded by those who have masked arrays
+    if ma is not None and isinstance(value, ma.MaskedArray) and ma.is_masked(value):
+        raise NotSupportedError(
+            f"{name}: a masked array, whose mask would be lost; m.filled(value) or dx.asarray(m) gives its values, and "
+            "np.ma functions of it and np.asarray(x) a masked array in this process"
+        )
+
+
 def literal(value: Any, env: Environment, name: str = "array") -> Expr:
     """Return a node of host data used as an operand: it has no environment of its own and adopts `env`.
 
@@ -100,9 +118,12 @@ def literal(value: Any, env: Environment, name: str = "array") -> Expr:
     ------
     TypeError
         If `value` is not array-like or of a dtype that distarray does not have.
+    NotSupportedError
+        If a mask hides elements of it: there are no masked arrays here.
     """
     from distarray import config
 
+    check_mask(value, name)
     try:
         array = np.asarray(value)
     except ValueError as error:

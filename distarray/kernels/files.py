@@ -17,6 +17,9 @@ from distarray.sharding.boxes import runs
 
 __all__ = ["CREATE", "write_block"]
 
+#: Bytes of a file that are mapped and read at a time.
+MAPPED_NBYTES = 4 << 20
+
 Block = Any  # of any backend
 Bounds = Sequence[tuple[int, int]]
 
@@ -40,11 +43,29 @@ def _load_npy(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: Any, par
         with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
             whole = np.ndarray(shape, stored, mapped, offset, order="F" if fortran_order else "C")
             # Copied: a view would hold the mapping, and a file that is cut short under it kills the process.
-            out[...] = whole[tuple([slice(lo, hi) for lo, hi in box])]
-            del whole
+            part = whole[tuple([slice(lo, hi) for lo, hi in box])]
+            _copy(*((out.T, part.T) if fortran_order else (out, part)), mapped)
+            del whole, part
     finally:
         os.close(fd)
     return backend.adopt(out)
+
+
+def _copy(out: Block, part: Block, mapped: mmap.mmap) -> None:
+    """Copy a part of a mapped file, a few pages at a time.
+
+    Pages that were touched count as memory of the process, at which a cluster ends it: those between the rows of a
+    narrow part, too.
+    """
+    if part.ndim and len(part) * part.strides[0] > MAPPED_NBYTES:
+        n_rows = MAPPED_NBYTES // part.strides[0]
+        for i in range(len(part)) if n_rows < 2 else range(0, len(part), n_rows):
+            at = i if n_rows < 2 else slice(i, i + n_rows)
+            _copy(out[at], part[at], mapped)
+    else:
+        out[...] = part
+        if hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def write_block(

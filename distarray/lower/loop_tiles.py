@@ -51,8 +51,7 @@ def _base_tile(low: Lowering, draft: Draft, box: Box) -> tuple[tuple[int, ...], 
     """Return the one tile of the base that a tile of a writing stage falls into; None for an empty one."""
     if not all(box):
         return None
-    assert draft.stage.write is not None
-    lens: Affine = low.graph.nodes[draft.stage.write[1]].runtime
+    lens: Affine = low.graph.nodes[draft.stage.written].runtime
     at = low.located[draft.base]
     fragments = lens.fragments(box, at.boundaries)
     assert len(fragments) == 1, "the cut of a writing stage follows its base"

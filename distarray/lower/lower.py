@@ -178,7 +178,7 @@ def _draft(low: Lowering, stage: Stage) -> Draft:
     sharding = resolve_cut(stage.cut, loops, readings, nodes, base, low.mesh)
     draft = Draft(stage, loops, sharding, readings, [], below)
     _place_results(low, draft)
-    draft.inplace = stage.write is not None and stage.write[1] in low.inplace
+    draft.inplace = stage.write is not None and stage.written in low.inplace
     if low.has_overlap and any(r.node == draft.base for r in readings):
         draft.inplace = False  # the border reads what the core would have overwritten
     draft.is_move = collectives.is_move(low, stage)
@@ -195,7 +195,7 @@ def _place_results(low: Lowering, draft: Draft) -> None:
         keepdims = nodes[c.node].params.keepdims
         low.locate(c.node, combined_sharding(draft.sharding, c.axes, keepdims=keepdims))
     if stage.write is not None:
-        i = stage.write[1]
+        i = stage.written
         below = low.located[draft.base]
         low.locate(i, below.sharding)
     if stage.kind == "program":

@@ -56,7 +56,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
     """Make the tasks of a stage that runs an elementwise program."""
     stage, nodes = draft.stage, low.graph.nodes
     if stage.write is not None:
-        at, below = low.located[stage.write[1]], low.located[draft.base]
+        at, below = low.located[stage.written], low.located[draft.base]
         low.inherit(at, below, {number for _, number in draft.base_tiles}, draft.inplace)
     if draft.inplace:
         for tile in draft.tiles:
@@ -167,7 +167,7 @@ def _lower_program_tile(
         if not write[2]:
             below = low.located[draft.base]
             low.allocated(below.box(base_tile), below.dtype)
-        low.located[stage.write[1]].refs[number] = next(keys)
+        low.located[stage.written].refs[number] = next(keys)
 
 
 def _is_made(low: Lowering, draft: Draft, tile: Tile, args: Arguments, reuse: tuple[int, ...]) -> bool:
@@ -298,8 +298,7 @@ def _regions(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[
 def _write(
     low: Lowering, draft: Draft, t: int, tile: Tile, args: Arguments
 ) -> tuple[tuple[int, Affine, bool, bool], bool]:
-    assert draft.stage.write is not None
-    lens: Affine = low.graph.nodes[draft.stage.write[1]].runtime
+    lens: Affine = low.graph.nodes[draft.stage.written].runtime
     below = low.located[draft.base]
     base_tile, number = draft.base_tiles[t]
     frame = below.box(base_tile)

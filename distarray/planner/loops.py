@@ -269,8 +269,8 @@ def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | No
     """Return the base that a stage writes, as its loops see it; None if it writes none."""
     if stage.write is None:
         return None
-    put = graph.nodes[stage.write[1]]
-    below = graph.operands[stage.write[1]][0]
+    put = graph.nodes[stage.written]
+    below = graph.operands[stage.written][0]
     assert below is not None
     lens: Affine = put.runtime
     return Reading(below, lens, tuple(range(len(lens.shape))), put.shape, lies(below))

@@ -185,6 +185,13 @@ class Stage:
     write: tuple[Operand, int] | None = None
     cut: Cut = Cut(Whole())
 
+    @property
+    def written(self) -> int:
+        """Return the number of the node that it makes as a new version of that node's first operand; -1 if none."""
+        if self.write is not None:
+            return self.write[1]
+        return self.nodes[0] if self.kind == "take_put" else -1
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -346,8 +346,7 @@ def result_shardings(
     found: dict[int, tuple[Sharding, ...]] = {i: (sharding,) for _, i in stage.stores}
     for c in stage.combines:
         found[c.node] = (combined_sharding(sharding, c.axes, keepdims=nodes[c.node].params.keepdims),)
-    i = stage.nodes[0]
-    written = i if stage.kind == "take_put" else -1 if stage.write is None else stage.write[1]
+    i, written = stage.nodes[0], stage.written
     if written >= 0:
         below = graph.operands[written][0]
         assert below is not None

@@ -133,11 +133,7 @@ def inplace_results(
     for number, stage in enumerate(plan.stages):
         for access in stage.reads:
             last[access.node] = number
-        put = -1
-        if stage.write is not None:
-            put = stage.write[1]
-        elif stage.kind == "take_put":
-            put = stage.nodes[0]
+        put = stage.written
         if put >= 0:
             base = graph.operands[put][0]
             assert base is not None

@@ -296,3 +296,38 @@ def test_real_and_imaginary_part_are_views_that_lose_no_bit(dtype: str) -> None:
     assert found.dtype == host.dtype
     np.testing.assert_array_equal(found.view(found.real.dtype), host.view(host.real.dtype))
     np.testing.assert_array_equal(np.signbit(found.real), np.signbit(host.real))
+
+
+MASKED = np.ma.masked_array([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, m: x * m,
+        lambda x, m: x < m,
+        lambda x, m: x.__iadd__(m),
+        lambda x, m: x @ m,
+        np.add,
+        lambda x, m: np.maximum(m, x),
+        np.add.outer,
+        dx.add,
+        lambda x, m: dx.sum(m),
+        lambda x, m: np.where(x > 1, m, 0),
+        lambda x, m: np.concatenate([x, m]),
+        lambda x, m: x + np.ma.masked,
+    ],
+)
+def test_no_mask_is_lost_silently(function: Any) -> None:
+    """There are no masked arrays here: what would need one is refused, also where numpy drops the mask."""
+    x = dx.asarray(np.arange(4.0))
+    with pytest.raises(dx.NotSupportedError, match=r"a masked array, whose mask would be lost; m\.filled"):
+        function(x, MASKED)
+    np.testing.assert_array_equal(np.asarray(x), np.arange(4.0))
+
+
+def test_masks_that_hide_nothing_and_masked_arrays_made_on_purpose() -> None:
+    x = dx.asarray(np.arange(4.0))
+    np.testing.assert_array_equal(np.asarray(x + np.ma.masked_array(np.ones(4))), np.arange(4.0) + 1)
+    np.testing.assert_array_equal(np.asarray(dx.asarray(MASKED)), np.asarray(MASKED))
+    assert (np.ma.add(MASKED, np.asarray(x)).mask == MASKED.mask).all()

@@ -6,6 +6,8 @@ import os
 import pickle
 import re
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from tokenize import TokenError
@@ -56,6 +58,39 @@ def test_load_reads_every_dtype_byte_order_and_memory_order(file: Path, dtype: s
         with config.set(block_bytes=64):
             assert_equal(dx.load(file, team=TEAM, sharding=sharding), native(expected))
     assert_equal(dx.load(file, team=None), native(expected))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(5,), (40, 9), (3, 2, 70), (0, 4), ()])
+def test_parts_are_read_a_few_pages_at_a_time(file: Path, monkeypatch: Any, shape: tuple[int, ...], order: Any) -> None:
+    monkeypatch.setattr(file_kernels, "MAPPED_NBYTES", 100)
+    expected = values("f8", shape, order)
+    np.save(file, expected)
+    x = dx.load(file, team=None)
+    assert_equal(x, expected)
+    if x.ndim and x.shape[0]:
+        assert_equal(
+            x[1:, ..., 1::2] if x.ndim > 1 else x[1::2], expected[1:, ..., 1::2] if x.ndim > 1 else expected[1::2]
+        )
+
+
+COLUMNS = """
+import resource, sys
+import distarray as dx
+
+x = dx.load(sys.argv[1], team=None)
+float(x[:9, :9].sum())
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert float(x[:, :8].sum()) == 0
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_a_narrow_part_holds_no_pages_of_the_rest(file: Path) -> None:
+    """A cluster ends workers by what they have in memory, pages of mapped files included."""
+    np.lib.format.open_memmap(file, mode="w+", dtype="f8", shape=(16 << 10, 1024))  # 128 MiB, nothing on the disk
+    found = subprocess.run([sys.executable, "-c", COLUMNS, file], capture_output=True, text=True, check=True)
+    assert int(found.stdout) << 10 < 24 << 20
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (0, 4), (2, 3, 5)])

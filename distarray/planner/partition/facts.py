@@ -67,7 +67,7 @@ class Facts:
     @property
     def is_written(self) -> bool:
         """Return whether it lies as a base."""
-        return self.stage.write is not None or self.stage.kind == "take_put"
+        return self.stage.written >= 0
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -156,8 +156,7 @@ def _facts(
 
 
 def _leader(stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None]) -> int:
-    written = stage.nodes[0] if stage.kind == "take_put" else -1 if stage.write is None else stage.write[1]
-    below = graph.operands[written][0] if written >= 0 else None
+    below = graph.operands[stage.written][0] if stage.written >= 0 else None
     return -1 if below is None or below in outside else below
 
 
