@@ -9,7 +9,7 @@ Whatever others need not have done yet still lies here: a piece goes when a task
 read. A worker that waits for others goes on with what it has: so its tasks come once in the order of the plan, and once
 with those first that wait for the fewest others. What nobody needs any more goes while the next task runs, since it is
 the scheduler that says so. Where a worker has several threads, as many tasks as may run besides count with what the
-largest one needs.
+largest ones need.
 
 Blocks that were there before stay, also those of other arrays, and copies that are kept for the loss of a worker; sizes
 that depend on data count with their bound. No task runs.
@@ -18,9 +18,10 @@ that depend on data count with their bound. No task runs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from heapq import heappush, heapreplace, nlargest
+from itertools import islice
 from math import prod
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -112,6 +113,23 @@ class Standing(NamedTuple):
         return self.spares.get(member) if nbytes > self.uncopied else None
 
 
+def _largest_before(values: Iterable[int], n: int) -> list[tuple[int, ...]]:
+    """Return for each value the `n` largest of those before it.
+
+    >>> _largest_before([3, 1, 2, 5], 2)
+    [(), (3,), (1, 3), (2, 3)]
+    """
+    heap: list[int] = []
+    found = []
+    for value in values:
+        found.append(tuple(heap))
+        if len(heap) < n:
+            heappush(heap, value)
+        elif value > heap[0]:
+            heapreplace(heap, value)
+    return found
+
+
 class _Made(NamedTuple):
     """What a task needs while it runs.
 
@@ -191,17 +209,16 @@ class _Walk:
                     self._at_worker(member, order, clocks)
         else:
             self._in_process()
-        largest: Counter[int] = Counter()
-        used: Counter[int] = Counter()
+        made_at: dict[int, list[int]] = {m: [] for m in n_tasks}
+        used_at: dict[int, list[int]] = {m: [] for m in n_tasks}
         for key, made in self._made.items():
-            member = self._members[key]
-            largest[member] = max(largest[member], made.most)
             read = sum([self._size_of(d) for d in self._lowered.tasks[key].dependencies])
-            used[member] = max(used[member], read + made.most)
+            made_at[self._members[key]].append(made.most)
+            used_at[self._members[key]].append(read + made.most)
         members = sorted(set(self._resident) | set(self._peak))
         peak = {m: max(self._resident.get(m, 0), self._peak[m]) for m in members}
-        n_beside = {m: min(self._n_threads, n_tasks[m]) for m in n_tasks}
-        at_once = {m: (largest[m] * n_beside[m], used[m] * n_beside[m]) for m in n_tasks}
+        n = self._n_threads
+        at_once = {m: (sum(nlargest(n, made_at[m])), sum(nlargest(n, used_at[m]))) for m in n_tasks}
         return Liveness(self._resident, peak, dict(self._stage_peak), at_once, self._sent)
 
     def _in_process(self) -> None:
@@ -260,9 +277,9 @@ class _Walk:
         if not n_others:
             return [0] * len(order)
         made = [self._made[key] for key in order]
-        later = [*accumulate([m.most for m in reversed(made)], max, initial=0)][-2::-1]
-        before = [*accumulate([m.most - self._size(m.numbers) for m in made], max, initial=0)]
-        return [n_others * max(a, b) for a, b in zip(later, before, strict=False)]
+        later = reversed(_largest_before([m.most for m in reversed(made)], n_others))
+        before = _largest_before([m.most - self._size(m.numbers) for m in made], n_others)
+        return [sum(nlargest(n_others, a + b)) for a, b in zip(later, before, strict=True)]
 
     def _copied_to(self, member: int) -> int:
         """Return the bytes of copies that a worker gets of what others make."""
