@@ -60,9 +60,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
     else:
         with locked():
             found = prepare(postorder([node]), {id(node)}, node.env, is_checked=False)
-            _check_unkept(found)  # Dask may use a block and drop it
-            found = found.sent()
-            lowered = found.lowered(run)
+            found, lowered = _taken_along(found, run)  # Dask may use a block and drop it
             for leaf in found.graph.nodes:
                 if leaf.memo is not None:
                     leaf.memo.exported = True  # the tasks have its blocks, for as long as somebody has the graph
@@ -148,9 +146,8 @@ def for_each_block(
             lowered = called(Lowered(outputs={0: (memo.sharding, list(memo.blocks))}))
         else:
             found = prepare(postorder([node]), {id(node)}, env, is_checked=False)
-            _check_unkept(found, called)
-            found = found.sent()
-            nodes, lowered = found.graph.nodes, called(found.lowered(run))
+            found, lowered = _taken_along(found, run, called)
+            nodes, lowered = found.graph.nodes, called(lowered)
             count(lowered)
         calls = [key for key in lowered.tasks if key[0] == f"dx-call-{run}"]
         for c in counters.active:
@@ -166,23 +163,33 @@ def for_each_block(
     executor.wait(futures.values())
 
 
-def _check_unkept(found: Prepared, called: Callable[[Lowered], Lowered] = lambda lowered: lowered) -> None:
-    """Check that members can hold what the tasks of an evaluation need, if none of its results is kept.
+def _taken_along(
+    found: Prepared, run: str, called: Callable[[Lowered], Lowered] = lambda lowered: lowered
+) -> tuple[Prepared, Lowered]:
+    """Return an evaluation with its host data sent, and its tasks.
 
     Parameters
     ----------
     called
         Adds tasks that read the results.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If members cannot hold what the tasks need, even if no result is kept; then nothing was sent.
     """
     plan, graph, env = found.plan, found.graph, found.env
-    lowered = found.lowered("room")
+    lowered = found.lowered(run)
     check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
-    if is_ample(graph.nodes, env) if env.is_cluster else not is_limit_set():
-        return
-    held = peaks_of(replace(called(lowered), outputs={}), graph, env)
-    if (why := excess_of(held, env)) is not None:
-        needed, stage = held.worst
-        refuse(names_of(plan, graph.nodes, stage), needed, why)
+    if not is_ample(graph.nodes, env) if env.is_cluster else is_limit_set():
+        held = peaks_of(replace(called(lowered), outputs={}), graph, env)
+        if (why := excess_of(held, env)) is not None:
+            needed, stage = held.worst
+            refuse(names_of(plan, graph.nodes, stage), needed, why)
+    if not found.cuts:
+        return found, lowered
+    found = found.sent()
+    return found, found.lowered(run)
 
 
 def _settle(node: Expr) -> None:

@@ -113,8 +113,7 @@ def place(node: Expr) -> None:
 def check_room(coming: Sequence[Expr], env: Environment) -> None:
     """Check that the workers of a cluster can hold host arrays, and the copies of them, before any is sent.
 
-    `run` checks the plan of what is computed with them, which includes this. Where Dask runs the tasks, the host data
-    alone are checked.
+    What is computed with them is checked by its plan, which includes this (`prepare`).
 
     Parameters
     ----------
