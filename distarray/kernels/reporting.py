@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from distarray.kernels.elementwise import numpy_name
-
 __all__ = ["TOPIC", "received", "report", "warn", "warnings_gathered"]
 
 #: Topic under which workers send what their tasks met.
@@ -55,6 +53,8 @@ def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]]) 
 
 
 def _same_function(name: str, function: str) -> bool:
+    from distarray.kernels.elementwise import numpy_name
+
     try:
         return numpy_name(name) == function
     except ValueError:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from distarray.expr.expr import Environment
-from distarray.kernels.devices import backend_for, check_here, parse_device
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime.clients import n_threads, placement_of
 
@@ -59,6 +58,8 @@ def device_labels(env: Environment) -> tuple[str, ...]:
     if env.is_cluster:
         labels: tuple[str, ...] = executor_for(env).labels(env.device)
         return labels
+    from distarray.kernels.devices import backend_for
+
     return tuple(backend_for(env.device, rank).label for rank in range(env.size))
 
 
@@ -72,6 +73,8 @@ def check_device(env: Environment) -> None:
     ImportError, RuntimeError
         If CuPy, a GPU or array_api_strict is missing: of a cluster, on a worker.
     """
+    from distarray.kernels.devices import check_here, parse_device
+
     parse_device(env.device)
     if not env.is_cluster:
         return check_here(env.device)

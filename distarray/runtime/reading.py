@@ -10,7 +10,6 @@ import numpy as np
 from distarray import hooks
 from distarray.errors import BlocksLostError
 from distarray.expr.expr import Expr
-from distarray.kernels.devices import backend_for
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import room_of
 
@@ -60,4 +59,11 @@ def read_blocks(node: Expr, numbers: Sequence[int]) -> list[np.ndarray[Any, Any]
             raise
         for i, b in zip(remote, arrived, strict=True):
             blocks[i] = b
-    return [b if isinstance(b, np.ndarray) else backend_for(node.env.device, 0).to_host(b) for b in blocks]
+    return [b if isinstance(b, np.ndarray) else _on_host(b, node.env.device) for b in blocks]
+
+
+def _on_host(block: Any, device: str) -> Any:
+    """Return a copy in host memory of a block on a device of this process."""
+    from distarray.kernels.devices import backend_for
+
+    return backend_for(device, 0).to_host(block)

@@ -10,7 +10,6 @@ import numpy as np
 
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
-from distarray.kernels.interpret import interpret
 from distarray.runtime import counters
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.interrupts import interrupts_deferred
@@ -52,6 +51,9 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
 
 def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]) -> None:
     """Evaluate nodes that `is_small` holds for; see `running.run`."""
+    # Kernels take a quarter of the package's time to load: an import does without them.
+    from distarray.kernels.interpret import interpret
+
     free = donated(order, wanted, others)
     with interrupts_deferred() if free else nullcontext():
         values = interpret(order, wanted, free)
