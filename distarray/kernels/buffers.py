@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["POOL", "BufferPool", "Lease", "resident_nbytes"]
+__all__ = ["POOL", "BufferPool", "Lease", "looks_for_room", "resident_nbytes"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,6 +31,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 SMALLEST = 1 << 18
 #: Bytes; a cache line, and the longest vector register.
 ALIGNMENT = 64
+#: Seconds for which a thread waits for room that nobody makes, and between two looks: dask's own are 0.1 s apart.
+PATIENCE_SECONDS = 0.5
+LOOK_SECONDS = 0.02
 _STATM = Path("/proc/self/statm")
 
 
@@ -39,6 +43,23 @@ def resident_nbytes() -> int:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def looks_for_room(most: int) -> Iterator[float]:
+    """Yield the seconds until the next look, as long as this process has more in memory and others make room in it.
+
+    Parameters
+    ----------
+    most
+        Bytes that it is to have in memory, at most.
+    """
+    least = used = resident_nbytes()
+    since = time.monotonic()
+    while used > most and time.monotonic() - since < PATIENCE_SECONDS:
+        yield LOOK_SECONDS
+        used = resident_nbytes()
+        if used < least:
+            least, since = used, time.monotonic()
 
 
 class BufferPool:
@@ -55,6 +76,10 @@ class BufferPool:
         What this process may use; None where nobody says. Up to a tenth of it lies idle, as long as three fifths of it
         are not resident: above that a worker spills and pauses, idle or not. Data that come from elsewhere come beside
         what lies idle: a worker that is full up to where it pauses stays below where it is ended.
+    full
+        Bytes of this process in memory above which it may soon be ended; None where nobody would. Who needs fresh memory
+        that would exceed it waits, as long as others make room: a worker writes blocks to disk now and then, and tasks
+        that follow each other at once can make more in between than is left.
 
     Notes
     -----
@@ -65,6 +90,7 @@ class BufferPool:
     def __init__(self, limit: int = 1 << 30) -> None:
         self.limit = limit
         self.memory: int | None = None
+        self.full: int | None = None
         self._idle: OrderedDict[int, _Memory] = OrderedDict()  # by address, the longest unused first
         self._by_size: dict[int, list[int]] = {}  # addresses, the most recently used (still in cache) last
         self._idle_nbytes = 0
@@ -125,8 +151,16 @@ class BufferPool:
                 memory = self._idle.pop(addresses.pop())
                 self._idle_nbytes -= size
                 return memory
+        if self.full is not None:
+            self._wait_for_room(size, self.full)
         raw = np.empty(size + ALIGNMENT, np.uint8)
         return _Memory(raw, raw.ctypes.data + -raw.ctypes.data % ALIGNMENT, size)
+
+    def _wait_for_room(self, nbytes: int, full: int) -> None:
+        """Wait while so many bytes more would be too many, and others still make room."""
+        for seconds in looks_for_room(full - nbytes):
+            self.trim()
+            time.sleep(seconds)
 
     def _collect(self) -> None:
         while self._returned:

@@ -28,6 +28,7 @@ from distarray.runtime import attached
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
+from distarray.runtime.pressure import room_made
 from distarray.runtime.scheduler_plugin import TaskGraph
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
@@ -346,6 +347,7 @@ class ClusterExecutor:
             found = {}
             async with self.placement.turn:
                 for portion in self._portions(futures, at_a_time):
+                    await self.placement.answers(room_made, (), self._holders(portion))
                     found |= await self._gather(portion)
         return [found[future.key] for future in futures]
 
@@ -364,6 +366,11 @@ class ClusterExecutor:
                 portions.append([])
             portions[n].append(future)
         return portions
+
+    def _holders(self, futures: Sequence[Future]) -> set[str]:
+        """Return the addresses of the workers that have been told to have these results."""
+        records = [self._lineage.record(future.key) for future in futures]
+        return {self.placement.address(r.home) for r in records if r is not None}
 
     async def _gather(self, futures: Sequence[Future]) -> dict[Key, Any]:
         """Return results that are there by key, straight from the workers where these can be reached."""

@@ -162,9 +162,10 @@ class Placement:
         of
             Addresses of the workers; None: of all that serve.
         """
-        return self.sync(self._answers, function, args, self.workers if of is None else of)
+        return self.sync(self.answers, function, args, self.workers if of is None else of)
 
-    async def _answers(self, function: Callable[..., T], args: tuple[Any, ...], of: Collection[str]) -> dict[str, T]:
+    async def answers(self, function: Callable[..., T], args: tuple[Any, ...], of: Collection[str]) -> dict[str, T]:
+        """Return what `ask` does, in the event loop of the client."""
         ask = self.client._run
         asked = {
             address: asyncio.ensure_future(ask(function, *args, workers=[address], on_error="return")) for address in of

@@ -22,6 +22,7 @@ from dask.typing import Key
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from distarray.kernels.buffers import POOL
+from distarray.runtime.pressure import full_nbytes
 from distarray.runtime.wire import is_ours
 
 __all__ = ["CUT", "GONE", "LEAVE", "LOST_SECONDS", "LineagePlugin"]
@@ -57,7 +58,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
 
     def setup(self, worker: Any) -> None:
         self.worker = worker
-        POOL.memory = worker.memory_manager.memory_limit
+        POOL.memory, POOL.full = worker.memory_manager.memory_limit, full_nbytes(worker)
         # On the stream that also brings tasks, so that they are heard in their order.
         self.handlers = {CUT: self.cut, GONE: self.gone, LEAVE: self.leave}
         worker.stream_handlers.update(self.handlers)
@@ -73,7 +74,7 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
             del worker.plugins[CUT]
             for name in self.handlers:
                 del worker.stream_handlers[name]
-            POOL.memory = None
+            POOL.memory = POOL.full = None
 
     def gone(self, address: str) -> None:
         """See to it that blocks of ours are not fetched from a lost worker for long.

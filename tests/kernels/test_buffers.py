@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distarray.kernels import buffers
 from distarray.kernels.buffers import ALIGNMENT, SMALLEST, BufferPool
 
 BIG = SMALLEST // 8  # float64
@@ -123,3 +124,36 @@ def test_less_lies_idle_where_memory_is_tight(monkeypatch: pytest.MonkeyPatch, o
     blocks = [pool.take((BIG,), "f8") for _ in range(6)]
     del blocks
     assert pool.idle_nbytes == 6 * 8 * BIG
+
+
+def test_fresh_memory_waits_while_the_process_is_full_and_others_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker would be ended by its nanny otherwise; idle memory goes first, and what is lent again is not fresh."""
+    pool = BufferPool()
+    pool.full = 10 * SMALLEST
+    lent = pool.take((BIG,), "f8")
+    idle = pool.take((2 * BIG,), "f8")
+    del idle
+    used = iter([12, 11, 10, 9, 5, 5])
+    looked: list[int] = []
+
+    def resident() -> int:
+        looked.append(next(used))
+        return looked[-1] * SMALLEST
+
+    monkeypatch.setattr(buffers, "resident_nbytes", resident)
+    monkeypatch.setattr(buffers, "LOOK_SECONDS", 0.0)
+    other = pool.take((BIG,), "f8")
+    assert looked == [12, 11, 10, 9]
+    assert pool.idle_nbytes == 0
+    del lent
+    again = pool.take((BIG,), "f8")
+    assert looked == [12, 11, 10, 9]
+    assert other.size == again.size == BIG
+
+
+def test_fresh_memory_is_there_all_the_same_if_nobody_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = BufferPool()
+    pool.full = SMALLEST
+    monkeypatch.setattr(buffers, "resident_nbytes", lambda: 2 * SMALLEST)
+    monkeypatch.setattr(buffers, "PATIENCE_SECONDS", 0.05)
+    assert pool.take((BIG,), "f8").size == BIG
