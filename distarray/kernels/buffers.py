@@ -77,9 +77,9 @@ class BufferPool:
         are not resident: above that a worker spills and pauses, idle or not. Data that come from elsewhere come beside
         what lies idle: a worker that is full up to where it pauses stays below where it is ended.
     full
-        Bytes of this process in memory above which it may soon be ended; None where nobody would. Who needs fresh memory
-        that would exceed it waits, as long as others make room: a worker writes blocks to disk now and then, and tasks
-        that follow each other at once can make more in between than is left.
+        Bytes of this process in memory above which it may soon be ended; None where nobody would. Who needs memory that
+        would exceed it waits, as long as others make room: a worker writes blocks to disk now and then, and tasks that
+        follow each other at once can make more in between than is left.
 
     Notes
     -----
@@ -123,6 +123,14 @@ class BufferPool:
             strides[axis], step = step, step * extents[axis]
         return np.asarray(Lease(self, self._memory(_size_class(nbytes)), nbytes, extents, dtype, tuple(strides)))
 
+    def wait_for_room(self, nbytes: int) -> None:
+        """Wait while so many bytes more would be too many for this process (`full`), and others still make room."""
+        if self.full is None or nbytes < SMALLEST:
+            return
+        for seconds in looks_for_room(self.full - nbytes):
+            self.trim()
+            time.sleep(seconds)
+
     def trim(self, nbytes: int = 0) -> None:
         """Free idle memory, the longest unused first, until at most `nbytes` lie idle."""
         with self._lock:
@@ -151,16 +159,9 @@ class BufferPool:
                 memory = self._idle.pop(addresses.pop())
                 self._idle_nbytes -= size
                 return memory
-        if self.full is not None:
-            self._wait_for_room(size, self.full)
+        self.wait_for_room(size)
         raw = np.empty(size + ALIGNMENT, np.uint8)
         return _Memory(raw, raw.ctypes.data + -raw.ctypes.data % ALIGNMENT, size)
-
-    def _wait_for_room(self, nbytes: int, full: int) -> None:
-        """Wait while so many bytes more would be too many, and others still make room."""
-        for seconds in looks_for_room(full - nbytes):
-            self.trim()
-            time.sleep(seconds)
 
     def _collect(self) -> None:
         while self._returned:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distarray.kernels import tables
+from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
@@ -64,10 +65,14 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 def _explained(run: Run) -> Run:
-    """Errors of a stage's task name the operations and the user's lines; their class stays."""
+    """Errors of a stage's task name the operations and the user's lines; their class stays.
+
+    A worker whose memory is full makes room first: a kernel makes about as much as it reads.
+    """
 
     @wraps(run)
     def explained(stage: StageSpec, *args: Any) -> Any:
+        POOL.wait_for_room(sum([a.nbytes for a in args if type(a) is np.ndarray]))
         try:
             with inside_task():
                 return run(stage, *args)

@@ -93,23 +93,36 @@ def lower(
     held
         By such a node the numbers of the blocks that somebody else has.
     """
-    key = _geometry(plan, graph, site, inplace, held)
-    return _TEMPLATES.get(key, lambda: _template(plan, graph, env, site, inplace, held), site.n_templates)
+    geometry = _geometry(graph, site, inplace, held)
+
+    def make() -> Template:
+        tried = _tried_as(plan, geometry)
+        return _TRIED.pop(tried, None) or _template(plan, graph, env, site, inplace, held)
+
+    return _TEMPLATES.get((plan.serial, geometry), make, site.n_templates)
 
 
 def lower_once(plan: Plan, graph: Graph, env: Environment, site: Site) -> Template:
-    """Return the tasks of a plan that is only tried: nothing is remembered."""
-    return _template(plan, graph, env, site, {}, {})
+    """Return the tasks of a plan that is only tried: of all of these the latest is remembered, since it may run."""
+    template = _template(plan, graph, env, site, {}, {})
+    _TRIED.clear()
+    _TRIED[_tried_as(plan, _geometry(graph, site, {}, {}))] = template
+    return template
 
 
 _TEMPLATES: LRUCache[Template] = LRUCache()
+#: The latest plan that was only tried.
+_TRIED: dict[Any, Template] = {}
 
 
-def _geometry(
-    plan: Plan, graph: Graph, site: Site, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]
-) -> Any:
-    """Return what decides the tasks of a plan beside its key: extents, boundaries and lenses."""
-    facts: list[Any] = [graph.key, plan.serial, site.overlap, site.rates]
+def _tried_as(plan: Plan, geometry: Any) -> Any:
+    """Return all that decides the tasks of a plan; other plans may be made of the same stages."""
+    return plan.stages, plan.outputs, plan.beside, geometry
+
+
+def _geometry(graph: Graph, site: Site, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]) -> Any:
+    """Return what decides the tasks of a plan beside the plan: extents, boundaries and lenses."""
+    facts: list[Any] = [graph.key, site.overlap, site.rates]
     facts += [tuple(inplace.items()), tuple(held.items())]
     for node in graph.nodes:
         memo = node.memo

@@ -65,7 +65,7 @@ def make_tasks(
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
-    """Return the tasks of a plan that is only tried: nothing is remembered."""
+    """Return the tasks of a plan that is only tried: see `lower.lower_once`."""
     return _instantiate(lower.lower_once(plan, graph, env, _site(env)), plan, graph, env, "trial")
 
 

@@ -1,10 +1,11 @@
 """How full the process of a worker is, and waiting until dask has made room in it.
 
 A worker writes blocks to disk when the memory of its process passes a part of its limit; it looks ten times a second.
-What is made, or read back from disk, faster than that fills up all of the blocks' share (``memory.target``) beside what
-the process has anyway, and the nanny ends the process, although every block could have gone to disk in time. So whoever
-brings much to a worker waits first: tasks of ours for fresh memory (`BufferPool.full`), and reads of blocks that may lie
-on disk (`room_made`). What a plan takes at a time then comes on top of what dask means to be there (`memory.Room`).
+What is made, or read back from disk, faster than that fills up all of the share of blocks (``memory.target``) beside
+what the process has anyway, and the nanny ends the process, although every block could have gone to disk in time. So
+whoever brings much to a worker waits first: tasks of ours before they make anything (`BufferPool.full`), and reads of
+blocks that may lie on disk (`room_made`). What a plan takes at a time then comes on top of what dask means to be there
+(`memory.Room`).
 
 Everything here runs in the process of the worker.
 """

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 
 import distarray as dx
 from distarray.diagnostics.explain import Explanation
+from distarray.lower import lower
 from distarray.lower.liveness import Standing, liveness
 from distarray.planner.plan import Plan
 from distarray.runtime import fit
@@ -85,6 +86,19 @@ def test_what_fits_does_not_stream() -> None:
         plan = explained(program(dx, *lying))
     assert plan.tasks == 4  # one for each member, from the scores to the output
     assert not any("no streams" in text for text in plan.alternatives)
+
+
+def test_a_plan_that_is_tried_and_fits_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = (dx.asarray(rng.normal(size=(400, 400)), team=TEAM, sharding=("x", None)) + 0).persist()
+    made: list[Plan] = []
+    template = lower._template
+    monkeypatch.setattr(lower, "_template", lambda plan, *args: made.append(plan) or template(plan, *args))
+    with dx.config.set(memory_limit=3 * x.nbytes, block_bytes=0):
+        np.testing.assert_array_equal(np.asarray(x.T + x), np.asarray(x).T + np.asarray(x))
+        assert len(made) == 1
+        for factor in (2.0, 3.0):  # what is remembered is of this plan, and for these blocks
+            y = (x * factor).persist()
+            np.testing.assert_array_equal(np.asarray(y.T + y), np.asarray(y).T + np.asarray(y))
 
 
 def test_what_is_kept_does_not_stream() -> None:

@@ -86,7 +86,7 @@ def full_workers() -> Iterator[Any]:
 
 
 @pytest.mark.cluster
-def test_what_lies_on_disk_is_read_part_by_part_and_no_worker_comes_near_its_end(full_workers: Any) -> None:
+def test_what_lies_on_disk_is_read_and_used_and_no_worker_comes_near_its_end(full_workers: Any) -> None:
     """Without waiting they reach 240 to 254 MiB: what the process has, and all that dask keeps of blocks beside it."""
     n = int(0.8 * 2 * LIMIT) // 8
     for _ in range(2):
@@ -94,7 +94,9 @@ def test_what_lies_on_disk_is_read_part_by_part_and_no_worker_comes_near_its_end
         for i in range(10):
             begin, end = i * n // 10, (i + 1) * n // 10
             np.testing.assert_array_equal(np.asarray(x[begin:end]), np.arange(begin, end, dtype="f8"))
-        del x
+        y = dx.cumsum(x).persist()  # a kernel that takes its memory where numpy does
+        assert float(y[n // 3]) == (n // 3) * (n // 3 + 1) / 2
+        del x, y
     most = full_workers.run(lambda dask_worker: dask_worker.distarray_most)
     assert len(most) == 2
     assert 150 * MiB < max(most.values()) < 0.92 * LIMIT
