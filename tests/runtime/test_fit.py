@@ -93,7 +93,7 @@ def test_a_plan_that_is_tried_and_fits_is_lowered_once(monkeypatch: pytest.Monke
     made: list[Plan] = []
     template = lower._template
     monkeypatch.setattr(lower, "_template", lambda plan, *args: made.append(plan) or template(plan, *args))
-    with dx.config.set(memory_limit=3 * x.nbytes, block_bytes=0):
+    with dx.config.set(memory_limit=3 * x.nbytes // 2, block_bytes=0):
         np.testing.assert_array_equal(np.asarray(x.T + x), np.asarray(x).T + np.asarray(x))
         assert len(made) == 1
         for factor in (2.0, 3.0):  # what is remembered is of this plan, and for these blocks
