@@ -78,7 +78,7 @@ def forget(base: Base) -> None:
 
 def _is_never_stored(version: Expr) -> bool:
     """Return whether a version streams: it would never be settled, and what came before it held for good."""
-    return version.op.kind != "create" and version.nbytes > SMALL and streams(version)
+    return not version.op.family.is_created and version.nbytes > SMALL and streams(version)
 
 
 def _is_good(version: Expr) -> bool:

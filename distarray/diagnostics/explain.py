@@ -393,7 +393,7 @@ def _stage(
 
 def _cut(draft: Any, graph: Graph) -> str:  # Any: what lowering keeps between its passes
     """Return the type of a stage's loops; with the dtype where a result has just these axes."""
-    if draft.stage.kind == "item":
+    if draft.stage.family.is_item:
         return "as before"
     node = graph.nodes[draft.stage.nodes[-1]]
     extents = draft.loops.extents

@@ -8,7 +8,7 @@ messages are therefore not estimates: they are those of the tasks that would be 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -20,7 +20,6 @@ from distarray.expr.expr import Environment, Expr
 from distarray.lower.footprint import least_moved
 from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
-from distarray.lower.route import Want
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.partition.eingraph import stage_bound
@@ -186,23 +185,6 @@ def _least_moved(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int],
     return _new_bytes(draft, graph, arrived) + _combined_bytes(draft, graph)
 
 
-def _task_wants(draft: Draft) -> Iterator[list[Want]]:
-    """Yield what each task of a stage reads."""
-    kind = draft.stage.kind
-    if kind == "take":
-        for sources in draft.extra:
-            for _, _, wants in sources:
-                yield wants
-    elif kind == "take_put":
-        for *_, sources in draft.extra:
-            for _, _, wants in sources:
-                yield wants
-    else:
-        for tile in draft.tiles:
-            if all(tile.box):
-                yield tile.wants
-
-
 def _itemsize(graph: Graph, i: int) -> int:
     itemsize: int = graph.nodes[i].dtype.itemsize
     return itemsize
@@ -216,7 +198,7 @@ def _read(draft: Draft, graph: Graph) -> int:
     if draft.moves is not None:
         return graph.nodes[draft.moves.node].nbytes
     total = 0
-    for wants in _task_wants(draft):
+    for wants in draft.wants_of_tasks():
         boxes: dict[tuple[int, int], list[Box]] = {}
         for want in wants:
             if want.node < 0:
@@ -234,7 +216,7 @@ def _new_bytes(draft: Draft, graph: Graph, arrived: dict[tuple[int, int, int], l
     `arrived`.
     """
     needed: dict[tuple[int, int, int], list[Box]] = {}
-    for wants in _task_wants(draft):
+    for wants in draft.wants_of_tasks():
         for want in wants:
             for _, number, source, _ in want.fragments:
                 if number in want.private:
@@ -257,7 +239,7 @@ def _combined_bytes(draft: Draft, graph: Graph) -> int:
         kept = [a for a in range(len(loops.extents)) if a not in c.axes]
         result = combined_sharding(draft.sharding, c.axes, keepdims=keepdims)
         total += _gathered(draft, graph, c.node, kept, result, c.axes if keepdims else ())
-    if stage.kind in ("contract", "fold") and loops.reduced:
+    if stage.family.is_summed and loops.reduced:
         kept = list(loops.results[0])
         total += _gathered(draft, graph, stage.nodes[0], kept, result_sharding(draft.sharding, kept), ())
     return total
@@ -284,12 +266,12 @@ def _nbytes(node: Expr) -> int:
 
 def _written(draft: Draft, graph: Graph) -> int:
     stage: Stage = draft.stage
-    if stage.kind == "item":
+    if stage.family.is_item:
         return 0
-    if stage.kind == "take_put":
-        n: Any = sum(size(box) for *_, sources in draft.extra for _, box, _ in sources)
-        return int(n) * _itemsize(graph, stage.nodes[0])
-    if stage.kind != "program":
+    if stage.family.is_write:
+        n = sum(size(source.box) for sources in draft.sources for source in sources)
+        return n * _itemsize(graph, stage.nodes[0])
+    if not stage.family.is_fused:
         return _nbytes(graph.nodes[stage.nodes[0]])
     total = sum(graph.nodes[i].nbytes for _, i in stage.stores)
     total += sum(graph.nodes[c.node].nbytes for c in stage.combines)

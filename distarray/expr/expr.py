@@ -346,7 +346,7 @@ class Expr:
         """Set the memo, once, and drop what was needed to compute it: in this order, see `unsettled`."""
         self.memo = stored
         self.operands = ()
-        if self.op.kind != "create":  # what is made from nothing can be made again
+        if not self.op.family.is_created:  # what is made from nothing can be made again
             self.runtime = None
 
     def nodes(self) -> list[Expr]:
@@ -405,7 +405,7 @@ def late_params(node: Expr) -> tuple[Any, ...]:
     op, runtime = node.op, node.runtime
     if runtime is None or not op.family.has_late:
         return ()
-    late: tuple[Any, ...] = runtime.late if op.kind == "windows" else runtime
+    late: tuple[Any, ...] = runtime.late if op.family.is_tiled else runtime
     return late
 
 

@@ -30,12 +30,26 @@ class Family(NamedTuple):
         The record of its static parameters; None where nothing but its kernels reads them.
     is_fused
         Whether it runs in register programs, with others in one pass; else a stage is one operation.
+    is_created
+        Whether it is made from the global index alone, wherever it is read.
+    is_item
+        Whether it is one result of an operation that has several: nothing is computed for it.
     is_view
         Whether its result shows elements of operand 0 where they lie.
     is_new
         Whether its result is always an array of its own, never an operand or a part of one.
     is_write
         Whether it is a new version of operand 0: always kept, and made in place where nobody reads the old one.
+    is_contraction
+        Whether it joins operands over labelled loops, so that its cut decides what moves.
+    is_summed
+        Whether its kernels give partial results, which are combined over the loops that the result lacks.
+    is_gather
+        Whether it reads operand 0 at positions that other operands hold: every tile asks all that may have them.
+    is_tiled
+        Whether it has tiles of its own, known at run time: the planner cuts no loop of it, and its team stays.
+    has_whole_axes
+        Whether its kernels may need axes whole, however long these are.
     is_safe
         Whether its kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
     has_late
@@ -46,9 +60,16 @@ class Family(NamedTuple):
 
     params: type[tuple[Any, ...]] | None = None
     is_fused: bool = False
+    is_created: bool = False
+    is_item: bool = False
     is_view: bool = False
     is_new: bool = False
     is_write: bool = False
+    is_contraction: bool = False
+    is_summed: bool = False
+    is_gather: bool = False
+    is_tiled: bool = False
+    has_whole_axes: bool = False
     is_safe: bool = False
     has_late: bool = False
     makes_scalars: bool = False
@@ -59,7 +80,7 @@ FAMILIES: dict[Kind, Family] = {
     # blocks that exist
     "source": Family(),
     # made from the global index alone (zeros, arange, random ...)
-    "create": Family(is_safe=True),
+    "create": Family(is_created=True, is_safe=True),
     # elementwise over broadcast operands; Python scalars are run-time parameters
     "map": Family(is_fused=True, is_new=True, is_safe=True, makes_scalars=True),
     # a monoid over some axes
@@ -71,21 +92,23 @@ FAMILIES: dict[Kind, Family] = {
     # written through an affine lens with operand 1
     "put": Family(is_fused=True, is_write=True, is_safe=True),
     # a join over labelled loops, aggregated over those that the result lacks (einsum)
-    "contract": Family(ContractParams, is_safe=True, has_late=True, makes_scalars=True),
+    "contract": Family(
+        ContractParams, is_contraction=True, is_summed=True, is_safe=True, has_late=True, makes_scalars=True
+    ),
     # a kernel on whole blocks, cut only where its ShardingRule allows
-    "block": Family(has_late=True, makes_scalars=True),
+    "block": Family(has_whole_axes=True, has_late=True, makes_scalars=True),
     # one result of an operation that has several
-    "item": Family(ItemParams, is_safe=True, makes_scalars=True),
+    "item": Family(ItemParams, is_item=True, is_safe=True, makes_scalars=True),
     # elements at integer-array positions
-    "take": Family(IndexParams, makes_scalars=True),
+    "take": Family(IndexParams, is_gather=True, makes_scalars=True),
     # written at integer-array positions
     "take_put": Family(IndexParams, is_write=True),
     # a kernel on each tile of axis 0, with boundaries known at run time
-    "tiles": Family(),
+    "tiles": Family(is_tiled=True),
     # a kernel on each tile of a grid known at run time, whose tiles may read boxes that overlap
-    "windows": Family(has_late=True),
+    "windows": Family(is_tiled=True, has_late=True),
     # a kernel on whole blocks that gives partial results, combined in a tree over the reducing loops of its rule
-    "fold": Family(has_late=True, makes_scalars=True),
+    "fold": Family(is_summed=True, has_late=True, makes_scalars=True),
     # the elements of operand 0, which lives in another environment: between two plans, part of none
     "crossing": Family(),
 }

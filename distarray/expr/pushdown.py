@@ -76,7 +76,7 @@ def _from_parts(root: Expr, is_divisible: Callable[[Expr], bool], share: int) ->
     if not root.size:
         return root
     asked: dict[int, list[Box]] = {id(root): [full(root.shape)]}
-    queue: list[tuple[int, Expr]] = [(-root.seq, root)]  # operands have lower numbers than their users: see `verify`
+    queue: list[tuple[int, Expr]] = [(-root.seq, root)]  # operands have lower numbers than users: see `expr_verifier`
     divided: list[tuple[Expr, tuple[Any, ...], list[Box], list[_Division]]] = []
     while queue:
         _, n = heappop(queue)

@@ -179,7 +179,7 @@ def _put_whole(node: Expr) -> Expr | None:
     value: Any
     base, value = node.operands
     if (
-        base.op.kind != "create"
+        not base.op.family.is_created
         or type(value) is not Expr
         or value.shape != node.shape
         or value.dtype != node.dtype

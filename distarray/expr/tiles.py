@@ -35,6 +35,16 @@ class Tiling(NamedTuple):
     results: tuple[Bounds, ...]
 
     @property
+    def geometry(self) -> Tiling:
+        """Return what plans and templates remember: all of it."""
+        return self
+
+    @property
+    def pattern(self) -> tuple[Any, ...]:
+        """Return what of it decides a plan: which operands are cut."""
+        return tuple([b is None for b in self.operands])
+
+    @property
     def n_tiles(self) -> int:
         """Return the number of tiles; every boundary list has one more."""
         return len(self.results[0]) - 1
@@ -65,6 +75,11 @@ class Windows(NamedTuple):
     def geometry(self) -> Windows:
         """Return the tiling without the late parameters: what plans and templates remember."""
         return self._replace(late=()) if self.late else self
+
+    @property
+    def pattern(self) -> tuple[Any, ...]:
+        """Return what of it decides a plan: along which axes of the grid the axes of operands lie."""
+        return tuple([tuple([r and r[0] for r in reads]) for reads in self.operands])
 
     @property
     def grid(self) -> tuple[int, ...]:

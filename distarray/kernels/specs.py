@@ -172,6 +172,11 @@ class Finish:
         """Return the bytes of a partial result for each element of the result."""
         return self.accumulator.itemsize * MONOIDS[self.monoid].n_arrays
 
+    @property
+    def skips_empty_tiles(self) -> bool:
+        """Return whether tiles without elements may be left out: a result of no partial results is known too."""
+        return True
+
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
         """Return one partial result of several, in order."""
         adopted = [tuple(map(backend.adopt, p)) if isinstance(p, tuple) else backend.adopt(p) for p in partials]
@@ -201,6 +206,11 @@ class Folding(Finish):
     def itemsize(self) -> int:
         """Return the bytes of an element as if it were the result: what a fold carries is known to its row only."""
         return self.accumulator.itemsize
+
+    @property
+    def skips_empty_tiles(self) -> bool:
+        """Return whether any tile has elements: a fold of no elements is made of a tile that has none."""
+        return all(self.extents[a] for a in self.axes)
 
     def combine(self, partials: Sequence[Any], backend: Any) -> Any:
         """Return one partial result of several, in order."""

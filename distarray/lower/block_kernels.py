@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from distarray.kernels import tasks
+from distarray.expr.expr import Expr
 from distarray.kernels.specs import Finish, Folding, StageSpec, TileSpec
 from distarray.lower import combining
 from distarray.lower.combining import Partials
 from distarray.lower.records import Draft, Tile
 from distarray.lower.route import Arguments, Key
 from distarray.lower.state import Lowering
+from distarray.planner.loops import Loops
 
-__all__ = ["second_pass"]
+__all__ = ["FinishOf", "finish_of_contraction", "finish_of_fold", "second_pass"]
 
-#: What runs in a task for each family of kernels.
-_KERNELS: dict[str, Callable[..., Any]] = {
-    "block": tasks.run_block,
-    "contract": tasks.run_contract,
-    "fold": tasks.run_fold,
-    "tiles": tasks.run_tiles,
-    "windows": tasks.run_tiles,
-}
+#: How partial results of a stage become results: of its node, its loops, and its number.
+FinishOf: TypeAlias = Callable[[Expr, Loops, int], Finish]
 
 
-def second_pass(low: Lowering, draft: Draft) -> None:
-    """Make the tasks of a stage that runs a kernel on whole blocks."""
+def finish_of_contraction(node: Expr, loops: Loops, number: int) -> Finish:
+    """Return how sums over parts of the joined loops become the elements of a contraction."""
+    monoid = node.params.monoid
+    return Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents)
+
+
+def finish_of_fold(node: Expr, loops: Loops, number: int) -> Finish:
+    """Return how the states of a fold combine, and become its result."""
+    return Folding(node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents, node=number)
+
+
+def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish: FinishOf | None) -> None:
+    """Make the tasks of a stage that runs a kernel on whole blocks.
+
+    Parameters
+    ----------
+    run
+        The kernel of a tile.
+    finish
+        How its partial results become results; None where there are none.
+    """
     i, loops = draft.stage.nodes[0], draft.loops
     results = low.several.get(i) or [low.located[i]]
     for at in results:
         at.refs = [None] * at.sharding.n_tiles
-    spec = low.share(_kernel_spec(low, draft))
+    spec = low.share(_kernel_spec(low, draft, finish))
     partials: Partials = {}
     alone = all(draft.sharding.parts[a] == 1 for a in loops.reduced)
     for tile in draft.tiles:
@@ -39,9 +53,9 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         boxes = [at.box(index) for at, index in zip(results, indices, strict=True)]
         if not any(all(box) for box in boxes):
             continue
-        if not (alone or all(tile.box)) and _adds_nothing(draft):
+        if not (alone or all(tile.box)) and spec.finishes and spec.finishes[0].skips_empty_tiles:
             continue
-        key = _emit_kernel(low, draft, spec, tile, tuple(map(len, boxes[0])), alone)
+        key = _emit_kernel(low, draft, spec, tile, tuple(map(len, boxes[0])), alone, run)
         if spec.finishes and not alone:
             partials.setdefault(indices[0], []).append((key, tile.member))
             continue
@@ -59,24 +73,10 @@ def second_pass(low: Lowering, draft: Draft) -> None:
                 at.refs[number] = low.backend_here(at.members[number]).zeros(shape, at.dtype)
 
 
-def _adds_nothing(draft: Draft) -> bool:
-    """Return whether a tile of loops without elements gives no partial result."""
-    loops = draft.loops
-    if draft.stage.kind == "fold":
-        return all(loops.extents[a] for a in loops.reduced)
-    return draft.stage.kind == "contract" and bool(loops.reduced)
-
-
-def _kernel_spec(low: Lowering, draft: Draft) -> StageSpec:
-    node, loops = low.graph.nodes[draft.stage.nodes[0]], draft.loops
-    finishes: tuple[Finish, ...] = ()
-    if draft.stage.kind == "contract":
-        monoid = node.params.monoid
-        finishes = (Finish(monoid, monoid, loops.reduced, node.dtype, node.dtype, (), loops.extents),)
-    elif draft.stage.kind == "fold":
-        number = draft.stage.nodes[0]
-        facts = (node.op.name, "", loops.reduced, node.dtype, node.dtype, node.params, loops.extents)
-        finishes = (Folding(*facts, node=number),)
+def _kernel_spec(low: Lowering, draft: Draft, finish: FinishOf | None) -> StageSpec:
+    number, loops = draft.stage.nodes[0], draft.loops
+    node = low.graph.nodes[number]
+    finishes = () if finish is None else (finish(node, loops, number),)
     return StageSpec(
         None,
         (),
@@ -93,13 +93,20 @@ def _kernel_spec(low: Lowering, draft: Draft) -> StageSpec:
     )
 
 
-def _emit_kernel(low: Lowering, draft: Draft, spec: StageSpec, tile: Tile, shape: tuple[int, ...], alone: bool) -> Key:
+def _emit_kernel(
+    low: Lowering,
+    draft: Draft,
+    spec: StageSpec,
+    tile: Tile,
+    shape: tuple[int, ...],
+    alone: bool,
+    run: Callable[..., Any],
+) -> Key:
     """Return the task of a tile, whose first result has `shape`."""
-    stage = draft.stage
     args = Arguments()
     found = [low.routes.parts(w, args) for w in tile.wants]
     reads = tuple([low.read(r, w.box, f, args) for r, w, f in zip(draft.readings, tile.wants, found, strict=True)])
-    at_operand = draft.readings[0].box(tile.box) if stage.kind == "tiles" else tile.box
+    at_operand = tile.box if draft.loops.tiling is None else draft.readings[0].box(tile.box)
     record = TileSpec(
         tile.member,
         shape,
@@ -108,7 +115,7 @@ def _emit_kernel(low: Lowering, draft: Draft, spec: StageSpec, tile: Tile, shape
         reads=reads,
         offset=tuple([r.start for r in at_operand]),
     )
-    key = low.emit("tile", spec.name, _KERNELS[stage.kind], (spec, record, *args.given), tile.member, tile.number)
+    key = low.emit("tile", spec.name, run, (spec, record, *args.given), tile.member, tile.number)
     low.routes.made(tile.member, key)
     for where in args.direct:
         low.routes.readers.setdefault(where, []).append(key)

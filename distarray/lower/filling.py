@@ -24,7 +24,7 @@ def is_possible(low: Lowering, draft: Draft) -> bool:
     tile.
     """
     stage = draft.stage
-    if not low.site.is_cluster or stage.kind != "program" or draft.moves is not None:
+    if not low.site.is_cluster or not stage.family.is_fused or draft.moves is not None:
         return False
     if stage.write is not None or stage.combines or stage.cut.waves or not stage.stores:
         return False

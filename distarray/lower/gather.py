@@ -15,29 +15,13 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.specs import StageSpec, TileSpec
-from distarray.lower.records import Draft, Tile
+from distarray.lower.records import Draft, Source, Tile
 from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Reading
 from distarray.sharding.boxes import Box, intersect
 
-__all__ = ["first_pass", "second_pass"]
-
-
-def first_pass(low: Lowering, draft: Draft) -> None:
-    """Say what every tile reads."""
-    if draft.stage.kind == "take":
-        _want_take(low, draft)
-    else:
-        _want_put(low, draft)
-
-
-def second_pass(low: Lowering, draft: Draft) -> None:
-    """Make the tasks of a stage that reads or writes at positions."""
-    if draft.stage.kind == "take":
-        _lower_take(low, draft)
-    else:
-        _lower_put(low, draft)
+__all__ = ["first_pass_of_reads", "first_pass_of_writes", "second_pass_of_reads", "second_pass_of_writes"]
 
 
 def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...], Box]]:
@@ -59,12 +43,12 @@ def _source_boxes(low: Lowering, r: Reading, view: Box) -> list[Box]:
     return [seen for _, _, seen in r.lens.fragments(view, at.boundaries)]
 
 
-def _want_take(low: Lowering, draft: Draft) -> None:
+def first_pass_of_reads(low: Lowering, draft: Draft) -> None:
+    """Say what every tile reads at positions."""
     x, *index = draft.readings
-    draft.extra = []
     for number, (tile, box) in enumerate(_boxes(draft.sharding, draft.loops.extents)):
         member = draft.sharding.member(tile)
-        sources = []
+        sources: list[Source] = []
         if all(box):
             at = low.located[low.source(x.node)]
             views = _source_boxes(low, x, x.box(box))
@@ -74,18 +58,19 @@ def _want_take(low: Lowering, draft: Draft) -> None:
                     where = at.members[at.number(x.lens.fragments(view, at.boundaries)[0][0])]
                 wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
                 wants += [low.routes.want(low.source(r.node), r.lens, r.box(box), where) for r in index]
-                sources.append((where, view, wants))
+                sources.append(Source(where, view, wants))
         draft.tiles.append(Tile(tile, number, box, member, []))
-        draft.extra.append(sources)
+        draft.sources.append(sources)
 
 
-def _lower_take(low: Lowering, draft: Draft) -> None:
+def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
+    """Make the tasks of a stage that reads at positions."""
     stage = draft.stage
     i = stage.nodes[0]
     node = low.graph.nodes[i]
     at = low.located[i]
     spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params))
-    for tile, sources in zip(draft.tiles, draft.extra, strict=True):
+    for tile, sources in zip(draft.tiles, draft.sources, strict=True):
         if not sources:
             at.refs[tile.number] = low.empty_tile(tile, node.dtype)
             continue
@@ -154,7 +139,8 @@ def _value_readings(low: Lowering, draft: Draft) -> tuple[tuple[int, ...], list[
     return extents, out
 
 
-def _want_put(low: Lowering, draft: Draft) -> None:
+def first_pass_of_writes(low: Lowering, draft: Draft) -> None:
+    """Say what every tile that is written at positions reads."""
     node = low.graph.nodes[draft.stage.nodes[0]]
     axes, at, n_index, _ = node.params
     extents, readings = _value_readings(low, draft)
@@ -177,7 +163,7 @@ def _want_put(low: Lowering, draft: Draft) -> None:
     for number, tile in enumerate(below.sharding.tiles()):
         frame = below.box(tile)
         member = below.members[number] if below.members else 0
-        sources = []
+        sources: list[Source] = []
         for chunk in chunks:
             box = list(chunk)
             for a, loop in loop_of.items():
@@ -188,22 +174,25 @@ def _want_put(low: Lowering, draft: Draft) -> None:
             if len(chunks) > 1:
                 where = source.members[source.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])]
             wants = [low.routes.want(low.source(r.node), r.lens, tuple(box), where) for r in readings]
-            sources.append((where, tuple(box), wants))
-        draft.extra.append((number, tile, frame, member, sources))
+            sources.append(Source(where, tuple(box), wants))
+        draft.extra.append((number, frame, member))
+        draft.sources.append(sources)
     draft.readings = readings
 
 
-def _lower_put(low: Lowering, draft: Draft) -> None:
+def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
+    """Make the tasks of a stage that writes at positions."""
     stage = draft.stage
     i = stage.nodes[0]
     node = low.graph.nodes[i]
     below = low.located[draft.base]
     at = low.located[i]
-    low.inherit(at, below, {number for number, *_, sources in draft.extra if sources}, draft.inplace)
+    tiles = [(*tile, sources) for tile, sources in zip(draft.extra, draft.sources, strict=True)]
+    low.inherit(at, below, {number for number, _, _, sources in tiles if sources}, draft.inplace)
     spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take_put", params=node.params))
     # All parts first: they may read the base, which may then be written in place.
     parts_of: list[list[Any]] = []
-    for number, _, frame, member, sources in draft.extra:
+    for number, frame, member, sources in tiles:
         parts: list[Any] = []
         for where, box, wants in sources:
             shape = tuple(map(len, box))
@@ -214,7 +203,7 @@ def _lower_put(low: Lowering, draft: Draft) -> None:
             low.routes.carry(key, where, member, shape, _size(shape) * node.dtype.itemsize)
             parts.append(key)
         parts_of.append(parts)
-    for (number, _, frame, member, sources), parts in zip(draft.extra, parts_of, strict=True):
+    for (number, frame, member, sources), parts in zip(tiles, parts_of, strict=True):
         if not sources:
             continue
         inplace = draft.inplace and number not in below.shared

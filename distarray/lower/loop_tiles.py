@@ -31,7 +31,7 @@ def loop_tiles(low: Lowering, draft: Draft) -> None:
             draft.base_tiles.append(found)
             base_number = found[1]
             member = low.located[draft.base].members[base_number] if low.located[draft.base].members else 0
-        elif not all(box) and draft.stage.kind == "program" and not draft.stage.stores:
+        elif not all(box) and draft.stage.family.is_fused and not draft.stage.stores:
             continue
         wants = [
             low.routes.want(

@@ -10,9 +10,11 @@ block on. What comes out is a `Template`, remembered by geometry, which the runt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from distarray.expr.expr import Environment
+from distarray.kernels import tasks
 from distarray.lower import block_kernels, collectives, gather, programs, reshapes
 from distarray.lower.fuse import fuse
 from distarray.lower.loop_tiles import loop_tiles
@@ -49,21 +51,24 @@ def _nothing(low: Lowering, draft: Draft) -> None:
     """What there is to do for a stage whose results another one makes."""
 
 
-_KERNELS = Passes(loop_tiles, block_kernels.second_pass)
-_GATHER = Passes(gather.first_pass, gather.second_pass)
+def _kernels(run: Callable[..., Any], finish: block_kernels.FinishOf | None = None) -> Passes:
+    """Return the row of a family whose tiles run one kernel each."""
+    return Passes(loop_tiles, partial(block_kernels.second_pass, run=run, finish=finish))
+
+
 _MOVE = Passes(collectives.first_pass, collectives.second_pass)
 
 #: By kind of stage.
 FAMILIES: dict[StageKind, Passes] = {
     "program": Passes(loop_tiles, programs.second_pass),
-    "contract": _KERNELS,
-    "block": _KERNELS,
-    "fold": _KERNELS,
-    "tiles": _KERNELS,
-    "windows": _KERNELS,
+    "contract": _kernels(tasks.run_contract, block_kernels.finish_of_contraction),
+    "block": _kernels(tasks.run_block),
+    "fold": _kernels(tasks.run_fold, block_kernels.finish_of_fold),
+    "tiles": _kernels(tasks.run_tiles),
+    "windows": _kernels(tasks.run_tiles),
     "reshape": Passes(reshapes.first_pass, reshapes.second_pass),
-    "take": _GATHER,
-    "take_put": _GATHER,
+    "take": Passes(gather.first_pass_of_reads, gather.second_pass_of_reads),
+    "take_put": Passes(gather.first_pass_of_writes, gather.second_pass_of_writes),
     "item": Passes(_nothing, _nothing),
 }
 
@@ -128,9 +133,9 @@ def _geometry(graph: Graph, site: Site, inplace: Mapping[int, int], held: Mappin
         memo = node.memo
         if memo is not None:
             facts.append((node.shape, memo.on_client, memo.sharding))
-        elif node.op.kind in ("get", "put", "tiles"):
+        elif node.op.kind in ("get", "put"):
             facts.append((node.shape, node.runtime))
-        elif node.op.kind == "windows":
+        elif node.op.family.is_tiled:
             facts.append((node.shape, node.runtime.geometry))
         else:
             facts.append(node.shape)
@@ -181,7 +186,7 @@ def _finish(low: Lowering) -> None:
 
 def _draft(low: Lowering, stage: Stage) -> Draft:
     """Return how a stage is cut, where its results will lie, and what every tile reads."""
-    if stage.kind == "item":
+    if stage.family.is_item:
         return _draft_item(low, stage)
     nodes = low.graph.nodes
     loops = stage_loops(stage, nodes)
@@ -211,11 +216,11 @@ def _place_results(low: Lowering, draft: Draft) -> None:
         i = stage.written
         below = low.located[draft.base]
         low.locate(i, below.sharding)
-    if stage.kind == "program":
+    if stage.family.is_fused:
         return
     i = stage.nodes[0]
     node = nodes[i]
-    if stage.kind == "take_put":
+    if stage.family.is_write:
         found = low.graph.operands[i][0]
         assert found is not None
         draft.base = found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from distarray.lower.footprint import Moves
 from distarray.lower.route import Want
@@ -12,7 +13,7 @@ from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Draft", "Tile"]
+__all__ = ["Draft", "Source", "Tile"]
 
 
 @dataclass(slots=True)
@@ -45,9 +46,33 @@ class Tile:
         return self.turn == self.n_turns - 1
 
 
+class Source(NamedTuple):
+    """A Source is what one member is asked for, where a tile is made of what several members have.
+
+    Parameters
+    ----------
+    member
+        It runs the task that answers.
+    box
+        What it has of the elements that are asked for.
+    wants
+        What its task reads.
+    """
+
+    member: int
+    box: Box
+    wants: list[Want]
+
+
 @dataclass(slots=True)
 class Draft:
-    """A Draft is a stage between the two passes of lowering: its tiles, and what each of them reads."""
+    """A Draft is a stage between the two passes of lowering: its tiles, and what each of them reads.
+
+    Parameters
+    ----------
+    sources
+        By tile, where each tile is made of what several members have; else empty, and the tiles say what they read.
+    """
 
     stage: Stage
     loops: Loops
@@ -57,6 +82,14 @@ class Draft:
     base: int = -1
     base_tiles: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
     inplace: bool = False
+    sources: list[list[Source]] = field(default_factory=list)
     extra: Any = None  # what a family keeps between the passes
     is_move: bool = False
     moves: Moves | None = None  # where it is one
+
+    def wants_of_tasks(self) -> Iterator[Sequence[Want]]:
+        """Yield what each task reads."""
+        if self.sources:
+            yield from [source.wants for sources in self.sources for source in sources]
+        else:
+            yield from [tile.wants for tile in self.tiles if all(tile.box)]

@@ -119,7 +119,7 @@ class Lowering:
                 refs: list[Any] = [Leaf(i, k) for k in range(len(memo.blocks))]
                 self.located[i] = Located(memo.sharding, node.shape, node.dtype, refs, on_client=memo.on_client)
                 self.located[i].shared |= self.held.get(i, frozenset())
-            elif node.op.kind == "create":
+            elif node.op.family.is_created:
                 # A created node is made wherever it is read; only as the base of a write, or when kept, it is stored
                 # too, under its own number.
                 self.located[~i] = Located(

@@ -46,7 +46,7 @@ class Graph:
         again.
         """
         node = self.nodes[i]
-        return node.memo is None and node.op.kind == "create" and not node.op.repeatable and i in self.kept
+        return node.memo is None and node.op.family.is_created and not node.op.repeatable and i in self.kept
 
     def users(self) -> list[list[int]]:
         """Return for each node the numbers of the nodes that read it."""
@@ -104,7 +104,7 @@ def _pending_key(
                 None if type(o) is not Expr or o.shape == shape else _broadcast(o.shape) for o in node.operands
             )
         return op.name, refs, node.dtype, node.params, scalars, pattern, node.pin, node.errstate
-    if op.kind == "create":
+    if op.family.is_created:
         return op.name, shape, node.dtype, node.params, node.pin
     if op.kind in ("get", "put", "reshape"):
         inner = refs[0]
@@ -122,11 +122,8 @@ def _pending_key(
         return "put", refs, spread, _lens_pattern(node.runtime, source, lies[-1])
     ranks: tuple[Hashable, ...] = tuple(len(o.shape) if type(o) is Expr else -1 for o in node.operands)
     pin = node.pin
-    if op.kind == "tiles":
-        ranks += tuple(b is None for b in node.runtime.operands)
-        pin = None if pin is None else pin.with_bounds(None)
-    elif op.kind == "windows":
-        ranks += tuple([tuple([r and r[0] for r in reads]) for reads in node.runtime.operands])
+    if op.family.is_tiled:
+        ranks += node.runtime.pattern
         pin = None if pin is None else pin.with_bounds(None)
     return op.name, refs, str(node.dtype), node.params, ranks, pin, node.errstate
 

@@ -158,7 +158,7 @@ def _rule_loops(node: Expr) -> Loops:
     order = list(extents)
     position: dict[str, int] = {name: i for i, name in enumerate(order)}
     # Partial results of a fold combine; a kernel on whole blocks gives results. What a kernel adds it adds whole.
-    reduced = tuple([position[k] for k in bound.reducing]) if node.op.kind == "fold" else ()
+    reduced = tuple([position[k] for k in bound.reducing]) if node.op.family.is_summed else ()
     whole = {position[k] for k in (*bound.whole, *bound.reducing, *bound.new) if k in position}.difference(reduced)
     return Loops(
         tuple(extents.values()),

@@ -47,7 +47,7 @@ def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
     """Return whether a stage leaves every element of one array as it is; the array may still be made where it is
     read.
     """
-    if stage.kind != "program" or stage.write is not None or stage.combines:
+    if not stage.family.is_fused or stage.write is not None or stage.combines:
         return False
     if len(stage.stores) != 1 or len(stage.reads) != 1 or len(stage.instructions) != 1:
         return False

@@ -14,16 +14,16 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from distarray.expr.instructions import Instruction, Operand
+from distarray.expr.op import FAMILIES, Family, Kind
 
 __all__ = [
     "Access", "Along", "Combine", "Corner", "Cut", "Followed", "Parts", "Pinned", "Plan", "Stage", "StageKind",
     "Whole", "Written",
 ]  # fmt: skip
 
-#: What a stage does with the regions that it reads: one rule for each in `lower.lower`.
-StageKind: TypeAlias = Literal[
-    "program", "contract", "block", "reshape", "take", "take_put", "tiles", "windows", "fold", "item"
-]
+#: What a stage does with the regions that it reads, one rule for each in `lower.lower`: a family of operations whose
+#: stages have one operation, or a program of those that are fused.
+StageKind: TypeAlias = Kind | Literal["program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +186,22 @@ class Stage:
     cut: Cut = Cut(Whole())
 
     @property
+    def family(self) -> Family:
+        """Return what layers ask of all stages of its kind; programs are made of operations that are fused."""
+        return FAMILIES[self.kind] if self.kind != "program" else FAMILIES["map"]
+
+    @property
+    def is_separable(self) -> bool:
+        """Return whether its tiles along a free loop need nothing of each other, and read what they are said to."""
+        family = self.family
+        return not (family.is_tiled or family.is_item or family.is_gather or family.is_write)
+
+    @property
     def written(self) -> int:
         """Return the number of the node that it makes as a new version of that node's first operand; -1 if none."""
         if self.write is not None:
             return self.write[1]
-        return self.nodes[0] if self.kind == "take_put" else -1
+        return self.nodes[0] if self.family.is_write else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class _Propagation:
                 self._lying[i] = None if node.memo.on_client else node.memo.sharding
 
     def decide(self, stage: Stage) -> Stage:
-        if stage.kind == "item":
+        if stage.family.is_item:
             return self._item(stage)
         nodes = self._graph.nodes
         loops = stage_loops(stage, nodes)
@@ -113,7 +113,7 @@ class _Propagation:
         base = base_reading(stage, self._graph, self._lying.__getitem__)
         cut = self._choose(stage, loops, readings)
         sharding = resolve_cut(cut, loops, readings, nodes, base, self._mesh)
-        self.is_aligned = self.is_aligned and stage.kind != "contract" and _is_aligned(sharding, readings)
+        self.is_aligned = self.is_aligned and not stage.family.is_contraction and _is_aligned(sharding, readings)
         for i, found in result_shardings(stage, sharding, loops, self._graph, self._lying, self._mesh).items():
             self._lying[i] = found[0]
             self._several[i] = found
@@ -124,7 +124,7 @@ class _Propagation:
         it.
         """
         node = self._graph.nodes[i]
-        if node.memo is None and node.op.kind == "create" and not (i in self._lying and self._graph.is_held(i)):
+        if node.memo is None and node.op.family.is_created and not (i in self._lying and self._graph.is_held(i)):
             return node.pin
         return self._lying.get(i)
 
@@ -142,7 +142,7 @@ class _Propagation:
                 return Cut(Pinned(i))
         if stage.write is not None:
             return Cut(Written())
-        if stage.kind in ("tiles", "windows"):
+        if stage.family.is_tiled:
             return Cut(Whole())  # one tile: several are pinned
         order = reading_order(stage, readings)
         if order:
@@ -155,7 +155,7 @@ class _Propagation:
             return assembled
         dtype = nodes[i].dtype
         itemsize = dtype[0].itemsize if isinstance(dtype, tuple) else dtype.itemsize
-        if stage.kind == "fold":
+        if stage.family.is_summed and not stage.family.is_contraction:
             return self._folded(loops, readings)
         if loops.operands is not None and loops.reduced:
             # a product: what counts is the larger of result and operands
@@ -187,7 +187,7 @@ class _Propagation:
         one member.
         """
         nodes, operands = self._graph.nodes, self._graph.operands
-        if nodes[i].op.kind != "create":
+        if not nodes[i].op.family.is_created:
             return None
         if self._users is None:
             self._users = self._graph.users()

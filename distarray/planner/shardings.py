@@ -351,6 +351,6 @@ def result_shardings(
         below = graph.operands[written][0]
         assert below is not None
         found[written] = (lies[below] or Sharding.whole(mesh, nodes[written].ndim),)
-    elif stage.kind != "program":
+    elif not stage.family.is_fused:
         found[i] = kernel_shardings(sharding, loops)
     return found

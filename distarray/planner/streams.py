@@ -25,9 +25,6 @@ from distarray.sharding.sharding import Sharding
 
 __all__ = ["Head", "Streams"]
 
-#: Kinds of stages whose tiles along a free loop need nothing of each other.
-_KINDS = frozenset({"program", "contract", "block", "fold", "reshape"})
-
 
 class Head(NamedTuple):
     """A Head is a loop that might be cut further, of a stage that makes or reads a large array.
@@ -170,7 +167,7 @@ class Streams:
     def _room(self, facts: Facts, loop: int) -> int:
         """Into how many waves a loop may be cut; 1 if into none."""
         is_free = loop in facts.free and facts.pinned < 0 and not facts.is_written and facts.leader < 0
-        if not is_free or facts.stage.kind not in _KINDS or isinstance(facts.stage.cut.rule, Pinned | Written):
+        if not is_free or not facts.stage.is_separable or isinstance(facts.stage.cut.rule, Pinned | Written):
             return 1
         return facts.loops.extents[loop] // self._cuts[facts.number].parts[loop]
 
@@ -178,7 +175,7 @@ class Streams:
 def _made(facts: Facts, planning: Planning) -> dict[int, tuple[int, ...]]:
     """Return the arrays that a stage makes, with the loop of each axis, -1 for those that it reduces to one element."""
     stage, nodes = facts.stage, planning.graph.nodes
-    if stage.kind == "program":
+    if stage.family.is_fused:
         every = tuple(range(len(facts.loops.extents)))
         found = {i: every for _, i in stage.stores}
         for c in stage.combines:
@@ -187,7 +184,7 @@ def _made(facts: Facts, planning: Planning) -> dict[int, tuple[int, ...]]:
             else:
                 found[c.node] = tuple([a for a in every if a not in c.axes])
         return found
-    if stage.kind not in _KINDS or isinstance(nodes[stage.nodes[0]].dtype, tuple):
+    if not stage.is_separable or isinstance(nodes[stage.nodes[0]].dtype, tuple):
         return {}
     return {stage.nodes[0]: facts.loops.results[0]}
 

@@ -145,7 +145,7 @@ def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: i
         If they do not; says how many bytes they are.
     """
     for draft in drafts:
-        if draft.stage.kind != "block" or not draft.loops.whole:
+        if not draft.stage.family.has_whole_axes or not draft.loops.whole:
             continue
         node = nodes[draft.stage.nodes[0]]
         operands = sum(prod(r.lens.shape) * nodes[r.node].dtype.itemsize for r in draft.readings)

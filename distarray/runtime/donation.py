@@ -114,7 +114,7 @@ def _is_safe(node: Expr) -> bool:
         node.op.family.is_safe
         and not node.op.may_raise
         # what is made from more than the index, as a file's elements are, may not be there
-        and (node.op.kind != "create" or node.op.repeatable)
+        and (not node.op.family.is_created or node.op.repeatable)
         and (node.errstate is None or "raise" not in node.errstate)
         and not (node.op.name in ("pow", "power") and node.dtype.kind in "iu")
     )
@@ -149,7 +149,7 @@ def inplace_results(
             result[put] = base
     taken = set(result.values())
     for number, stage in enumerate(plan.stages):
-        if stage.kind != "program" or not stage.stores:
+        if not stage.family.is_fused or not stage.stores:
             continue
         readers = Counter(a.node for a in stage.reads)
         for _, i in stage.stores:

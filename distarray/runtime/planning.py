@@ -113,7 +113,7 @@ def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan |
     if not env.is_cluster or env.size == 1 or config.get("planner") == "propagation":
         return None
     if (
-        not any(stage.kind == "contract" for stage in plan.stages)
+        not any(stage.family.is_contraction for stage in plan.stages)
         or max(map(result_nbytes, graph.nodes)) <= limits.block
     ):
         return None

@@ -32,8 +32,6 @@ def new_environment(device: str) -> Environment:
 
 #: Host data whose blocks are on workers, by node.
 _hosts: weakref.WeakKeyDictionary[Expr, Any] = weakref.WeakKeyDictionary()
-#: Families whose rows and parameters say how the team cuts the work: they are bound to its size.
-_BOUND_TO_MESH = frozenset({"tiles", "windows"})
 
 
 def keep_host(node: Expr, array: Any) -> None:
@@ -55,9 +53,9 @@ def revive(node: Expr) -> bool:
     host = _hosts.get(node)
     if host is not None:
         node.memo = Stored(Sharding.whole(memo.sharding.mesh, node.ndim), (host,), on_client=True, exported=True)
-    elif node.op.kind == "create":
+    elif node.op.family.is_created:
         node.memo = None
-    return host is not None or node.op.kind == "create"
+    return host is not None or node.op.family.is_created
 
 
 def _is_lost(node: Expr) -> bool:
@@ -151,7 +149,7 @@ def bound_to_team(order: Sequence[Expr], env: Environment) -> Expr | None:
     mesh = env.mesh
     for node in order:
         own = node.env.mesh
-        if node.memo is None and node.op.kind in _BOUND_TO_MESH and own != mesh:
+        if node.memo is None and node.op.family.is_tiled and own != mesh:
             return node
     return None
 

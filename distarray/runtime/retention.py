@@ -29,7 +29,7 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
         return {id(n) for n in live if n.op.family.is_write}
     room = memory_limit(env) * env.size // 2
     kept = set()
-    for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.kind == "create", result_nbytes(n))):
+    for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, result_nbytes(n))):
         room -= result_nbytes(n)
         if room >= 0 or n.op.family.is_write:
             kept.add(id(n))
@@ -42,7 +42,7 @@ def streams(node: Expr) -> bool:
     """
     if node.op.family.is_write:
         return is_beyond_memory(node)
-    return node.op.kind == "create" or result_nbytes(node) > memory_limit(node.env) * node.env.size // 2
+    return node.op.family.is_created or result_nbytes(node) > memory_limit(node.env) * node.env.size // 2
 
 
 def is_beyond_memory(node: Expr) -> bool:

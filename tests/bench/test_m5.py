@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks import m5_plan
 
-from distarray.planner.redistribution import verify
+from distarray.testing.redistribution_verifier import verify
 
 
 @pytest.mark.parametrize("objective", m5_plan.OBJECTIVES)

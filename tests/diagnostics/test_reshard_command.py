@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from distarray.__main__ import main
-from distarray.planner.redistribution import verify
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.spec import from_json
+from distarray.testing.redistribution_verifier import verify
 
 ONE = ["reshard", "--mesh", "x=4,y=6", "--source", "[3{x}12, 2{y}12]", "--target", "[2{y}12, 3{x}12]"]
 

@@ -13,9 +13,9 @@ from distarray import hooks
 from distarray.errors import MemoryBudgetError
 from distarray.expr import pushdown
 from distarray.expr.expr import Expr, postorder
-from distarray.expr.verify import verify
 from distarray.kernels.interpret import interpret
 from distarray.testing import counting
+from distarray.testing.expr_verifier import verify
 
 HUGE = 10**12
 

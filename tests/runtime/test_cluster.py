@@ -463,13 +463,17 @@ def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch):
     monkeypatch.setattr("distarray.runtime.worker_plugin.POOL", pool)
     manager = SimpleNamespace(memory_limit=512 << 20)
     plugin = LineagePlugin("this")
-    worker = SimpleNamespace(stream_handlers={"other": 1}, memory_manager=manager, plugins={CUT: plugin})
+    worker = SimpleNamespace(
+        stream_handlers={"other": 1}, memory_manager=manager, plugins={CUT: plugin}, nanny="tcp://nanny"
+    )
     plugin.setup(worker)
     plugin.leave("another")  # the message of one that was here before
     assert pool.memory == 512 << 20
+    assert 0 < pool.full < pool.memory
     assert worker.plugins == {CUT: plugin}
     plugin.leave("this")
     assert pool.memory is None
+    assert pool.full is None
     assert (worker.stream_handlers, worker.plugins) == ({"other": 1}, {})
 
 

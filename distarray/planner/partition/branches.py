@@ -67,7 +67,7 @@ def _alone(end: int, ends: Collection[int], before: Sequence[set[int]]) -> set[i
 
 def _own_seconds(planning: Planning, facts: Facts, sharding: Sharding) -> float:
     """Return the seconds of computing a stage, without what it waits for."""
-    if facts.stage.kind == "item":
+    if facts.stage.family.is_item:
         return 0.0
     return planning.costs.balanced_seconds(facts, planning.costs.boxes(facts, [sharding]))
 
@@ -85,7 +85,8 @@ def _ancestors(planning: Planning) -> list[set[int]]:
 def is_movable(facts: Facts, planning: Planning) -> bool:
     """Return whether a stage may be computed by some members only: nobody keeps what it makes."""
     return (
-        facts.stage.kind in ("program", "contract", "fold", "block")
+        facts.stage.is_separable
+        and not facts.loops.is_recut
         and bool(facts.kept)
         and facts.pinned < 0
         and facts.leader < 0

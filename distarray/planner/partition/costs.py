@@ -114,7 +114,7 @@ class Costs:
         none = np.zeros(is_busy.shape)
         left = [sum([n for loops, n in arrays if loop not in loops], none) for loop in facts.free or (-1,)]
         over = np.minimum.reduce(left) - self.limits.member
-        if facts.stage.kind == "block" and facts.loops.whole:
+        if facts.stage.family.has_whole_axes and facts.loops.whole:
             # A kernel on whole blocks has all of a tile at once: see `runtime.budget`.
             tile = sum([n for _, n in arrays], none) / np.maximum(boxes.n_tiles, 1)
             over = np.maximum(over, tile - self.limits.member)
@@ -148,7 +148,7 @@ class Costs:
         view = facts.views[p]
         assert view is not None
         found = moved(view, facts.loops, self.held(facts, p, lying), boxes)
-        if facts.stage.kind == "take" and p == 0:
+        if facts.stage.family.is_gather and p == 0:
             taken = [b for b, (axis, _, _) in enumerate(view.terms) if axis >= 0 and view.loops[axis] < 0]
             n_sources = np.array([prod(s.parts[b] for b in taken) for s in lying], float)[:, None, None]
             # Every tile asks all that may have its elements, and gets from each what that has.
@@ -171,7 +171,7 @@ def _reductions(facts: Facts) -> list[tuple[int, tuple[int, ...], tuple[int, ...
     """Return what is combined over tiles: itemsize, loops of the result, loops that are reduced."""
     n = len(facts.loops.extents)
     stage = facts.stage
-    if stage.kind in ("contract", "fold"):
+    if stage.family.is_summed:
         return [(facts.results[0][0], facts.loops.results[0], facts.loops.reduced)]
 
     def kept(c: Combine) -> tuple[int, ...]:

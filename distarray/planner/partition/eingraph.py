@@ -54,7 +54,7 @@ class _Builder:
             self._made[i] = name
         if facts.is_written:
             self._base[stage.nodes[0] if stage.write is None else stage.write[1]] = base
-        elif stage.kind != "program":
+        elif not stage.family.is_fused:
             self._made[stage.nodes[0]] = name
         if stage.write is None and not stage.stores and len(stage.combines) == 1:
             self._made[stage.combines[0].node] = name
@@ -68,8 +68,8 @@ class _Builder:
     def _op(self, facts: Facts, name: str) -> EinOp:
         stage, loops = facts.stage, facts.loops
         extents = {_label(i): n for i, n in enumerate(loops.extents)}
-        result = tuple(extents) if stage.kind == "program" else tuple([_label(i) for i in loops.results[0]])
-        if stage.kind == "program" and stage.write is None and not stage.stores and len(stage.combines) == 1:
+        result = tuple(extents) if stage.family.is_fused else tuple([_label(i) for i in loops.results[0]])
+        if stage.family.is_fused and stage.write is None and not stage.stores and len(stage.combines) == 1:
             result = tuple([_label(i) for i in range(len(loops.extents)) if i not in stage.combines[0].axes])
         terms, inputs = [], []
         for p, (r, view) in enumerate(zip(facts.readings, facts.views, strict=True)):
@@ -130,7 +130,7 @@ def ein_graph(
     """
     builder = _Builder(outside)
     for f in facts:
-        if f.stage.kind != "item":
+        if not f.stage.family.is_item:
             if 0 in f.loops.extents or any(0 in r.shape for r in f.readings):
                 return None
             written = f.stage.nodes[0] if f.stage.write is None else f.stage.write[1]
@@ -143,7 +143,7 @@ def stage_bound(facts: Facts, p: int) -> float:
     """Return the bytes that a product must move at least on `p` members, whatever its cut and wherever its operands lie
     best.
     """
-    if facts.stage.kind != "contract" or 0 in facts.loops.extents:
+    if not facts.stage.family.is_contraction or 0 in facts.loops.extents:
         return 0.0
     op = _Builder({})._op(facts, "s")
     return op_bound(op, p) * min([op.itemsize, *facts.itemsizes])

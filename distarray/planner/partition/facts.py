@@ -72,7 +72,7 @@ class Facts:
     @property
     def free(self) -> tuple[int, ...]:
         """Return the loops that may be cut."""
-        if self.stage.kind in ("tiles", "windows", "item"):
+        if self.stage.family.is_tiled or self.stage.family.is_item:
             return ()
         loops = self.loops
         return tuple([i for i, n in enumerate(loops.extents) if n > 1 and i not in loops.whole])
@@ -114,14 +114,14 @@ def facts_of(stages: Sequence[Stage], graph: Graph, outside: Mapping[int, Shardi
 def is_made_on_the_spot(graph: Graph, i: int, *, is_stored: bool) -> bool:
     """Return whether a node is made wherever it is read; not what is held, once it is stored."""
     node = graph.nodes[i]
-    return node.memo is None and node.op.kind == "create" and not (is_stored and graph.is_held(i))
+    return node.memo is None and node.op.family.is_created and not (is_stored and graph.is_held(i))
 
 
 def _facts(
     number: int, stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None], made: Mapping[int, int]
 ) -> Facts:
     nodes = graph.nodes
-    if stage.kind == "item":
+    if stage.family.is_item:
         return Facts(number, stage, Loops(()), (), (), (), "map", 0, (), stage.reads[0].node, -1)
     loops = stage_loops(stage, nodes)
     readings, views, itemsizes = [], [], []
@@ -135,7 +135,7 @@ def _facts(
         is_nowhere = (
             on_the_spot or (i in outside and outside[i] is None) or r.bounds is not None or r.ranges is not None
         )
-        views.append(None if is_nowhere else view_of(r, loops, stage.kind, nodes[stage.nodes[0]].shape))
+        views.append(None if is_nowhere else view_of(r, loops, nodes[stage.nodes[0]].shape))
         dtype = nodes[i].dtype
         itemsizes.append(dtype.itemsize)
     leader = _leader(stage, graph, outside)
@@ -161,14 +161,14 @@ def _leader(stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None]) 
 
 
 def _flops(stage: Stage, nodes: Sequence[Expr]) -> int:
-    if stage.kind == "contract":
+    if stage.family.is_contraction:
         join = nodes[stage.nodes[0]].params.join
         return 1 + max(1, len(join.steps)) if isinstance(join, Join) else 2
     return max(1, len(stage.instructions) + len(stage.combines))
 
 
 def _kernel(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> KernelKind:
-    if stage.kind != "contract":
+    if not stage.family.is_contraction:
         return "map"
     if nodes[stage.nodes[0]].params.join != PRODUCT:
         return "join"
@@ -184,7 +184,7 @@ def _pairs(loops: Loops) -> list[tuple[tuple[int | None, ...], tuple[int | None,
 
 
 def _results(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    if stage.kind == "program":
+    if stage.family.is_fused:
         every = tuple(range(len(loops.extents)))
         found = [(nodes[i].dtype.itemsize, every) for _, i in stage.stores]
         for c in stage.combines:

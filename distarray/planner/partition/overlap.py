@@ -33,7 +33,7 @@ def overlapped(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rate
     walk = Walk(planning, {})
     stages = []
     for facts, stage in zip(planning.facts, plan.stages, strict=True):
-        if stage.kind == "contract" and not stage.cut.waves:
+        if stage.family.is_contraction and not stage.cut.waves:
             waves = _waves(facts, walk.readings(facts), walk.resolved(facts, stage), planning.costs)
             stage = replace(stage, cut=replace(stage.cut, waves=waves))
         walk.step(facts, stage)

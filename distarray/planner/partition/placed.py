@@ -113,7 +113,7 @@ class Planning:
         found = []
         for facts, stage in zip(self.facts, stages, strict=True):
             regular, sharding = wanted[facts.number]
-            free = stage.kind != "item" and not isinstance(stage.cut.rule, Pinned | Written)
+            free = not stage.family.is_item and not isinstance(stage.cut.rule, Pinned | Written)
             if free and not _is_same(walk.resolved(facts, stage), sharding):
                 stage = replace(stage, cut=_said(facts, walk.readings(facts), regular, sharding, self.mesh))
             walk.step(facts, stage)
@@ -124,7 +124,7 @@ class Planning:
         """Yield what each stage costs; what a member is sent for one stage it has for the others."""
         received = Received()
         for facts, sharding in zip(self.facts, shardings, strict=True):
-            if facts.stage.kind == "item":
+            if facts.stage.family.is_item:
                 yield StageCost()
                 continue
             boxes = self.costs.boxes(facts, [sharding])
@@ -159,7 +159,7 @@ class Planning:
         done: dict[int, float] = {}
         for facts, sharding, cost in zip(self.facts, shardings, costs, strict=True):
             members: Any = slice(None)
-            if not sharding.is_regular and facts.stage.kind != "item":
+            if not sharding.is_regular and not facts.stage.family.is_item:
                 members = np.flatnonzero(self.costs.boxes(facts, [sharding]).n_tiles[0])
             started = max([free[members].max(initial=0.0), *[done.get(r.node, 0.0) for r in facts.readings]])
             free[members] = done_now = started + cost.seconds.own
@@ -195,7 +195,7 @@ class Walk:
     def step(self, facts: Facts, stage: Stage) -> Sharding:
         """Return the type of the loops of a stage; what it makes lies from now on."""
         graph = self._planning.graph
-        if stage.kind == "item":
+        if stage.family.is_item:
             which: int = graph.nodes[stage.nodes[0]].params.number
             found: Sharding = self._several[stage.reads[0].node][which]
             self.lies[stage.nodes[0]] = found

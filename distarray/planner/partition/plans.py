@@ -137,7 +137,7 @@ def _possible_gain(planning: Planning, baseline: PlacedStages) -> float:
     """Return the seconds by which another plan could be faster: what is sent, and computed by few members."""
     least = 0.0
     for facts, sharding in zip(planning.facts, baseline.shardings, strict=True):
-        if facts.stage.kind != "item":
+        if not facts.stage.family.is_item:
             least += planning.costs.balanced_seconds(facts, planning.costs.boxes(facts, [sharding]))
     return baseline.price - least
 

@@ -66,7 +66,7 @@ class _Tables:
         name = self.names[id(v)]
         own = np.zeros(len(v.states))
         for facts in v.stages:
-            if facts.stage.kind == "item":
+            if facts.stage.family.is_item:
                 continue
             cuts = [state.loops[facts.number] for state in v.states]
             boxes = self._costs.boxes(facts, cuts)

@@ -205,7 +205,7 @@ class _Builder:
     def _record(self, state: State, facts: Facts, sharding: Sharding) -> None:
         stage = facts.stage
         state.loops[facts.number] = sharding
-        if stage.kind == "item":
+        if stage.family.is_item:
             which = self._graph.nodes[stage.nodes[0]].params.number
             assert isinstance(which, int)
             state.lies[stage.nodes[0]] = (sharding,)
@@ -217,11 +217,11 @@ class _Builder:
     def _led(self, state: State, facts: Facts) -> Sharding:
         """Return the type of the loops of a stage that lies as another."""
         stage = facts.stage
-        if stage.kind == "item":
+        if stage.family.is_item:
             which = self._graph.nodes[stage.nodes[0]].params.number
             assert isinstance(which, int)
             return state.lies[facts.leader][which]
-        if stage.kind == "take_put":
+        if stage.family.is_write:
             return state.lies[facts.leader][0]
         base = base_reading(stage, self._graph, lambda i: state.lies[i][0])
         return resolve_cut(Cut(Written()), facts.loops, facts.readings, self._graph.nodes, base, self._mesh)

@@ -130,20 +130,21 @@ def stacked(boxes: Sequence[Boxes]) -> Boxes:
     )
 
 
-def view_of(r: Reading, loops: Loops, kind: str, result_shape: tuple[int, ...]) -> View:
+def view_of(r: Reading, loops: Loops, result_shape: tuple[int, ...]) -> View:
     """Return how a stage sees an operand.
 
     Parameters
     ----------
-    kind, result_shape
-        Of the stage: a reshape reads runs of elements, through several axes.
+    result_shape
+        Of the stage: where its loops run over other elements than the operand's axes, it reads runs of elements through
+        several axes.
     """
     touched = sorted({axis for axis, _, _ in r.lens.terms if axis is not None})
     number = {axis: i for i, axis in enumerate(touched)}
     terms = tuple([(-1 if axis is None else number[axis], start, step) for axis, start, step in r.lens.terms])
     of = [r.loops[axis] for axis in touched]
     scale, shares = [1] * len(touched), [False] * len(touched)
-    if kind == "reshape":
+    if loops.is_recut:
         for old, _ in reshape_groups(r.lens.shape, result_shape):
             for a in old:
                 if a in number:

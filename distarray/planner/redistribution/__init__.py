@@ -1,6 +1,5 @@
 """The synthesizer of collectives: plans that turn one distributed type into another within a memory bound."""
 
 from distarray.planner.redistribution.plans import PIECE_LIMIT, Mode, Redistribution, cache_info, named, plan
-from distarray.planner.redistribution.verify import verify
 
-__all__ = ["PIECE_LIMIT", "Mode", "Redistribution", "cache_info", "named", "plan", "verify"]
+__all__ = ["PIECE_LIMIT", "Mode", "Redistribution", "cache_info", "named", "plan"]

@@ -186,7 +186,7 @@ class Redistribution:
         return target_tiles(self.solution.problem)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain data, which `verify` takes and the command line prints."""
+        """Return the plan as plain data, which `testing.redistribution_verifier` takes and the command line prints."""
         made: dict[str, Any] = {
             "mesh": _axes(self.src.mesh),
             "src": to_json(self.shape, self.src),

@@ -8,13 +8,14 @@ from itertools import pairwise
 import pytest
 
 from distarray.planner.rates import Rates
-from distarray.planner.redistribution import plan, verify
+from distarray.planner.redistribution import plan
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.staged import StepCosts
 from distarray.planner.redistribution.timing import plan_seconds
 from distarray.planner.redistribution.weak import Space, cheapest
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+from distarray.testing.redistribution_verifier import verify
 from distarray.testing.redistributions import Case, family, small_cases
 
 SLOW_MESSAGES = Rates(latency=4e-3)

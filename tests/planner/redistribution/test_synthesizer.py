@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from distarray.errors import MemoryBudgetError, ShardingError
-from distarray.planner.redistribution import cache_info, plan, verify
+from distarray.planner.redistribution import cache_info, plan
 from distarray.planner.redistribution.problem import factorized
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import parse_mesh, parse_type
+from distarray.testing.redistribution_verifier import verify
 from distarray.testing.redistributions import FAMILIES, Case, family, run_steps, small_cases
 
 LETTER = {

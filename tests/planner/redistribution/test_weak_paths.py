@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distarray.planner.redistribution import plan, verify
+from distarray.planner.redistribution import plan
 from distarray.planner.redistribution.aligned import common_parts, lower_aligned
 from distarray.planner.redistribution.permuted import lower_permuted
 from distarray.planner.redistribution.places import places_of
@@ -21,6 +21,7 @@ from distarray.planner.redistribution.trace import moments
 from distarray.planner.redistribution.weak import Elements, Path, Space, by_cost, cheapest
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+from distarray.testing.redistribution_verifier import verify
 from distarray.testing.redistributions import Case, family, small_cases
 
 

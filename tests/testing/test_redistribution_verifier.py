@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distarray.planner.redistribution import plan, verify
+from distarray.planner.redistribution import plan
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+from distarray.testing.redistribution_verifier import verify
 from distarray.testing.redistributions import Case, run_steps, small_cases
 
 MESH = Mesh(("x", "y"), (2, 2))

@@ -27,7 +27,6 @@ from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
 from distarray.expr.params import ContractParams, IndexParams, ItemParams, ReduceParams
-from distarray.expr.verify import ExprError, verify
 from distarray.kernels.interpret import interpret
 from distarray.ops import creation, fft, fft_lengths, indexing, quantiles, random, searching, sorting, ufunc_methods
 from distarray.ops.files import FileRange, load_npy
@@ -35,6 +34,7 @@ from distarray.ops.sliding import read_windows
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
+from distarray.testing.expr_verifier import ExprError, verify
 
 ENV = Environment(None)
 WHOLE = Sharding.whole(Mesh((), ()), 2)
