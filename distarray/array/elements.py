@@ -18,6 +18,7 @@ from distarray.expr.expr import GET, Expr, Scalar
 from distarray.expr.lens import Affine
 from distarray.runtime import observations
 from distarray.runtime.retention import streams
+from distarray.sharding.boxes import tile_box
 from distarray.types import HostArray
 
 __all__ = ["check_room", "fetch", "item"]
@@ -113,7 +114,7 @@ def _from_block(source: Expr, lens: Affine) -> HostArray:
     assert memo is not None
     boundaries = memo.sharding.boundaries(source.shape)
     ((tile, _, box),) = lens.fragments(tuple(map(range, lens.shape)), boundaries)
-    frame = tuple([range(b[t], b[t + 1]) for b, t in zip(boundaries, tile, strict=True)])
+    frame = tile_box(boundaries, tile)
     number = 0
     for t, parts in zip(tile, memo.sharding.parts, strict=True):
         number = number * parts + t

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from distarray.kernels import tasks
 from distarray.kernels.specs import Mosaic, StageSpec
-from distarray.lower.footprint import Moves, Window, n_elements, waves, window_of
+from distarray.lower.footprint import Moves, waves
 from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.records import Draft
 from distarray.lower.route import Transfer, key_of
@@ -29,6 +29,7 @@ from distarray.planner.moves import movements, redistributed, redistributes, wis
 from distarray.planner.plan import Stage
 from distarray.planner.redistribution import PIECE_LIMIT
 from distarray.planner.redistribution.transfers import Assembly, Layer, Movement, StoredTile
+from distarray.sharding.boxes import Box, relative, shifted, size, tile_box
 from distarray.sharding.cuts import boundaries
 
 __all__ = ["first_pass", "is_move", "second_pass"]
@@ -86,7 +87,7 @@ class _Stored(NamedTuple):
     """A block that tiles are read from."""
 
     ref: Any
-    window: Window
+    box: Box
     member: int
     is_source: bool
 
@@ -95,17 +96,16 @@ class _ReadOf(NamedTuple):
     """A part of a block, counted from its begin: all of it if `crop` is None."""
 
     block: _Stored
-    crop: Window | None
+    crop: Box | None
     is_packed: bool
 
     @property
     def n_elements(self) -> int:
-        return n_elements(self.block.window if self.crop is None else self.crop)
+        return size(self.block.box if self.crop is None else self.crop)
 
     @property
     def n_rows(self) -> int:
-        low, high = (self.block.window if self.crop is None else self.crop)[0] if self.block.window else (0, 1)
-        return high - low
+        return len((self.block.box if self.crop is None else self.crop)[0]) if self.block.box else 1
 
 
 class _Unit(NamedTuple):
@@ -115,14 +115,14 @@ class _Unit(NamedTuple):
     ----------
     assembly
         With the parts that it is read from.
-    window
+    box
         What of the tile it is, in elements of the whole array.
     turn, n_turns
         Which part, of how many.
     """
 
     assembly: Assembly
-    window: Window
+    box: Box
     turn: int = 0
     n_turns: int = 1
 
@@ -153,7 +153,7 @@ class _Mover:
         #: Of the step that is lowered: see `Movement`.
         self.is_fine = False
         #: Of the step that is lowered, by axis, extent of the tile and of the region: see `_axes`.
-        self.rows: dict[tuple[int, tuple[int, int], tuple[int, int]], _Row] = {}
+        self.rows: dict[tuple[int, range, range], _Row] = {}
 
     def lower(self) -> None:
         moves = self.moves
@@ -187,42 +187,41 @@ class _Mover:
         before: Mapping[int, Sequence[Any]],
     ) -> None:
         """The tiles that a member makes in one turn: what they need of one block elsewhere travels together."""
-        filled = [u for u in units if all(low < high for low, high in u.window)]
-        region = self._region(movement, [u.window for u in filled])
-        reads = [self._reads(movement, u.assembly, region or u.window, member) for u in filled]
+        filled = [u for u in units if all(u.box)]
+        region = self._region(movement, [u.box for u in filled])
+        reads = [self._reads(movement, u.assembly, region or u.box, member) for u in filled]
         sent = self._sent(dict.fromkeys([r for found in reads for r in found if r.is_packed]), member, before)
-        for (assembly, window, turn, n_turns), found in zip(filled, reads, strict=True):
-            shape = tuple([high - low for low, high in window])
-            axes = self._axes(movement.read, assembly, window, region or window)
+        for (assembly, box, turn, n_turns), found in zip(filled, reads, strict=True):
+            shape = tuple(map(len, box))
+            axes = self._axes(movement.read, assembly, box, region or box)
             args, parts = _arguments(found, sent)
             crops = tuple([_slices(r.crop) if not r.is_packed else None for r in found])
             crops = crops if any(c is not None for c in crops) else ()
             # Devices go by the rank in the team that the tile is for.
             mosaic = Mosaic(self.moves.mesh(movement).member(assembly.device), shape, axes, crops, parts)
             if n_turns > 1:
-                whole = window_of(movement.made.boundaries, assembly.tile)
-                tile = tuple([high - low for low, high in whole])
-                place = tuple([slice(a - first, b - first) for (a, b), (first, _) in zip(window, whole, strict=True)])
-                mosaic = mosaic._replace(place=place, tile=tile, turn=turn, n_turns=n_turns)
-                window = whole
+                whole = tile_box(movement.made.boundaries, assembly.tile)
+                place = relative(box, whole)
+                mosaic = mosaic._replace(place=place, tile=tuple(map(len, whole)), turn=turn, n_turns=n_turns)
+                box = whole
                 if turn:
                     args.append(self.stored[StoredTile(movement.step + 1, assembly.device)].ref)
             ref = self._assembled(mosaic, args, found, assembly, member, is_last)
-            self.stored[StoredTile(movement.step + 1, assembly.device)] = _Stored(ref, window, member, False)
+            self.stored[StoredTile(movement.step + 1, assembly.device)] = _Stored(ref, box, member, False)
             if is_last:
                 self.result.refs[self.result.number(assembly.tile)] = ref
             self.made[member].append(ref)
 
-    def _region(self, movement: Movement, windows: Sequence[Window]) -> Window | None:
+    def _region(self, movement: Movement, boxes: Sequence[Box]) -> Box | None:
         """Return the box that the tiles of a member fill; in one process, where nothing travels, the whole array."""
         if not self.has_messages:
-            return tuple([(b[0], b[-1]) for b in movement.made.boundaries])
-        if not windows:
+            return tuple([range(b[0], b[-1]) for b in movement.made.boundaries])
+        if not boxes:
             return None
-        hull = tuple([(min(a for a, _ in axis), max(b for _, b in axis)) for axis in zip(*windows, strict=True)])
-        return hull if sum(map(n_elements, windows)) == n_elements(hull) else None
+        hull = tuple([range(min(r.start for r in a), max(r.stop for r in a)) for a in zip(*boxes, strict=True)])
+        return hull if sum(map(size, boxes)) == size(hull) else None
 
-    def _reads(self, movement: Movement, assembly: Assembly, region: Window, member: int) -> list[_ReadOf]:
+    def _reads(self, movement: Movement, assembly: Assembly, region: Box, member: int) -> list[_ReadOf]:
         """Return what a tile reads of each block: the part of it that the tiles of the member need together."""
         blocks = [self._block(b) for b in assembly.sources]
         is_sliced = assembly.sources[0].moment < movement.step
@@ -231,14 +230,14 @@ class _Mover:
         bounds = zip(movement.read.boundaries, assembly.parts, region, strict=True)
         cells = product(*[[_cell(b, p, around) for p in parts] for b, parts, around in bounds])
         return [
-            _ReadOf(b, _crop(b.window, cell), self.has_messages and (self.is_fine or b.member != member))
+            _ReadOf(b, _crop(b.box, cell), self.has_messages and (self.is_fine or b.member != member))
             for b, cell in zip(blocks, cells, strict=True)
         ]
 
-    def _axes(self, read: Layer, assembly: Assembly, window: Window, region: Window) -> tuple[_Row, ...]:
+    def _axes(self, read: Layer, assembly: Assembly, box: Box, region: Box) -> tuple[_Row, ...]:
         """Return per axis where each part goes in the tile, and where it lies in what it is read from."""
         found = []
-        for axis, (span, around) in enumerate(zip(window, region, strict=True)):
+        for axis, (span, around) in enumerate(zip(box, region, strict=True)):
             row = self.rows.get((axis, span, around))
             if row is None:
                 row = _row(read.boundaries[axis], assembly.parts[axis], span, around)
@@ -252,7 +251,7 @@ class _Mover:
             at = self.source
             tile = at.sharding.tile(block.device)
             number = at.number(tile)
-            found = _Stored(at.refs[number], window_of(at.boundaries, tile), at.members[number], True)
+            found = _Stored(at.refs[number], at.box(tile), at.members[number], True)
             self.stored[block] = found
         return found
 
@@ -315,7 +314,7 @@ class _Mover:
         """Return the task that puts a tile together; none where it is a tile of the step before as it is."""
         lowering = self.lowering
         first = reads[0]
-        is_whole = len(reads) == 1 and first.crop is None and n_elements(first.block.window) == prod(mosaic.whole)
+        is_whole = len(reads) == 1 and first.crop is None and size(first.block.box) == prod(mosaic.whole)
         # Between two steps tiles have the layout of the target already.
         if is_whole and not first.is_packed and (not first.block.is_source or self._stays(first.block)):
             return first.block.ref
@@ -362,50 +361,45 @@ def _units(movement: Movement, assembly: Assembly, n_turns: int) -> list[_Unit]:
     """Return a tile in so many parts at most: along the axis that is read from fewest blocks, so all of them send in
     turn.
     """
-    window = window_of(movement.made.boundaries, assembly.tile)
-    if n_turns < 2 or not window or not n_elements(window):
-        return [_Unit(assembly, window)]
-    axis = min(range(len(window)), key=lambda a: (len(assembly.parts[a]), window[a][0] - window[a][1]))
-    low, high = window[axis]
-    n_turns = min(n_turns, high - low)
-    edges = boundaries(high - low, n_turns)
+    box = tile_box(movement.made.boundaries, assembly.tile)
+    if n_turns < 2 or not box or not size(box):
+        return [_Unit(assembly, box)]
+    axis = min(range(len(box)), key=lambda a: (len(assembly.parts[a]), -len(box[a])))
+    n_turns = min(n_turns, len(box[axis]))
     found = []
-    for turn, (a, b) in enumerate(pairwise(edges)):
-        part = (*window[:axis], (low + a, low + b), *window[axis + 1 :])
+    for turn, (a, b) in enumerate(pairwise(boundaries(len(box[axis]), n_turns))):
+        part = (*box[:axis], box[axis][a:b], *box[axis + 1 :])
         found.append(_Unit(_within(movement.read, assembly, part), part, turn, n_turns))
     return found
 
 
-def _within(read: Layer, assembly: Assembly, window: Window) -> Assembly:
+def _within(read: Layer, assembly: Assembly, box: Box) -> Assembly:
     """Return what a part of a tile is read from."""
     kept = [
-        [p for p in parts if b[p] < high and b[p + 1] > low]
-        for b, parts, (low, high) in zip(read.boundaries, assembly.parts, window, strict=True)
+        [p for p in parts if b[p] < r.stop and b[p + 1] > r.start]
+        for b, parts, r in zip(read.boundaries, assembly.parts, box, strict=True)
     ]
     sources = dict(zip(product(*assembly.parts), assembly.sources, strict=True))
     return assembly._replace(parts=tuple(map(tuple, kept)), sources=tuple([sources[c] for c in product(*kept)]))
 
 
-def _cell(edges: Sequence[int], part: int, region: tuple[int, int]) -> tuple[int, int]:
+def _cell(edges: Sequence[int], part: int, region: range) -> range:
     """Return the elements of a part that lie in a region."""
-    return max(edges[part], region[0]), min(edges[part + 1], region[1])
+    return range(max(edges[part], region.start), min(edges[part + 1], region.stop))
 
 
-def _crop(block: Window, cell: Window) -> Window | None:
+def _crop(block: Box, cell: Box) -> Box | None:
     """Return where a cell lies in a block; None if it is all of it."""
-    if block == cell:
-        return None
-    return tuple([(c - b, d - b) for (b, _), (c, d) in zip(block, cell, strict=True)])
+    return None if block == cell else shifted(cell, [r.start for r in block])
 
 
-def _slices(crop: Window | None) -> tuple[slice, ...] | None:
-    return None if crop is None else tuple([slice(low, high) for low, high in crop])
+def _slices(crop: Box | None) -> tuple[slice, ...] | None:
+    return None if crop is None else tuple([slice(r.start, r.stop) for r in crop])
 
 
-def _row(edges: Sequence[int], parts: Sequence[int], span: tuple[int, int], region: tuple[int, int]) -> _Row:
+def _row(edges: Sequence[int], parts: Sequence[int], span: range, region: range) -> _Row:
     row = []
     for p in parts:
-        first, after = _cell(edges, p, span)
-        start = _cell(edges, p, region)[0]
-        row.append((first - span[0], first - start, after - first))
+        cell = _cell(edges, p, span)
+        row.append((cell.start - span.start, cell.start - _cell(edges, p, region).start, len(cell)))
     return tuple(row)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from distarray.kernels import tasks
 from distarray.kernels.specs import Finish, of_nothing
 from distarray.lower.records import Tile
-from distarray.lower.regions import n_elements
 from distarray.lower.state import Lowering
 from distarray.planner.plan import Combine
 
@@ -68,7 +68,7 @@ def _tree(
     number: int,
 ) -> Any:
     """Return the key of a tile of the result."""
-    nbytes = max(1, n_elements(shape)) * finish.itemsize
+    nbytes = max(1, prod(shape)) * finish.itemsize
     parts = _combined_at_home(low, partials, finish, member, shape, number)
     while True:
         is_last = len(parts) <= FAN_IN
@@ -97,7 +97,7 @@ def _combined_at_home(
     at_home: defaultdict[int, list[Any]] = defaultdict(list)
     for ref, home in parts:
         at_home[home].append(ref)
-    nbytes = max(1, n_elements(shape)) * finish.accumulator.itemsize
+    nbytes = max(1, prod(shape)) * finish.accumulator.itemsize
     n_at_once = max(2, min(FAN_IN, low.large // nbytes))
     found = []
     for home, refs in at_home.items():

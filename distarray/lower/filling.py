@@ -13,7 +13,7 @@ from itertools import pairwise
 from distarray.lower.footprint import Need, turns
 from distarray.lower.records import Draft, Tile
 from distarray.lower.state import Lowering
-from distarray.sharding.boxes import size
+from distarray.sharding.boxes import size, tile_box
 from distarray.sharding.cuts import boundaries
 
 __all__ = ["is_possible", "parts"]
@@ -38,7 +38,7 @@ def parts(low: Lowering, draft: Draft) -> list[Tile]:
     edges = draft.sharding.boundaries(draft.loops.extents)
     tiles = []
     for number, index in enumerate(draft.sharding.tiles()):
-        box = tuple([range(b[t], b[t + 1]) for b, t in zip(edges, index, strict=True)])
+        box = tile_box(edges, index)
         tiles.append(Tile(index, number, box, draft.sharding.member(index), []))
     n_turns = turns(_needs(low, draft, tiles), low.room)
     if n_turns is None or n_turns < 2 or max(Counter([t.member for t in tiles]).values()) > 1:

@@ -8,17 +8,17 @@ are made in waves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from distarray.errors import MemoryBudgetError
 from distarray.lower.route import Located
 from distarray.planner.redistribution import PIECE_LIMIT, Redistribution, named
 from distarray.planner.redistribution.transfers import Movement, exchange_of, primary, traffic
+from distarray.sharding.boxes import size
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -26,32 +26,16 @@ __all__ = [
     "Moves",
     "Need",
     "StepReport",
-    "Window",
     "footprint",
     "least_moved",
-    "n_elements",
     "reports",
     "turns",
     "waves",
-    "window_of",
 ]
 
 #: Turns in which members fill their tiles where they make fewer, and bytes below which no turn is worth its messages.
 MOST_TURNS = 32
 LEAST_ARRIVING = 1 << 20
-
-#: A box in elements of the whole array: begin and end along each axis.
-Window: TypeAlias = tuple[tuple[int, int], ...]
-
-
-def window_of(boundaries: Sequence[Sequence[int]], tile: Sequence[int]) -> Window:
-    """Return the elements of a tile."""
-    return tuple([(b[t], b[t + 1]) for b, t in zip(boundaries, tile, strict=True)])
-
-
-def n_elements(window: Window) -> int:
-    """Return the number of elements of a box."""
-    return prod([b - a for a, b in window])
 
 
 @dataclass(slots=True)
@@ -283,7 +267,7 @@ def _steps(moves: Moves) -> list[_Step]:
         n_tiles: Counter[int] = Counter()
         for assembly in movement.assemblies:
             member = maker(assembly.device)
-            made[member] += n_elements(window_of(movement.made.boundaries, assembly.tile)) * itemsize
+            made[member] += movement.made.n_elements(assembly.tile) * itemsize
             n_tiles[member] += 1
         sent, received = traffic(movement, maker, at.sharding.mesh.member)
         tile = tuple([max([b - a for a, b in pairwise(edges)], default=0) for edges in movement.made.boundaries])
@@ -299,5 +283,5 @@ def _times(counts: Counter[int], factor: int) -> Counter[int]:
 def _source(at: Located) -> Counter[int]:
     held: Counter[int] = Counter()
     for number, tile in enumerate(at.sharding.tiles()):
-        held[at.members[number]] += n_elements(window_of(at.boundaries, tile)) * at.dtype.itemsize
+        held[at.members[number]] += size(at.box(tile)) * at.dtype.itemsize
     return held

@@ -9,6 +9,7 @@ repeated indices the last one wins. Where all is at hand, one task does it.
 from __future__ import annotations
 
 from itertools import pairwise, product
+from math import prod
 from typing import Any
 
 from distarray.expr.expr import Expr
@@ -19,17 +20,14 @@ from distarray.lower.records import Draft, Source, Tile
 from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Reading
-from distarray.sharding.boxes import Box, intersect
+from distarray.sharding.boxes import Box, intersect, tile_box
 
 __all__ = ["first_pass_of_reads", "first_pass_of_writes", "second_pass_of_reads", "second_pass_of_writes"]
 
 
 def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...], Box]]:
     bounds = sharding.boundaries(extents)
-    return [
-        (index, tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)]))
-        for index in sharding.tiles()
-    ]
+    return [(index, tile_box(bounds, index)) for index in sharding.tiles()]
 
 
 # ------------------------------------------------------------------------------------------------------ reads
@@ -95,7 +93,7 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
             at.refs[tile.number] = parts[0][0]
             continue
         for ref, where in parts:
-            low.routes.carry(ref, where, tile.member, shape, _size(shape) * node.dtype.itemsize // len(parts))
+            low.routes.carry(ref, where, tile.member, shape, prod(shape) * node.dtype.itemsize // len(parts))
         record = TileSpec(tile.member, shape)
         at.refs[tile.number] = low.emit(
             "tile", "take", tasks.take_join, (spec, record, *[k for k, _ in parts]), tile.member, tile.number
@@ -200,7 +198,7 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
             target = (frame, box)
             key = low.emit("piece", "put-part", tasks.put_part, (spec, record, target, *args.given), where, number)
             low.note_readers(key, args, draft, -1)
-            low.routes.carry(key, where, member, shape, _size(shape) * node.dtype.itemsize)
+            low.routes.carry(key, where, member, shape, prod(shape) * node.dtype.itemsize)
             parts.append(key)
         parts_of.append(parts)
     for (number, frame, member, sources), parts in zip(tiles, parts_of, strict=True):
@@ -215,10 +213,3 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
         if inplace:
             low.wait_for_readers(key, below.refs[number])
         at.refs[number] = key
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    n = 1
-    for s in shape:
-        n *= s
-    return n

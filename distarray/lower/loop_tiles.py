@@ -9,7 +9,7 @@ from distarray.expr.lens import Affine
 from distarray.lower import filling
 from distarray.lower.records import Draft, Tile
 from distarray.lower.state import Lowering
-from distarray.sharding.boxes import Box
+from distarray.sharding.boxes import Box, tile_box
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["loop_tiles"]
@@ -22,7 +22,7 @@ def loop_tiles(low: Lowering, draft: Draft) -> None:
         draft.tiles += filled
         return
     for turn, number, index, member in _in_turns(draft.sharding, draft.stage.cut.waves):
-        box = tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])
+        box = tile_box(bounds, index)
         base_number = -1
         if draft.base >= 0:
             found = _base_tile(low, draft, box)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, product
+from math import prod
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.expr.lens import Affine
@@ -19,13 +20,12 @@ from distarray.kernels.specs import Finish, Part, Read, Region, StageSpec, TileS
 from distarray.lower import combining
 from distarray.lower.combining import Partials
 from distarray.lower.records import Draft, Tile
-from distarray.lower.regions import count_regions, frame_of, is_within, n_elements, restrict, shifted
 from distarray.lower.route import Arguments, Key
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Loops
 from distarray.planner.plan import Combine, Stage
 from distarray.planner.rates import hides_a_transfer
-from distarray.sharding.boxes import size
+from distarray.sharding.boxes import Box, contains, full, shifted, size
 
 __all__ = ["second_pass"]
 
@@ -229,12 +229,12 @@ def _pays(low: Lowering, draft: Draft, record: TileSpec, local: list[Region], ar
     if low.overlap_rates is None:
         return True
     nbytes = sum(
-        n_elements(tuple(map(len, source))) * low.graph.nodes[want.node].dtype.itemsize
+        size(source) * low.graph.nodes[want.node].dtype.itemsize
         for want in tile.wants
         for _, number, source, _ in want.fragments
         if number in want.private
     )
-    n_core, n_all = sum(n_elements(r.shape) for r in local), n_elements(record.shape)
+    n_core, n_all = sum(prod(r.shape) for r in local), prod(record.shape)
     return hides_a_transfer(low.overlap_rates, len(args.remote), nbytes, n_core, n_all, len(draft.stage.instructions))
 
 
@@ -253,7 +253,7 @@ def _regions(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[
     for f in found:
         plain = len(f) > 1 and all(r.step == 1 for _, seen in f for r in seen)
         split.append(plain)
-    n = count_regions(cuts, [f for f, s in zip(found, split, strict=True) if s])
+    n = _count_regions(cuts, [f for f, s in zip(found, split, strict=True) if s])
     if n > MAX_REGIONS:
         split = [False] * len(found)
     for f, s in zip(found, split, strict=True):
@@ -277,14 +277,13 @@ def _regions(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[
             lens = draft.readings[p].lens
             if p in whole:
                 part = Part(first_assembled + whole[p], -1, Affine.identity(tuple(map(len, box))))
-                operands_here.append(part._replace(lens=part.lens.restricted(shifted(part_box, start), frame_of(box))))
+                frame = full(tuple(map(len, box)))
+                operands_here.append(part._replace(lens=part.lens.restricted(shifted(part_box, start), frame)))
                 continue
             for part, seen in f:
-                if all(is_within(r, s) for r, s in zip(part_box, seen, strict=True)):
-                    inner = tuple(
-                        [range(r.start - s.start, r.stop - s.start) for r, s in zip(part_box, seen, strict=True)]
-                    )
-                    operands_here.append(args.settle(part)._replace(lens=restrict(part.lens, inner)))
+                if contains(seen, part_box):
+                    inner = shifted(part_box, [s.start for s in seen])
+                    operands_here.append(args.settle(part)._replace(lens=_restricted(part.lens, inner)))
                     break
             else:
                 raise AssertionError(f"no part of operand {p} covers {part_box} through {lens}")
@@ -293,6 +292,31 @@ def _regions(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[
             Region(place, tuple(map(len, part_box)), tuple([r.start for r in part_box]), tuple(operands_here))
         )
     return tuple(regions), tuple(assembled)
+
+
+def _restricted(lens: Affine, box: Box) -> Affine:
+    """Return the part of a view that lies in `box`, from the same array."""
+    terms = tuple(
+        [
+            (None, start, 0)
+            if axis is None
+            else (axis, start + step * box[axis].start, step if len(box[axis]) > 1 else 1)
+            for axis, start, step in lens.terms
+        ]
+    )
+    return Affine(tuple(map(len, box)), terms)
+
+
+def _count_regions(cuts: Sequence[set[int]], found: Sequence[Sequence[tuple[Part, Box]]]) -> int:
+    """Return how many regions a tile has if it is also cut where operands are."""
+    n = 1
+    for a, c in enumerate(cuts):
+        points = set(c)
+        for f in found:
+            for _, seen in f:
+                points |= {seen[a].start, seen[a].stop}
+        n *= max(1, len(points) - 1)
+    return n
 
 
 def _write(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 
 from distarray.expr.lens import reshape_groups
 from distarray.kernels import tasks
 from distarray.kernels.specs import Region, StageSpec, TileSpec
 from distarray.lower.records import Draft, Tile
-from distarray.lower.regions import runs
 from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering
-from distarray.sharding.boxes import Box
+from distarray.sharding.boxes import Box, tile_box
 
 __all__ = ["first_pass", "second_pass"]
 
@@ -25,7 +25,7 @@ def first_pass(low: Lowering, draft: Draft) -> None:
     bounds = draft.sharding.boundaries(node.shape)
     runs_of_tile = []
     for number, index in enumerate(draft.sharding.tiles()):
-        box = tuple([range(b[t], b[t + 1]) for b, t in zip(bounds, index, strict=True)])
+        box = tile_box(bounds, index)
         member = draft.sharding.member(index)
         wants: list[Want] = []
         places: list[tuple[tuple[slice, ...], tuple[int, ...]]] = []
@@ -43,7 +43,7 @@ def first_pass(low: Lowering, draft: Draft) -> None:
             per_group.append(
                 [
                     (slice(start - lo, stop - lo), b)
-                    for start, stop, b in runs(lo, hi, tuple([old[a] for a in source_axes]))
+                    for start, stop, b in _runs(lo, hi, tuple([old[a] for a in source_axes]))
                 ]
             )
         for chosen in product(*per_group) if all(box) else ():
@@ -82,3 +82,38 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         for where in args.direct:
             low.routes.readers.setdefault(where, []).append(key)
         at.refs[tile.number] = key
+
+
+def _runs(lo: int, hi: int, shape: tuple[int, ...]) -> list[tuple[int, int, Box]]:
+    """Return the run of elements lo..hi of an array in C order, as boxes: at most 2 * rank - 1 of them.
+
+    Returns
+    -------
+    list of (start, stop, box)
+        Each box holds the elements start..stop, in its own C order.
+    """
+    if lo >= hi:
+        return []
+    if not shape:
+        return [(0, 1, ())]
+    if len(shape) == 1:
+        return [(lo, hi, (range(lo, hi),))]
+    inner = prod(shape[1:])
+    first, last = lo // inner, (hi - 1) // inner
+    out: list[tuple[int, int, Box]] = []
+
+    def descend(row: int, a: int, b: int) -> None:
+        for start, stop, box in _runs(a - row * inner, b - row * inner, shape[1:]):
+            out.append((start + row * inner, stop + row * inner, (range(row, row + 1), *box)))
+
+    whole_first = first if lo == first * inner else first + 1
+    whole_last = last + 1 if hi == (last + 1) * inner else last
+    if whole_first > first and (first < last or whole_first > whole_last or lo % inner):
+        descend(first, lo, min(hi, (first + 1) * inner))
+    if whole_first < whole_last:
+        out.append(
+            (whole_first * inner, whole_last * inner, (range(whole_first, whole_last), *[range(n) for n in shape[1:]]))
+        )
+    if whole_last == last and last >= whole_first:
+        descend(last, last * inner, hi)
+    return out

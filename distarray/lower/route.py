@@ -23,7 +23,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels.specs import Generate, Part
 from distarray.kernels.tasks import extract
-from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, union
+from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, tile_box, union
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Located", "Routes", "Transfer", "Want"]
@@ -99,7 +99,7 @@ class Located:
 
     def box(self, tile: Sequence[int]) -> Box:
         """Return the elements of a tile."""
-        return tuple([range(b[t], b[t + 1]) for b, t in zip(self.boundaries, tile, strict=True)])
+        return tile_box(self.boundaries, tile)
 
 
 @dataclass(slots=True)

@@ -13,14 +13,13 @@ from distarray.kernels.backends import NUMPY, Backend
 from distarray.kernels.devices import backend_for
 from distarray.kernels.specs import Part, Read, StageSpec
 from distarray.lower.records import Draft, Tile
-from distarray.lower.regions import n_elements
 from distarray.lower.route import Arguments, Key, Leaf, Located, Routes, key_of
 from distarray.lower.site import Site
 from distarray.lower.template import Recipe, Template
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
 from distarray.planner.plan import Plan, Stage
-from distarray.sharding.boxes import Box
+from distarray.sharding.boxes import Box, size
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Lowering"]
@@ -106,7 +105,7 @@ class Lowering:
 
     def allocated(self, box: Box, dtype: np.dtype[Any]) -> None:
         """Count a block that a task makes."""
-        self.out.allocated_bytes += n_elements(tuple(map(len, box))) * dtype.itemsize
+        self.out.allocated_bytes += size(box) * dtype.itemsize
 
     # ------------------------------------------------------------------------------------------------ arrays
 

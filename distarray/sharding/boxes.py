@@ -24,7 +24,9 @@ __all__ = [
     "normalise",
     "relative",
     "runs",
+    "shifted",
     "size",
+    "tile_box",
     "union",
 ]
 
@@ -51,6 +53,24 @@ def normalise(r: range) -> range:
 def full(shape: Sequence[int]) -> Box:
     """Return the box of all elements of an array of this shape."""
     return tuple([range(n) for n in shape])
+
+
+def tile_box(boundaries: Sequence[Sequence[int]], tile: Sequence[int]) -> Box:
+    """Return the elements of a tile, by its place in a grid and the boundaries along each axis.
+
+    >>> tile_box(((0, 3, 7), (0, 5)), (1, 0))
+    (range(3, 7), range(0, 5))
+    """
+    return tuple([range(b[t], b[t + 1]) for b, t in zip(boundaries, tile, strict=True)])
+
+
+def shifted(box: Box, origin: Sequence[int]) -> Box:
+    """Return a box of an array in the coordinates of a block whose first element is at `origin`.
+
+    >>> shifted((range(12, 20, 3), range(4)), (10, 0))
+    (range(2, 10, 3), range(0, 4))
+    """
+    return tuple([range(r.start - o, r.stop - o, r.step) for r, o in zip(box, origin, strict=True)])
 
 
 def size(box: Box) -> int:
