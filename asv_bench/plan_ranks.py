@@ -109,7 +109,7 @@ def compare(cluster: MeteredCluster, workload: Workload, args: argparse.Namespac
 @contextlib.contextmanager
 def own_rates() -> Iterator[None]:
     """What is measured in the block holds in it, and what was measured before does not."""
-    from distarray.runtime.rates import forget
+    from distarray.runtime.known_rates import forget
 
     with tempfile.TemporaryDirectory() as folder, mock.patch("dask.config.PATH", folder):
         forget()

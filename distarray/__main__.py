@@ -76,7 +76,7 @@ def rates() -> Rows:
     """Return what the planner takes messages, transfers, tasks and computing to cost where new arrays are made."""
     from distarray import config
     from distarray.array.environment import environment
-    from distarray.runtime.rates import origin, rates_for
+    from distarray.runtime.known_rates import origin, rates_for
 
     env = environment()
     known = rates_for(env)

@@ -293,12 +293,21 @@ def test_package_has_no_violations(check):
 
 
 def test_one_name_is_one_class():
-    """Who reads `Placement`, `Problem` or `Traffic` knows which one is meant."""
+    """Who reads `Placement`, `Problem` or `Traffic` knows which one is meant; private ones count without their dash."""
     homes: dict[str, list[str]] = {}
     for module in read_package():
         for node in module.tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(module.name)
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(module.name)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_one_name_is_one_file_of_the_middle():
+    """Three `plans` and two `traffic` stood between expressions and tasks."""
+    homes: dict[str, list[str]] = {}
+    for module in read_package():
+        if module.layer in ("planner", "lower", "runtime") and not module.is_package:
+            homes.setdefault(module.name.rsplit(".", 1)[1], []).append(module.name)
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 

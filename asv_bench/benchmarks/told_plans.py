@@ -106,8 +106,8 @@ def tell(results: Sequence[Any], name: str) -> None:
     from distarray import config
     from distarray.planner.cache import PLANS
     from distarray.planner.partition.placed import Planning
+    from distarray.runtime.known_rates import rates_for
     from distarray.runtime.planning import limits_of, plan_of
-    from distarray.runtime.rates import rates_for
 
     plan, graph, env = plan_of([x.__dx_node__() for x in results])
     if name == SEARCHED:

@@ -8,8 +8,8 @@ from typing import Any
 from distarray.array.environment import TeamLike, environment
 from distarray.runtime.calibrate import measured
 from distarray.runtime.clients import team_for_client
-from distarray.runtime.rates import Calibration, store_path
-from distarray.runtime.rates import store as store_calibration
+from distarray.runtime.known_rates import Calibration, store_path
+from distarray.runtime.known_rates import store as store_calibration
 
 __all__ = ["calibrate"]
 

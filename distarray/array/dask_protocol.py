@@ -28,7 +28,7 @@ _process = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
 
 
-class _Graph(Mapping[Any, Any]):
+class _GraphOfVersion(Mapping[Any, Any]):
     """The tasks of one version, made when first looked at: dask asks for graphs that it never uses."""
 
     def __init__(self, node: Expr) -> None:
@@ -89,12 +89,12 @@ class Collection:
 
         return get
 
-    def _dask_graph(self: Any) -> _Graph:
+    def _dask_graph(self: Any) -> _GraphOfVersion:
         version = self._base.version
         known = getattr(self, "_dask", None)
         if known is None or known[0] != version:
-            known = self._dask = (version, _Graph(self._node()))
-        graph: _Graph = known[1]
+            known = self._dask = (version, _GraphOfVersion(self._node()))
+        graph: _GraphOfVersion = known[1]
         return graph
 
     def __dask_graph__(self: Any) -> Any:
@@ -115,10 +115,10 @@ class Collection:
     def __dask_layers__(self: Any) -> tuple[str, ...]:
         return (self._dask_graph().layer,)
 
-    def __dask_postcompute__(self: Any) -> tuple[Any, _Whole]:
+    def __dask_postcompute__(self: Any) -> tuple[Any, _AssembledLater]:
         graph = self._dask_graph()
         node, sharding = graph.node, graph.filled()[2]
-        return _assembled, _Whole((node.shape, node.dtype, sharding), graph.excess())
+        return _assembled, _AssembledLater((node.shape, node.dtype, sharding), graph.excess())
 
     def __dask_postpersist__(self: Any) -> tuple[Any, tuple[Any, ...]]:
         graph = self._dask_graph()
@@ -183,8 +183,8 @@ def _flat(blocks: Any, ndim: int) -> list[Any]:
     return list(blocks)
 
 
-class _Whole:
-    """A _Whole holds further arguments of `_assembled`: who reads them makes the task that puts an array together.
+class _AssembledLater:
+    """Further arguments of `_assembled`: who reads them makes the task that puts an array together.
 
     Dask asks for them also where it makes no such task (``dask.persist``), and reads them in the scheduler.
 

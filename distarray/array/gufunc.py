@@ -141,7 +141,7 @@ def apply_gufunc(
         )
     operands = unbox("apply_gufunc", [a if is_array(a) else np.asarray(a) for a in args])
     nodes = [n for n in operands.nodes if type(n) is Expr]
-    places = _Places.parse(parsed, nodes, axes, axis, keepdims)
+    places = _CoreAxes.parse(parsed, nodes, axes, axis, keepdims)
     moved = [_core_last(node, own) for node, own in zip(nodes, places.operands, strict=True)]
     core = _core_extents(parsed, moved, mapping(output_sizes, "output_sizes", "names to extents"))
     if not allow_rechunk:
@@ -152,7 +152,7 @@ def apply_gufunc(
     if vectorize:
         plain = re.sub(r"\s+", "", signature)
         func = np.vectorize(func, signature=plain, otypes=[d.char for d in dtypes])
-    made = _bound(_Call(func, kwargs), parsed, moved, core, dtypes, operands)
+    made = _bound(_BlockFunction(func, kwargs), parsed, moved, core, dtypes, operands)
     results = [places.placed(node, k) for k, node in enumerate(made)]
     if config.get("errors") == "call":
         window.run(*results)  # all at once: the function is called once per tile
@@ -160,7 +160,7 @@ def apply_gufunc(
     return boxed if parsed.has_several else boxed[0]
 
 
-class _Call(UserFunction):
+class _BlockFunction(UserFunction):
     """A function of blocks alone, with keywords."""
 
     __slots__ = ()
@@ -172,13 +172,13 @@ class _Call(UserFunction):
         return self.function(*blocks, **self.keywords, **more)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Call, (self.function, self.keywords)
+        return _BlockFunction, (self.function, self.keywords)
 
 
 # ---------------------------------------------------------------------------------------------------- axes
 
 
-class _Places(NamedTuple):
+class _CoreAxes(NamedTuple):
     """Where the core dimensions are: axes of each operand and result."""
 
     operands: tuple[tuple[int, ...], ...]
@@ -188,7 +188,7 @@ class _Places(NamedTuple):
     @classmethod
     def parse(
         cls, signature: _Signature, nodes: Sequence[Expr], axes: Any, axis: int | None, keepdims: bool
-    ) -> _Places:
+    ) -> _CoreAxes:
         """Return what ``axes=``, ``axis=`` and ``keepdims=`` say."""
         if axes is not None and axis is not None:
             raise ValueError("Only one of `axis` or `axes` keyword arguments should be given")
@@ -298,7 +298,7 @@ def _output_dtypes(
 
 
 def _bound(
-    function: _Call,
+    function: _BlockFunction,
     signature: _Signature,
     nodes: Sequence[Expr],
     core: Mapping[str, int],
@@ -334,12 +334,12 @@ def _bound(
     return [bind(ITEM, (made,), s, d, ItemParams(k)) for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
 
 
-class _First(_Call):
+class _First(_BlockFunction):
     """A function that returns a tuple of one, as the one."""
 
     __slots__ = ()
 
-    def __init__(self, function: _Call, keywords: dict[str, Any] | None = None) -> None:
+    def __init__(self, function: _BlockFunction, keywords: dict[str, Any] | None = None) -> None:
         super().__init__(function, {})
 
     def __call__(self, *blocks: Any, **more: Any) -> Any:

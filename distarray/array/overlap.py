@@ -205,12 +205,12 @@ def map_overlap(
             raise ValueError(f"map_overlap: chunks={chunks!r} is not one entry for each of {len(bounds)} axes")
         bounds = tuple([block_bounds(c, b, i) for i, (c, b) in enumerate(zip(chunks, bounds, strict=True))])
     found = dtype_of("map_overlap", dtype, infer, lambda: function(*[_example(n, h) for n, h in zip(nodes, halos)]))
-    cut = _Cut(nodes, halos, axes, of_operands, grid.bounds, bounds)
+    cut = _HaloTiles(nodes, halos, axes, of_operands, grid.bounds, bounds)
     node = cut.bound(function, found, grid.cut(axes.of), trim)
     return operands.box(node)
 
 
-class _Cut:
+class _HaloTiles:
     """The tiles of a `map_overlap` and what they read."""
 
     def __init__(

@@ -19,7 +19,7 @@ from distarray.planner import eindecomp
 from distarray.planner.cache import EINPLANS
 from distarray.planner.eindecomp import EinGraph, EinPlan, parse_expr, parse_graph
 from distarray.planner.rates import current_rates
-from distarray.runtime.rates import places_of, rates_for
+from distarray.runtime.known_rates import places_of, rates_for
 
 __all__ = ["plan", "plan_cost"]
 

@@ -65,7 +65,7 @@ class _Life:
     __slots__ = ("__weakref__",)
 
 
-class _Local(threading.local):
+class _ThreadWindow(threading.local):
     def __init__(self) -> None:
         self.outer = _Window()
         self.inner = _Window()
@@ -82,7 +82,7 @@ class _Local(threading.local):
 _lock = threading.RLock()  # a finalizer may ask, too
 #: Of all threads; those of threads that have ended as long as somebody has an array that waits in them.
 _windows: list[tuple[weakref.ref[_Life], _Window]] = []
-_local = _Local()
+_local = _ThreadWindow()
 
 
 def period_of(places: Sequence[Hashable]) -> int:

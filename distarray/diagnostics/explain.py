@@ -28,7 +28,7 @@ from distarray.lower.footprint import most_held, reports
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.runtime import evaluate, members, observations, rates
+from distarray.runtime import evaluate, known_rates, members, observations
 from distarray.runtime.counters import Counters, counting
 from distarray.runtime.crossings import Foreseen, foreseen, passage_of, sources_of
 from distarray.runtime.fit import ahead, peaks_of
@@ -228,7 +228,7 @@ def _passage(node: Expr, found: Passage) -> tuple[StageReport, int, int]:
     lowered = found.lowered("rehearsal")
     memory = peaks_of(lowered, found.graph, found.env)
     (traffic,) = traffic_of(lowered, found.graph)
-    expected = rates.rates_for(node.env)
+    expected = known_rates.rates_for(node.env)
     received: Counter[int] = Counter()
     messages: Counter[int] = Counter()
     for t in lowered.transfers:
@@ -306,7 +306,7 @@ def _environment(env: Environment) -> str:
 
 def _rates(env: Environment) -> str:
     """Return the rates by which seconds are predicted, in words."""
-    origin = rates.origin(env)
+    origin = known_rates.origin(env)
     text = "default rates (not calibrated)" if origin == "not calibrated" else f"rates {origin}"
     said = ", ".join(config.get("calibration") or {})
     return f"the option calibration ({said}), else {text}" if said else text

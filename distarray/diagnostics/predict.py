@@ -22,14 +22,14 @@ from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.planner.partition.eingraph import stage_bound
 from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.partition.translation import stage_bound
 from distarray.planner.plan import Plan, Stage
 from distarray.planner.shardings import combined_sharding, result_sharding
 from distarray.runtime import members, planning, prepare
 from distarray.runtime.crossings import foreseen
 from distarray.runtime.fit import peaks_of
-from distarray.runtime.rates import rates_for
+from distarray.runtime.known_rates import rates_for
 from distarray.sharding.boxes import Box, size, union
 from distarray.sharding.sharding import Sharding
 

@@ -29,7 +29,7 @@ def used_nbytes() -> int:
     return resident and resident - POOL.idle_nbytes
 
 
-class _Watch:
+class _Lookout:
     """A thread that looks at the memory in use until it is told to stop."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _Watch:
         return max(self.most, used_nbytes()) - self.first
 
 
-_watches: dict[str, _Watch] = {}
+_watches: dict[str, _Lookout] = {}
 _lock = threading.Lock()
 
 
@@ -56,7 +56,7 @@ def start(name: str) -> None:
     """Begin to watch this process; workers that share a process share the watch."""
     with _lock:
         if name not in _watches:
-            _watches[name] = _Watch()
+            _watches[name] = _Lookout()
 
 
 def stop(name: str) -> tuple[int, int]:

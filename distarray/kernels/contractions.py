@@ -87,7 +87,7 @@ def contract(backend: Backend, blocks: Sequence[Block], params: tuple[Any, ...],
 # ------------------------------------------------------------------------------------------------- the loop space
 
 
-class _Space(NamedTuple):
+class _LoopNest(NamedTuple):
     """The loops of a contraction, from the outermost to the innermost.
 
     Attributes
@@ -118,7 +118,7 @@ class _Space(NamedTuple):
         return product(*ranges)
 
 
-def _space(labels: Sequence[Labels], result: Labels, blocks: Sequence[Block]) -> _Space:
+def _space(labels: Sequence[Labels], result: Labels, blocks: Sequence[Block]) -> _LoopNest:
     """Return the loops, in an order in which the innermost one is long.
 
     That is one of the result, so that boxes are folded by adding rows to rows; but if all loops of the result are
@@ -135,7 +135,9 @@ def _space(labels: Sequence[Labels], result: Labels, blocks: Sequence[Block]) ->
             kept = [label for label in kept if label != longest] + [longest]
     innermost = extents[kept[-1]] if kept else 0
     loops = (*kept, *reduced) if reduced and extents[reduced[-1]] > innermost < SHORT else (*reduced, *kept)
-    return _Space(loops, tuple([extents[i] for i in loops]), tuple([a for a, i in enumerate(loops) if i not in result]))
+    return _LoopNest(
+        loops, tuple([extents[i] for i in loops]), tuple([a for a, i in enumerate(loops) if i not in result])
+    )
 
 
 def _aligned(xp: Any, block: Block, own: Labels, loops: Labels) -> Block:
@@ -163,7 +165,7 @@ def _on_numpy(
     join: Join,
     users: Function | None,
     agg: str,
-    space: _Space,
+    space: _LoopNest,
     dtype: DType,
 ) -> Array:
     monoid = MONOIDS[agg]
@@ -174,7 +176,7 @@ def _on_numpy(
             out[...] = _nothing(monoid, space, dtype, backend)
         return out
     itemsize = max(state.itemsize, *[step.dtype.itemsize for step in join.steps], join.dtype.itemsize)
-    walk = _Walk(operands, space, slice_extents(space.extents, SCRATCH_NBYTES // itemsize))
+    walk = _BoxWalk(operands, space, slice_extents(space.extents, SCRATCH_NBYTES // itemsize))
     joined = _StepsJoin(join, len(operands), prod(walk.extents)) if users is None else _UsersJoin(join, users)
     merge = _MERGES.get(agg) or getattr(np, agg)
     is_single = all(walk.extents[a] == 1 for a in space.reduced)
@@ -210,20 +212,20 @@ _MERGES: dict[str, np.ufunc] = {
 }
 
 
-def _nothing(monoid: Monoid, space: _Space, dtype: DType, backend: Backend) -> Block:
+def _nothing(monoid: Monoid, space: _LoopNest, dtype: DType, backend: Backend) -> Block:
     identity = monoid.identity(space.kept_shape, dtype, backend.xp, backend.device)
     assert identity is not None, "aggregating nothing without an identity raises at the call"
     return identity
 
 
-class _Walk:
+class _BoxWalk:
     """The boxes of a loop space, and what each needs of the operands.
 
     An operand whose elements along the innermost loop are no neighbours is turned: copied in the order of the loops,
     for a run of steps of the last aggregated loop at a time.
     """
 
-    def __init__(self, operands: Sequence[Array], space: _Space, extents: tuple[int, ...]) -> None:
+    def __init__(self, operands: Sequence[Array], space: _LoopNest, extents: tuple[int, ...]) -> None:
         self.operands, self.space, self.extents = operands, space, extents
         self.axis = max(space.reduced, default=-1)
         self.is_across = [x.shape[-1] > 1 and x.strides[-1] != x.itemsize for x in operands]
@@ -379,7 +381,7 @@ def _on_device(
     join: Join,
     users: Function | None,
     agg: str,
-    space: _Space,
+    space: _LoopNest,
     dtype: DType,
 ) -> Block:
     """Box by box too, by programs: their backends know the functions of their library, and how to fuse them."""

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 __all__ = ["inside_task", "is_inside_task", "is_on_worker"]
 
 
-class _Local(threading.local):
+class _ThreadState(threading.local):
     depth = 0
 
 
-_local = _Local()
+_local = _ThreadState()
 
 
 @contextmanager

@@ -168,7 +168,7 @@ def _astype(x: Any, dtype: DType) -> Any:
 
 
 @dataclass(frozen=True)
-class _Fold(Monoid):
+class _SingleArray(Monoid):
     """One array, folded by a ufunc: sums, products, logical and bitwise kinds."""
 
     function: str = ""
@@ -231,7 +231,7 @@ def _loop_dtype(dtype: DType) -> DType | None:
 
 
 @dataclass(frozen=True)
-class _Count(_Fold):
+class _NonZeros(_SingleArray):
     """The number of elements that are not zero."""
 
     def total(self, block: Array, dtype: DType) -> Any:
@@ -255,7 +255,7 @@ class _Count(_Fold):
 
 
 @dataclass(frozen=True)
-class _UfuncFold(_Fold):
+class _UfuncFold(_SingleArray):
     """An associative ufunc that the standard has no reduction for; `unit` is None if there is no value of nothing."""
 
     unit: Any = None
@@ -487,11 +487,11 @@ def _is_complex(xp: Any, x: Any) -> bool:
 
 
 _FOLDS: tuple[tuple[str, Callable[..., Monoid], str, np.ufunc, str, int | bool], ...] = (
-    ("sum", _Fold, "sum", np.add, "add", 0),
-    ("prod", _Fold, "prod", np.multiply, "multiply", 1),
-    ("any", _Fold, "any", np.logical_or, "logical_or", False),
-    ("all", _Fold, "all", np.logical_and, "logical_and", True),
-    ("count", _Count, "count_nonzero", np.add, "add", 0),
+    ("sum", _SingleArray, "sum", np.add, "add", 0),
+    ("prod", _SingleArray, "prod", np.multiply, "multiply", 1),
+    ("any", _SingleArray, "any", np.logical_or, "logical_or", False),
+    ("all", _SingleArray, "all", np.logical_and, "logical_and", True),
+    ("count", _NonZeros, "count_nonzero", np.add, "add", 0),
 )
 
 #: By numpy's name.

@@ -25,8 +25,8 @@ from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.records import Draft
 from distarray.lower.route import Transfer, key_of
 from distarray.lower.state import Lowering
-from distarray.planner.moves import movements, redistributed, redistributes, wishes
 from distarray.planner.plan import Stage
+from distarray.planner.redistributing import movements, redistributed, redistributes, wishes
 from distarray.planner.redistribution import PIECE_LIMIT
 from distarray.planner.redistribution.transfers import Assembly, Layer, Movement, StoredTile
 from distarray.sharding.boxes import Box, relative, shifted, size, tile_box
@@ -83,7 +83,7 @@ def _planned(low: Lowering, draft: Draft) -> Moves:
 _Row: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
-class _Stored(NamedTuple):
+class _StoredBlock(NamedTuple):
     """A block that tiles are read from."""
 
     ref: Any
@@ -95,7 +95,7 @@ class _Stored(NamedTuple):
 class _ReadOf(NamedTuple):
     """A part of a block, counted from its begin: all of it if `crop` is None."""
 
-    block: _Stored
+    block: _StoredBlock
     crop: Box | None
     is_packed: bool
 
@@ -147,7 +147,7 @@ class _Mover:
         self.spec = lowering.share(
             StageSpec(None, (), (self.dtype,), layout=draft.sharding.layout, device=lowering.env.device, name="reshard")
         )
-        self.stored: dict[StoredTile, _Stored] = {}
+        self.stored: dict[StoredTile, _StoredBlock] = {}
         #: By member the tiles that it makes in this turn.
         self.made: defaultdict[int, list[Any]] = defaultdict(list)
         #: Of the step that is lowered: see `Movement`.
@@ -207,7 +207,7 @@ class _Mover:
                 if turn:
                     args.append(self.stored[StoredTile(movement.step + 1, assembly.device)].ref)
             ref = self._assembled(mosaic, args, found, assembly, member, is_last)
-            self.stored[StoredTile(movement.step + 1, assembly.device)] = _Stored(ref, box, member, False)
+            self.stored[StoredTile(movement.step + 1, assembly.device)] = _StoredBlock(ref, box, member, False)
             if is_last:
                 self.result.refs[self.result.number(assembly.tile)] = ref
             self.made[member].append(ref)
@@ -245,13 +245,13 @@ class _Mover:
             found.append(row)
         return tuple(found)
 
-    def _block(self, block: StoredTile) -> _Stored:
+    def _block(self, block: StoredTile) -> _StoredBlock:
         found = self.stored.get(block)
         if found is None:
             at = self.source
             tile = at.sharding.tile(block.device)
             number = at.number(tile)
-            found = _Stored(at.refs[number], at.box(tile), at.members[number], True)
+            found = _StoredBlock(at.refs[number], at.box(tile), at.members[number], True)
             self.stored[block] = found
         return found
 
@@ -297,7 +297,7 @@ class _Mover:
         nbytes = sum(r.n_elements for r in reads) * self.dtype.itemsize
         self.lowering.routes.transfers.append(Transfer(source, member, rows, nbytes, self.lowering.routes.stage))
 
-    def _note(self, block: _Stored, reader: Any) -> None:
+    def _note(self, block: _StoredBlock, reader: Any) -> None:
         """Who writes a block in place waits for those who read it."""
         if block.is_source:
             self.lowering.routes.readers.setdefault(key_of(block.ref), []).append(reader)
@@ -326,7 +326,7 @@ class _Mover:
                 self._note(read.block, key)
         return key
 
-    def _stays(self, block: _Stored) -> bool:
+    def _stays(self, block: _StoredBlock) -> bool:
         """Return whether a block of the source may be one of the target too: where teams share a member, what it keeps.
 
         On a cluster nobody writes to blocks. Other devices than the CPU go by the rank in a team, which is another one.

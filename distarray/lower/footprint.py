@@ -245,7 +245,7 @@ def least_moved(moves: Moves) -> int:
     return received.total() * at.dtype.itemsize
 
 
-class _Step(NamedTuple):
+class _StepBytes(NamedTuple):
     """What one step makes and sends, in bytes by member."""
 
     number: int
@@ -257,7 +257,7 @@ class _Step(NamedTuple):
     received: Counter[int]
 
 
-def _steps(moves: Moves) -> list[_Step]:
+def _steps(moves: Moves) -> list[_StepBytes]:
     at = moves.source
     itemsize = at.dtype.itemsize
     found = []
@@ -272,7 +272,7 @@ def _steps(moves: Moves) -> list[_Step]:
         sent, received = traffic(movement, maker, at.sharding.mesh.member)
         tile = tuple([max([b - a for a, b in pairwise(edges)], default=0) for edges in movement.made.boundaries])
         copies = _times(sent, itemsize), _times(received, itemsize)
-        found.append(_Step(movement.step, moves.is_last(movement), tile, made, n_tiles, *copies))
+        found.append(_StepBytes(movement.step, moves.is_last(movement), tile, made, n_tiles, *copies))
     return found
 
 

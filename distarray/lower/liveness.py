@@ -68,21 +68,21 @@ class Liveness:
         return max(self.peak.values(), default=0), max(self.stage_peak, key=self.stage_peak.__getitem__, default=0)
 
 
-class _Block(NamedTuple):
+class _MadeArray(NamedTuple):
     """An array that a task makes."""
 
     nbytes: int
     itemsize: int
 
 
-def _array(shape: Sequence[int], dtype: np.dtype[Any]) -> _Block:
-    return _Block(prod(shape) * dtype.itemsize, dtype.itemsize)
+def _array(shape: Sequence[int], dtype: np.dtype[Any]) -> _MadeArray:
+    return _MadeArray(prod(shape) * dtype.itemsize, dtype.itemsize)
 
 
-def _partial(finish: Finish, shape: Sequence[int]) -> _Block:
+def _partial(finish: Finish, shape: Sequence[int]) -> _MadeArray:
     """Return a partial result over a tile of this shape, all arrays of its state as one."""
     kept = tuple(1 if axis in finish.axes else n for axis, n in enumerate(shape))
-    return _Block(prod(kept) * finish.itemsize, finish.accumulator.itemsize)
+    return _MadeArray(prod(kept) * finish.itemsize, finish.accumulator.itemsize)
 
 
 class Standing(NamedTuple):
@@ -149,7 +149,7 @@ class _Made(NamedTuple):
         return max([nbytes for _, nbytes in self.needs], default=0)
 
 
-class _Walk:
+class _Simulation:
     def __init__(self, lowered: Lowered, graph: Graph, *, is_cluster: bool, n_threads: int, standing: Standing) -> None:
         self._lowered = lowered
         self._is_cluster = is_cluster
@@ -161,10 +161,10 @@ class _Walk:
         self._peak: defaultdict[int, int] = defaultdict(int)
         self._stage_peak: defaultdict[int, int] = defaultdict(int)
         #: Blocks of nodes that are stored before, by their key: (member, size).
-        self._stored: dict[Any, tuple[int, _Block]] = {}
+        self._stored: dict[Any, tuple[int, _MadeArray]] = {}
         #: What each result refers to: numbers of blocks. A projection refers to blocks of its parent.
         self._holds: dict[Key, tuple[int, ...]] = {}
-        self._blocks: list[_Block] = []
+        self._blocks: list[_MadeArray] = []
         #: Results that refer to a block.
         self._references: list[int] = []
         here: Counter[int] = Counter()
@@ -318,14 +318,14 @@ class _Walk:
     def _size(self, numbers: Sequence[int]) -> int:
         return sum([self._blocks[n].nbytes for n in numbers])
 
-    def _blocks_of(self, ref: Any) -> list[_Block]:
+    def _blocks_of(self, ref: Any) -> list[_MadeArray]:
         """Return the arrays behind an argument: a result, a block that is stored, or data of this process."""
         if isinstance(ref, tuple) and ref in self._holds:
             return [self._blocks[n] for n in self._holds[ref]]
         stored = self._stored.get(_name(ref))
         if stored is not None:
             return [stored[1]]
-        return [_Block(int(ref.nbytes), int(ref.dtype.itemsize))] if hasattr(ref, "nbytes") else []
+        return [_MadeArray(int(ref.nbytes), int(ref.dtype.itemsize))] if hasattr(ref, "nbytes") else []
 
     def _size_of(self, ref: Any) -> int:
         return sum(b.nbytes for b in self._blocks_of(ref))
@@ -365,7 +365,7 @@ class _Walk:
                 freed += self._blocks[n].nbytes
         return freed
 
-    def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[_Block | int]:
+    def _results(self, key: Key, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[_MadeArray | int]:
         """Return the arrays that a task makes, from its records; numbers are blocks that it takes over."""
         if key[0].startswith("dx-call-"):  # a function that is called with a block, and returns nothing
             return []
@@ -377,7 +377,7 @@ class _Walk:
             boxes, _, _, first, *others = args
             itemsize = max([b.itemsize for b in self._blocks_of(first)], default=0)
             refs = [first, *others] if function is tasks.pack else [first] * len(boxes)
-            return [_Block(sum([self._n_cut(box, r) for box, r in zip(boxes, refs, strict=False)]), itemsize)]
+            return [_MadeArray(sum([self._n_cut(box, r) for box, r in zip(boxes, refs, strict=False)]), itemsize)]
         if function is tasks.run_mosaic:
             return [_array(args[1].whole, args[0].stores[0])]
         if function is tasks.combine_partials:
@@ -389,11 +389,11 @@ class _Walk:
             return [_array(args[1].shape, args[0].stores[0])]
         if function is tasks.take_part:  # positions and values: at most all of the tile
             block = _array(args[1].shape, args[0].stores[0])
-            return [_Block(block.nbytes + prod(args[1].shape) * 8, block.itemsize)]
+            return [_MadeArray(block.nbytes + prod(args[1].shape) * 8, block.itemsize)]
         if function is tasks.put_part:
             spec, record = args[0], args[1]
             n_index = len(record.reads) - 1
-            return [_Block(prod(record.shape) * (spec.stores[0].itemsize + 8 * n_index), spec.stores[0].itemsize)]
+            return [_MadeArray(prod(record.shape) * (spec.stores[0].itemsize + 8 * n_index), spec.stores[0].itemsize)]
         if function is tasks.put_join:
             return [self._taken_over(args[3])] if args[2] else self._blocks_of(args[3])
         # A task of a kind that this file does not know makes about as much as it reads.
@@ -407,14 +407,14 @@ class _Walk:
         n = prod(len(range(s.start, s.stop, s.step or 1)) for s in box)
         return n * max([b.itemsize for b in blocks], default=0)
 
-    def _taken_over(self, ref: Any) -> _Block | int:
+    def _taken_over(self, ref: Any) -> _MadeArray | int:
         """Return the block of an argument, as the block of a result: nothing new, and resident if it was there
         before.
         """
         held = self._holds.get(ref) if isinstance(ref, tuple) else None
-        return held[0] if held else _Block(0, max([b.itemsize for b in self._blocks_of(ref)], default=0))
+        return held[0] if held else _MadeArray(0, max([b.itemsize for b in self._blocks_of(ref)], default=0))
 
-    def _of_program(self, spec: StageSpec, tile: TileSpec, given: Sequence[Any]) -> list[_Block | int]:
+    def _of_program(self, spec: StageSpec, tile: TileSpec, given: Sequence[Any]) -> list[_MadeArray | int]:
         made = [
             self._taken_over(given[arg]) if arg >= 0 else _array(tile.shape, dtype)
             for dtype, arg in zip(spec.stores, tile.reuse or (-1,) * len(spec.stores), strict=True)
@@ -426,7 +426,7 @@ class _Walk:
             made.append(self._taken_over(given[arg]) if inplace else self._blocks_of(given[arg])[0])
         return made
 
-    def _of_kernel(self, key: Key, spec: StageSpec) -> list[_Block]:
+    def _of_kernel(self, key: Key, spec: StageSpec) -> list[_MadeArray]:
         draft = self._lowered.drafts[key[1]]
         tiles = self._tiles.get(key[1])
         if tiles is None:
@@ -569,4 +569,4 @@ def liveness(
     standing
         What lies on the workers of a cluster already.
     """
-    return _Walk(lowered, graph, is_cluster=is_cluster, n_threads=n_threads, standing=standing).run()
+    return _Simulation(lowered, graph, is_cluster=is_cluster, n_threads=n_threads, standing=standing).run()

@@ -119,7 +119,7 @@ Turn: TypeAlias = tuple[int, int]
 
 
 @dataclass(slots=True)
-class _Piece:
+class _Parcel:
     """A part of a tile on its way to a member: boxes that are read there, and when first."""
 
     boxes: dict[Box, Turn]
@@ -133,7 +133,7 @@ class _Wanted:
     """All that a member reads of a tile, by box when first; once all is known, the pieces that carry it."""
 
     boxes: dict[Box, Turn] = field(default_factory=dict)
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[_Parcel] = field(default_factory=list)
     #: Whether the source may be overwritten while a piece is read: then even a whole tile is copied.
     copied: bool = False
 
@@ -270,11 +270,11 @@ class Routes:
         n_turns, nbytes = self._n_turns.get((node, member), 1), self._arriving[node, member]
         return min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
 
-    def _pieces(self, node: int, number: int, member: int) -> list[_Piece]:
+    def _pieces(self, node: int, number: int, member: int) -> list[_Parcel]:
         """Return what carries all that a member wants of a tile."""
         wanted = self._wanted[node, number, member]
         if not wanted.pieces:
-            wanted.pieces = [_Piece(boxes) for boxes in _by_turns(wanted.boxes, self._n_pieces(node, member))]
+            wanted.pieces = [_Parcel(boxes) for boxes in _by_turns(wanted.boxes, self._n_pieces(node, member))]
         return wanted.pieces
 
     def _waits(self, node: int, member: int, source: int, turn: int) -> Sequence[Key]:
@@ -284,7 +284,7 @@ class Routes:
             return ()
         return (made[min(turn - 2, len(made) - 1)],)
 
-    def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Piece:
+    def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Parcel:
         """Return the piece with a box, made by now."""
         pieces = self._pieces(node, number, member)
         piece = pieces[0] if len(pieces) == 1 else next(p for p in pieces if wanted in p.boxes)

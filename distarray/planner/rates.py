@@ -182,7 +182,7 @@ def own_part(crowding: float, n_members: int) -> float:
     return max((n_members / crowding - 1) / (n_members - 1), 0.0)
 
 
-#: What was measured where something is planned now, by the names of `Rates`; tables as tuples. See `runtime.rates`.
+#: What was measured where something is planned now, by the names of `Rates`; tables as tuples (`runtime.known_rates`).
 MEASURED: ContextVar[Mapping[str, Any]] = ContextVar("distarray_measured_rates")
 
 _DEFAULT = Rates()

@@ -6,7 +6,7 @@ broadcast, a result of a reduction, of a product, of a write. The level of a nod
 nodes of one level never wait for each other, so joining them cannot make a cycle.
 
 Steps: `_Grouping.forward` sets levels as early as possible, `_Grouping.sink` moves what only later levels read to
-them, `_Grouping.join` unites what shares a pass, `_Program` writes the register program of each group.
+them, `_Grouping.join` unites what shares a pass, `_ProgramWriter` writes the register program of each group.
 """
 
 from __future__ import annotations
@@ -282,11 +282,11 @@ class _Grouping:
                 single.append((self.level[i], i))
         drafts: list[tuple[int, int, Stage]] = []
         for group in members.values():
-            drafts.append((self.level[group[0]], group[0], _Program(self, group).stage()))
+            drafts.append((self.level[group[0]], group[0], _ProgramWriter(self, group).stage()))
         for level, i in single:
             kind = self.kind(i)
             if kind in ("get", "create"):
-                stage = _Program(self, [i]).stage()
+                stage = _ProgramWriter(self, [i]).stage()
             else:
                 stage = self._own(i)
             drafts.append((level, i, stage))
@@ -316,7 +316,7 @@ def _agree(one: object, other: object) -> bool:
     return one is None or other is None or one == other
 
 
-class _Program:
+class _ProgramWriter:
     """Writes the register program of one group."""
 
     def __init__(self, grouping: _Grouping, group: list[int]) -> None:

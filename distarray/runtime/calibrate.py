@@ -27,8 +27,8 @@ from distarray.expr.expr import Environment
 from distarray.kernels.devices import backend_for
 from distarray.planner.rates import RateTable, own_part
 from distarray.runtime.clients import n_threads
+from distarray.runtime.known_rates import Calibration, WorkerFacts, signature, worker_facts
 from distarray.runtime.members import executor_for
-from distarray.runtime.rates import Calibration, WorkerFacts, signature, worker_facts
 
 __all__ = ["measured"]
 
@@ -94,14 +94,15 @@ class _Bench:
         self.members = range(env.size if env.is_cluster else min(env.size, n_threads()))
 
     def run(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> tuple[float, list[Any]]:
-        """Return the seconds until all calls are done, and what they return; `_Result` arguments are results of earlier
-        calls.
+        """Return the seconds until all calls are done, and what they return.
+
+        `_Returned` arguments are results of earlier calls.
         """
         name = f"dx-calibrate-{uuid.uuid4().hex}"
         tasks, members = {}, {}
         for i, (member, function, args) in enumerate(calls):
             key = (name, i)
-            given = [TaskRef((name, a.number)) if isinstance(a, _Result) else a for a in args]
+            given = [TaskRef((name, a.number)) if isinstance(a, _Returned) else a for a in args]
             tasks[key] = Task(key, function, *given)
             members[key] = member
         used = {key for task in tasks.values() for key in task.dependencies}
@@ -128,8 +129,8 @@ class _Bench:
         for path in paths:
             first = len(calls)
             calls.append((path[0], _block, (nbytes, device, path[0])))
-            calls += [(m, _handed_on, (_Result(first + i), device, m)) for i, m in enumerate(path[1:])]
-            calls.append((path[-1], _nothing, (_Result(len(calls) - 1),)))
+            calls += [(m, _handed_on, (_Returned(first + i), device, m)) for i, m in enumerate(path[1:])]
+            calls.append((path[-1], _nothing, (_Returned(len(calls) - 1),)))
         return self.run(calls)[0] / (len(paths[0]) - 1)
 
     def _extra(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
@@ -239,7 +240,7 @@ def _kind_of_link(a: WorkerFacts, b: WorkerFacts) -> str:
     return "node" if a.process != b.process else "process"
 
 
-class _Result:
+class _Returned:
     """What an earlier call of a run returned."""
 
     def __init__(self, number: int) -> None:

@@ -26,9 +26,9 @@ from distarray.lower.template import Lowered, Template, is_key
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan, Stage
 from distarray.runtime.donation import withheld
+from distarray.runtime.known_rates import rates_for
 from distarray.runtime.memory import STREAMED, memory_limit
 from distarray.runtime.promised import Promise
-from distarray.runtime.rates import rates_for
 from distarray.runtime.shipping import shipped
 
 __all__ = ["make_tasks", "make_tasks_once", "new_run"]

@@ -21,13 +21,13 @@ from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
 from distarray.runtime.fit import fitted, held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import make_tasks
+from distarray.runtime.known_rates import rates_for, rates_of
 from distarray.runtime.memory import limits_to_try, memory_limit
-from distarray.runtime.rates import rates_for, rates_of
 from distarray.runtime.retention import is_beyond_memory, result_nbytes
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
-    from distarray.planner.partition.plans import Effort
+    from distarray.planner.partition.tiers import Effort
 
 __all__ = [
     "COPIES",

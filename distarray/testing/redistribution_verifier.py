@@ -60,7 +60,7 @@ def verify(
     of the ends (where sizes divide, or the plan has no other choice: uneven plans too, since nodes above are dropped).
     """
     try:
-        walk = _Walk(tuple(shape), src, dst)
+        walk = _Replay(tuple(shape), src, dst)
         for number, step in enumerate(steps):
             try:
                 walk.take(step)
@@ -96,7 +96,7 @@ def _type_boxes(shape: tuple[int, ...], sharding: Sharding) -> tuple[list[list[i
     return devices, counts, list(sharding.bounds)
 
 
-class _Walk:
+class _Replay:
     def __init__(self, shape: tuple[int, ...], src: Sharding, dst: Sharding) -> None:
         self.shape = shape
         if len(shape) != src.ndim or len(shape) != dst.ndim:

@@ -25,10 +25,10 @@ from distarray.expr.rewrite import FULL
 from distarray.ops import contractions, elementwise, fft, joining, manipulation, reductions
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.partition import overlapped, partition, plans
+from distarray.planner.partition import overlapped, partition, tiers
 from distarray.planner.partition.branches import corners_of, is_movable
-from distarray.planner.partition.eingraph import ein_graph, stage_bound
 from distarray.planner.partition.placed import Planning
+from distarray.planner.partition.translation import ein_graph, stage_bound
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits, propagate
 from distarray.planner.rates import Rates
@@ -163,7 +163,7 @@ def test_products_that_do_not_need_each_other_are_made_by_some_members_each(
     graph, plan = planned(sum_of_products(env, n, n_products), rates=SLOW)
     assert transfers(graph, plan) == predicted(graph, plan) <= at_most * n * n * 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "branchings", lambda *_: [])
+        patch.setattr(tiers, "branchings", lambda *_: [])
         _, whole = planned(sum_of_products(env, n, n_products), rates=SLOW)
     assert transfers(graph, whole) == together * n * n * 4
     planning = Planning(graph, env.team.mesh, LIMITS, SLOW, plan.stages)
@@ -312,7 +312,7 @@ def test_elementwise_graphs_whose_operands_lie_alike_follow_them(program: Callab
 
 
 @pytest.mark.parametrize("effort", ["once", "again", "always"])
-def test_one_member_is_not_searched_for(effort: plans.Effort) -> None:
+def test_one_member_is_not_searched_for(effort: tiers.Effort) -> None:
     env = env_of(1)
     graph = graph_of(matmul(lying(env, (3000, 3000)), lying(env, (3000, 3000))))
     assert partition(graph, env, LIMITS, Rates(), effort).planner == "propagation"
@@ -446,7 +446,7 @@ def test_the_objective_of_the_paper_has_the_part_counts_of_the_paper() -> None:
     n = 800
     a, b, c, d, e = (lying(env, (n, n)) for _ in range(5))
     graph = graph_of(elementwise.add(matmul(a, b), matmul(c, matmul(d, e))))
-    found, _ = plans.partition_with_inputs(graph, env, LIMITS, BYTES, {}, objective="paper")
+    found, _ = tiers.partition_with_inputs(graph, env, LIMITS, BYTES, {}, objective="paper")
     nodes = [{"id": x, "shape": [n, n], "layout": [8, 1]} for x in "ABCDE"]
     for name, inputs in (("DE", "DE"), ("CDE", ["C", "DE"]), ("AB", "AB")):
         nodes.append({"id": name, "expr": "ij,jk->ik", "inputs": list(inputs)})
@@ -560,9 +560,9 @@ def test_values_do_not_depend_on_the_cuts_that_are_chosen(seed: int, n_members: 
     n, m, k = (rng.randint(2, 12) for _ in range(3))
     values = [np.random.default_rng(seed + i).integers(-9, 9, s).astype(float) for i, s in enumerate([(n, k), (k, m)])]
     with pytest.MonkeyPatch.context() as patch, dx.config.set(planner="eindecomp", block_bytes=0), dx.use(team=team):
-        patch.setattr(plans, "choose", any_states(rng))
-        patch.setattr(plans, "_is_better", lambda *_: True)
-        patch.setattr(plans, "branchings", any_corners(rng))
+        patch.setattr(tiers, "choose", any_states(rng))
+        patch.setattr(tiers, "_is_better", lambda *_: True)
+        patch.setattr(tiers, "branchings", any_corners(rng))
         dx.plan_cache_clear()
         a, b = (dx.asarray(v, sharding=rng.choice([("T", None), (None, "T")])) + 0 for v in values)
         c = a @ b

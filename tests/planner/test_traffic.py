@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from distarray.expr.lens import Affine
 from distarray.planner.loops import Loops, Reading
+from distarray.planner.partition.box_traffic import Boxes, boxes_of, moved, stacked, view_of
 from distarray.planner.partition.received import Received
-from distarray.planner.partition.traffic import Boxes, boxes_of, moved, stacked, view_of
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 

@@ -20,9 +20,9 @@ from distarray import __main__ as command
 from distarray.array.environment import environment
 from distarray.planner.rates import Rates, current_rates
 from distarray.runtime import calibrate, members
-from distarray.runtime import rates as stored
+from distarray.runtime import known_rates as stored
 from distarray.runtime.calibrate import measured
-from distarray.runtime.rates import Calibration, forget, rates_for, signature, store, store_path
+from distarray.runtime.known_rates import Calibration, forget, rates_for, signature, store, store_path
 
 HERE = environment(None)
 SLOW = {"latency": 0.25, "bandwidth": 1e6, "compute": 1e5, "task": 0.5}

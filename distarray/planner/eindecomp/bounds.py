@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.planner.eindecomp.graph import EinOp
+from distarray.planner.eindecomp.eingraph import EinOp
 
 __all__ = ["cosma_bound", "held_bound", "matmul_bound", "op_bound"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.bounds import held_bound
 from distarray.planner.eindecomp.checks import is_integer
-from distarray.planner.eindecomp.costs import Repart
-from distarray.planner.eindecomp.graph import EinOp, Label
+from distarray.planner.eindecomp.eingraph import EinOp, Label
+from distarray.planner.eindecomp.paper_costs import Repart
 from distarray.sharding.cuts import MAX_PARTS
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.planner.eindecomp.cuts import AxisCut, boundaries, n_parts
+from distarray.planner.eindecomp.axis_cuts import AxisCut, boundaries, n_parts
 
 __all__ = ["Cells", "grid_index", "refine"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import ShardingError
-from distarray.planner.eindecomp.graph import EinGraph, EinOp
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 
 __all__ = ["check_graph", "check_workers", "is_integer"]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from distarray.planner.eindecomp.cuts import boundaries
+from distarray.planner.eindecomp.axis_cuts import boundaries
+from distarray.planner.eindecomp.kernel_placement import KernelPlacement, Operation
+from distarray.planner.eindecomp.kernel_room import alive_first, last_readers
+from distarray.planner.eindecomp.kernel_traffic import Copies, OperationTraffic, aggregated, streamed
 from distarray.planner.eindecomp.machine import FAN_IN, n_combines
-from distarray.planner.eindecomp.memory import alive_first, last_readers
-from distarray.planner.eindecomp.placement import KernelPlacement, Operation
-from distarray.planner.eindecomp.traffic import Copies, OperationTraffic, aggregated, streamed
 
 __all__ = ["OpCount", "PlacedCount", "count"]
 
@@ -109,12 +109,12 @@ def count(placed: KernelPlacement, *, streamed: bool = False, concurrent: int = 
     concurrent
         Kernels that a worker runs at a time.
     """
-    meter = _Meter(placed, streamed, concurrent)
+    meter = _Tally(placed, streamed, concurrent)
     return PlacedCount({v: meter.run(v) for v in placed.ops}, streamed)
 
 
 @dataclass
-class _Meter:
+class _Tally:
     placed: KernelPlacement
     streamed: bool
     concurrent: int

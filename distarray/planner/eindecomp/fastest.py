@@ -10,14 +10,14 @@ import numpy as np
 
 from distarray.errors import MemoryBudgetError
 from distarray.planner.eindecomp.candidates import Kernels, Options
-from distarray.planner.eindecomp.costs import Splits, n_kernels
 from distarray.planner.eindecomp.counting import PlacedCount, count
+from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES
-from distarray.planner.eindecomp.graph import EinGraph
+from distarray.planner.eindecomp.kernel_placement import ROUNDS, KernelPlacement
+from distarray.planner.eindecomp.kernel_room import KernelRoom, NoRoom
 from distarray.planner.eindecomp.layouts import input_layouts
 from distarray.planner.eindecomp.machine import Machine
-from distarray.planner.eindecomp.memory import KernelRoom, NoRoom
-from distarray.planner.eindecomp.placement import ROUNDS, KernelPlacement
+from distarray.planner.eindecomp.paper_costs import Splits, n_kernels
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised, tree
 from distarray.planner.eindecomp.seconds import TimeProblem
@@ -115,7 +115,7 @@ def fastest(
         return _best(TimeProblem(graph, options, machine), search, limit)
     try:
         return _under_limit(graph, options, machine, search, limit)
-    except _Refused as refused:
+    except _NothingFits as refused:
         op = refused.args[0]
         needed = _smallest(graph, options, machine, search, limit, refused)
         raise MemoryBudgetError(
@@ -124,7 +124,7 @@ def fastest(
         ) from None
 
 
-class _Refused(Exception):
+class _NothingFits(Exception):
     """Nothing fits: the operation that needs most, and what the plans that were found need, of each kind the least."""
 
 
@@ -154,10 +154,12 @@ def _under_limit(
     last = _last_resort(graph, options, machine, limit)
     if limit.admits(last.count):
         return last, "fallback"
-    raise _Refused(_smaller(last, least).count.fullest, [x.count.peak_bytes for x in (least, last, free)])
+    raise _NothingFits(_smaller(last, least).count.fullest, [x.count.peak_bytes for x in (least, last, free)])
 
 
-def _smallest(graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit, refused: _Refused) -> int:
+def _smallest(
+    graph: EinGraph, options: Options, machine: Machine, search: str, limit: Limit, refused: _NothingFits
+) -> int:
     """Return the smallest limit for which a plan is found.
 
     What is found under one limit may not be found under another, though it would fit: every limit is tried.
@@ -169,10 +171,10 @@ def _smallest(graph: EinGraph, options: Options, machine: Machine, search: str, 
 
     smallest = needed = 0
     for smallest in sorted(refused.args[1]):  # the largest will do
-        with suppress(_Refused):
+        with suppress(_NothingFits):
             needed = needed_under(smallest)
             break
-    with suppress(_Refused):
+    with suppress(_NothingFits):
         for _ in range(SMALLER):
             less = min(needed, smallest - 1)
             needed, smallest = needed_under(less), less

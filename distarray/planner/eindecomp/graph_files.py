@@ -11,7 +11,7 @@ import numpy as np
 from distarray.arguments import MAX_COUNT, shown
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.checks import is_integer
-from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input, Label, parse_expr
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input, Label, parse_expr
 
 __all__ = ["parse_graph"]
 

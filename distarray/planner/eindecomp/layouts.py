@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 
-from distarray.planner.eindecomp.costs import Splits, n_kernels, result_parts, wanted_parts
-from distarray.planner.eindecomp.cuts import AxisCut
-from distarray.planner.eindecomp.graph import EinGraph
+from distarray.planner.eindecomp.axis_cuts import AxisCut
+from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.moved import edge_seconds
+from distarray.planner.eindecomp.paper_costs import Splits, n_kernels, result_parts, wanted_parts
 
 __all__ = ["input_layouts", "spread"]
 

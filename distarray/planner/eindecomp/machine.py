@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import ShardingError
-from distarray.planner.eindecomp.graph import EinOp
+from distarray.planner.eindecomp.eingraph import EinOp
 from distarray.planner.rates import Rates
 
 __all__ = ["FAN_IN", "Machine"]

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from distarray.planner.eindecomp.assignment import assign
+from distarray.planner.eindecomp.axis_cuts import AxisCut, overlap_tables
 from distarray.planner.eindecomp.cells import Cells
-from distarray.planner.eindecomp.costs import count_parts
-from distarray.planner.eindecomp.cuts import AxisCut, overlap_tables
-from distarray.planner.eindecomp.graph import EinOp, Input
+from distarray.planner.eindecomp.eingraph import EinOp, Input
 from distarray.planner.eindecomp.machine import Machine, n_combines
+from distarray.planner.eindecomp.paper_costs import count_parts
 
 __all__ = ["edge_seconds", "free_input_seconds", "moved_elements", "op_seconds", "placed_input_seconds"]
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.candidates import Options, States, exact_rows
-from distarray.planner.eindecomp.costs import Splits, repart_table
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 from distarray.planner.eindecomp.elimination import Name
-from distarray.planner.eindecomp.graph import EinGraph, EinOp
+from distarray.planner.eindecomp.paper_costs import Splits, repart_table
 
 __all__ = ["PaperProblem", "SearchSpace", "Tables", "Tie"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from distarray.errors import ShardingError
-from distarray.planner.eindecomp.costs import Splits
+from distarray.planner.eindecomp.eingraph import EinGraph
 from distarray.planner.eindecomp.elimination import MAX_ENTRIES, TooWide, eliminate
-from distarray.planner.eindecomp.graph import EinGraph
+from distarray.planner.eindecomp.paper_costs import Splits
 from distarray.planner.eindecomp.problems import SearchSpace
 from distarray.planner.eindecomp.windows import improved
 

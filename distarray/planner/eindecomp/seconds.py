@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from distarray.planner.eindecomp.axis_cuts import n_parts
 from distarray.planner.eindecomp.candidates import Options, Rows, States, kernel_counts, uneven_rows
-from distarray.planner.eindecomp.cuts import n_parts
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input, Label
 from distarray.planner.eindecomp.elimination import Name
-from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input, Label
+from distarray.planner.eindecomp.kernel_room import KernelRoom
 from distarray.planner.eindecomp.machine import Machine
-from distarray.planner.eindecomp.memory import KernelRoom
 from distarray.planner.eindecomp.moved import edge_seconds, free_input_seconds, op_seconds, placed_input_seconds
 from distarray.planner.eindecomp.problems import SearchSpace, Tables, Tie, add, tie
 

@@ -14,7 +14,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT, Join
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, Reading, reading, stage_loops
-from distarray.planner.partition.traffic import View, view_of
+from distarray.planner.partition.box_traffic import View, view_of
 from distarray.planner.plan import Stage
 from distarray.planner.rates import KernelKind
 from distarray.sharding.sharding import Sharding

@@ -14,9 +14,9 @@ from math import gcd
 
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
-from distarray.planner.partition.costs import Costs
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import Planning, Walk
+from distarray.planner.partition.stage_costs import Costs
 from distarray.planner.plan import Plan
 from distarray.planner.propagation import Limits
 from distarray.planner.rates import Rates

@@ -15,10 +15,10 @@ import numpy as np
 
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading, base_reading
-from distarray.planner.partition.costs import Costs, StageCost
 from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_spot, lies_outside
 from distarray.planner.partition.received import Received
 from distarray.planner.partition.recut import redistribution_steps
+from distarray.planner.partition.stage_costs import Costs, StageCost
 from distarray.planner.plan import Cut, Followed, Parts, Pinned, Stage, Whole, Written
 from distarray.planner.propagation import Limits, reading_order
 from distarray.planner.rates import Rates, Seconds

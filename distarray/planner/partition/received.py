@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distarray.planner.loops import Loops
-from distarray.planner.partition.traffic import Boxes, View, needed
+from distarray.planner.partition.box_traffic import Boxes, View, needed
 
 __all__ = ["Received"]
 

@@ -12,10 +12,10 @@ from collections import Counter
 import numpy as np
 
 from distarray.planner.graph import Graph
-from distarray.planner.moves import movements, n_exchanges, redistributed, redistributes, wishes
-from distarray.planner.partition.costs import Costs, StageCost
 from distarray.planner.partition.facts import Facts
+from distarray.planner.partition.stage_costs import Costs, StageCost
 from distarray.planner.rates import Seconds
+from distarray.planner.redistributing import movements, n_exchanges, redistributed, redistributes, wishes
 from distarray.planner.redistribution.transfers import Movement, traffic
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding

@@ -1,8 +1,8 @@
 """Choosing one state of every variable so that the predicted seconds are fewest.
 
-The cost of a plan is a sum over stages and over what each of them reads (`costs`). Each edge between two variables is
-a table over their states, so that variable elimination finds the optimum. In graphs that are too wide for it only the
-most promising states take part, and what is found is improved variable by variable.
+The cost of a plan is a sum over stages and over what each of them reads (`stage_costs`). Each edge between two
+variables is a table over their states, so that variable elimination finds the optimum. In graphs that are too wide for
+it only the most promising states take part, and what is found is improved variable by variable.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.planner.eindecomp.elimination import TooWide, eliminate
-from distarray.planner.partition.costs import Costs
+from distarray.planner.partition.box_traffic import Boxes
 from distarray.planner.partition.facts import Facts
+from distarray.planner.partition.stage_costs import Costs
 from distarray.planner.partition.states import Variable
-from distarray.planner.partition.traffic import Boxes
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["choose"]

@@ -158,7 +158,7 @@ def _with_waves(axes: tuple[tuple[str, ...], ...], mesh: Mesh, facts: Facts, lim
     return mesh, type_of(mesh, axes)
 
 
-class _Builder:
+class _Variables:
     """Makes the variables of a graph, stage by stage."""
 
     def __init__(
@@ -321,7 +321,7 @@ def variables_of(
     corners
         By stage which members compute it, where they are not all: see `branches`.
     """
-    builder = _Builder(planning, splits, corners)
+    builder = _Variables(planning, splits, corners)
     for i, lying in baseline.inputs.items():
         builder.add_input(i, lying)
     for facts in planning.facts:

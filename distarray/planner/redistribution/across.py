@@ -14,8 +14,8 @@ import numpy as np
 
 from distarray.planner.redistribution.exchange import exchange
 from distarray.planner.redistribution.fused import finer, slices_between
+from distarray.planner.redistribution.links import MemberMap
 from distarray.planner.redistribution.permuted import gathers, refined
-from distarray.planner.redistribution.placement import MemberMap
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Parts, Problem, divisors
 from distarray.planner.redistribution.steps import Step

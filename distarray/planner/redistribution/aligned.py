@@ -23,7 +23,7 @@ _FOREVER = 1 << 30
 
 
 @dataclass(slots=True, eq=False)
-class _Slot:
+class _AxisFactor:
     """A factor of a dimension: known axes (major first), or `n` parts of axes that are found later."""
 
     n: int
@@ -36,7 +36,7 @@ class _Slot:
 class _Push:
     """What one step pushes: the pieces of its slot, major first."""
 
-    pieces: list[_Slot] = field(default_factory=list)
+    pieces: list[_AxisFactor] = field(default_factory=list)
 
     def axes(self) -> list[PrimeAxis]:
         """Return the axes, minor first."""
@@ -66,12 +66,12 @@ def lower_aligned(problem: Problem, places: Places, path: Path) -> list[Step] | 
 
 
 def _assigned(problem: Problem, places: Places, path: Path, order: Sequence[tuple[int, ...]]) -> list[_Push] | None:
-    stacks = [[_Slot(a.size, 0, [a]) for a in reversed(places.primes(axes, order))] for axes in problem.src]
+    stacks = [[_AxisFactor(a.size, 0, [a]) for a in reversed(places.primes(axes, order))] for axes in problem.src]
     slots = [slot for stack in stacks for slot in stack]
     pushes: list[_Push] = []
 
     def push(i: int, n: int, time: int) -> None:
-        slot = _Slot(n, time, None)
+        slot = _AxisFactor(n, time, None)
         slots.append(slot)
         stacks[i].append(slot)
         pushes.append(_Push([slot]))
@@ -85,7 +85,7 @@ def _assigned(problem: Problem, places: Places, path: Path, order: Sequence[tupl
                 top.dies = time
                 stack.pop()
             elif top.axes is None and top.n % n == 0:
-                piece = _Slot(n, top.born, None, time)
+                piece = _AxisFactor(n, top.born, None, time)
                 top.n //= n
                 slots.append(piece)
                 for p in pushes:
@@ -114,7 +114,7 @@ def _assigned(problem: Problem, places: Places, path: Path, order: Sequence[tupl
     return pushes if _fill(slots, places, order) else None
 
 
-def _survives(stack: list[_Slot], target: list[PrimeAxis]) -> bool:
+def _survives(stack: list[_AxisFactor], target: list[PrimeAxis]) -> bool:
     """Give the slots that are left the target's axes; whether those that are known agree."""
     at = 0
     for slot in stack:
@@ -133,7 +133,7 @@ def _survives(stack: list[_Slot], target: list[PrimeAxis]) -> bool:
     return at == len(target)
 
 
-def _fill(slots: list[_Slot], places: Places, order: Sequence[tuple[int, ...]]) -> bool:
+def _fill(slots: list[_AxisFactor], places: Places, order: Sequence[tuple[int, ...]]) -> bool:
     """Find axes for the slots that do not survive: free as long as they live."""
     used: dict[PrimeAxis, list[tuple[int, int]]] = {a: [] for a in places.primes(range(len(order)), order)}
     for slot in slots:

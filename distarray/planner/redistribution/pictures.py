@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distarray.errors import ShardingError
-from distarray.planner.redistribution.plans import Redistribution, named
+from distarray.planner.redistribution.redistributions import Redistribution, named
 from distarray.planner.redistribution.trace import Moment
 
 __all__ = ["draw_sizes", "draw_tiles"]

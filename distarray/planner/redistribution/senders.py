@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distarray.planner.redistribution.groups import cells
-from distarray.planner.redistribution.placement import MemberMap
+from distarray.planner.redistribution.links import MemberMap
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import (
     AllGather,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from distarray.planner.rates import Rates
-from distarray.planner.redistribution.placement import NETWORK, link_rates
+from distarray.planner.redistribution.links import NETWORK, link_rates
 from distarray.planner.redistribution.problem import Parts, divisors
 from distarray.planner.redistribution.weak import Space
 

@@ -21,8 +21,8 @@ from distarray.planner.redistribution.across import across
 from distarray.planner.redistribution.aligned import common_parts, lower_aligned
 from distarray.planner.redistribution.exchange import exchange
 from distarray.planner.redistribution.fused import fused_steps
+from distarray.planner.redistribution.links import MemberMap
 from distarray.planner.redistribution.permuted import lower_permuted
-from distarray.planner.redistribution.placement import MemberMap
 from distarray.planner.redistribution.places import IntArray, places_of
 from distarray.planner.redistribution.problem import Problem
 from distarray.planner.redistribution.reductions import reductions, with_prime_axes

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from distarray.planner.rates import Rates
-from distarray.planner.redistribution.placement import NETWORK, FloatArray, MemberMap, link_rates
+from distarray.planner.redistribution.links import NETWORK, FloatArray, MemberMap, link_rates
 from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.senders import one_each, pieces
 from distarray.planner.redistribution.steps import AllPermute, AllReduce, DynSlice, Exchange, Step

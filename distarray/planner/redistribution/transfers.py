@@ -106,7 +106,7 @@ class Movement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Demand:
     """What a schedule asks of a step."""
 
     is_slice: bool
@@ -116,16 +116,16 @@ class _Step:
     perm: IntArray | None = None
 
 
-def _facts(step: Step) -> _Step:
+def _facts(step: Step) -> _Demand:
     if isinstance(step, DynSlice):
-        return _Step(True)
+        return _Demand(True)
     if isinstance(step, AllPermute):
-        return _Step(False, perm=step.perm)
+        return _Demand(False, perm=step.perm)
     if isinstance(step, Exchange):
-        return _Step(False)
+        return _Demand(False)
     group = np.empty(step.groups.size, np.int64)
     group[step.groups] = np.arange(len(step.groups))[:, None]
-    return _Step(False, group)
+    return _Demand(False, group)
 
 
 def layers_of(shape: Sequence[int], trace: Sequence[Moment]) -> list[Layer]:
@@ -140,7 +140,7 @@ def primary(sharding: Sharding, shape: Sequence[int]) -> Layer:
 
 def exchange_of(source: Layer, target: Layer) -> list[Movement]:
     """Return one exchange between any two layers: every tile of the target is read from the tiles of the source."""
-    return _schedule([source, target], [_Step(False)], {tile: d for d, tile in source.tiles.items()}, target.tiles)
+    return _schedule([source, target], [_Demand(False)], {tile: d for d, tile in source.tiles.items()}, target.tiles)
 
 
 def schedule(
@@ -169,7 +169,7 @@ def schedule(
 
 def _schedule(
     layers: Sequence[Layer],
-    steps: Sequence[_Step],
+    steps: Sequence[_Demand],
     held: Mapping[Tile, int],
     wanted: Sequence[int] | Mapping[int, Tile],
 ) -> list[Movement]:
@@ -208,7 +208,7 @@ def _overlaps(made: Layer, read: Layer) -> Callable[[Tile], tuple[tuple[int, ...
 
 
 def _suppliers(
-    step: _Step, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], StoredTile]
+    step: _Demand, made: Layer, read: Layer, needed: set[int], stored: Callable[[int], StoredTile]
 ) -> Callable[[int, Sequence[Sequence[int]]], tuple[StoredTile, ...]]:
     """Who gives the tiles of `read` to a device: itself, its group, who makes it anyway, who has sent least so far."""
     holders: defaultdict[Tile, list[int]] = defaultdict(list)

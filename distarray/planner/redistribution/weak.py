@@ -265,7 +265,7 @@ def _walked(trail: Any) -> tuple[Parts, tuple[tuple[int, int, int], ...]]:
     return trail[0], tuple(reversed(moves))
 
 
-class _State(NamedTuple):
+class _Prefix(NamedTuple):
     """Part counts; per dimension what is left of the source's, and the factors pushed on top of it, top last."""
 
     parts: Parts
@@ -273,7 +273,7 @@ class _State(NamedTuple):
     pushed: tuple[tuple[int, ...], ...]
 
 
-def _popped(state: _State, i: int, n: int) -> tuple[int, tuple[int, ...]] | None:
+def _popped(state: _Prefix, i: int, n: int) -> tuple[int, tuple[int, ...]] | None:
     """Return what a dimension holds after its `n` minor parts have gone; None if that would split a factor unevenly."""
     stack, left = state.pushed[i], state.left[i]
     while n > 1 and stack:
@@ -291,7 +291,7 @@ def _popped(state: _State, i: int, n: int) -> tuple[int, tuple[int, ...]] | None
     return left, stack
 
 
-class _Facts(NamedTuple):
+class _Remainder(NamedTuple):
     """What is still to be done: dimensions that lack parts, hold too much of the source, have too many parts."""
 
     missing: int
@@ -334,14 +334,14 @@ class _ByCost:
         """Begin at what slices make of the source."""
         space = self.space
         pushed = tuple([(k // s,) if k != s else () for k, s in zip(parts, space.src)])
-        facts = _Facts(
+        facts = _Remainder(
             space.missing(parts),
             sum([c % k != 0 for c, k in zip(self.common, space.src)]),
             sum([k > d for k, d in zip(parts, space.dst)]),
         )
         key = self._key(space.size // _product(parts), 0, 0, facts)
         if key <= self.limit:
-            self._push(key, 0, 0, _State(parts, space.src, pushed), facts, (parts, None, None))
+            self._push(key, 0, 0, _Prefix(parts, space.src, pushed), facts, (parts, None, None))
 
     def step(self) -> Path | None:
         """Take the first of the queue: a path, or a state, from which others are reached."""
@@ -357,7 +357,7 @@ class _ByCost:
             self._expand(g, n_moves, state, facts, trail)
         return None
 
-    def _key(self, tile: int, g: float, n_moves: int, facts: _Facts) -> tuple[float, int]:
+    def _key(self, tile: int, g: float, n_moves: int, facts: _Remainder) -> tuple[float, int]:
         # every all-to-all mends one dimension that lacks parts, and empties one that has too much of the source;
         # so does a gather
         missing, over, gathered = facts
@@ -366,11 +366,11 @@ class _ByCost:
         return g + self.prices.least_move(tile) * n + last, n_moves + n
 
     def _push(
-        self, key: Any, g: float, n_moves: int, state: _State, facts: _Facts, trail: Any, path: Path | None = None
+        self, key: Any, g: float, n_moves: int, state: _Prefix, facts: _Remainder, trail: Any, path: Path | None = None
     ) -> None:
         heappush(self.heap, (key, next(self._ticket), g, n_moves, state, facts, trail, path))
 
-    def _complete(self, g: float, n_moves: int, state: _State, facts: _Facts, trail: Any) -> None:
+    def _complete(self, g: float, n_moves: int, state: _Prefix, facts: _Remainder, trail: Any) -> None:
         space = self.space
         steps, cost = self.prices.gathers(state.parts)
         key = (g + cost, n_moves + len(steps))
@@ -380,7 +380,7 @@ class _ByCost:
             path = Path(_slices(space.src, start), moves, steps, g + cost, space.tile(state.parts))
             self._push(key, g, n_moves, state, facts, trail, path)
 
-    def _expand(self, g: float, n_moves: int, state: _State, facts: _Facts, trail: Any) -> None:
+    def _expand(self, g: float, n_moves: int, state: _Prefix, facts: _Remainder, trail: Any) -> None:
         space, prices, common = self.space, self.prices, self.common
         parts, dst, rank = state.parts, space.dst, range(space.n_fixed, space.rank)
         tile, least = space.tile(parts), space.size // _product(parts)
@@ -401,7 +401,7 @@ class _ByCost:
                         continue
                     old, e = parts[j], dst[j]
                     new = old * n
-                    then = _Facts(missing + (new % e != 0) - (old % e != 0), over, gathered + (new > e) - (old > e))
+                    then = _Remainder(missing + (new % e != 0) - (old % e != 0), over, gathered + (new > e) - (old > e))
                     key = self._key(least, before, n_moves + 1, then)
                     if key > self.limit or not space.may_cut(j, new):
                         continue
@@ -410,17 +410,17 @@ class _ByCost:
                         self._push(key, before, n_moves + 1, after, then, (after.parts, (i, j, n), trail))
 
 
-def _moved(state: _State, i: int, j: int, n: int, rest: tuple[int, tuple[int, ...]]) -> _State:
+def _moved(state: _Prefix, i: int, j: int, n: int, rest: tuple[int, tuple[int, ...]]) -> _Prefix:
     """After an all-to-all that leaves `rest` of dimension `i`."""
     parts, left, pushed = list(state.parts), list(state.left), list(state.pushed)
     parts[i] //= n
     parts[j] *= n
     left[i], pushed[i] = rest
     pushed[j] = (*pushed[j], n)
-    return _State(tuple(parts), tuple(left), tuple(pushed))
+    return _Prefix(tuple(parts), tuple(left), tuple(pushed))
 
 
-def _ends(space: Space, state: _State, common: Parts) -> bool:
+def _ends(space: Space, state: _Prefix, common: Parts) -> bool:
     """Return whether all that the target does not keep of the source is gone after the gathers."""
     for i, (k, d) in enumerate(zip(state.parts, space.dst)):
         rest = _popped(state, i, k // d)

@@ -17,7 +17,8 @@ from distarray.planner import eindecomp
 from distarray.planner.eindecomp import EinGraph, EinPlan, parse_graph, plan_cost
 from distarray.planner.eindecomp.bounds import matmul_bound, op_bound
 from distarray.planner.eindecomp.candidates import Options, divisors, vectors
-from distarray.planner.eindecomp.costs import (
+from distarray.planner.eindecomp.elimination import eliminate
+from distarray.planner.eindecomp.paper_costs import (
     agg_cost,
     graph_cost,
     join_cost,
@@ -26,7 +27,6 @@ from distarray.planner.eindecomp.costs import (
     repart_cost,
     repart_table,
 )
-from distarray.planner.eindecomp.elimination import eliminate
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact
 from distarray.testing import eingraphs, labellings

@@ -17,10 +17,10 @@ from distarray.planner.eindecomp import EinGraph, EinOp, Input, parse_graph, pla
 from distarray.planner.eindecomp.assignment import assign
 from distarray.planner.eindecomp.bounds import held_bound
 from distarray.planner.eindecomp.candidates import Options, kernel_counts, vectors
-from distarray.planner.eindecomp.costs import n_kernels
 from distarray.planner.eindecomp.fastest import placed
 from distarray.planner.eindecomp.machine import Machine, n_combines
 from distarray.planner.eindecomp.moved import TIE, moved_elements
+from distarray.planner.eindecomp.paper_costs import n_kernels
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised
 from distarray.planner.eindecomp.seconds import TimeProblem

@@ -1,8 +1,8 @@
 """Predicted seconds of stages, for many cuts at once.
 
 A stage costs what its busiest member computes, what members are sent of its operands and of partial results, and its
-tasks, as in the specification of EinDecomp (section 2.13). Bytes count on their places (`traffic`). `search` compares
-cuts by these seconds, `placed.Planning` adds them up for whole plans, and `explain` shows them.
+tasks, as in the specification of EinDecomp (section 2.13). Bytes count on their places (`box_traffic`). `search`
+compares cuts by these seconds, `placed.Planning` adds them up for whole plans, and `explain` shows them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray.planner.partition.box_traffic import Boxes, boxes_of, moved, stacked
 from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.traffic import Boxes, boxes_of, moved, stacked
 from distarray.planner.plan import Combine
 from distarray.planner.propagation import Limits
 from distarray.planner.rates import Rates, Seconds, blended

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from distarray.planner.eindecomp.cuts import AxisCut, n_parts, overlap, overlap_tables
-from distarray.planner.eindecomp.graph import EinGraph, EinOp, Label
+from distarray.planner.eindecomp.axis_cuts import AxisCut, n_parts, overlap, overlap_tables
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Label
 
 __all__ = [
     "Repart",

@@ -10,16 +10,24 @@ from math import isqrt
 from typing import Any, Literal, TypeAlias, get_args
 
 from distarray.errors import MemoryBudgetError, ShardingError
+from distarray.planner.eindecomp.axis_cuts import AxisCut, n_parts
 from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.candidates import Kernels, Options
 from distarray.planner.eindecomp.checks import check_graph, check_workers, is_integer
-from distarray.planner.eindecomp.costs import Repart, Splits, agg_cost, graph_cost, join_cost, n_kernels, repart_costs
 from distarray.planner.eindecomp.counting import PlacedCount
-from distarray.planner.eindecomp.cuts import AxisCut, n_parts
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Label
 from distarray.planner.eindecomp.fastest import Limit, PlacedGraph, fastest, placed
-from distarray.planner.eindecomp.graph import EinGraph, EinOp, Label
 from distarray.planner.eindecomp.graph_files import parse_graph
 from distarray.planner.eindecomp.machine import Machine
+from distarray.planner.eindecomp.paper_costs import (
+    Repart,
+    Splits,
+    agg_cost,
+    graph_cost,
+    join_cost,
+    n_kernels,
+    repart_costs,
+)
 from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised, tree
 from distarray.planner.rates import Rates, current_rates

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from distarray.planner.eindecomp.bounds import op_bound
-from distarray.planner.eindecomp.graph import EinGraph, EinOp, Input
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
+from distarray.planner.partition.box_traffic import View
 from distarray.planner.partition.facts import Facts
-from distarray.planner.partition.traffic import View
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["ein_graph", "stage_bound"]
@@ -25,7 +25,7 @@ def _label(loop: int) -> str:
     return f"l{loop}"
 
 
-class _Builder:
+class _Translation:
     def __init__(self, outside: Mapping[int, Sharding | None]) -> None:
         self._outside = outside
         self.inputs: dict[str, Input] = {}
@@ -128,7 +128,7 @@ def ein_graph(
     outside
         Types of what is stored before.
     """
-    builder = _Builder(outside)
+    builder = _Translation(outside)
     for f in facts:
         if not f.stage.family.is_item:
             if 0 in f.loops.extents or any(0 in r.shape for r in f.readings):
@@ -145,5 +145,5 @@ def stage_bound(facts: Facts, p: int) -> float:
     """
     if not facts.stage.family.is_contraction or 0 in facts.loops.extents:
         return 0.0
-    op = _Builder({})._op(facts, "s")
+    op = _Translation({})._op(facts, "s")
     return op_bound(op, p) * min([op.itemsize, *facts.itemsizes])

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from distarray.errors import ShardingError
-from distarray.planner.eindecomp.cuts import AxisCut, is_regular, n_parts
+from distarray.planner.eindecomp.axis_cuts import AxisCut, is_regular, n_parts
 from distarray.planner.rates import KernelKind
 
 __all__ = ["EinGraph", "EinOp", "Input", "Label", "Shape", "parse_expr"]

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from distarray.planner.eindecomp.assignment import assign
+from distarray.planner.eindecomp.axis_cuts import AxisCut, n_parts
 from distarray.planner.eindecomp.cells import Cells, grid_index, refine
-from distarray.planner.eindecomp.costs import Splits
-from distarray.planner.eindecomp.cuts import AxisCut, n_parts
-from distarray.planner.eindecomp.graph import EinGraph, EinOp
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 from distarray.planner.eindecomp.machine import Machine
+from distarray.planner.eindecomp.paper_costs import Splits
 
 __all__ = ["KernelPlacement", "Layout", "Operation"]
 

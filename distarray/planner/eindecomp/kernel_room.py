@@ -27,7 +27,7 @@ from distarray.planner.eindecomp.candidates import (
     uneven_vectors,
     without_whole,
 )
-from distarray.planner.eindecomp.graph import EinGraph, EinOp
+from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 
 __all__ = ["MAX_KERNELS", "MAX_WAVES", "KernelRoom", "NoRoom", "alive_first", "kernel_bytes", "last_readers"]
 

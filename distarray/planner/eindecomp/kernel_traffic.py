@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from distarray.planner.eindecomp.axis_cuts import n_parts
 from distarray.planner.eindecomp.cells import Cells
-from distarray.planner.eindecomp.cuts import n_parts
+from distarray.planner.eindecomp.kernel_placement import Layout, Operation
 from distarray.planner.eindecomp.machine import Machine
-from distarray.planner.eindecomp.placement import Layout, Operation
 
 __all__ = ["Copies", "OperationTraffic", "aggregated", "streamed"]
 

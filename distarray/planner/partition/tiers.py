@@ -21,10 +21,10 @@ from distarray.expr.expr import Environment
 from distarray.planner import eindecomp
 from distarray.planner.graph import Graph
 from distarray.planner.partition.branches import Corners, branchings
-from distarray.planner.partition.eingraph import ein_graph
 from distarray.planner.partition.placed import PlacedStages, Planning
 from distarray.planner.partition.search import choose
 from distarray.planner.partition.states import MAX_STATES, variables_of
+from distarray.planner.partition.translation import ein_graph
 from distarray.planner.plan import Cut, Plan
 from distarray.planner.propagation import Limits, propagated
 from distarray.planner.rates import Rates
