@@ -30,7 +30,6 @@ __all__ = [
     "Unfinished",
     "combine_partials",
     "errstate",
-    "extract",
     "pack",
     "run_block",
     "run_contract",
@@ -220,13 +219,6 @@ def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: An
     return tuple(outs) if several else outs[0]
 
 
-def extract(boxes: Sequence[tuple[slice, ...]], device: str, member: int, block: Array, *waits: Any) -> Any:
-    """Return a piece: copies of boxes of a block, so that the block may go. One array, or a list of several."""
-    backend = backend_for(device, member)
-    found = [backend.copy(block[b]) for b in boxes]
-    return found[0] if len(found) == 1 else found
-
-
 def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> list[Array]:
     """Return copies of one box of each of the first blocks; those that follow are only waited for."""
     backend = backend_for(device, member)
@@ -358,32 +350,39 @@ def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
 
 
 @_explained
-def take_part(stage: StageSpec, tile: TileSpec, start: tuple[int, ...], *args: Any) -> Any:
-    """Return what one source tile has of a result tile: (flat positions among the index tuples, values)."""
+def take_part(stage: StageSpec, tile: TileSpec, starts: Sequence[tuple[int, ...]], *args: Any) -> list[Any]:
+    """Return what some source tiles have of a result tile, for each of them what `tables.take_part` gives; `starts`
+    says where they begin.
+    """
     backend = backend_for(stage.device, tile.member)
+    blocks = _blocks_of_each(tile, args, backend, len(starts))
+    return [tables.take_part(backend.xp, x, index, at, stage.params) for (x, *index), at in zip(blocks, starts)]
+
+
+def _blocks_of_each(tile: TileSpec, args: Sequence[Any], backend: Any, n: int) -> list[list[Array]]:
+    """Return the operands of `n` calls whose reads stand one after the other."""
     values = _arguments(tile, args, backend)
-    x, *index = [r.assemble(values, backend) for r in tile.reads]
-    return tables.take_part(backend.xp, x, index, start, stage.params)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    each = len(blocks) // n
+    return [blocks[k : k + each] for k in range(0, len(blocks), each)]
 
 
 @_explained
 def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
     """Return a result tile from what each source tile had of it."""
     backend = backend_for(stage.device, tile.member)
-    return tables.take_join(
-        backend, tile.shape, stage.stores[0], [tuple(map(backend.adopt, p)) for p in parts], stage.params
-    )
+    adopted = [tuple(map(backend.adopt, part)) for several in parts for part in several]
+    return tables.take_join(backend, tile.shape, stage.stores[0], adopted, stage.params)
 
 
 @_explained
-def put_part(stage: StageSpec, tile: TileSpec, boxes: tuple[Box, Box], *args: Any) -> Any:
-    """Return what one tile of values writes into one tile of the base, in order; `boxes`: the base's and the
-    values'.
+def put_part(stage: StageSpec, tile: TileSpec, boxes: Sequence[tuple[Box, Box]], *args: Any) -> list[Any]:
+    """Return what some tiles of values write into one tile of the base, in order; `boxes`: the base's and the values',
+    for each of them.
     """
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    value, *index = [r.assemble(values, backend) for r in tile.reads]
-    return tables.put_part(backend.xp, value, index, boxes, stage.params)
+    blocks = _blocks_of_each(tile, args, backend, len(boxes))
+    return [tables.put_part(backend.xp, v, index, box, stage.params) for (v, *index), box in zip(blocks, boxes)]
 
 
 @_explained
@@ -391,7 +390,7 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
     """Return a new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
     new = base if inplace and is_ours(base) else backend.copy(base)
-    for part in parts:
+    for part in [part for several in parts for part in several]:
         here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])
         tables.put_apply(backend.xp, new, here, stage.params)
     return new

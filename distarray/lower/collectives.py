@@ -23,11 +23,10 @@ from distarray.kernels.specs import Mosaic, StageSpec
 from distarray.lower.footprint import Moves, waves
 from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.records import Draft
-from distarray.lower.route import Transfer, key_of
+from distarray.lower.route import Transfer, in_packs, key_of
 from distarray.lower.state import Lowering
 from distarray.planner.plan import Stage
 from distarray.planner.redistributing import movements, redistributed, redistributes, wishes
-from distarray.planner.redistribution import PIECE_LIMIT
 from distarray.planner.redistribution.transfers import Assembly, Layer, Movement, StoredTile
 from distarray.sharding.boxes import Box, relative, shifted, size, tile_box
 from distarray.sharding.cuts import boundaries
@@ -264,21 +263,15 @@ class _Mover:
         packed together, up to `PIECE_LIMIT` bytes: one task and one message for many.
         """
         found: dict[_ReadOf, tuple[Any, int]] = {}
-        packs: defaultdict[int, list[list[_ReadOf]]] = defaultdict(list)
-        room: dict[int, int] = {}
+        by_source: defaultdict[int, list[_ReadOf]] = defaultdict(list)
         for read in reads:
-            source, nbytes = read.block.member, read.n_elements * self.dtype.itemsize
             if read.crop is None and not self.is_fine:
                 found[read] = read.block.ref, -1
-                self._message(source, member, [read])
-                continue
-            if source not in room or nbytes > room[source]:
-                packs[source].append([])
-                room[source] = PIECE_LIMIT
-            packs[source][-1].append(read)
-            room[source] -= nbytes
-        for source, several in packs.items():
-            for pack in several:
+                self._message(read.block.member, member, [read])
+            else:
+                by_source[read.block.member].append(read)
+        for source, several in by_source.items():
+            for pack in in_packs((read, read.n_elements * self.dtype.itemsize) for read in several):
                 boxes = tuple([_slices(r.crop) or (Ellipsis,) for r in pack])
                 args = boxes, self.lowering.env.device, source, *[r.block.ref for r in pack]
                 # What waits for the turn before waits for tiles that lie where it runs.

@@ -8,7 +8,8 @@ repeated indices the last one wins. Where all is at hand, one task does it.
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise, product
 from math import prod
 from typing import Any
 
@@ -17,10 +18,10 @@ from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.specs import StageSpec, TileSpec
 from distarray.lower.records import Draft, Source, Tile
-from distarray.lower.route import Arguments, Want
+from distarray.lower.route import Arguments
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Reading
-from distarray.sharding.boxes import Box, intersect, tile_box
+from distarray.sharding.boxes import Box, intersect, size, tile_box
 
 __all__ = ["first_pass_of_reads", "first_pass_of_writes", "second_pass_of_reads", "second_pass_of_writes"]
 
@@ -75,17 +76,20 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
         shape = tuple(map(len, tile.box))
         low.allocated(tile.box, node.dtype)
         parts: list[tuple[Any, int]] = []
-        for where, view, wants in sources:
-            args, record = _reads(low, draft, wants, where, shape)
+        loops = draft.readings[0].loops
+        for where, several in _by_member(sources):
+            args, record = _reads(low, draft, several, where, shape)
             if len(sources) == 1:
                 key = low.emit("tile", "take", tasks.run_take, (spec, record, *args.given), where, tile.number)
             else:
-                loops = draft.readings[0].loops
-                start = tuple(
-                    [r.start - (0 if k is None else tile.box[k].start) for r, k in zip(view, loops, strict=True)]
+                starts = tuple(
+                    [
+                        tuple([r.start - (0 if k is None else tile.box[k].start) for r, k in zip(s.box, loops)])
+                        for s in several
+                    ]
                 )
                 key = low.emit(
-                    "piece", "take-part", tasks.take_part, (spec, record, start, *args.given), where, tile.number
+                    "piece", "take-part", tasks.take_part, (spec, record, starts, *args.given), where, tile.number
                 )
             low.note_readers(key, args, draft, -1)
             parts.append((key, where))
@@ -100,12 +104,21 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
         )
 
 
+def _by_member(sources: Sequence[Source]) -> Iterator[tuple[int, list[Source]]]:
+    """Yield the sources that follow each other at one member: one task answers for all of them, and one message."""
+    for member, several in groupby(sources, lambda source: source.member):
+        yield member, list(several)
+
+
 def _reads(
-    low: Lowering, draft: Draft, wants: list[Want], member: int, shape: tuple[int, ...]
+    low: Lowering, draft: Draft, sources: Sequence[Source], member: int, shape: tuple[int, ...]
 ) -> tuple[Arguments, TileSpec]:
+    """Return the arguments of a task, and its record: the reads of all sources one after the other."""
     args = Arguments()
+    wants = [want for source in sources for want in source.wants]
     found = [low.routes.parts(w, args) for w in wants]
-    reads = tuple([low.read(r, w.box, f, args) for r, w, f in zip(draft.readings, wants, found, strict=True)])
+    readings = [r for _ in sources for r in draft.readings]
+    reads = tuple([low.read(r, w.box, f, args) for r, w, f in zip(readings, wants, found, strict=True)])
     return args, TileSpec(member, shape, generated=tuple(args.generated), reads=reads)
 
 
@@ -192,13 +205,14 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
     parts_of: list[list[Any]] = []
     for number, frame, member, sources in tiles:
         parts: list[Any] = []
-        for where, box, wants in sources:
-            shape = tuple(map(len, box))
-            args, record = _reads(low, draft, wants, where, shape)
-            target = (frame, box)
-            key = low.emit("piece", "put-part", tasks.put_part, (spec, record, target, *args.given), where, number)
+        for where, several in _by_member(sources):
+            shape = (sum([size(source.box) for source in several]),)
+            args, record = _reads(low, draft, several, where, shape)
+            targets = tuple([(frame, source.box) for source in several])
+            key = low.emit("piece", "put-part", tasks.put_part, (spec, record, targets, *args.given), where, number)
             low.note_readers(key, args, draft, -1)
-            low.routes.carry(key, where, member, shape, prod(shape) * node.dtype.itemsize)
+            rows = sum([len(source.box[0]) if source.box else 1 for source in several])
+            low.routes.carry(key, where, member, (rows,), shape[0] * node.dtype.itemsize)
             parts.append(key)
         parts_of.append(parts)
     for (number, frame, member, sources), parts in zip(tiles, parts_of, strict=True):

@@ -373,10 +373,9 @@ class _Simulation:
             return self._of_program(args[0], args[1], args[2:])
         if function is tasks.project:
             return self._blocks_of(args[1])[args[0] : args[0] + 1]
-        if function in (tasks.extract, tasks.pack):
-            boxes, _, _, first, *others = args
-            itemsize = max([b.itemsize for b in self._blocks_of(first)], default=0)
-            refs = [first, *others] if function is tasks.pack else [first] * len(boxes)
+        if function is tasks.pack:
+            boxes, _, _, *refs = args
+            itemsize = max([b.itemsize for b in self._blocks_of(refs[0])], default=0)
             return [_MadeArray(sum([self._n_cut(box, r) for box, r in zip(boxes, refs, strict=False)]), itemsize)]
         if function is tasks.run_mosaic:
             return [_array(args[1].whole, args[0].stores[0])]
@@ -391,8 +390,8 @@ class _Simulation:
             block = _array(args[1].shape, args[0].stores[0])
             return [_MadeArray(block.nbytes + prod(args[1].shape) * 8, block.itemsize)]
         if function is tasks.put_part:
-            spec, record = args[0], args[1]
-            n_index = len(record.reads) - 1
+            spec, record, boxes = args[:3]
+            n_index = len(record.reads) // len(boxes) - 1
             return [_MadeArray(prod(record.shape) * (spec.stores[0].itemsize + 8 * n_index), spec.stores[0].itemsize)]
         if function is tasks.put_join:
             return [self._taken_over(args[3])] if args[2] else self._blocks_of(args[3])

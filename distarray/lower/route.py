@@ -2,33 +2,36 @@
 
 Lowering asks in two passes. In the first, every tile of every stage says which box of which source tile it reads
 (`Routes.want`). All that one member wants of one tile of another member becomes one piece: the union of the boxes,
-element for element (environments.md, B-25), extracted once and copied, so that its parent may be freed. In the second
-pass (`Routes.parts`) each read is answered with slices of blocks that are at hand and of pieces.
+element for element (environments.md, B-25), copied once, so that its parent may be freed. The pieces that one member
+needs of another at the same time, of however many tiles and arrays, travel as one pack: one task and one message. In
+the second pass (`Routes.parts`) each read is answered with slices of blocks that are at hand and of pieces.
 
 Where much arrives at a member whose tiles follow each other in turns, what is read in one turn and not in another is a
-piece of its own. It is extracted when the sender has made its own tile of the turn before the last: so two turns are
+piece of its own. It is packed when the sender has made its own tile of the turn before the last: so two turns are
 under way, however many there are.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels.specs import Generate, Part
-from distarray.kernels.tasks import extract
+from distarray.kernels.tasks import pack
+from distarray.planner.redistribution import PIECE_LIMIT
 from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, tile_box, union
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Located", "Routes", "Transfer", "Want"]
+__all__ = ["Located", "Routes", "Transfer", "Want", "in_packs"]
 
 Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
+T = TypeVar("T")
 
 
 class Leaf(NamedTuple):
@@ -120,22 +123,65 @@ Turn: TypeAlias = tuple[int, int]
 
 @dataclass(slots=True)
 class _Parcel:
-    """A part of a tile on its way to a member: boxes that are read there, and when first."""
+    """A part of a tile on its way to a member.
 
+    Parameters
+    ----------
+    node, number
+        Which tile, of which array.
+    boxes
+        What is read of it, and when first.
+    union
+        All of that, each element once.
+    is_whole
+        Whether the block travels as it is.
+    pack
+        The parcels that travel with it, itself included.
+    ref
+        The block, or the pack; None before it is made.
+    first
+        Number of its first box in the pack.
+    """
+
+    node: int
+    number: int
     boxes: dict[Box, Turn]
-    union: list[Box] = field(default_factory=list)
+    union: list[Box]
+    is_whole: bool
+    pack: list[_Parcel] = field(default_factory=list)
     ref: Any = None
-    whole: bool = False
+    first: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the number of its elements."""
+        return sum(map(size, self.union))
+
+    @property
+    def turn(self) -> Turn:
+        """Return when it is read first."""
+        return min(self.boxes.values())
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """All that a member reads of a tile, by box when first; once all is known, the pieces that carry it."""
+    """All that a member reads of a tile, by box when first; once all is known, the parcels that carry it.
 
+    Parameters
+    ----------
+    frame
+        The box of the tile.
+    is_copied
+        Whether the source may be overwritten while a parcel is read: then even a whole tile is copied.
+    last
+        The last stage that reads it there.
+    """
+
+    frame: Box
     boxes: dict[Box, Turn] = field(default_factory=dict)
-    pieces: list[_Parcel] = field(default_factory=list)
-    #: Whether the source may be overwritten while a piece is read: then even a whole tile is copied.
-    copied: bool = False
+    is_copied: bool = False
+    last: int = -1
+    parcels: list[_Parcel] = field(default_factory=list)
 
 
 class Routes:
@@ -156,7 +202,9 @@ class Routes:
         self._emit = emit
         self._device = device
         self._large = large
+        #: By node, tile and member that reads it.
         self._wanted: dict[tuple[int, int, int], _Wanted] = {}
+        self._is_packed = False
         #: By node and member: bytes that are wanted in all, and the number of turns in which.
         self._arriving: Counter[tuple[int, int]] = Counter()
         self._n_turns: dict[tuple[int, int], int] = {}
@@ -192,13 +240,16 @@ class Routes:
             number = at.number(tile)
             fragments.append((tile, number, source, view))
             if at.members[number] != member or (private >= 0 and number != private):
-                wanted = self._wanted.setdefault((node, number, member), _Wanted())
+                wanted = self._wanted.get((node, number, member))
+                if wanted is None:
+                    wanted = self._wanted[node, number, member] = _Wanted(at.box(tile))
+                wanted.last = self.stage
                 if source not in wanted.boxes:
                     wanted.boxes[source] = self.stage, turn
                     self._arriving[node, member] += size(source) * at.dtype.itemsize
                     if turn:
                         self._n_turns[node, member] = max(turn + 1, self._n_turns.get((node, member), 1))
-                wanted.copied |= private >= 0
+                wanted.is_copied |= private >= 0
                 copied.add(number)
         return Want(node, lens, box, fragments, member, frozenset(copied))
 
@@ -227,20 +278,19 @@ class Routes:
                 args.direct.append(key_of(at.refs[number]))
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
-            piece = self._piece(want.node, number, want.member, tile, source)
-            arg = args.ref(piece.ref)
+            parcel = self._arrived(want.node, number, want.member, source)
+            arg = args.ref(parcel.ref)
             args.remote.add(arg)
-            if piece.whole:
-                args.direct.append(key_of(piece.ref))
+            if parcel.is_whole:
+                args.direct.append(key_of(parcel.ref))
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
-            several = len(piece.union) > 1
-            for k, part in enumerate(piece.union):
+            for k, part in enumerate(parcel.union, parcel.first):
                 if contains(part, source):
-                    out.append((Part(arg, k if several else -1, lens.restricted(view, part)), view))
+                    out.append((Part(arg, k, lens.restricted(view, part)), view))
                     break
             else:
-                for k, part in enumerate(piece.union):
+                for k, part in enumerate(parcel.union, parcel.first):
                     common = intersect_boxes(part, source)
                     if common is None or not all(common):
                         continue
@@ -251,10 +301,10 @@ class Routes:
         return out
 
     def prepare(self, want: Want) -> None:
-        """Emit the pieces that a read needs, before anything changes their source in place."""
-        for tile, number, source, _ in want.fragments:
+        """Emit the packs that a read needs, before anything changes their sources in place."""
+        for _, number, source, _ in want.fragments:
             if number in want.private:
-                self._piece(want.node, number, want.member, tile, source)
+                self._arrived(want.node, number, want.member, source)
 
     def made(self, member: int, key: Key) -> None:
         """Say that a member makes its next tile."""
@@ -270,55 +320,96 @@ class Routes:
         n_turns, nbytes = self._n_turns.get((node, member), 1), self._arriving[node, member]
         return min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
 
-    def _pieces(self, node: int, number: int, member: int) -> list[_Parcel]:
-        """Return what carries all that a member wants of a tile."""
-        wanted = self._wanted[node, number, member]
-        if not wanted.pieces:
-            wanted.pieces = [_Parcel(boxes) for boxes in _by_turns(wanted.boxes, self._n_pieces(node, member))]
-        return wanted.pieces
+    def _pack(self) -> None:
+        """Divide all that is wanted into parcels, and say which of them travel together: those that a member needs of
+        another from the same turn on and up to the same stage. Parcels that come turn by turn go with those of their
+        array.
+        """
+        self._is_packed = True
+        together: defaultdict[Any, list[_Parcel]] = defaultdict(list)
+        for (node, number, member), wanted in self._wanted.items():
+            at = self._located[node]
+            source, n_pieces = at.members[number], self._n_pieces(node, member)
+            for boxes in _by_turns(wanted.boxes, n_pieces):
+                parts = union(list(boxes))
+                is_all = sum(map(size, parts)) == size(wanted.frame)
+                is_whole = is_all and source != member and not wanted.is_copied
+                parcel = _Parcel(node, number, boxes, parts, is_whole)
+                wanted.parcels.append(parcel)
+                if is_whole or source == member:
+                    parcel.pack = [parcel]
+                else:
+                    streamed = node if n_pieces > 1 else -1
+                    together[source, member, parcel.turn, wanted.last, streamed].append(parcel)
+        for parcels in together.values():
+            for several in in_packs((p, p.size * self._located[p.node].dtype.itemsize) for p in parcels):
+                for parcel in several:
+                    parcel.pack = several
 
-    def _waits(self, node: int, member: int, source: int, turn: int) -> Sequence[Key]:
-        """Return the tile that a sender makes before a piece for a turn: that of the turn before the last."""
-        made = self._made[source]
-        if turn < 2 or not made or self._n_pieces(node, member) < 2:
+    def _arrived(self, node: int, number: int, member: int, wanted: Box) -> _Parcel:
+        """Return the parcel with a box; its pack has a task by now."""
+        if not self._is_packed:
+            self._pack()
+        parcels = self._wanted[node, number, member].parcels
+        parcel = parcels[0] if len(parcels) == 1 else next(p for p in parcels if wanted in p.boxes)
+        if parcel.ref is None:
+            self._send(parcel.pack, member)
+        return parcel
+
+    def _send(self, parcels: Sequence[_Parcel], member: int) -> None:
+        """Emit the task that packs parcels, unless it is a block that travels as it is, and count the message."""
+        first = parcels[0]
+        source = self._located[first.node].members[first.number]
+        boxes: list[tuple[slice, ...]] = []
+        blocks: list[Any] = []
+        rows = nbytes = 0
+        for parcel in parcels:
+            at, frame = self._located[parcel.node], self._wanted[parcel.node, parcel.number, member].frame
+            parcel.first = len(boxes)
+            boxes += [relative(b, frame) for b in parcel.union]
+            blocks += [at.refs[parcel.number]] * len(parcel.union)
+            rows += sum(len(b[0]) for b in union([(b[0],) for b in parcel.union])) if frame else 0
+            nbytes += parcel.size * at.dtype.itemsize
+        if first.is_whole:
+            first.ref = blocks[0]
+            if (key_of(first.ref), member) in self._moved:
+                return
+            self._moved.add((key_of(first.ref), member))
+        else:
+            waits = self._waits(first, member, source)
+            key = self._emit("pack", pack, (tuple(boxes), self._device, source, *blocks), source, waits)
+            for parcel in parcels:
+                parcel.ref = key
+                self.readers.setdefault(key_of(self._located[parcel.node].refs[parcel.number]), []).append(key)
+            self.packed_bytes += nbytes
+        if source != member:
+            self.transfers.append(Transfer(source, member, rows, nbytes, self.stage))
+
+    def _waits(self, parcel: _Parcel, member: int, source: int) -> Sequence[Key]:
+        """Return the tile that a sender makes before a parcel of a turn: that of the turn before the last."""
+        made, turn = self._made[source], parcel.turn[1]
+        if turn < 2 or not made or self._n_pieces(parcel.node, member) < 2:
             return ()
         return (made[min(turn - 2, len(made) - 1)],)
-
-    def _piece(self, node: int, number: int, member: int, tile: Sequence[int], wanted: Box) -> _Parcel:
-        """Return the piece with a box, made by now."""
-        pieces = self._pieces(node, number, member)
-        piece = pieces[0] if len(pieces) == 1 else next(p for p in pieces if wanted in p.boxes)
-        if piece.ref is not None:
-            return piece
-        at = self._located[node]
-        frame = at.box(tile)
-        piece.union = union(list(piece.boxes))
-        source = at.members[number]
-        n = sum(map(size, piece.union))
-        ref = at.refs[number]
-        if n == size(frame) and source != member and not self._wanted[node, number, member].copied:
-            piece.whole = True
-            piece.ref = ref
-            if (key_of(ref), member) in self._moved:
-                return piece
-            self._moved.add((key_of(ref), member))
-        else:
-            slices = tuple(relative(b, frame) for b in piece.union)
-            waits = self._waits(node, member, source, min(piece.boxes.values())[1])
-            piece.ref = self._emit("piece", extract, (slices, self._device, source, ref), source, waits)
-            self.readers.setdefault(key_of(ref), []).append(piece.ref)
-            self.packed_bytes += n * at.dtype.itemsize
-        if source != member:
-            first = union([(b[0],) for b in piece.union]) if frame else []
-            rows = sum(len(b[0]) for b in first)
-            self.transfers.append(Transfer(source, member, rows, n * at.dtype.itemsize, self.stage))
-        return piece
 
     def carry(self, ref: Any, source: int, member: int, shape: tuple[int, ...], nbytes: int) -> None:
         """Count the message that brings a partial result or a whole block to another member."""
         if source != member and (key_of(ref), member) not in self._moved:
             self._moved.add((key_of(ref), member))
             self.transfers.append(Transfer(source, member, shape[0] if shape else 1, nbytes, self.stage))
+
+
+def in_packs(items: Iterable[tuple[T, int]]) -> list[list[T]]:
+    """Return items with their bytes in the groups in which they travel: in order, of `PIECE_LIMIT` bytes at most."""
+    packs: list[list[T]] = []
+    room = -1
+    for item, nbytes in items:
+        if not packs or nbytes > room:
+            packs.append([])
+            room = PIECE_LIMIT
+        packs[-1].append(item)
+        room -= nbytes
+    return packs
 
 
 def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]:

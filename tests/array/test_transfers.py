@@ -242,7 +242,8 @@ def test_all_core_tasks_start_before_the_first_halo_arrives(cluster4: Any, monke
 
     @functools.wraps(run_program)  # pickled by name, hence found here by the workers of this process
     def recorded(stage: Any, tile: Any, *args: Any) -> Any:
-        n_rows = [len(arg) for arg in args if isinstance(arg, np.ndarray)]
+        blocks = [b for arg in args for b in (arg if isinstance(arg, list) else [arg])]  # packs are lists
+        n_rows = [len(block) for block in blocks if isinstance(block, np.ndarray)]
         with lock:
             started.append("core" if min(n_rows) == 17 else "border")
         return run_program(stage, tile, *args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_what_arrives_for_turns_comes_turn_by_turn() -> None:
     moved = [sum(t.nbytes for t in x.transfers) for x in (whole, paced)]
     assert moved[0] == moved[1]  # every element travels once
     assert len(whole.transfers) < 2 * 12
-    assert len(keys_of(paced, tasks.extract)) >= 24
+    assert len(keys_of(paced, tasks.pack)) >= 24
     with dx.config.set(block_bytes=0, planner="eindecomp", memory_limit=TIGHT), counting() as counted:
         product.persist()
     assert counted.tasks == len(paced.tasks)
@@ -108,7 +108,7 @@ def test_a_piece_waits_for_the_turn_before_the_last() -> None:
     def turn(tile: Any) -> int:
         return own[lowered.members[tile]].index(tile[2])
 
-    for key in keys_of(lowered, tasks.extract):
+    for key in keys_of(lowered, tasks.pack):
         first = min(turn(t) for t in tiles if key in lowered.tasks[t].dependencies)
         waits = lowered.tasks[key].dependencies & set(order)
         assert {lowered.members[w] for w in waits} <= {lowered.members[key]}  # no data travel to be waited for
@@ -142,3 +142,44 @@ def test_turns_go_wave_by_wave(n_waves: int) -> None:
         assert [turn for turn, _ in own] == list(range(3 * n_waves))
         assert [index[1] for _, index in own] == [w for w in range(n_waves) for _ in range(3)]
         assert all(a[0] < b[0] for (_, a), (_, b) in pairwise(own) if a[1] == b[1])
+
+
+FINE = dx.Mesh(("x", "%1"), (4, 3))
+PROGRAMS: dict[str, Any] = {
+    "m + m.T": lambda xp, m: m + m.T,
+    "m + m.T + m[::-1].T": lambda xp, m: m + m.T + m[::-1].T,
+    "take": lambda xp, m: xp.take(m, (np.arange(24) * 7) % 24, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_between_two_members_there_is_one_message_however_many_tiles(name: str) -> None:
+    """Three tiles at each of four members: all that one needs of another at a time travels together."""
+    a = rng.normal(size=(24, 24))
+    with dx.config.set(block_bytes=0, planner="propagation"):
+        m = dx.asarray(a, team=TEAM).reshard(dx.Sharding(FINE, (("%1", "x"), ()))).persist()
+        result = PROGRAMS[name](dx, m)
+        plan, graph, env = plan_of([result.__dx_node__()])
+        lowered = make_tasks_once(plan, graph, env)
+        np.testing.assert_array_equal(np.asarray(result), PROGRAMS[name](np, a))
+    # A message carries packs, or parts for one tile of the result; host data travel with tasks.
+    packs = Counter((t.source, t.destination) for t in lowered.transfers)
+    assert len(packs) == 12
+    n_tiles = len(lowered.drafts[0].tiles) // 4 if name.startswith("take") else 1
+    assert max(packs.values()) <= n_tiles + name.startswith("take")
+    assert lowered.counts["piece"] <= 12 * n_tiles + 4 * n_tiles * name.startswith("take")
+
+
+def test_writes_at_positions_keep_their_order_where_one_task_answers_for_several_tiles() -> None:
+    """The last of equal positions wins, across the tiles of the values and the members that have them."""
+    base, values = np.zeros(24), np.arange(36.0)
+    at = np.arange(36) % 7
+    with dx.config.set(block_bytes=0):
+        x = dx.asarray(base, team=TEAM).reshard(dx.Sharding(FINE, (("%1", "x"),))).persist()
+        v = dx.asarray(values, team=TEAM).reshard(dx.Sharding(FINE, (("%1", "x"),))).persist()
+        with counting() as counted:
+            x[at] = v
+            x.persist()
+    base[at] = values
+    np.testing.assert_array_equal(np.asarray(x), base)
+    assert counted.by_class["piece"] <= 12 * 4 + 12  # for each tile of the base one task at each member, and packs
