@@ -219,10 +219,13 @@ def _merge_regions(finish: Finish, parts: list[Any], tile: TileSpec, backend: An
     return tuple(outs) if several else outs[0]
 
 
-def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> list[Array]:
-    """Return copies of one box of each of the first blocks; those that follow are only waited for."""
+def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: Array) -> Array | list[Array]:
+    """Return copies of one box of each of the first blocks; those that follow are only waited for. Of one box its copy,
+    of several a list.
+    """
     backend = backend_for(device, member)
-    return [backend.copy(backend.adopt(block)[box]) for box, block in zip(boxes, blocks, strict=False)]
+    found = [backend.copy(backend.adopt(block)[box]) for box, block in zip(boxes, blocks, strict=False)]
+    return found[0] if len(found) == 1 else found
 
 
 def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:

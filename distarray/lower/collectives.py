@@ -277,7 +277,7 @@ class _Mover:
                 # What waits for the turn before waits for tiles that lie where it runs.
                 key = self.lowering.emit_piece("pack", tasks.pack, args, source, before.get(source, ()))
                 for number, read in enumerate(pack):
-                    found[read] = key, number
+                    found[read] = key, number if len(pack) > 1 else -1
                     self._note(read.block, key)
                 self._message(source, member, pack)
                 self.lowering.routes.packed_bytes += sum(r.n_elements for r in pack) * self.dtype.itemsize

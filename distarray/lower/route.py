@@ -140,7 +140,7 @@ class _Parcel:
     ref
         The block, or the pack; None before it is made.
     first
-        Number of its first box in the pack.
+        Number of its first box in the pack; -1 if that is one box alone.
     """
 
     node: int
@@ -378,6 +378,8 @@ class Routes:
         else:
             waits = self._waits(first, member, source)
             key = self._emit("pack", pack, (tuple(boxes), self._device, source, *blocks), source, waits)
+            if len(boxes) == 1:
+                first.first = -1
             for parcel in parcels:
                 parcel.ref = key
                 self.readers.setdefault(key_of(self._located[parcel.node].refs[parcel.number]), []).append(key)
