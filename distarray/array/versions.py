@@ -22,6 +22,7 @@ from distarray import config
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Expr, postorder
 from distarray.runtime import observations
+from distarray.runtime.memory import is_limit_set
 from distarray.runtime.retention import streams
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ __all__ = ["forget", "forget_settled", "is_remembered", "lock", "remember", "res
 lock = threading.RLock()
 #: Bases with a version that may still fail.
 _unsettled: weakref.WeakSet[Base] = weakref.WeakSet()
-#: Of bases on clusters the versions before the current one, as long as something pending is made of them.
+#: Of bases whose members may have too little memory the versions before the current one, as long as something pending
+#: is made of them.
 _before: weakref.WeakKeyDictionary[Base, list[weakref.ref[Expr]]] = weakref.WeakKeyDictionary()
 #: Bytes of arrays that fit any memory limit.
 SMALL = 1 << 20
@@ -56,7 +58,7 @@ def remember(base: Base, is_remembered: bool) -> None:
     assert current is not None
     if not is_remembered:
         base.history = []
-        if current.env.is_cluster:
+        if current.env.is_cluster or is_limit_set():
             known = _before.setdefault(base, [])
             if current.memo is not None:
                 known.clear()
@@ -129,12 +131,14 @@ def restore(
     bases = _bases()
     if not bases and not _before:
         return
+    is_refused = isinstance(error, MemoryBudgetError)
     spoiled = {id(node) for node in postorder(failed or ()) if node.memo is None}
     for base in bases:
         version = base.expr
         if version is not None and (id(version) in spoiled or (failed is None and _has_failed(version))):
-            _fall_back(base, compute)
-    if isinstance(error, MemoryBudgetError):
+            _fall_back(base, compute, is_refused=is_refused)
+    if is_refused:
+        assert error is not None
         with lock:
             written = list(_before.items())
         for base, before in written:
@@ -167,26 +171,42 @@ def _fall_back_to_pending(base: Base, before: Sequence[weakref.ref[Expr]], compu
     chain = [*[version for ref in list(before) if (version := ref()) is not None], current]
     good, n_good, n_left, asked = None, 0, len(chain), len(chain) - 1
     while n_good < n_left:
-        try:
-            compute(chain[asked])
-        except Exception:
-            n_left = asked
-        else:
+        if _can_be_had(chain[asked], compute, is_refused=True):
             good, n_good = chain[asked], asked + 1
+        else:
+            n_left = asked
         asked = (n_good + n_left) // 2
     return good is not None and good is not current and base.restore(current, good)
 
 
-def _fall_back(base: Base, compute: Callable[[Expr], None]) -> None:
+def _is_written(version: Expr) -> bool:
+    """Return whether writes are pending in a version."""
+    return any(node.memo is None and node.op.family.is_write for node in postorder([version]))
+
+
+def _can_be_had(version: Expr, compute: Callable[[Expr], None], *, is_refused: bool) -> bool:
+    """Return whether a version can be had, which is computed to see that where it is not known.
+
+    Where a write was refused for want of memory, what waits for no write is as it was before all of them, and can be
+    read as it could then: in parts, where it is larger than all memory.
+    """
+    if _is_good(version) or (is_refused and not _is_written(version)):
+        return True
+    try:
+        compute(version)
+    except Exception:
+        return False
+    return True
+
+
+def _fall_back(base: Base, compute: Callable[[Expr], None], *, is_refused: bool) -> None:
     """Let the newest good version be the current one. Which is good is found by computing them.
 
     The current one is asked first: what failed may be what was to be made of it.
     """
     while (current := base.expr) is not None:
         for version in (current, *reversed(base.history)):
-            try:
-                compute(version)
-            except Exception:
+            if not _can_be_had(version, compute, is_refused=is_refused):
                 continue
             if base.restore(current, version):
                 return

@@ -263,6 +263,29 @@ def test_a_write_that_is_refused_is_taken_back(cluster4: Any, monkeypatch: pytes
         np.testing.assert_array_equal(np.asarray(view[2]), np.full(256, 9.0))
 
 
+CREATED: dict[str, Callable[..., Any]] = {
+    "arange": lambda n, team: dx.arange(n * 1000.0, team=team).reshape(n, 1000),
+    "random": lambda n, team: dx.random.default_rng(0).random((n, 1000), team=team),
+    "computed": lambda n, team: dx.arange(n * 1000.0, team=team).reshape(n, 1000) * 2.0 + 1.0,
+}
+
+
+@pytest.mark.parametrize("name", CREATED)
+def test_what_is_never_stored_can_be_read_after_a_refused_write(name: str) -> None:
+    """No member can hold what was written to either; of that parts were read before, and are read again."""
+    n, team = 4000, dx.Team((4,), ("x",))
+    with dx.config.set(memory_limit="3 MiB"):
+        x = CREATED[name](n, team)
+        view = x[7:27:2]
+        before = np.asarray(view)
+        x[np.random.default_rng(0).permutation(n)[:1500]] = np.ones((1500, 1))
+        with pytest.raises(dx.MemoryBudgetError, match="would hold"):
+            np.asarray(view)
+        for _ in range(2):
+            np.testing.assert_array_equal(np.asarray(view), before)
+            assert float(x[7, 3]) == before[0, 3]
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_large_arrays_are_read_in_portions(
