@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ ALIGNMENT = 64
 #: Seconds for which a thread waits for room that nobody makes, and between two looks: dask's own are 0.1 s apart.
 PATIENCE_SECONDS = 0.5
 LOOK_SECONDS = 0.02
+#: Seconds until memory that was granted is surely resident: pages are, once they are written to.
+GRANTED_SECONDS = 0.1
 _STATM = Path("/proc/self/statm")
 
 
@@ -45,19 +47,21 @@ def resident_nbytes() -> int:
         return 0
 
 
-def looks_for_room(most: int) -> Iterator[float]:
+def looks_for_room(most: int, granted: Callable[[], int] = lambda: 0) -> Iterator[float]:
     """Yield the seconds until the next look, as long as this process has more in memory and others make room in it.
 
     Parameters
     ----------
     most
         Bytes that it is to have in memory, at most.
+    granted
+        Bytes that count as if they were there.
     """
-    least = used = resident_nbytes()
+    least = used = resident_nbytes() + granted()
     since = time.monotonic()
     while used > most and time.monotonic() - since < PATIENCE_SECONDS:
         yield LOOK_SECONDS
-        used = resident_nbytes()
+        used = resident_nbytes() + granted()
         if used < least:
             least, since = used, time.monotonic()
 
@@ -98,6 +102,9 @@ class BufferPool:
         # A finalizer may run at any allocation, one made under the lock included, so it only appends here.
         self._returned: deque[_Memory] = deque()
         self._lock = threading.Lock()
+        #: When threads were granted room, and how much; and whose turn it is to wait for it.
+        self._granted: deque[tuple[float, int]] = deque()
+        self._turn = threading.Lock()
 
     def take(self, shape: Sequence[int], dtype: DTypeLike, layout: str | Sequence[int] = "C") -> Array:
         """Return an array whose elements are not initialised.
@@ -124,12 +131,23 @@ class BufferPool:
         return np.asarray(Lease(self, self._memory(_size_class(nbytes)), nbytes, extents, dtype, tuple(strides)))
 
     def wait_for_room(self, nbytes: int) -> None:
-        """Wait while so many bytes more would be too many for this process (`full`), and others still make room."""
+        """Wait while so many bytes more would be too many for this process (`full`), and others still make room.
+
+        Threads wait one after the other, and what one was granted counts for the next.
+        """
         if self.full is None or nbytes < SMALLEST:
             return
-        for seconds in looks_for_room(self.full - nbytes):
-            self.trim()
-            time.sleep(seconds)
+        with self._turn:
+            for seconds in looks_for_room(self.full - nbytes, self._granted_lately):
+                self.trim()
+                time.sleep(seconds)
+            self._granted.append((time.monotonic(), nbytes))
+
+    def _granted_lately(self) -> int:
+        """Return the bytes that threads were granted and may not have written to."""
+        while self._granted and self._granted[0][0] < time.monotonic() - GRANTED_SECONDS:
+            self._granted.popleft()
+        return sum([nbytes for _, nbytes in self._granted])
 
     def trim(self, nbytes: int = 0) -> None:
         """Free idle memory, the longest unused first, until at most `nbytes` lie idle."""

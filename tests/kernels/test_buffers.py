@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -129,10 +130,10 @@ def test_less_lies_idle_where_memory_is_tight(monkeypatch: pytest.MonkeyPatch, o
 def test_fresh_memory_waits_while_the_process_is_full_and_others_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker would be ended by its nanny otherwise; idle memory goes first, and what is lent again is not fresh."""
     pool = BufferPool()
-    pool.full = 10 * SMALLEST
     lent = pool.take((BIG,), "f8")
     idle = pool.take((2 * BIG,), "f8")
     del idle
+    pool.full = 10 * SMALLEST
     used = iter([12, 11, 10, 9, 5, 5])
     looked: list[int] = []
 
@@ -144,6 +145,7 @@ def test_fresh_memory_waits_while_the_process_is_full_and_others_make_room(monke
     monkeypatch.setattr(buffers, "LOOK_SECONDS", 0.0)
     other = pool.take((BIG,), "f8")
     assert looked == [12, 11, 10, 9]
+    assert pool._granted_lately() == SMALLEST
     assert pool.idle_nbytes == 0
     del lent
     again = pool.take((BIG,), "f8")
@@ -157,3 +159,17 @@ def test_fresh_memory_is_there_all_the_same_if_nobody_makes_room(monkeypatch: py
     monkeypatch.setattr(buffers, "resident_nbytes", lambda: 2 * SMALLEST)
     monkeypatch.setattr(buffers, "PATIENCE_SECONDS", 0.05)
     assert pool.take((BIG,), "f8").size == BIG
+
+
+def test_what_one_thread_is_granted_counts_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages count as resident when they are written to: two threads that ask at once would both be granted the last."""
+    pool = BufferPool()
+    pool.full = 3 * SMALLEST
+    monkeypatch.setattr(buffers, "resident_nbytes", lambda: SMALLEST)
+    monkeypatch.setattr(buffers, "PATIENCE_SECONDS", 10.0)
+    started = time.monotonic()
+    pool.wait_for_room(SMALLEST)
+    pool.wait_for_room(SMALLEST)
+    assert time.monotonic() - started < buffers.GRANTED_SECONDS
+    pool.wait_for_room(SMALLEST)
+    assert time.monotonic() - started >= buffers.GRANTED_SECONDS
