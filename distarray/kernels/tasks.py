@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from itertools import islice, product, repeat
+from itertools import chain, islice, product, repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,7 +71,8 @@ def _explained(run: Run) -> Run:
 
     @wraps(run)
     def explained(stage: StageSpec, *args: Any) -> Any:
-        POOL.wait_for_room(sum([a.nbytes for a in args if type(a) is np.ndarray]))
+        if POOL.full is not None:
+            POOL.wait_for_room(sum([a.nbytes for a in args if type(a) is np.ndarray]))
         try:
             with inside_task():
                 return run(stage, *args)
@@ -374,7 +375,7 @@ def _blocks_of_each(tile: TileSpec, args: Sequence[Any], backend: Any, n: int) -
 def take_join(stage: StageSpec, tile: TileSpec, *parts: Any) -> Array:
     """Return a result tile from what each source tile had of it."""
     backend = backend_for(stage.device, tile.member)
-    adopted = [tuple(map(backend.adopt, part)) for several in parts for part in several]
+    adopted = [tuple(map(backend.adopt, part)) for part in chain.from_iterable(parts)]
     return tables.take_join(backend, tile.shape, stage.stores[0], adopted, stage.params)
 
 
@@ -393,7 +394,7 @@ def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: 
     """Return a new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
     new = base if inplace and is_ours(base) else backend.copy(base)
-    for part in [part for several in parts for part in several]:
+    for part in chain.from_iterable(parts):
         here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])
         tables.put_apply(backend.xp, new, here, stage.params)
     return new
