@@ -92,7 +92,7 @@ def standing_of(env: Environment, *, is_copied: bool = False) -> Standing:
     return Standing(held_in(env), executor.spares(), is_copied, executor.serving(), EMBED_NBYTES)
 
 
-def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Plan | None = None) -> Plan:
+def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     """Return the plan, or one like it with streams (`planner.streams`), so that no member holds more than its limit.
 
     Parameters
@@ -101,8 +101,6 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Pl
         A plan for this graph.
     limits
         What members may hold; what lies there already counts.
-    eager
-        A plan that is better if it fits as it is.
 
     Returns
     -------
@@ -110,7 +108,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Pl
     """
     tries = limits_to_try(limits.member, is_worker=env.is_cluster)
     if sum(map(result_nbytes, graph.nodes)) <= tries[0]:  # even all of it at one member
-        return eager or plan
+        return plan
     trials = _Trials(plan, graph, env, limits)
     if len(tries) > 1:  # what no plan can keep to is not tried for
         floor = trials.floor(plan)
@@ -118,28 +116,26 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits, eager: Pl
     first = trials.within(tries[0])
     if tries[0] < limits.member:
         first.n_left //= LESS_TRIED  # it would be good, and need not be
-    before, held, found = _searched(plan, eager, first)
+    before, held, found = _searched(plan, first)
     for member in tries[1:]:
         if not held.excess:
             break
         # The limits are guesses. What fits into a larger one is better than what is above a smaller one by least.
-        _, other, least = _searched(plan, eager, trials.within(member))
+        _, other, least = _searched(plan, trials.within(member))
         if not other.excess or other.peak < held.peak:
             held, found = other, least
-    if found is not plan and found is not eager:
+    if found is not plan:
         text = f"no streams: {before.peak / 1e6:.3g} MB held by a member"
         found = replace(found, alternatives=(*plan.alternatives, text))
     return replace(found, above=(held.peak, held.stage)) if held.peak > limits.member else found
 
 
-def _searched(plan: Plan, eager: Plan | None, trials: _Trials) -> tuple[_Held, _Held, Plan]:
+def _searched(plan: Plan, trials: _Trials) -> tuple[_Held, _Held, Plan]:
     """Return what a plan holds, and what the best with streams does: the first that fits, else that with the least
     excess.
 
     Of all that was tried what exceeds the limit least is streamed further: what gains most at once may lead nowhere.
     """
-    if eager is not None and not (held := trials.held(eager)).excess:
-        return held, held, eager
     before = trials.held(plan)
     number = count()
     pending = [(before, next(number), plan)]

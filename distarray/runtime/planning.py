@@ -80,7 +80,7 @@ def fit_to_memory(plan: Plan, graph: Graph, env: Environment) -> Plan:
     if beside := _beside(graph, env):
         plan = replace(plan, beside=beside)
     with rates_of(env):
-        found = fitted(plan, graph, env, limits, _eager(plan, graph, env, limits))
+        found = fitted(plan, graph, env, limits)
         if found.above is None or not env.is_cluster or plan.planner == "propagation":
             return found
         # A plan that moves least may hold more than the one that follows the cuts that there are.
@@ -106,21 +106,6 @@ def _beside(graph: Graph, env: Environment) -> int:
             elif type(ref) is tuple and (spare := standing.copied_to(member, nbytes)) is not None:  # host data
                 found[spare] += nbytes
     return max([0, *found.values()])
-
-
-def _eager(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan | None:
-    """Return a plan whose products do not wait for all of their operands, if there is one: it may hold more."""
-    if not env.is_cluster or env.size == 1 or config.get("planner") == "propagation":
-        return None
-    if (
-        not any(stage.family.is_contraction for stage in plan.stages)
-        or max(map(result_nbytes, graph.nodes)) <= limits.block
-    ):
-        return None
-    from distarray.planner.partition import overlapped
-
-    found = overlapped(plan, graph, env.mesh, limits, current_rates())
-    return None if found is plan else found
 
 
 def checked(graph: Graph, env: Environment) -> Plan:

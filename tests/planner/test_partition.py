@@ -25,7 +25,7 @@ from distarray.expr.rewrite import FULL
 from distarray.ops import contractions, elementwise, fft, joining, manipulation, reductions
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.partition import overlapped, partition, tiers
+from distarray.planner.partition import partition, tiers
 from distarray.planner.partition.branches import corners_of, is_movable
 from distarray.planner.partition.placed import Planning
 from distarray.planner.partition.translation import ein_graph, stage_bound
@@ -578,70 +578,6 @@ def test_values_do_not_depend_on_the_cuts_that_are_chosen(seed: int, n_members: 
         results, [np.sort(d.T, axis=0), np.cumsum(c, axis=1), c.reshape(-1)[::-1], d.max(axis=1)], strict=True
     ):
         np.testing.assert_array_equal(x, y)
-
-
-# ---------------------------------------------------------------------------------------------------- overlap
-
-
-def waves_of(plan: Plan) -> list[tuple[tuple[int, int], ...]]:
-    return [stage.cut.waves for stage in plan.stages if stage.kind == "contract"]
-
-
-def overlapping(*targets: Expr, rates: Rates = BYTES) -> tuple[Graph, Plan, Plan]:
-    """A plan, and the same with waves in which transfers are hidden."""
-    graph, plan = planned(*targets, rates=rates)
-    team = targets[0].env.team
-    assert team is not None
-    return graph, plan, overlapped(plan, graph, team.mesh, LIMITS, rates)
-
-
-def squares(n_members: int, cut: tuple[object, object], n: int = 2000) -> tuple[Expr, Expr]:
-    env = Environment(Team((2, n_members // 2), ("R", "C"), members=tuple(range(n_members))))
-    return lying(env, (n, n), cut), lying(env, (n, n), cut)
-
-
-def test_products_begin_with_the_first_blocks_of_their_operands() -> None:
-    """Blocks two by two: what is sent is the same, two products are made of what was one, and added up at home."""
-    graph, plan, found = overlapping(matmul(*squares(4, ("R", "C"))))
-    assert parts_of(graph, plan) == [(2, 2, 1)]
-    assert waves_of(plan) == [()]
-    assert waves_of(found) == [((2, 2),)]
-    assert parts_of(graph, found) == [(2, 2, 2)]
-    assert transfers(graph, plan) == transfers(graph, found) == predicted(graph, found)
-    (result,) = (sharding for sharding, _ in make_tasks(found, graph, graph.nodes[0].env, "test").outputs.values())
-    assert result.mesh.n_members == result.mesh.size == 4  # nothing is left of the waves
-
-
-@pytest.mark.parametrize(
-    ("cut", "rates"),
-    [
-        (("R", "C"), replace(BYTES, task=1.0)),  # tasks are dear
-        (("R", "C"), replace(BYTES, compute=1e6)),  # .. additions are
-        (("R", "C"), replace(BYTES, bandwidth=1e15)),  # nothing to hide
-        ((("C", "R"), None), BYTES),  # the first operand has all of the loop in each block
-    ],
-)
-def test_products_wait_where_waves_hide_less_than_they_cost(cut: tuple[object, object], rates: Rates) -> None:
-    _, _, found = overlapping(matmul(*squares(4, cut)), rates=rates)
-    assert waves_of(found) == [()]
-
-
-@pytest.mark.cluster
-def test_overlapped_products_are_numpys(cluster4: object) -> None:
-    a, b = np.random.default_rng(0).random((2, 300, 300))
-    rates = {"latency": 0, "task": 0, "bandwidth": 1e8, "gemm": 1e8, "compute": 1e9}
-    team = dx.Team((2, 2), ("R", "C"))
-    dx.plan_cache_clear()
-    with dx.config.set(planner="eindecomp", block_bytes=0, calibration=rates):
-        x, y = ((dx.asarray(v, team=team, sharding=("R", "C")) + 0).persist() for v in (a, b))
-        z = x @ y
-        before = z.explain()
-        assert before.stages[0].parts == (2, 2, 2)
-        with counting() as counted:
-            found = np.asarray(z)
-    np.testing.assert_allclose(found, a @ b)
-    assert counted.bytes_moved == before.moved_bytes == 2 * a.nbytes
-    dx.plan_cache_clear()
 
 
 # ------------------------------------------------------------------------------------------------- on a cluster

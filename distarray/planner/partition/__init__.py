@@ -1,6 +1,5 @@
 """Cuts of whole expressions: the planner of the engine (EinDecomp on stages)."""
 
-from distarray.planner.partition.overlap import overlapped
 from distarray.planner.partition.tiers import partition, partition_with_inputs
 
-__all__ = ["overlapped", "partition", "partition_with_inputs"]
+__all__ = ["partition", "partition_with_inputs"]
