@@ -81,7 +81,8 @@ def fuse(template: Template, *, is_paced: bool = False) -> None:
 def _pace(recipes: dict[Key, Recipe], members: Mapping[Key, int]) -> None:
     """Let tasks that wait for nothing wait for the last but one of those before them, at their member, that do.
 
-    Otherwise a worker runs ahead with whatever needs nothing, and holds what nobody reads yet.
+    Otherwise a worker runs ahead with whatever needs nothing, and holds what nobody reads yet: a product of 30 % of all
+    memory holds 427 MB at a member in place of 393 (``asv_bench/memory_matrix.py matmul``).
     """
     others: defaultdict[int, list[Key]] = defaultdict(list)
     for key, recipe in recipes.items():
