@@ -1,4 +1,4 @@
-"""The partition planner for users: how an einsum, or a graph of them, is cut, and what a given cut costs.
+"""Plans of einsums for users: how an einsum, or a graph of them, is cut, and what a given cut costs.
 
 Nothing is computed and no array is needed. Plans are remembered by structure, shapes and options.
 """

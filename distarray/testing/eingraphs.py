@@ -1,4 +1,4 @@
-"""Graphs of the workloads that the partition planner is judged by, as the JSON of graph files.
+"""Graphs of the workloads that EinDecomp is judged by, as the JSON of graph files.
 
 Those of the EinDecomp paper, and what else contracts: single products, attention, tensor kernels. Sizes are those of
 the paper, or given. Usual ways to cut them, to be compared with, are in `distarray.testing.labellings`.

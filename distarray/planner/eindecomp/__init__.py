@@ -1,4 +1,8 @@
-"""The partition planner: how every operation of an expression is cut (EinDecomp)."""
+"""Plans of EinGraphs, on paper: what `dx.plan`, graph files and orders of contractions ask (EinDecomp).
+
+Expressions that are to run are planned by `distarray.planner.partition`, which takes from here the paper's counts, the
+lower bounds and the elimination.
+"""
 
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input, parse_expr
 from distarray.planner.eindecomp.einplans import EinPlan, plan, plan_cost

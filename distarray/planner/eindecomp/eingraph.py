@@ -1,4 +1,4 @@
-"""EinGraph: what the partition planner sees of an expression: labelled loops over extents (EinDecomp, section 3).
+"""EinGraph: what EinDecomp sees of an expression: labelled loops over extents (EinDecomp, section 3).
 
 An operation is ``Z[l_Z] = AGG over l_agg of JOIN(X1[l_1], X2[l_2], ..)``. Labels of the inputs that the result lacks
 are aggregated; labels of the result that no input has are broadcast. Which scalar functions join and aggregate matters

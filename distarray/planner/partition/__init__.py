@@ -1,4 +1,7 @@
-"""Cuts of whole expressions: the planner of the engine (EinDecomp on stages)."""
+"""Cuts of the stages of an expression, on the places of a team: the planner of what runs (EinDecomp on stages).
+
+Graphs of einsums that are only planned (`dx.plan`) have `distarray.planner.eindecomp`.
+"""
 
 from distarray.planner.partition.tiers import partition, partition_with_inputs
 
