@@ -94,7 +94,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         if not hasattr(value, "dtype") or isinstance(value, np.ndarray | np.generic):
             with naming(values=value):
                 value = np.asarray(value, self.dtype)
-        if value.size > 1:
+        if value.size > 1:  # numpy repeats them as needed
             with use(self.team, self.device):
                 value = namespace().resize(value, self.size)
         self.flat[...] = value

@@ -1,4 +1,4 @@
-"""Handle: a base seen through a lens, with what it needs of nothing but its node; `DistArray` adds the rest.
+"""A handle is a base seen through a lens; `DistArray` adds what the user calls.
 
 Operations on handles only build expressions (`distarray.expr.bind`); here is which handles alias, what their node is
 and how a write advances it. Making a handle costs about a microsecond.

@@ -1,4 +1,4 @@
-"""Indices with arrays and masks: they read a copy, and are written in place.
+"""Indices with arrays and masks read a copy, and write in place.
 
 `expr.indexing` says what an index means, `ops.indexing` makes the nodes. What is done here needs values: the positions
 where a mask is true are computed at the call, because shapes depend on their number (B-9).

@@ -1,1 +1,1 @@
-"""The functions that users call on arrays and that are made of others: numpy's and the standard's, and distarray's."""
+"""Here are the functions that users call: numpy's, the standard's and distarray's own, made of each other."""

@@ -1,4 +1,4 @@
-"""Arrays from other places: host data, arrays of other libraries, blocks."""
+"""Arrays are made here of what lies elsewhere: host data, arrays of other libraries, blocks."""
 
 from __future__ import annotations
 
