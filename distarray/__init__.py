@@ -9,6 +9,7 @@ Every name stands here once. ``__init__.pyi`` says the same to type checkers and
 
 from __future__ import annotations
 
+from functools import cache as _cache
 from typing import Any as _Any
 
 import numpy as _np
@@ -139,6 +140,7 @@ _loaded = _attach(__name__, _HOMES, _MODULES)
 __all__ = sorted([*_MODULES, *" ".join([_OWN, _NUMPY, *_HOMES.values()]).split()])
 
 
+@_cache  # an import statement of a loaded module takes longer
 def _numpy_protocol() -> _Any:
     """Return the module of numpy's protocols, which is loaded when numpy asks for it."""
     from distarray.composed import numpy_protocol
