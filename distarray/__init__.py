@@ -9,13 +9,15 @@ Every name stands here once. ``__init__.pyi`` says the same to type checkers and
 
 from __future__ import annotations
 
+from functools import cache as _cache
 from typing import Any as _Any
 
 import numpy as _np
 
 from distarray import config as config
+from distarray import hooks as _hooks
 from distarray.array.array import DistArray
-from distarray.array.conversion import array as array  # before the others, for it hides the folder of this name
+from distarray.composed.conversion import array as array  # before the others, for it hides the folder of this name
 from distarray.lazy import attach as _attach
 from distarray.version import __version__ as __version__
 
@@ -34,67 +36,67 @@ _NUMPY = (
 
 #: Where the other names live: they are loaded at their first use.
 _HOMES = {
-    "distarray.array.along_axis": "apply_along_axis apply_over_axes put_along_axis",
-    "distarray.array.bits": "packbits unpackbits",
-    "distarray.array.blockwise": "blockwise map_blocks",
-    "distarray.array.calibration": "calibrate",
-    "distarray.array.capabilities": "ArrayNamespaceInfo",
-    "distarray.array.collections": "compute explain persist progress wait",
-    "distarray.array.conversion": (
-        "asanyarray asarray ascontiguousarray asfortranarray astype copy from_blocks frombuffer fromiter scatter"
+    "distarray.composed.along_axis": "apply_along_axis apply_over_axes put_along_axis",
+    "distarray.composed.bits": "packbits unpackbits",
+    "distarray.composed.blockwise": "blockwise map_blocks",
+    "distarray.composed.calibration": "calibrate",
+    "distarray.composed.capabilities": "ArrayNamespaceInfo",
+    "distarray.composed.collections": "compute explain persist progress wait",
+    "distarray.composed.conversion": (
+        "asanyarray asarray ascontiguousarray asfortranarray astype copy from_blocks from_dlpack frombuffer "
+        "fromiter scatter"
     ),
-    "distarray.array.covariance": "corrcoef cov",
-    "distarray.array.creation": (
+    "distarray.composed.covariance": "corrcoef cov",
+    "distarray.composed.creation": (
         "arange empty empty_like eye fromfunction full full_like identity indices ones ones_like tri vander "
         "zeros zeros_like"
     ),
-    "distarray.array.dlpack": "from_dlpack",
-    "distarray.array.dtype_functions": (
+    "distarray.composed.dtype_functions": (
         "can_cast common_type finfo iinfo iscomplexobj isdtype isrealobj min_scalar_type promote_types result_type"
     ),
     "distarray.array.environment": "current_device current_team use",
-    "distarray.array.functions": (
+    "distarray.composed.functions": (
         "allclose array_equal array_equiv choose copyto delete fill_diagonal insert isscalar iterable ndim place "
         "put putmask resize select shape size"
     ),
-    "distarray.array.gufunc": "apply_gufunc as_gufunc gufunc",
-    "distarray.array.histograms": "bincount digitize histogram histogram2d histogram_bin_edges histogramdd",
-    "distarray.array.index_tricks": (
+    "distarray.composed.gufunc": "apply_gufunc as_gufunc gufunc",
+    "distarray.composed.histograms": "bincount digitize histogram histogram2d histogram_bin_edges histogramdd",
+    "distarray.composed.index_tricks": (
         "diag_indices diag_indices_from ix_ mask_indices ravel_multi_index tril_indices tril_indices_from "
         "triu_indices triu_indices_from unravel_index"
     ),
-    "distarray.array.indexing": "argwhere compress extract flatnonzero nonzero",
-    "distarray.array.map_tiles": "map_tiles",
-    "distarray.array.nan_reductions": "nanmax nanmean nanmin nanprod nanstd nansum nanvar",
-    "distarray.array.nans": "nan_to_num nanargmax nanargmin nancumprod nancumsum",
-    "distarray.array.numpy_signatures": (
+    "distarray.composed.nonzero": "argwhere compress extract flatnonzero nonzero",
+    "distarray.composed.map_tiles": "map_tiles",
+    "distarray.composed.nan_reductions": "nanmax nanmean nanmin nanprod nanstd nansum nanvar",
+    "distarray.composed.nans": "nan_to_num nanargmax nanargmin nancumprod nancumsum",
+    "distarray.composed.numpy_signatures": (
         "all amax amin any argmax argmin argsort around clip concat concatenate count_nonzero cumprod cumsum "
         "diff max mean min prod ptp repeat round sort stack std sum take take_along_axis tile trace tril triu "
         "var where"
     ),
-    "distarray.array.overlap": "map_overlap",
-    "distarray.array.pieces": "block piecewise trim_zeros",
-    "distarray.array.planning": "plan plan_cost",
-    "distarray.array.polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
-    "distarray.array.printing": "array2string array_repr array_str",
+    "distarray.composed.overlap": "map_overlap",
+    "distarray.composed.pieces": "block piecewise trim_zeros",
+    "distarray.composed.planning": "plan plan_cost",
+    "distarray.composed.polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
+    "distarray.composed.printing": "array2string array_repr array_str",
     "distarray.array.repr": "visualize_sharding",
-    "distarray.array.requirements": "asarray_chkfinite require",
-    "distarray.array.sequences": "geomspace linspace logspace",
-    "distarray.array.sets": (
+    "distarray.composed.requirements": "asarray_chkfinite require",
+    "distarray.composed.sequences": "geomspace linspace logspace",
+    "distarray.composed.sets": (
         "UniqueAllResult UniqueCountsResult UniqueInverseResult in1d intersect1d isin setdiff1d setxor1d union1d "
         "unique unique_all unique_counts unique_inverse unique_values"
     ),
-    "distarray.array.signals": "convolve correlate gradient interp trapezoid unwrap",
-    "distarray.array.sliding": "coarsen sliding_window_view",
-    "distarray.array.tensors": "cross einsum_path",
-    "distarray.array.tree_reduction": "reduction",
-    "distarray.array.views": (
+    "distarray.composed.signals": "convolve correlate gradient interp trapezoid unwrap",
+    "distarray.composed.sliding": "coarsen sliding_window_view",
+    "distarray.composed.tensors": "cross einsum_path",
+    "distarray.composed.tree_reduction": "reduction",
+    "distarray.composed.views": (
         "array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diag diagonal dsplit "
         "expand_dims flip fliplr flipud hsplit imag isfortran matrix_transpose may_share_memory meshgrid "
         "moveaxis permute_dims ravel real real_if_close reshape rollaxis rot90 shares_memory split squeeze "
         "swapaxes transpose unstack vsplit"
     ),
-    "distarray.array.windows": "bartlett blackman hamming hanning i0 kaiser",
+    "distarray.composed.windows": "bartlett blackman hamming hanning i0 kaiser",
     "distarray.array.writes": "at",
     "distarray.errors": (
         "BlocksLostError ClusterGoneError DeletedArrayError EnvironmentMismatchError MemoryBudgetError "
@@ -138,9 +140,20 @@ _loaded = _attach(__name__, _HOMES, _MODULES)
 __all__ = sorted([*_MODULES, *" ".join([_OWN, _NUMPY, *_HOMES.values()]).split()])
 
 
+@_cache  # an import statement of a loaded module takes longer
+def _numpy_protocol() -> _Any:
+    """Return the module of numpy's protocols, which is loaded when numpy asks for it."""
+    from distarray.composed import numpy_protocol
+
+    return numpy_protocol
+
+
+_hooks.numpy_protocol = _numpy_protocol
+
+
 def __array_namespace_info__() -> _Any:
     """Return the standard's inspection: capabilities, dtypes, devices."""
-    from distarray.array.capabilities import ArrayNamespaceInfo
+    from distarray.composed.capabilities import ArrayNamespaceInfo
 
     return ArrayNamespaceInfo()
 
@@ -149,7 +162,7 @@ def __getattr__(name: str) -> _Any:
     try:
         return _loaded(name)
     except AttributeError:
-        from distarray.array.numpy_alternatives import ALTERNATIVES
+        from distarray.composed.numpy_alternatives import ALTERNATIVES
 
         instead = ALTERNATIVES.get(f"numpy.{name}")
         if instead is None:

@@ -14,126 +14,123 @@ from distarray import (
 from distarray.array.array import (
     DistArray
 )
-from distarray.array.conversion import (
+from distarray.composed.conversion import (
     array
 )
-from distarray.array.along_axis import (
+from distarray.composed.along_axis import (
     apply_along_axis, apply_over_axes, put_along_axis
 )
-from distarray.array.bits import (
+from distarray.composed.bits import (
     packbits, unpackbits
 )
-from distarray.array.blockwise import (
+from distarray.composed.blockwise import (
     blockwise, map_blocks
 )
-from distarray.array.calibration import (
+from distarray.composed.calibration import (
     calibrate
 )
-from distarray.array.capabilities import (
+from distarray.composed.capabilities import (
     ArrayNamespaceInfo
 )
-from distarray.array.collections import (
+from distarray.composed.collections import (
     compute, explain, persist, progress, wait
 )
-from distarray.array.conversion import (
-    asanyarray, asarray, ascontiguousarray, asfortranarray, astype, copy, from_blocks, frombuffer, fromiter,
-    scatter
+from distarray.composed.conversion import (
+    asanyarray, asarray, ascontiguousarray, asfortranarray, astype, copy, from_blocks, from_dlpack,
+    frombuffer, fromiter, scatter
 )
-from distarray.array.covariance import (
+from distarray.composed.covariance import (
     corrcoef, cov
 )
-from distarray.array.creation import (
+from distarray.composed.creation import (
     arange, empty, empty_like, eye, fromfunction, full, full_like, identity, indices, ones, ones_like, tri,
     vander, zeros, zeros_like
 )
-from distarray.array.dlpack import (
-    from_dlpack
-)
-from distarray.array.dtype_functions import (
+from distarray.composed.dtype_functions import (
     can_cast, common_type, finfo, iinfo, iscomplexobj, isdtype, isrealobj, min_scalar_type, promote_types,
     result_type
 )
 from distarray.array.environment import (
     current_device, current_team, use
 )
-from distarray.array.functions import (
+from distarray.composed.functions import (
     allclose, array_equal, array_equiv, choose, copyto, delete, fill_diagonal, insert, isscalar, iterable,
     ndim, place, put, putmask, resize, select, shape, size
 )
-from distarray.array.gufunc import (
+from distarray.composed.gufunc import (
     apply_gufunc, as_gufunc, gufunc
 )
-from distarray.array.histograms import (
+from distarray.composed.histograms import (
     bincount, digitize, histogram, histogram2d, histogram_bin_edges, histogramdd
 )
-from distarray.array.index_tricks import (
+from distarray.composed.index_tricks import (
     diag_indices, diag_indices_from, ix_, mask_indices, ravel_multi_index, tril_indices, tril_indices_from,
     triu_indices, triu_indices_from, unravel_index
 )
-from distarray.array.indexing import (
+from distarray.composed.nonzero import (
     argwhere, compress, extract, flatnonzero, nonzero
 )
-from distarray.array.map_tiles import (
+from distarray.composed.map_tiles import (
     map_tiles
 )
-from distarray.array.nan_reductions import (
+from distarray.composed.nan_reductions import (
     nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 )
-from distarray.array.nans import (
+from distarray.composed.nans import (
     nan_to_num, nanargmax, nanargmin, nancumprod, nancumsum
 )
-from distarray.array.numpy_signatures import (
+from distarray.composed.numpy_signatures import (
     all, amax, amin, any, argmax, argmin, argsort, around, clip, concat, concatenate, count_nonzero, cumprod,
     cumsum, diff, max, mean, min, prod, ptp, repeat, round, sort, stack, std, sum, take, take_along_axis,
     tile, trace, tril, triu, var, where
 )
-from distarray.array.overlap import (
+from distarray.composed.overlap import (
     map_overlap
 )
-from distarray.array.pieces import (
+from distarray.composed.pieces import (
     block, piecewise, trim_zeros
 )
-from distarray.array.planning import (
+from distarray.composed.planning import (
     plan, plan_cost
 )
-from distarray.array.polynomials import (
+from distarray.composed.polynomials import (
     poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots
 )
-from distarray.array.printing import (
+from distarray.composed.printing import (
     array2string, array_repr, array_str
 )
 from distarray.array.repr import (
     visualize_sharding
 )
-from distarray.array.requirements import (
+from distarray.composed.requirements import (
     asarray_chkfinite, require
 )
-from distarray.array.sequences import (
+from distarray.composed.sequences import (
     geomspace, linspace, logspace
 )
-from distarray.array.sets import (
+from distarray.composed.sets import (
     UniqueAllResult, UniqueCountsResult, UniqueInverseResult, in1d, intersect1d, isin, setdiff1d, setxor1d,
     union1d, unique, unique_all, unique_counts, unique_inverse, unique_values
 )
-from distarray.array.signals import (
+from distarray.composed.signals import (
     convolve, correlate, gradient, interp, trapezoid, unwrap
 )
-from distarray.array.sliding import (
+from distarray.composed.sliding import (
     coarsen, sliding_window_view
 )
-from distarray.array.tensors import (
+from distarray.composed.tensors import (
     cross, einsum_path
 )
-from distarray.array.tree_reduction import (
+from distarray.composed.tree_reduction import (
     reduction
 )
-from distarray.array.views import (
+from distarray.composed.views import (
     array_split, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, diag, diagonal, dsplit,
     expand_dims, flip, fliplr, flipud, hsplit, imag, isfortran, matrix_transpose, may_share_memory, meshgrid,
     moveaxis, permute_dims, ravel, real, real_if_close, reshape, rollaxis, rot90, shares_memory, split,
     squeeze, swapaxes, transpose, unstack, vsplit
 )
-from distarray.array.windows import (
+from distarray.composed.windows import (
     bartlett, blackman, hamming, hanning, i0, kaiser
 )
 from distarray.array.writes import (

@@ -1,6 +1,6 @@
 """Fourier transforms: the array API standard's functions."""
 
-from distarray.array.creation import fftfreq, rfftfreq
+from distarray.composed.creation import fftfreq, rfftfreq
 from distarray.ops.fft import (
     fft,
     fft2,

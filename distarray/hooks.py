@@ -19,6 +19,7 @@ __all__ = [
     "meet",
     "name_client",
     "new_arrays_environment",
+    "numpy_protocol",
     "on_failure",
     "planned_cost",
     "resolve_members",
@@ -60,3 +61,9 @@ planned_cost: Callable[[Any, Any, Any], float] | None = None
 on_failure: Callable[[], None] | None = None
 #: The environment in which new arrays on a device are made.
 new_arrays_environment: Callable[[str], Any] | None = None
+
+# ------------------------------------------------------------------------------------ array asks, composed answers
+
+#: The module whose ``array_ufunc`` and ``array_function`` call the functions that numpy's are on arrays; it is loaded
+#: when numpy asks for the first time.
+numpy_protocol: Callable[[], Any] | None = None

@@ -1,8 +1,8 @@
 """Linear algebra: the array API standard's functions and numpy's."""
 
-from distarray.array.tensors import tensorinv, tensorsolve
-from distarray.array.views import matrix_diagonal as diagonal
-from distarray.array.views import matrix_transpose
+from distarray.composed.tensors import tensorinv, tensorsolve
+from distarray.composed.views import matrix_diagonal as diagonal
+from distarray.composed.views import matrix_transpose
 from distarray.ops.contractions import matmul, tensordot, vecdot
 from distarray.ops.linalg import (
     EighResult,

@@ -4,7 +4,7 @@ There is no global state: ``rng = dx.random.default_rng(seed)``, and functions t
 of numpy.
 """
 
-from distarray.array.random import Generator, default_rng
+from distarray.composed.random import Generator, default_rng
 
 __all__ = ["Generator", "choice", "default_rng", "normal", "rand", "randint", "randn", "random", "seed", "uniform"]
 

@@ -19,12 +19,12 @@ import array_api_strict
 import numpy as np
 
 import distarray as dx
-from distarray.array import numpy_protocol
+from distarray.composed import numpy_protocol
 from distarray.expr.expr import Expr
 
 HERE = Path(__file__).parent
 PAGE = HERE / "reference" / "api.md"
-CALLS = HERE.parent / "tests" / "array" / "test_numpy_coverage.py"
+CALLS = HERE.parent / "tests" / "composed" / "test_numpy_coverage.py"
 BEGIN, END = "<!-- made by docs/api_table.py -->", "<!-- end -->"
 
 NAMESPACES: dict[str, tuple[ModuleType, ModuleType, ModuleType]] = {

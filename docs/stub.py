@@ -31,7 +31,7 @@ def stub() -> str:
     lines += imports("numpy", distarray._NUMPY.split())
     lines += imports("distarray", ("config", *distarray._MODULES))
     lines += imports("distarray.array.array", ["DistArray"])
-    lines += imports("distarray.array.conversion", ["array"])
+    lines += imports("distarray.composed.conversion", ["array"])
     for module, names in distarray._HOMES.items():
         lines += imports(module, names.split())
     lines += ["from distarray.version import __version__", ""]

@@ -44,12 +44,15 @@ def test_small_arrays_that_are_added_need_no_planner_and_no_factorisation() -> N
         "print(*[m for m in sys.modules if m.startswith('distarray.')])"
     ).split()
     for part in ("distarray.planner.propagation", "distarray.lower.lower", "distarray.kernels.linalg",
-                 "distarray.ops.linalg.panels", "distarray.array.polynomials", "distarray.array.random"):  # fmt: skip
+                 "distarray.ops.linalg.panels", "distarray.composed.polynomials",
+                 "distarray.composed.random"):  # fmt: skip
         assert part not in loaded
 
 
 def test_all_is_loaded_at_once_where_that_is_asked_for() -> None:
-    assert run("import sys, distarray; print('distarray.array.polynomials' in sys.modules)", EAGER_IMPORT="1") == "True"
+    assert (
+        run("import sys, distarray; print('distarray.composed.polynomials' in sys.modules)", EAGER_IMPORT="1") == "True"
+    )
 
 
 def test_pickled_expressions_find_operations_that_are_not_loaded(tmp_path: Path) -> None:

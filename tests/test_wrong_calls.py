@@ -104,7 +104,7 @@ SKIPPED = {"save", "array2string", "array_repr", "array_str", "shares_memory", "
 
 
 def valid_calls() -> Iterator[Call]:
-    table = module_at(HERE / "array" / "test_numpy_coverage.py")
+    table = module_at(HERE / "composed" / "test_numpy_coverage.py")
     for row, call in table.ROWS.items():
         full = row.split(",")[0]
         if full in SKIPPED:

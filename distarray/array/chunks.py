@@ -8,9 +8,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Generic, Self, TypeAlias
 
 from distarray.arguments import integer, integers, normalize_axis, shown
+from distarray.array.handle import AnyHandle
+from distarray.array.moves import Block, Movable
+from distarray.array.namespace import namespace
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment, cut_of
 from distarray.sharding.cuts import MAX_TILES
@@ -18,22 +21,18 @@ from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
 
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
-    from distarray.array.conversion import Block
-
 __all__ = ["BlocksView", "Chunked", "sharding_of_chunks"]
 
 Chunks = tuple[tuple[int, ...], ...]
 
 
-class Chunked:
+class Chunked(Movable):
     """Dask's attributes and methods on chunks, for `DistArray`."""
 
     __slots__ = ()
 
     @property
-    def chunks(self: Any) -> Chunks:
+    def chunks(self) -> Chunks:
         """Return the extents of the chunks along each axis.
 
         As the array lies; of a pending one as the plan says that it will lie: asking plans, and runs nothing. What is
@@ -49,22 +48,22 @@ class Chunked:
         return tuple([tuple([b - a for a, b in axis]) for axis in _parts(self)])
 
     @property
-    def numblocks(self: Any) -> tuple[int, ...]:
+    def numblocks(self) -> tuple[int, ...]:
         """Return the number of chunks along each axis; see `chunks`."""
         return tuple(map(len, self.chunks))
 
     @property
-    def npartitions(self: Any) -> int:
+    def npartitions(self) -> int:
         """Return the number of chunks; see `chunks`."""
         return prod(self.numblocks)
 
     @property
-    def chunksize(self: Any) -> tuple[int, ...]:
+    def chunksize(self) -> tuple[int, ...]:
         """Return the largest extent of a chunk along each axis; see `chunks`."""
         return tuple(map(max, self.chunks))
 
     @property
-    def blocks(self: Any) -> BlocksView:
+    def blocks(self) -> BlocksView[Self]:
         """Return the blocks: indexed as Dask's, an array of the chunks that are asked for; iterated, what members hold.
 
         ``x.blocks[i, j]`` is a view of chunk (i, j); slices and one list of numbers choose several. Going through
@@ -83,18 +82,18 @@ class Chunked:
         return BlocksView(self)
 
     @property
-    def partitions(self: Any) -> BlocksView:
+    def partitions(self) -> BlocksView[Self]:
         """Return what `blocks` returns, under the name that dask.dataframe has for it."""
         return BlocksView(self)
 
     def rechunk(
-        self: Any,
+        self,
         chunks: Any = "auto",
         threshold: Any = None,
         block_size_limit: Any = None,
         balance: bool = False,
         method: Any = None,
-    ) -> DistArray:
+    ) -> Self:
         """Return the array cut into chunks, as Dask says it.
 
         Parameters
@@ -123,26 +122,18 @@ class Chunked:
         >>> x.rechunk(4).chunks
         ((4, 4, 2),)
         """
-        from distarray.array.conversion import pinned
-
         wanted = _normal_chunks(chunks, self)
         if wanted == self.chunks:
-            return self  # type: ignore[no-any-return]  # a DistArray
-        return pinned(self, sharding_of_chunks(wanted, self._env, cut_of(self.__dx_node__())))
+            return self
+        return self._pinned(sharding_of_chunks(wanted, self._env, cut_of(self.__dx_node__())))
 
-    def map_blocks(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def map_blocks(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """``map_blocks(func, x, *args)``; see `distarray.map_blocks`."""
-        from distarray.array.blockwise import map_blocks
+        return namespace().map_blocks(func, self, *args, **kwargs)
 
-        return map_blocks(func, self, *args, **kwargs)
-
-    def map_overlap(
-        self: Any, func: Any, depth: Any = None, boundary: Any = None, trim: bool = True, **kwargs: Any
-    ) -> Any:
+    def map_overlap(self, func: Any, depth: Any = None, boundary: Any = None, trim: bool = True, **kwargs: Any) -> Any:
         """Call ``distarray.map_overlap(func, x)``, which says more."""
-        from distarray.array.overlap import map_overlap
-
-        return map_overlap(func, self, depth=depth, boundary=boundary, trim=trim, **kwargs)
+        return namespace().map_overlap(func, self, depth=depth, boundary=boundary, trim=trim, **kwargs)
 
 
 def _parts(x: Any) -> list[list[tuple[int, int]]]:
@@ -157,23 +148,23 @@ def _parts(x: Any) -> list[list[tuple[int, int]]]:
 # ------------------------------------------------------------------------------------------------ blocks
 
 
-class BlocksView:
+class BlocksView(Generic[AnyHandle]):
     """The blocks of an array; see `Chunked.blocks`."""
 
     __slots__ = ("_array",)
 
-    def __init__(self, array: DistArray) -> None:
-        self._array = array
+    def __init__(self, array: AnyHandle) -> None:
+        self._array: Any = array
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the number of chunks along each axis."""
-        return self._array.numblocks
+        return tuple(map(len, _parts(self._array)))
 
     @property
     def size(self) -> int:
         """Return the number of chunks."""
-        return self._array.npartitions
+        return prod(self.shape)
 
     def __len__(self) -> int:
         return self.size
@@ -181,26 +172,23 @@ class BlocksView:
     def __iter__(self) -> Iterator[Block]:
         return iter(self._array.iter_blocks())
 
-    def ravel(self) -> list[DistArray]:
+    def ravel(self) -> list[AnyHandle]:
         """Return a view of each chunk, row-major."""
         return [self[at] for at in itertools.product(*map(range, self.shape))]
 
-    def __getitem__(self, index: Any) -> DistArray:
+    def __getitem__(self, index: Any) -> AnyHandle:
         """Return the chunks that are asked for, put together; a view, unless they are not neighbours in their order."""
-        from distarray.array.numpy_signatures import concat
-
-        x = self._array
-        parts = _parts(x)
+        result = self._array
+        parts = _parts(result)
         chosen = _chosen(index, [len(p) for p in parts])
-        result: DistArray = x
         for axis, (numbers, own) in enumerate(zip(chosen, parts, strict=True)):
             before = (slice(None),) * axis
             if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))) if len(numbers) else True:
                 low, high = (own[numbers[0]][0], own[numbers[-1]][1]) if len(numbers) else (0, 0)
                 result = result[(*before, slice(low, high))]
             else:
-                result = concat([result[(*before, slice(*own[i]))] for i in numbers], axis=axis)
-        return result
+                result = namespace().concat([result[(*before, slice(*own[i]))] for i in numbers], axis=axis)
+        return result  # type: ignore[no-any-return]  # of the class of the array
 
 
 def _chosen(index: Any, counts: Sequence[int]) -> list[Sequence[int]]:

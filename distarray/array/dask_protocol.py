@@ -9,18 +9,17 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from distarray.array.handle import AnyHandle
+from distarray.array.pickling import flatten, is_arriving
 from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.expr.affine import Affine
 from distarray.expr.expr import SOURCE, Expr, Stored
 from distarray.runtime.arrivals import in_event_loop
 from distarray.sharding.sharding import Sharding
-
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
 
 __all__ = ["Collection"]
 
@@ -99,8 +98,6 @@ class Collection:
 
     def __dask_graph__(self: Any) -> Any:
         from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-
-        from distarray.array.pickling import is_arriving
 
         # `Client.get_dataset` asks what it has received in its event loop, where nothing can be waited for.
         if is_arriving(self._base) and in_event_loop():
@@ -219,12 +216,12 @@ def _assembled(blocks: Any, shape: tuple[int, ...], dtype: Any, sharding: Shardi
 
 def _rebuilt(
     results: Mapping[Any, Any],
-    kind: type[DistArray],
+    kind: type[AnyHandle],
     name: str,
     of: Expr,
     sharding: Sharding,
     rename: Mapping[str, str] | None = None,
-) -> DistArray:
+) -> AnyHandle:
     """Return an array of the blocks that dask computed for a node: arrays, or Futures under a client.
 
     Where dask has computed nothing (``dask.optimize``), it is an array of the node itself, which plans on its own.
@@ -246,8 +243,6 @@ def _rebuilt(
 
 def _content(node: Expr) -> list[Any]:
     """Return what the values of a node depend on, as data that Dask makes a token of."""
-    from distarray.array.pickling import flatten
-
     content: list[Any] = []
     for op, operands, shape, dtype, env, params, runtime, _, _, _, memo in flatten(node):
         blocks = None if memo is None else [getattr(block, "key", block) for block in memo.handles]

@@ -1,4 +1,4 @@
-"""DLPack: arrays of other libraries without a copy, and arrays of ours for them.
+"""DLPack: other libraries take an array of ours without a copy.
 
 A capsule describes one block of memory. An array that is cut over the members of a team has none, and is not brought
 together for the asking (``x.compute()`` is the way to ask). Tiles of one member are another matter: how a member
@@ -13,65 +13,22 @@ from typing import Any
 import numpy as np
 
 from distarray.array import window
-from distarray.array.array import DistArray
-from distarray.array.base import Base
-from distarray.array.conversion import asarray, from_host, to_device
-from distarray.array.environment import TeamLike, environment
+from distarray.array.handle import Handle
 from distarray.array.lifetime import own_storage
-from distarray.dtypes import as_dtype
+from distarray.array.versions import Base
 from distarray.expr.expr import Stored, source
 from distarray.expr.lens import get
 from distarray.kernels.backends import transport
-from distarray.kernels.loans import foreign_memory, lend
+from distarray.kernels.loans import lend
 from distarray.runtime import observations, reading
 from distarray.sharding.mesh import is_wave
 from distarray.types import HostArray
 
-__all__ = ["dlpack", "dlpack_device", "from_dlpack"]
-
-
-def from_dlpack(
-    x: Any, /, *, device: str | None = None, copy: bool | None = None, team: TeamLike = "current"
-) -> DistArray:
-    """Return an array of another library, by DLPack; without a copy where it lies in this process's memory.
-
-    What is written there later shows in the array, and not in what was made of it: operations on it are computed at the
-    call.
-
-    Parameters
-    ----------
-    device
-        Where the array is to live; a DistArray moves there. By default a DistArray stays, and others get the current
-        device.
-    copy
-        False: never. True: always. None: only where it must.
-
-    Raises
-    ------
-    ValueError
-        If ``copy=False``, and `x` is a DistArray on another device.
-    """
-    if isinstance(x, DistArray):
-        if device is not None and device != x.device:
-            if copy is False:
-                raise ValueError(f"from_dlpack: an array on {x.device!r} cannot be on {device!r} without a copy")
-            return to_device(x, device)
-        return asarray(x, copy=copy)
-    host = np.from_dlpack(x, copy=copy) if copy is not None else np.from_dlpack(x)
-    supported = as_dtype(host.dtype)
-    env = environment(team, device)
-    if copy is True or supported != host.dtype:
-        # With copy=True numpy has copied already; some of its versions mark what they made so as read-only.
-        return from_host(
-            host.astype(supported, copy=copy is not True or not host.flags.writeable), env, None, is_ours=True
-        )
-    made = from_host(host, env, None)
-    foreign_memory(host)  # from now on: what is made of it has memory of its own
-    return made
+__all__ = ["dlpack", "dlpack_device"]
 
 
 def dlpack(
-    x: DistArray, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    x: Handle, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
     """Return the capsule of an array that is one shard, in this process.
 
@@ -96,7 +53,7 @@ def dlpack(
         return block.__dlpack__(**{key: value for key, value in options.items() if value is not None})
 
 
-def dlpack_device(x: DistArray) -> tuple[int, int]:
+def dlpack_device(x: Handle) -> tuple[int, int]:
     """DLPack's device: (1, 0) is this host's memory, (2, i) a GPU."""
     if x.device.startswith("cuda"):
         kind, number = _block(x, None).__dlpack_device__()
@@ -104,7 +61,7 @@ def dlpack_device(x: DistArray) -> tuple[int, int]:
     return 1, 0
 
 
-def _block(x: DistArray, copy: bool | None) -> Any:
+def _block(x: Handle, copy: bool | None) -> Any:
     """Return the elements of `x` as one array of the backend: the memory of its base, as far as `copy` allows."""
     window.flush()
     whole = _whole_block(x._base)

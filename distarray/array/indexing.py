@@ -1,4 +1,4 @@
-"""Indices with arrays and masks: reading a copy, writing in place, and what depends on counts.
+"""Indices with arrays and masks read a copy, and write in place.
 
 `expr.indexing` says what an index means, `ops.indexing` makes the nodes. What is done here needs values: the positions
 where a mask is true are computed at the call, because shapes depend on their number (B-9).
@@ -6,32 +6,26 @@ where a mask is true are computed at the call, because shapes depend on their nu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from distarray import config
-from distarray.arguments import normalize_axis
 from distarray.array import elements, window
-from distarray.array.base import cast
+from distarray.array.access import cast
 from distarray.array.following import settled
-from distarray.array.views import as_distarray
+from distarray.array.handle import AnyHandle, Handle
+from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
-from distarray.expr.expr import Expr, source
+from distarray.expr.expr import Expr
 from distarray.expr.indexing import Advanced, nonzero_indices
-from distarray.expr.side_by_side import side_by_side
-from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, put_item, put_mask
-from distarray.ops.indexing import take as _take
-from distarray.ops.joining import stack
+from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
 from distarray.runtime import observations
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
 
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
-
-__all__ = ["argwhere", "compress", "extract", "flatnonzero", "nonzero", "picked", "positions", "resolved", "written"]
+__all__ = ["picked", "placed", "positions", "written"]
 
 
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:
@@ -83,7 +77,7 @@ def _is_mask(array: Any) -> bool:
     return getattr(array.dtype, "kind", None) == "b"
 
 
-def resolved(x: DistArray, index: Advanced) -> Advanced:
+def _resolved(x: Handle, index: Advanced) -> Advanced:
     """Return `index` with the nodes of its arrays, which live where `x` does; masks stay masks.
 
     Raises
@@ -117,8 +111,22 @@ def _without_masks(name: str, index: Advanced) -> Advanced:
     return index.with_arrays(arrays)
 
 
-def picked(x: DistArray, index: Advanced) -> DistArray:
+def placed(x: Handle, index: Advanced) -> Advanced:
+    """Return an index to write at: its arrays as positions, which are computed here where they may be wrong."""
+    index = _resolved(x, index)
+    arrays: list[tuple[int, Any]] = []
+    for axis, array in index.arrays:
+        if type(array) is Expr and array.dtype.kind != "b":
+            array = positions_of(array, index.affine.shape[axis], axis, array.env)
+            if array.memo is None and runs_at_once(array):
+                window.run(array)
+        arrays.append((axis, array))
+    return index.with_arrays(arrays)
+
+
+def picked(x: AnyHandle, index: Advanced) -> AnyHandle:
     """Return ``x[index]`` where the index has arrays: a copy, as in numpy."""
+    index = _resolved(x, index)
     node = x.__dx_node__()
     if len(index.arrays) == 1 and index.affine.is_identity(node.shape):
         ((axis, mask),) = index.arrays
@@ -178,68 +186,3 @@ def _needs_no_count(value: Any, rest: Shape) -> bool:
     while len(shape) > len(rest) and shape[0] == 1:
         shape = shape[1:]
     return len(shape) <= len(rest)
-
-
-# ------------------------------------------------------------------------------------- functions with counts
-
-
-def _true(x: Any) -> tuple[DistArray, Expr]:
-    own = as_distarray(x)
-    node = own.__dx_node__()
-    return own, node if node.dtype == bool else cast(node, np.dtype(bool))
-
-
-def _boxed(x: DistArray, where: HostArray | Expr) -> DistArray:
-    return x._on(where if isinstance(where, Expr) else source(where, x._env))
-
-
-def nonzero(x: Any, /) -> tuple[DistArray, ...]:
-    """Return the positions of the elements that are not zero, one array per axis. Computes their number."""
-    x, mask = _true(x)
-    if not mask.shape:
-        raise ValueError(
-            "Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead. "
-            "If the context of this error is of the form `arr[nonzero(cond)]`, just use `arr[cond]`."
-        )
-    return tuple(_boxed(x, where) for where in positions("nonzero", mask))
-
-
-def argwhere(a: Any, /) -> DistArray:
-    """Return the positions of the elements that are not zero, one per row."""
-    x, mask = _true(a)
-    if not mask.shape:
-        return _boxed(x, _rows_of_nothing(mask))
-    found = positions("argwhere", mask)
-    if isinstance(found[0], Expr):
-        rows: DistArray = stack([x._on(node) for node in found], axis=-1)
-        return rows
-    return _boxed(x, np.stack(found, axis=-1))
-
-
-def _rows_of_nothing(mask: Expr) -> HostArray:
-    return np.argwhere(elements.fetch(mask))
-
-
-def flatnonzero(a: Any, /) -> DistArray:
-    """Return the positions in the flattened array of the elements that are not zero."""
-    return nonzero(as_distarray(a).ravel())[0]
-
-
-@side_by_side
-def compress(condition: Any, a: Any, /, axis: int | None = None) -> DistArray:
-    """Return the elements of `a` along `axis` where `condition` is true; of the flattened array by default."""
-    x = as_distarray(a)
-    if axis is None:
-        x, axis = x.ravel(), 0
-    axis = normalize_axis(axis, x.ndim)
-    mask = as_distarray(condition)
-    if mask.ndim != 1:
-        raise ValueError("condition must be a 1-d array")
-    (at,) = positions("compress", _true(mask)[1])
-    return _take(x, at if isinstance(at, np.ndarray) else x._on(at), axis=axis)  # type: ignore[no-any-return]  # boxed
-
-
-@side_by_side
-def extract(condition: Any, arr: Any, /) -> DistArray:
-    """Return the elements of `arr` where `condition` is true, flattened."""
-    return compress(as_distarray(condition).ravel(), arr)

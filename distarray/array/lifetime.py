@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from distarray.array import window
-from distarray.array.base import Base, copied
+from distarray.array.access import copied
+from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
 from distarray.runtime import members
 

@@ -7,33 +7,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from distarray.arguments import integer, memory_order, naming, shown
+from distarray.array.namespace import namespace
 from distarray.array.out import into, into_copied
+from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
-from distarray.ops import elementwise, lenses, reductions, repetition
+from distarray.ops import elementwise, lenses
 from distarray.types import AxesLike, DTypeLike
-
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
 
 __all__ = ["Methods"]
 
 #: What ``initial=`` and ``mean=`` are when they are not given: numpy tells that from None.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
-
-
-@cache
-def _signatures() -> Any:
-    """Return the functions of the same names, which take arrays: known when the class is."""
-    from distarray.array import numpy_signatures
-
-    return numpy_signatures
 
 
 class Methods:
@@ -53,7 +42,7 @@ class Methods:
         where: Any = True,
     ) -> Any:
         """Return the sum over `axis`; see `distarray.sum`."""
-        return _signatures().sum(self, axis, dtype, out, keepdims, initial, where)
+        return namespace().sum(self, axis, dtype, out, keepdims, initial, where)
 
     def prod(
         self: Any,
@@ -65,7 +54,7 @@ class Methods:
         where: Any = True,
     ) -> Any:
         """Return the product over `axis`; see `distarray.prod`."""
-        return _signatures().prod(self, axis, dtype, out, keepdims, initial, where)
+        return namespace().prod(self, axis, dtype, out, keepdims, initial, where)
 
     def mean(
         self: Any,
@@ -77,7 +66,7 @@ class Methods:
         where: Any = True,
     ) -> Any:
         """Return the mean over `axis`; see `distarray.mean`."""
-        return _signatures().mean(self, axis, dtype, out, keepdims, where=where)
+        return namespace().mean(self, axis, dtype, out, keepdims, where=where)
 
     def std(
         self: Any,
@@ -93,7 +82,7 @@ class Methods:
     ) -> Any:
         """Return the standard deviation over `axis`."""
         keywords = {"where": where, "mean": mean, "correction": correction}
-        return _signatures().std(self, axis, dtype, out, ddof, keepdims, **keywords)
+        return namespace().std(self, axis, dtype, out, ddof, keepdims, **keywords)
 
     def var(
         self: Any,
@@ -109,7 +98,7 @@ class Methods:
     ) -> Any:
         """Return the variance over `axis`; see `distarray.var`."""
         keywords = {"where": where, "mean": mean, "correction": correction}
-        return _signatures().var(self, axis, dtype, out, ddof, keepdims, **keywords)
+        return namespace().var(self, axis, dtype, out, ddof, keepdims, **keywords)
 
     def max(
         self: Any,
@@ -120,7 +109,7 @@ class Methods:
         where: Any = True,
     ) -> Any:
         """Return the largest element along `axis`."""
-        return _signatures().max(self, axis, out, keepdims, initial, where)
+        return namespace().max(self, axis, out, keepdims, initial, where)
 
     def min(
         self: Any,
@@ -131,47 +120,47 @@ class Methods:
         where: Any = True,
     ) -> Any:
         """Return the smallest element along `axis`."""
-        return _signatures().min(self, axis, out, keepdims, initial, where)
+        return namespace().min(self, axis, out, keepdims, initial, where)
 
     def any(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
         """Return whether any element along `axis` is true."""
-        return _signatures().any(self, axis, out, keepdims, where=where)
+        return namespace().any(self, axis, out, keepdims, where=where)
 
     def all(self: Any, axis: AxesLike = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
         """Return whether all elements along `axis` are true."""
-        return _signatures().all(self, axis, out, keepdims, where=where)
+        return namespace().all(self, axis, out, keepdims, where=where)
 
     def argmax(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the index of the first largest element along `axis`."""
-        return _signatures().argmax(self, axis, out, keepdims=keepdims)
+        return namespace().argmax(self, axis, out, keepdims=keepdims)
 
     def argmin(self: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the index of the first smallest element along `axis`."""
-        return _signatures().argmin(self, axis, out, keepdims=keepdims)
+        return namespace().argmin(self, axis, out, keepdims=keepdims)
 
     def cumsum(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
         """Return partial sums along `axis`; see `distarray.cumsum`."""
-        return _signatures().cumsum(self, axis, dtype, out)
+        return namespace().cumsum(self, axis, dtype, out)
 
     def cumprod(self: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> Any:
         """Return partial products along `axis`; see `distarray.cumprod`."""
-        return _signatures().cumprod(self, axis, dtype, out)
+        return namespace().cumprod(self, axis, dtype, out)
 
     def trace(
         self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
     ) -> Any:
         """Return the sum of a diagonal."""
-        return into(out, reductions.sum(self.diagonal(offset, axis1, axis2), -1, dtype))
+        return namespace().trace(self, offset, axis1, axis2, dtype, out)
 
     # -------------------------------------------------------------------------------------------- elementwise
 
     def round(self: Any, decimals: int = 0, out: Any = None) -> Any:
         """Return the elements rounded to `decimals` places."""
-        return into(out, elementwise.round(self, decimals))
+        return namespace().round(self, decimals, out)
 
     def clip(self: Any, min: Any = None, max: Any = None, out: Any = None) -> Any:
         """Return the elements limited to an interval; see `distarray.clip`."""
-        return into(out, elementwise.clip(self, min, max))
+        return namespace().clip(self, min, max, out)
 
     def conj(self: Any) -> Any:
         """Return the complex conjugate; of real numbers, as numpy's method, the array itself."""
@@ -200,8 +189,6 @@ class Methods:
         made = elementwise.astype(self, wanted, copy=copy)
         if self.shape or made is self:
             return made
-        from distarray.array.writes import is_scalar
-
         return elementwise.as_scalar(made) if is_scalar(self, self._node()) else made
 
     def copy(self: Any, order: str = "C") -> Any:
@@ -216,15 +203,11 @@ class Methods:
 
     def reshape(self: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
         """Return the same elements with another shape: a view exactly where numpy makes one."""
-        from distarray.array.views import reshape
-
-        return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
+        return namespace().reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
     def ravel(self: Any, order: str = "C") -> Any:
         """Return the elements in one axis: a view where numpy makes one."""
-        from distarray.array.views import ravel
-
-        return ravel(self, order)
+        return namespace().ravel(self, order)
 
     def flatten(self: Any, order: str = "C") -> Any:
         """Return the elements in one axis: a copy."""
@@ -251,7 +234,7 @@ class Methods:
 
     def repeat(self: Any, repeats: Any, axis: int | None = None) -> Any:
         """Return each element `repeats` times; see `distarray.repeat`."""
-        return repetition.repeat(self, repeats, axis=axis)
+        return namespace().repeat(self, repeats, axis)
 
     def resize(self: Any, *shape: Any, refcheck: bool = True) -> None:
         """Refuse: an array here has one size for life."""
@@ -263,57 +246,41 @@ class Methods:
 
     def take(self: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
         """Return the elements at integer positions along `axis`."""
-        return _signatures().take(self, indices, axis, out, mode)
+        return namespace().take(self, indices, axis, out, mode)
 
-    def nonzero(self: Any) -> tuple[Any, ...]:
+    def nonzero(self: Any) -> Any:
         """Return the positions of the elements that are not zero, one array per axis."""
-        from distarray.array.indexing import nonzero
-
-        return nonzero(self)
+        return namespace().nonzero(self)
 
     def compress(self: Any, condition: Any, axis: int | None = None, out: Any = None) -> Any:
         """Return the elements along `axis` where `condition` is true."""
-        from distarray.array.indexing import compress
-
-        return into_copied(out, compress(condition, self, axis))
+        return into_copied(out, namespace().compress(condition, self, axis))
 
     def sort(self: Any, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> None:
         """Sort along `axis`, in place."""
-        from distarray.array.numpy_signatures import sort
-
-        self[...] = sort(self, integer(axis, "axis"), kind, order, stable=stable)
+        self[...] = namespace().sort(self, integer(axis, "axis"), kind, order, stable=stable)
 
     def argsort(
         self: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
     ) -> Any:
         """Return the positions that sort along `axis`."""
-        from distarray.array.numpy_signatures import argsort
-
-        return argsort(self, axis, kind, order, stable=stable)
+        return namespace().argsort(self, axis, kind, order, stable=stable)
 
     def partition(self: Any, kth: Any, axis: int = -1, kind: Any = "introselect", order: Any = None) -> None:
         """Partition along `axis`, in place: the elements at `kth` stand where they stand in order."""
-        from distarray.ops.sorting import partition
-
-        self[...] = partition(self, kth, integer(axis, "axis"), kind, order)
+        self[...] = namespace().partition(self, kth, integer(axis, "axis"), kind, order)
 
     def argpartition(self: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Any:
         """Return the positions that partition along `axis`."""
-        from distarray.ops.sorting import argpartition
-
-        return argpartition(self, kth, axis, kind, order)
+        return namespace().argpartition(self, kth, axis, kind, order)
 
     def searchsorted(self: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Return where `v` would have to be inserted to keep the order."""
-        from distarray.ops.searching import searchsorted
-
-        return searchsorted(self, v, side=side, sorter=sorter)
+        return namespace().searchsorted(self, v, side=side, sorter=sorter)
 
     def dot(self: Any, b: Any, out: Any = None) -> Any:
         """Return the dot product; see `distarray.dot`."""
-        from distarray.ops.contractions import dot
-
-        return into(out, dot(self, b))
+        return into(out, namespace().dot(self, b))
 
     # ------------------------------------------------------------------------------------------------- values
 
@@ -359,56 +326,10 @@ class Methods:
         """Write the elements to a file, as numpy does."""
         self._host().tofile(fid, sep, format)
 
-    # ------------------------------------------------------------------------------------------- environments
-
-    def to_team(self: Any, team: Any, sharding: Any = None) -> DistArray:
-        """Return the array on another team; with None in this process alone. The same array if it lives there."""
-        from distarray.array.conversion import to_team
-
-        return to_team(self, team, sharding)
-
-    def to_device(self: Any, device: str, /, *, stream: Any = None) -> DistArray:
-        """Return the array on another device of its team. The same array if it lives there."""
-        from distarray.array.conversion import to_device
-
-        return to_device(self, device, stream=stream)
-
-    def reshard(self: Any, sharding: Any, *, mode: str = "auto", memory: int | None = None) -> DistArray:
-        """Return the array cut in another way."""
-        from distarray.array.conversion import reshard
-
-        return reshard(self, sharding, mode=mode, memory=memory)
-
-    def with_layout(self: Any, layout: str | Sequence[int]) -> DistArray:
-        """Return the array with blocks in another memory order; local to each member."""
-        from distarray.array.conversion import with_layout
-
-        return with_layout(self, layout)
-
-    def gather(self: Any, order: Any = "C", out: Any = None, root: int = 0) -> Any:
-        """Return the whole array as a host array, written into `out` if given."""
-        from distarray.array.conversion import gather
-
-        return gather(self, order=order, out=out, root=root)
-
-    def local(self: Any, member: int = 0) -> Any:
-        """Return the block that a member holds; in this process it shares memory with the array."""
-        from distarray.array.conversion import local
-
-        return local(self, member)
-
-    def iter_blocks(self: Any, visit: Sequence[str] | None = None) -> Any:
-        """Return the blocks one after the other: member, global slices, values."""
-        from distarray.array.conversion import iter_blocks
-
-        return iter_blocks(self, visit)
-
     # ---------------------------------------------------------------------------------------------- diagnostics
 
     def explain(self: Any, *, analyze: bool = False) -> Any:
         """Return how the array would be computed: stages, cuts, bytes moved, memory. With `analyze` it is, and
         measured.
         """
-        from distarray.array.collections import explain
-
-        return explain(self, analyze=analyze)
+        return namespace().explain(self, analyze=analyze)

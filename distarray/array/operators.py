@@ -8,17 +8,16 @@ taken, types that say how they deal with arrays (``__array_ufunc__``) are left t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from distarray.array import writes
+from distarray.array.handle import AnyHandle, Handle
 from distarray.expr.bind import bind_map
 from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
-
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
+from distarray.ops.creation import full_like
 
 __all__ = ["Operators", "is_operand"]
 
@@ -62,28 +61,28 @@ def _left_to(other: object, ufunc: np.ufunc, *operands: Operand, **options: Any)
     return ufunc(*operands, **options)
 
 
-def _forward(function: Function, ufunc: np.ufunc) -> Callable[[DistArray, Operand], DistArray]:
-    def operator(self: DistArray, other: Operand, /) -> DistArray:
+def _forward(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
+    def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, self, other)  # type: ignore[no-any-return]  # theirs
-        made: DistArray = function(self, other)
+        made: AnyHandle = function(self, other)
         return made
 
     return operator
 
 
-def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[DistArray, Operand], DistArray]:
-    def operator(self: DistArray, other: Operand, /) -> DistArray:
+def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
+    def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, other, self)  # type: ignore[no-any-return]  # theirs
-        made: DistArray = function(other, self)
+        made: AnyHandle = function(other, self)
         return made
 
     return operator
 
 
-def _inplace(function: Function, ufunc: np.ufunc) -> Callable[[DistArray, Operand], DistArray]:
-    def operator(self: DistArray, other: Operand, /) -> DistArray:
+def _inplace(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
+    def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, self, other, out=(self,))  # type: ignore[no-any-return]  # theirs
         return writes.update(self, function, other, ufunc.__name__)
@@ -91,9 +90,9 @@ def _inplace(function: Function, ufunc: np.ufunc) -> Callable[[DistArray, Operan
     return operator
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[DistArray], DistArray]:
-    def operator(self: DistArray, /) -> DistArray:
-        made: DistArray = function(self)
+def _unary(function: Callable[[Any], Any]) -> Callable[[AnyHandle], AnyHandle]:
+    def operator(self: AnyHandle, /) -> AnyHandle:
+        made: AnyHandle = function(self)
         return made
 
     return operator
@@ -108,11 +107,11 @@ def _mapped(name: str) -> Function:
     return function
 
 
-def _compared(name: str, otherwise: bool | None) -> Callable[[DistArray, Operand], DistArray]:
+def _compared(name: str, otherwise: bool | None) -> Callable[[AnyHandle, Operand], AnyHandle]:
     """Compare; of what numpy has no comparison for, `otherwise` everywhere, or an error."""
     function = _mapped(name)
 
-    def operator(self: DistArray, other: Operand, /) -> DistArray:
+    def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) in _PLAIN or is_operand(other):
             try:
                 return function(self, other)  # type: ignore[no-any-return]
@@ -125,10 +124,8 @@ def _compared(name: str, otherwise: bool | None) -> Callable[[DistArray, Operand
                     raise
         elif otherwise is None or hasattr(type(other), "__array_ufunc__") or hasattr(type(other), "__array_priority__"):
             return _left_to(other, getattr(np, name), self, other)  # type: ignore[no-any-return]  # theirs
-        from distarray.ops.creation import full_like
-
         shape = np.broadcast_shapes(self.shape, np.shape(other) if not isinstance(other, str) else ())
-        made: DistArray = full_like(self, otherwise, dtype=np.bool_, shape=shape)
+        made: AnyHandle = full_like(self, otherwise, dtype=np.bool_, shape=shape)
         return made
 
     return operator
@@ -178,7 +175,7 @@ _lshift = _mapped("bitwise_left_shift")
 _rshift = _mapped("bitwise_right_shift")
 
 
-class Operators:
+class Operators(Handle):
     """Operators gives `DistArray` the operators of Python."""
 
     __slots__ = ()
@@ -239,16 +236,16 @@ class Operators:
     __abs__ = _unary(elementwise.abs)
     __invert__ = _unary(elementwise.bitwise_invert)
 
-    def __divmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
+    def __divmod__(self, other: Operand, /) -> tuple[Self, Self]:
         if not is_operand(other):
             return _left_to(other, np.divmod, self, other)  # type: ignore[no-any-return]  # theirs
-        made: tuple[DistArray, DistArray] = elementwise.divmod(self, other)
+        made: tuple[Self, Self] = elementwise.divmod(self, other)
         return made
 
-    def __rdivmod__(self: Any, other: Operand, /) -> tuple[DistArray, DistArray]:
+    def __rdivmod__(self, other: Operand, /) -> tuple[Self, Self]:
         if not is_operand(other):
             return _left_to(other, np.divmod, other, self)  # type: ignore[no-any-return]  # theirs
-        made: tuple[DistArray, DistArray] = elementwise.divmod(other, self)
+        made: tuple[Self, Self] = elementwise.divmod(other, self)
         return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distarray import config
 from distarray.array import window
-from distarray.array.base import cast, copied
+from distarray.array.access import cast, copied
 from distarray.array.environment import parse_pin
 from distarray.expr.expr import GET, ITEM, Expr
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position

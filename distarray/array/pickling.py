@@ -8,20 +8,19 @@ of the thread that first uses it.
 
 from __future__ import annotations
 
+import copyreg
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distarray.array.base import Base
+from distarray.array.handle import AnyHandle, Handle
+from distarray.array.versions import Base
 from distarray.expr.crossing import note_pending
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.kernels.loans import lend
 from distarray.runtime.arrivals import environment_here, settle_here, undistributed
 
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
-
-__all__ = ["flatten", "is_arriving", "reduce_base", "reduce_handle", "restore"]
+__all__ = ["flatten", "is_arriving", "reduce_handle", "restore"]
 
 #: An operand in a record: the number of an earlier record, or a scalar.
 _Record = tuple[Any, ...]
@@ -29,14 +28,17 @@ _Record = tuple[Any, ...]
 _lock = threading.RLock()
 
 
-def reduce_handle(x: DistArray) -> tuple[Any, ...]:
+def reduce_handle(x: Handle) -> tuple[Any, ...]:
     """Return what pickles a handle: what ``DistArray.__reduce__`` returns."""
     return _handle, (type(x), x._base, x._lens, x._readonly)
 
 
 def reduce_base(base: Base) -> tuple[Any, ...]:
-    """Return what ``Base.__reduce__`` returns. Pickle itself knows a base that it has met before."""
+    """Return what pickles a base. Pickle itself knows a base that it has met before."""
     return _base, (flatten(base.current),)
+
+
+copyreg.pickle(Base, reduce_base)
 
 
 class _ArrivingBase(Base):
@@ -73,7 +75,7 @@ def _base(records: list[_Record]) -> Base:
     return _ArrivingBase(records)
 
 
-def _handle(kind: type[DistArray], base: Base, lens: Any, readonly: bool) -> DistArray:
+def _handle(kind: type[AnyHandle], base: Base, lens: Any, readonly: bool) -> AnyHandle:
     x = object.__new__(kind)
     x._base, x._lens, x._read, x._readonly = base, lens, None, readonly
     return x

@@ -7,20 +7,17 @@ elements that are shown.
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from distarray.array import elements
-from distarray.array.printing import array2string
+from distarray.array.handle import Handle
+from distarray.array.namespace import namespace
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
-
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
 
 __all__ = ["describe", "html", "text", "visualize_sharding"]
 
 
-def describe(x: DistArray) -> str:
+def describe(x: Handle) -> str:
     """Return one line: type, team, device.
 
     ``DistArray(f64[8192{R}16384, 4096{C}16384], team=Team(R=2, C=4), device="cpu")``
@@ -33,7 +30,7 @@ def describe(x: DistArray) -> str:
     return f'{name}({format_type(x.shape, x.dtype, sharding)}, team={x.team!r}, device="{x.device}"{where})'
 
 
-def _sharding(x: DistArray) -> Sharding | None:
+def _sharding(x: Handle) -> Sharding | None:
     """Return how `x` lies, if that is known; a view of something cut is not, until it is placed itself."""
     known = x._known_sharding()
     if known is None or x.team is None:
@@ -48,15 +45,15 @@ def _sharding(x: DistArray) -> Sharding | None:
 # --------------------------------------------------------------------------------------------------- values
 
 
-def text(x: DistArray) -> str:
+def text(x: Handle) -> str:
     """Return the values exactly as numpy prints them; of a large array only the corners are computed."""
-    return array2string(x) if x.ndim else str(elements.item(x.__dx_node__())[()])
+    return str(namespace().array2string(x) if x.ndim else elements.item(x.__dx_node__())[()])
 
 
 # -------------------------------------------------------------------------------------------------- drawing
 
 
-def html(x: DistArray) -> str:
+def html(x: Handle) -> str:
     """Return a table of facts and, where the cut is known, a drawing of it."""
     # pictures and tables are loaded when one is asked for
     from distarray.diagnostics.draw import sharding_svg
@@ -78,7 +75,7 @@ def html(x: DistArray) -> str:
     return f'<div style="display:flex;gap:1em">{html_table(("array", ""), rows)}{drawing}</div>'
 
 
-def visualize_sharding(x: DistArray) -> str:
+def visualize_sharding(x: Handle) -> str:
     """Return the grid of tiles as text: which member holds which. Plans what is pending; computes nothing."""
     from distarray.diagnostics import draw
 

@@ -1,6 +1,7 @@
-"""The versions of written arrays until they are known to be good: a write that fails is taken back.
+"""Base is storage with versions, which are kept until they are known to be good: a write that fails is taken back.
 
-A write makes the next version of a base, which is computed later. Until that has worked, the base remembers the
+A view and its base share one `Base`, which names the node of the current version. A write makes the next version, which
+is computed later. Until that has worked, the base remembers the
 versions before it, back to the last one that is known to be good. When an observation fails, the bases whose current
 version it needed fall back to their newest good version: the observation raises once, and then all aliases see the
 array as it was before the failed write. What was written after the failed write was built on it and goes with it.
@@ -16,19 +17,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from distarray import config
-from distarray.errors import MemoryBudgetError
-from distarray.expr.expr import Expr, postorder
+from distarray.errors import DeletedArrayError, MemoryBudgetError
+from distarray.expr.expr import Expr, Slot, postorder
 from distarray.runtime import observations
 from distarray.runtime.memory import is_limit_set
 from distarray.runtime.retention import streams
 
-if TYPE_CHECKING:
-    from distarray.array.base import Base
-
-__all__ = ["forget", "forget_settled", "is_remembered", "lock", "remember", "restore", "still_needed"]
+__all__ = ["Base", "forget", "forget_settled", "is_remembered", "lock", "remember", "restore", "still_needed"]
 
 #: Orders the writes of all threads: held while a base goes from one version to the next, a few instructions that take
 #: no other lock and run nothing. A finalizer may write to an array at any allocation, hence reentrant.
@@ -40,6 +37,86 @@ _unsettled: weakref.WeakSet[Base] = weakref.WeakSet()
 _before: weakref.WeakKeyDictionary[Base, list[weakref.ref[Expr]]] = weakref.WeakKeyDictionary()
 #: Bytes of arrays that fit any memory limit.
 SMALL = 1 << 20
+
+
+class Base:
+    """Storage with versions: what views alias.
+
+    Attributes
+    ----------
+    expr
+        Node of the current version; None after ``delete()``.
+    slot
+        Keeps the result of that node: see `Expr.hold`.
+    version
+        Number of the current version; views compare it to know whether what they read is up to date.
+    history
+        Versions before a current one that may still fail, oldest first.
+    """
+
+    __slots__ = ("__weakref__", "expr", "history", "slot", "version")
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr: Expr | None = expr
+        self.slot: Slot | None = expr.hold(by_base=True)
+        self.version = 0
+        self.history: list[Expr] = []
+
+    @property
+    def current(self) -> Expr:
+        """Return the node of the current version.
+
+        Raises
+        ------
+        DeletedArrayError
+            After ``delete()``.
+        """
+        if self.expr is None:
+            raise DeletedArrayError("the array was deleted by x.delete(), which is the last use of it and of its views")
+        return self.expr
+
+    def advance(self, since: Expr, expr: Expr, slot: Slot) -> bool:
+        """Let `expr` be the version after `since`; False, and nothing happens, if another one came in between.
+
+        A write of any thread is made from a version. It counts only as the next one of that version, else it is made
+        again from the newest one, so that no write is lost and none counts twice.
+
+        Parameters
+        ----------
+        slot
+            Of `expr`: its writer held it, and listed the node as pending, before anybody could see it.
+        """
+        may_fail = is_remembered(since, expr)
+        with lock:
+            if self.expr is not since:
+                return False
+            remember(self, may_fail)
+            self._become(expr, slot)
+        return True
+
+    def restore(self, since: Expr, expr: Expr) -> bool:
+        """Let an earlier version, or the same elements elsewhere, take the place of `since` where that is current."""
+        slot = None if expr is since else expr.hold(by_base=True)
+        with lock:
+            if self.expr is not since:
+                return False
+            forget(self)
+            if slot is not None:
+                self._become(expr, slot)
+        return True
+
+    def _become(self, expr: Expr, slot: Slot) -> None:
+        self.expr = expr
+        self.slot = slot
+        self.version += 1
+
+    def drop(self) -> None:
+        """Forget the storage: every later use raises."""
+        with lock:
+            self.expr = None
+            self.slot = None
+            self.history = []
+            self.version += 1
 
 
 def is_remembered(current: Expr, following: Expr) -> bool:

@@ -1,20 +1,22 @@
 """Writing: ``x[index] = value``, ``x += y``, ``x.at[index].set(value)``.
 
 Everything that can be wrong is found before anything changes: index, environment, broadcast, cast. Then the base gets
-its next version (`distarray.array.base.put`), and every alias sees it.
+its next version (`distarray.array.access.put`), and every alias sees it.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic
 
 import numpy as np
 
 from distarray.arguments import naming
-from distarray.array.base import cast, put, read
+from distarray.array.access import cast, put, read
 from distarray.array.following import meet, settled
+from distarray.array.handle import AnyHandle, Handle
+from distarray.array.indexing import placed, written
 from distarray.array.window import enter
 from distarray.expr.bind import literal
 from distarray.expr.expr import Environment, Expr, Scalar
@@ -25,9 +27,6 @@ from distarray.ops import elementwise
 from distarray.ops.indexing import Casting, Mode
 from distarray.types import DType, HostArray, Shape
 
-if TYPE_CHECKING:
-    from distarray.array.array import DistArray
-
 __all__ = ["At", "assign", "at", "is_scalar", "update", "update_at"]
 
 _SCALARS = frozenset({bool, int, float, complex})
@@ -35,7 +34,7 @@ _SCALARS = frozenset({bool, int, float, complex})
 _CAST_AS_GIVEN = (list, tuple, np.generic, int, float, complex)
 
 
-def assign(x: DistArray, index: Index, value: Any) -> None:
+def assign(x: Handle, index: Index, value: Any) -> None:
     """Do what ``x[index] = value`` does.
 
     Raises
@@ -61,7 +60,7 @@ def assign(x: DistArray, index: Index, value: Any) -> None:
         x._advance(lambda version: put(version, lens, new))
     else:
         assert type(parsed) is Advanced
-        index = x._placed(parsed)
+        index = placed(x, parsed)
         x._advance(lambda version: _scatter(version, x._lens, index, value))
 
 
@@ -77,7 +76,7 @@ def _element(value: Any, dtype: DType) -> Any:
     return one[0]
 
 
-def _check_writable(x: DistArray) -> None:
+def _check_writable(x: Handle) -> None:
     if x._readonly:
         raise ValueError("assignment destination is read-only")
 
@@ -86,8 +85,6 @@ def _scatter(
     version: Expr, lens: Lens, index: Advanced, value: Any, mode: Mode = "set", casting: Casting = "same_kind"
 ) -> Expr:
     """Return the version after a write at integer arrays or a mask; `casting` says how an update may cast back."""
-    from distarray.array.indexing import written
-
     seen = read(version, lens)
     if mode == "set" and not hasattr(type(value), "__dx_node__"):
         # At integer arrays numpy casts what has an array as that array: a single date is an array of one there.
@@ -179,7 +176,7 @@ def _warn_of_lost_imaginary_part() -> None:
 # ------------------------------------------------------------------------------------------------- augmented
 
 
-def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc: str) -> DistArray:
+def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc: str) -> AnyHandle:
     """``x = function(x, other)`` in place; returns `x` itself, or a new array where numpy has a scalar, not an array.
 
     Parameters
@@ -217,11 +214,11 @@ def update(x: DistArray, function: Callable[[Any, Any], Any], other: Any, ufunc:
 _MAKE_ARRAYS = frozenset({"astype", "where"})
 
 
-def is_scalar(x: DistArray, node: Expr) -> bool:
+def is_scalar(x: Handle, node: Expr) -> bool:
     """Return whether numpy has a scalar in place of `x`, which has no axes: an operation or an index made it.
 
     A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
-    is no scalar (`distarray.array.base.put`), nor is what `asarray` gives.
+    is no scalar (`distarray.array.access.put`), nor is what `asarray` gives.
     """
     is_made = node.op.family.makes_scalars or node.op is CONSTANT or node.op.name.startswith(("random_", "drawn_"))
     return is_made and node.op.name not in _MAKE_ARRAYS and not x._lens
@@ -246,24 +243,24 @@ def _dummy(x: Any) -> HostArray:
 # ------------------------------------------------------------------------------------------------ functional
 
 
-class At:
+class At(Generic[AnyHandle]):
     """``x.at``: updates that return a new array and leave `x` alone."""
 
     __slots__ = ("_array",)
 
-    def __init__(self, array: DistArray) -> None:
+    def __init__(self, array: AnyHandle) -> None:
         self._array = array
 
-    def __getitem__(self, index: Index) -> Updates:
+    def __getitem__(self, index: Index) -> Updates[AnyHandle]:
         return Updates(self._array, index)
 
 
-def at(x: DistArray, /) -> At:
+def at(x: AnyHandle, /) -> At[AnyHandle]:
     """``dx.at(x)[index].set(value)``: the same as ``x.at[index].set(value)``."""
     return At(x)
 
 
-class Updates:
+class Updates(Generic[AnyHandle]):
     """What can be done at one index of an array; each method returns a new array.
 
     Where integer arrays name an element several times, ``set`` keeps the last value in index order, and all others
@@ -272,48 +269,48 @@ class Updates:
 
     __slots__ = ("_array", "_index")
 
-    def __init__(self, array: DistArray, index: Index) -> None:
+    def __init__(self, array: AnyHandle, index: Index) -> None:
         self._array = array
         self._index = index
 
-    def set(self, value: Any, /) -> DistArray:
+    def set(self, value: Any, /) -> AnyHandle:
         """Return `value` at the index."""
         return self._combined("set", value)
 
-    def add(self, value: Any, /) -> DistArray:
+    def add(self, value: Any, /) -> AnyHandle:
         """Return the elements plus `value` at the index."""
         return self._combined("add", value)
 
-    def subtract(self, value: Any, /) -> DistArray:
+    def subtract(self, value: Any, /) -> AnyHandle:
         """Return the elements minus `value` at the index."""
         return self._combined("subtract", value)
 
-    def multiply(self, value: Any, /) -> DistArray:
+    def multiply(self, value: Any, /) -> AnyHandle:
         """Return the elements times `value` at the index."""
         return self._combined("multiply", value)
 
-    def divide(self, value: Any, /) -> DistArray:
+    def divide(self, value: Any, /) -> AnyHandle:
         """Return the elements over `value` at the index."""
         return self._combined("divide", value)
 
-    def power(self, value: Any, /) -> DistArray:
+    def power(self, value: Any, /) -> AnyHandle:
         """Return the elements to the power of `value` at the index."""
         return self._combined("power", value)
 
-    def min(self, value: Any, /) -> DistArray:
+    def min(self, value: Any, /) -> AnyHandle:
         """Return the smaller of the elements and `value` at the index."""
         return self._combined("minimum", value)
 
-    def max(self, value: Any, /) -> DistArray:
+    def max(self, value: Any, /) -> AnyHandle:
         """Return the larger of the elements and `value` at the index."""
         return self._combined("maximum", value)
 
-    def _combined(self, mode: Mode, value: Any) -> DistArray:
+    def _combined(self, mode: Mode, value: Any) -> AnyHandle:
         x = self._array
         return x._boxed(_updated(x, x.__dx_node__(), (), self._index, mode, value))
 
 
-def update_at(x: DistArray, ufunc: str, index: Index, *value: Any) -> None:
+def update_at(x: Handle, ufunc: str, index: Index, *value: Any) -> None:
     """``np.<ufunc>.at(x, index, value)``: in place, each repetition of an index counts, and results cast to anything.
 
     Raises
@@ -334,12 +331,12 @@ def update_at(x: DistArray, ufunc: str, index: Index, *value: Any) -> None:
 
 
 def _updated(
-    x: DistArray, version: Expr, lens: Lens, index: Index, mode: Mode, value: Any, casting: Casting = "same_kind"
+    x: Handle, version: Expr, lens: Lens, index: Index, mode: Mode, value: Any, casting: Casting = "same_kind"
 ) -> Expr:
     """Return the version of a base after an update at an index of what `x` sees of it through `lens`."""
     parsed = parse_index(index, x.shape)
     if type(parsed) is Advanced:
-        return _scatter(version, lens, x._placed(parsed), value, mode, casting)
+        return _scatter(version, lens, placed(x, parsed), value, mode, casting)
     assert type(parsed) is Basic
     through = compose(version.shape, lens, parsed.affine)
     if mode != "set":

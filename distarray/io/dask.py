@@ -14,7 +14,6 @@ from dask.base import get_scheduler
 
 from distarray.array.array import DistArray
 from distarray.array.chunks import sharding_of_chunks
-from distarray.array.conversion import reshard
 from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import SOURCE, Environment, Expr, Stored
@@ -86,7 +85,7 @@ def from_dask(
     # Dask may keep what it gives away, a persisted collection for example: never written in place.
     node.memo = Stored(cut, blocks, exported=True)
     x = DistArray._on(node)
-    return x if sharding is None else reshard(x, sharding)
+    return x if sharding is None else x.reshard(sharding)
 
 
 def _keys(array: Any, cut: Sharding) -> list[Any]:

@@ -14,10 +14,10 @@ from typing import Any
 from einops._backends import AbstractBackend  # where its documentation of custom backends points
 
 from distarray.array.array import DistArray
-from distarray.array.conversion import asarray
-from distarray.array.creation import arange
-from distarray.array.numpy_signatures import concat, stack, tile
-from distarray.array.views import broadcast_to, expand_dims
+from distarray.composed.conversion import asarray
+from distarray.composed.creation import arange
+from distarray.composed.numpy_signatures import concat, stack, tile
+from distarray.composed.views import broadcast_to, expand_dims
 from distarray.ops.einsums import einsum
 from distarray.types import HostArray, Shape
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.array.conversion import asarray
 from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.composed.conversion import asarray
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import postorder
 from distarray.kernels.files import write_block

@@ -59,7 +59,7 @@ def redistributes(stage: Stage, nodes: Sequence[Expr]) -> bool:
 def wishes(stage: Stage, nodes: Sequence[Expr]) -> Wishes:
     """Return what was asked of the redistribution that a stage is."""
     node = nodes[stage.stores[0][1]]
-    # Set by array.conversion.reshard, and by runtime.passage.
+    # Set by `Movable.reshard`, and by runtime.passage.
     return Wishes(*node.params) if node.op in (RESHARD, CROSSING) else Wishes()
 
 

@@ -414,7 +414,7 @@ WITHOUT_AXES = {
 
 @pytest.mark.parametrize("tiles", [None, 3])
 def test_every_function_of_numpy_that_gives_a_scalar_is_replaced_by_updates(tiles):
-    coverage = module_at(Path(__file__).with_name("test_numpy_coverage.py"))
+    coverage = module_at(Path(__file__).parents[1] / "composed" / "test_numpy_coverage.py")
     n_scalars, wrong = 0, []
     for row, call in {**coverage.ROWS, **WITHOUT_AXES}.items():
         with warnings.catch_warnings():

@@ -22,7 +22,7 @@ from dask._task_spec import Alias, Task, TaskRef
 
 import distarray as dx
 from distarray.array import window
-from distarray.array.blockwise import map_blocks
+from distarray.composed.blockwise import map_blocks
 from distarray.runtime import exports, observations
 
 TEAM = dx.Team((4,), ("R",))

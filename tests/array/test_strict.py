@@ -73,7 +73,7 @@ def test_what_is_not_on_strict_gets_fewer() -> None:
 def test_the_guard_guards() -> None:
     """B-15: a kernel that looks at values on the host raises under it, on any thread."""
     x = placed(np.arange(12.0).reshape(6, 2), TEAMS[1], "strict")
-    from distarray.array.blockwise import map_blocks
+    from distarray.composed.blockwise import map_blocks
 
     peeks: dict[str, Any] = {
         "float": lambda block: block * float(block[0, 0]),

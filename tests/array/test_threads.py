@@ -12,8 +12,8 @@ import pytest
 
 import distarray as dx
 from distarray.array import window
-from distarray.array.base import Base
 from distarray.array.pending import runs_at_once
+from distarray.array.versions import Base
 from distarray.ops.indexing import is_position
 
 N_THREADS = 8
@@ -104,7 +104,7 @@ def test_a_write_between_two_steps_of_another_write_is_not_lost() -> None:
         calls += 1
         if calls == 1:
             x[3] = 30
-        from distarray.array.base import put
+        from distarray.array.access import put
 
         view = x[:1]
         return put(version, view._lens, 10.0)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from distarray.array.blockwise import map_blocks
-from distarray.array.tree_reduction import reduction
+from distarray.composed.blockwise import map_blocks
+from distarray.composed.tree_reduction import reduction
 from distarray.expr.affine import Affine
 from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reduce, bind_reshape, bind_tiles
 from distarray.expr.crossing import crossing

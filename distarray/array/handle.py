@@ -1,0 +1,298 @@
+"""A handle is a base seen through a lens; `DistArray` adds what the user calls.
+
+Operations on handles only build expressions (`distarray.expr.bind`); here is which handles alias, what their node is
+and how a write advances it. Making a handle costs about a microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+from weakref import ref
+
+import numpy as np
+
+from distarray import config
+from distarray.array import elements, window
+from distarray.array.access import put, read
+from distarray.array.environment import forced_parts
+from distarray.array.pending import apart, defer, in_forced_tiles, runs_at_once
+from distarray.array.versions import Base
+from distarray.expr.bind import bind_reshape
+from distarray.expr.expr import Environment, Expr, lying
+from distarray.expr.lens import (
+    Affine,
+    Component,
+    Lens,
+    Link,
+    Reshape,
+    compose,
+    layout_through,
+    lens_shape,
+    reshape_is_view,
+)
+from distarray.kernels.loans import is_any_outside
+from distarray.ops.lenses import matrix_transpose_lens, permute_lens
+from distarray.runtime.members import device_labels
+from distarray.sharding.layout import c_layout, layout_name
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import Team
+from distarray.types import DType, HostArray, Shape
+
+__all__ = ["AnyHandle", "Handle"]
+
+_new = object.__new__
+
+
+class Handle:
+    """Handle is what a DistArray holds: a base, which other handles may share, and the lens it is seen through."""
+
+    __slots__ = ("__weakref__", "_base", "_dask", "_lens", "_read", "_readonly")
+
+    _base: Base
+    _lens: Lens
+    #: (version of the base, the node that reads it through the lens), so that two reads make one node.
+    _read: tuple[int, ref[Expr]] | None
+    _readonly: bool
+
+    # ------------------------------------------------------------------------------------- handles and nodes
+
+    @classmethod
+    def _on(cls, node: Expr) -> Self:
+        """Return a new handle on `node`, which nothing else aliases; runs it at once if it may fail."""
+        self = _new(cls)
+        if forced_parts.get() is not None:
+            node = in_forced_tiles(node)
+        if is_any_outside():
+            node = apart(node)
+        self._base = Base(node)
+        self._lens = ()
+        self._read = None
+        self._readonly = False
+        if node.memo is None:
+            defer(node)
+        return self
+
+    _boxed = _on
+    __dx_box__ = _on
+
+    def __dx_node__(self) -> Expr:
+        """Return the node of the current value; called on entry of every operation."""
+        window.enter()
+        return self._node()
+
+    def _node(self) -> Expr:
+        base = self._base
+        # Before the version is: another thread may write between the two, and then the node is read again.
+        number = base.version
+        version = base.expr
+        if version is None:
+            version = base.current  # which raises
+        if not self._lens:
+            return version
+        seen = self._read
+        if seen is not None and seen[0] == number:
+            known = seen[1]()
+            if known is not None and (known.memo is None or known.memo.blocks):  # else a copy that was deleted
+                return known
+        node = read(version, self._lens)
+        if forced_parts.get() is not None:
+            node = in_forced_tiles(node)
+        if node is not version:
+            # Weakly: what a handle read once must not keep the old version of its base.
+            self._read = (number, ref(node))
+        return node
+
+    def _view(self, link: Link, *, readonly: bool = False) -> Self:
+        """Return a handle on the same base that sees this one through `link`; no task, no bytes."""
+        base = self._base
+        view = _new(type(self))
+        view._base = base
+        view._lens = compose(base.current.shape, self._lens, link)
+        view._read = None
+        view._readonly = readonly or self._readonly
+        return view
+
+    def _alias(self) -> Self:
+        """Return another handle on the same elements."""
+        return self._view(Affine.identity(self.shape))
+
+    def _reshaped(self, shape: Shape, copy: bool | None = None) -> Self:
+        """Return the elements in C order with another shape: a view exactly where numpy makes one (B-35)."""
+        base = self._base
+        if copy is not True:
+            if reshape_is_view(base.current.shape, self._lens, shape):
+                return self._view(Reshape(shape))
+            if copy is False:
+                raise ValueError(
+                    f"Unable to avoid creating a copy while reshaping: a view of shape {self.shape} "
+                    f"cannot be seen as {shape}; leave copy=False out"
+                )
+        return self._on(bind_reshape(self.__dx_node__(), shape))
+
+    def _advance(self, written: Callable[[Expr], Expr]) -> None:
+        """Write: let `written` of the current version be the next one of the base.
+
+        What may fail is computed first, and a failure changes nothing. Where another thread has written in between, the
+        write is made again, from its version.
+        """
+        base = self._base
+        while True:
+            since = base.expr or base.current
+            version = apart(written(since)) if is_any_outside() else written(since)
+            if version.memo is None and runs_at_once(version):
+                window.run(version)
+            # Live and listed before anybody can see it: no evaluation in another thread may overwrite what it reads.
+            slot = version.hold(by_base=True)
+            if version.memo is None and not version.op.repeatable:
+                window.register(version)
+            if base.advance(since, version, slot):
+                break
+        if version.memo is None and config.get("window") == 0:
+            window.flush()
+
+    def _write(self, value: Expr, since: Expr | None = None, again: Callable[[Expr], Expr] | None = None) -> None:
+        """Write a node of this view's shape that was made for it.
+
+        Parameters
+        ----------
+        since, again
+            For a value that was made of this view: the version that it saw, and what makes it of another version, as
+            this view sees that.
+        """
+        lens = self._lens
+
+        def written(version: Expr) -> Expr:
+            made = value if again is None or version is since else again(read(version, lens))
+            if version.pin is not None and not lens and made.pin is None and made.memo is None and not made.is_live:
+                made = made.with_pin(version.pin)
+            if made.memo is None and runs_at_once(made):
+                window.run(made)
+            return put(version, lens, made)
+
+        self._advance(written)
+
+    # ------------------------------------------------------------------------------------------- attributes
+
+    @property
+    def shape(self) -> Shape:
+        """Return the extents of the whole array."""
+        lens = self._lens
+        own = self._base.current.shape
+        return lens_shape(own, lens) if lens else own
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        from distarray.ops.manipulation import resolve_shape
+
+        view = self._reshaped(resolve_shape(self.shape, shape), copy=False)
+        self._lens, self._read = view._lens, None
+
+    @property
+    def dtype(self) -> DType:
+        """Return the type of the elements."""
+        dtype: DType = self._base.current.dtype
+        if self._lens and type(self._lens[0]) is Component:
+            return np.empty(0, dtype).real.dtype
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements of the whole array."""
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes that one element takes."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all elements, each counted once for every place where it appears."""
+        return self.size * self.itemsize
+
+    @property
+    def team(self) -> Team | None:
+        """Return the team that the array lives on; None if it is not distributed."""
+        return self._base.current.env.team
+
+    @property
+    def device(self) -> str:
+        """Return where the members keep their blocks: ``"cpu"``, ``"cuda"`` ..."""
+        return self._base.current.env.device
+
+    @property
+    def _env(self) -> Environment:
+        return self._base.current.env
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Return the device of each member, in rank order."""
+        env = self._env
+        if env.device == "cpu":
+            return ("cpu",) * env.size
+        return device_labels(env)
+
+    @property
+    def sharding(self) -> Sharding:
+        """Return how the array lies, or will lie: asking plans what is pending, and runs nothing."""
+        known = self._known_sharding()
+        if known is not None:
+            return known
+        from distarray.diagnostics.predict import planned_sharding
+
+        return planned_sharding(self._node(), self._env)
+
+    def _known_sharding(self) -> Sharding | None:
+        """Return how the array lies if that can be told without planning."""
+        whole = lying(self._base.current)
+        return whole if not self._lens or whole is None else lying(self._node())
+
+    @property
+    def layout(self) -> str | tuple[int, ...]:
+        """Order of the axes of a block in memory, outermost first: "C", "F" or a permutation."""
+        version = self._base.current
+        known = lying(version)
+        layout = c_layout(version.ndim) if known is None else known.layout
+        for link in self._lens:
+            layout = layout_through(link, layout)
+        return layout_name(layout)
+
+    @property
+    def T(self) -> Self:
+        """Return the axes in reverse order. A view."""
+        return self._view(permute_lens(self.shape))
+
+    @property
+    def mT(self) -> Self:
+        """Return the last two axes exchanged. A view."""
+        if self.ndim < 2:
+            raise ValueError("matrix transpose with ndim < 2 is undefined")
+        return self._view(matrix_transpose_lens(self.shape))
+
+    # ----------------------------------------------------------------------------------------- observations
+
+    def _host(self) -> HostArray:
+        """Return the value as a host array that the caller owns."""
+        return elements.fetch(self.__dx_node__())
+
+    def _scalar(self, function: Callable[[Any], Any]) -> Any:
+        """Return `function` of the only element; of several, numpy's error."""
+        shape = self.shape
+        for n in shape:
+            if n != 1:
+                # What numpy says depends on the shape alone.
+                return function(np.broadcast_to(np.zeros((), self.dtype), shape))
+        return function(elements.item(self.__dx_node__()).reshape(shape))
+
+
+#: A class of handles: what is made of a DistArray is one.
+AnyHandle = TypeVar("AnyHandle", bound=Handle)

@@ -1,0 +1,70 @@
+"""Bits of bytes: eight truth values in each, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import MAX_COUNT, choice, integer, normalize_axis
+from distarray.array.array import DistArray
+from distarray.composed.views import as_distarray, moveaxis
+from distarray.ops import elementwise, reductions, repetition
+
+__all__ = ["packbits", "unpackbits"]
+
+
+def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistArray:
+    """Return truth values as bits of bytes, eight along `axis` in each, of the flattened array by default; zeros at the
+    end.
+
+    `bitorder` says whether the first one is the ``big``-gest bit of its byte or the ``little``-st.
+    """
+    x = as_distarray(a)
+    if x.dtype.kind not in "biu":
+        raise TypeError("Expected an input array of integer or boolean data type")
+    x, axis = _vectors(x, axis)
+    weights = _of_bits(bitorder)
+    x = moveaxis(x, axis, -1)
+    n = x.shape[-1]
+    padded = repetition.pad(x != 0, [(0, 0)] * (x.ndim - 1) + [(0, -n % 8)])
+    bits = padded.reshape((*x.shape[:-1], -(-n // 8), 8)).astype(np.uint8)
+    return moveaxis(reductions.sum(bits * weights, axis=-1, dtype=np.uint8), -1, axis)
+
+
+def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> DistArray:
+    """Return the bits of bytes as zeros and ones along `axis`, of the flattened array by default: the inverse of
+    `packbits`.
+
+    `count` is how many there are: less than all, a negative number of those left out, or more, which are zeros.
+    """
+    x = as_distarray(a)
+    if x.dtype != np.uint8:
+        raise TypeError("Expected an input array of unsigned byte data type")
+    x, axis = _vectors(x, axis)
+    weights = _of_bits(bitorder)
+    x = moveaxis(x, axis, -1)
+    bits = elementwise.not_equal(elementwise.bitwise_and(x[..., None], weights), 0).astype(np.uint8)
+    bits = bits.reshape((*x.shape[:-1], x.shape[-1] * 8))
+    n = bits.shape[-1]
+    if count is not None:
+        count = integer(count, "count")
+        if count > MAX_COUNT:
+            raise OverflowError(f"count={count} is too large")
+        if count < -n:
+            raise ValueError(f"-count ({count}) is larger than the number of bits ({n})")
+        wanted = count if count >= 0 else n + count
+        bits = repetition.pad(bits[..., :wanted], [(0, 0)] * (x.ndim - 1) + [(0, max(wanted - n, 0))])
+    return moveaxis(bits, -1, axis)
+
+
+def _vectors(x: DistArray, axis: int | None) -> tuple[DistArray, int]:
+    if axis is None or not x.ndim:  # a number has the axis that it would have
+        return x.ravel(), 0 if axis is None else normalize_axis(axis, 1)
+    return x, normalize_axis(axis, x.ndim)
+
+
+def _of_bits(bitorder: str) -> Any:
+    choice(bitorder, ("big", "little"), "bitorder")
+    weights = np.array([1 << i for i in range(8)], np.uint8)
+    return weights if bitorder == "little" else weights[::-1].copy()

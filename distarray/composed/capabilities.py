@@ -1,0 +1,69 @@
+"""What the array API standard lets one ask of a namespace: dtypes, devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distarray.array.environment import check_device, current_device, current_team
+
+__all__ = ["ArrayNamespaceInfo"]
+
+_BY_KIND: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int8", "int16", "int32", "int64"),
+    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
+    "real floating": ("float32", "float64"),
+    "complex floating": ("complex64", "complex128"),
+}
+_BY_KIND["integral"] = _BY_KIND["signed integer"] + _BY_KIND["unsigned integer"]
+_BY_KIND["numeric"] = _BY_KIND["integral"] + _BY_KIND["real floating"] + _BY_KIND["complex floating"]
+
+
+class ArrayNamespaceInfo:
+    """``__array_namespace_info__()``: the standard's inspection."""
+
+    def capabilities(self) -> dict[str, bool | int]:
+        """Return the optional features of the standard, and the largest number of axes."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> str:
+        """Return the device of arrays that are made without saying where."""
+        return current_device()
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, Any]:
+        """Return the dtypes that functions choose by themselves."""
+        return {
+            "real floating": np.dtype(np.float64),
+            "complex floating": np.dtype(np.complex128),
+            "integral": np.dtype(np.intp),
+            "indexing": np.dtype(np.intp),
+        }
+
+    def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, Any]:
+        """Return the standard's dtypes of a kind, by name.
+
+        Raises
+        ------
+        ValueError
+            If there is no such kind.
+        """
+        kinds = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
+        names: list[str] = []
+        for each in kinds:
+            if each not in _BY_KIND:
+                raise ValueError(f"unsupported kind: {each!r}; the kinds are {', '.join(_BY_KIND)}")
+            names += _BY_KIND[each]
+        return {name: np.dtype(name) for name in names}
+
+    def devices(self) -> tuple[str, ...]:
+        """Return the devices that arrays can have now; the fake one only if it is the default."""
+        found = ["cpu"]
+        try:
+            found.append(check_device("cuda", current_team()))
+        except (RuntimeError, ValueError, ImportError):
+            pass
+        if current_device() not in found:
+            found.append(current_device())
+        return tuple(found)

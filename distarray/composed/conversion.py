@@ -1,0 +1,361 @@
+"""Arrays are made here of what lies elsewhere: host data, arrays of other libraries, blocks."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import flag, host_array, integer, memory_order, naming, parse_shape, shown
+from distarray.array.access import cast
+from distarray.array.array import DistArray
+from distarray.array.environment import TeamLike, check_device, environment, forced_parts, is_named, parse_pin, within
+from distarray.array.moves import check_root
+from distarray.array.writes import is_scalar
+from distarray.dtypes import as_dtype
+from distarray.errors import EnvironmentMismatchError
+from distarray.expr.bind import bind_create, bind_put
+from distarray.expr.expr import Environment, Expr, Stored, source
+from distarray.expr.lens import Affine, strided_dummy
+from distarray.expr.side_by_side import first_environment
+from distarray.kernels.loans import foreign_memory
+from distarray.ops import elementwise
+from distarray.ops.creation import EMPTY
+from distarray.ops.files import FileRange, load_npy
+from distarray.sharding.layout import LayoutLike
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.spec import ShardingLike
+from distarray.types import DTypeLike, HostArray
+
+__all__ = [
+    "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "astype", "copy", "from_blocks",
+    "from_dlpack", "from_host", "frombuffer", "fromiter", "scatter",
+]  # fmt: skip
+
+
+def asarray(
+    obj: Any,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    copy: bool | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+    order: Any = None,
+) -> DistArray:
+    """Return an array of `obj`: a DistArray itself, or of host data.
+
+    Parameters
+    ----------
+    obj
+        A DistArray, a NumPy array, a memory map, numbers in nested sequences, or anything with ``__dlpack__`` or
+        ``__array__``.
+    dtype
+        Cast to this one.
+    device, team, sharding, layout
+        Where the array is to live. A DistArray that lives elsewhere is refused: ``to_team`` and ``to_device`` move.
+    copy
+        None: host data are read at the call, so later changes by their owner do not show; but a contiguous memory map
+        of a file is read by the tasks, each its part, and the file must not change before. False: not copied; the
+        caller promises not to write to them, except through ``asarray(x, copy=False)`` of a DistArray, which aliases
+        it. True: copied in any case.
+    order
+        numpy's; use `layout`.
+
+    Raises
+    ------
+    ValueError
+        If ``copy=False`` and a copy cannot be avoided.
+    """
+    memory_order(order)
+    if copy is not None:
+        copy = flag(copy, "copy")
+    if isinstance(obj, DistArray):
+        return _again(obj, dtype, device, copy, team, sharding, layout)
+    home = first_environment((obj,)) if isinstance(obj, list | tuple) else None
+    if home is None:
+        env = environment(team, device)
+    else:
+        with within(home):
+            env = environment(team, device)
+    if isinstance(obj, np.memmap) and copy is not False:
+        where = _file_range(obj)
+        if where is not None:
+            pin = parse_pin(sharding, layout, obj.shape, as_dtype(where.dtype), env)
+            mapped = DistArray._on(load_npy(obj.shape, where, env, pin))
+            return mapped if dtype is None else astype(mapped, dtype, copy=False)
+    host = _host(obj, dtype, copy)
+    return from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env), is_ours=copy is not False)
+
+
+def _again(
+    x: DistArray,
+    dtype: DTypeLike,
+    device: str | None,
+    copy: bool | None,
+    team: TeamLike,
+    sharding: ShardingLike,
+    layout: LayoutLike | None,
+) -> DistArray:
+    if device is not None and check_device(device, x.team) != x.device:
+        raise EnvironmentMismatchError(f"asarray: the array is on {x.device!r}, not {device!r}; use x.to_device(...)")
+    if is_named(team) and team != x.team:
+        raise EnvironmentMismatchError(f"asarray: the array is on {x.team!r}, not {team!r}; use x.to_team(...)")
+    result = x
+    if dtype is not None and as_dtype(dtype) != x.dtype:
+        if copy is False:
+            raise ValueError(f"Unable to avoid copy while creating an array as requested: {x.dtype} is not {dtype}")
+        result = x.astype(dtype)
+    elif copy:
+        result = x.copy()
+    if copy is not False and not result.shape and is_scalar(result, result._node()):
+        result = x._on(cast(result.__dx_node__(), result.dtype))  # an array, which updates write to
+    if sharding is not None or layout is not None:
+        pin = parse_pin(sharding, layout, x.shape, x.dtype, x._env)
+        assert pin is not None
+        if pin != x._known_sharding():
+            result = result.reshard(pin)
+    return result
+
+
+def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
+    """Return host data as an array that nobody else writes to."""
+    kind = type(obj).__name__
+    if isinstance(obj, list | tuple):
+        obj = _with_hosts(obj)
+    wanted = None if dtype is None else as_dtype(dtype)
+    try:
+        if copy is not False:
+            host = np.array(obj, dtype=wanted, copy=True, order="C")
+        else:
+            host = np.array(obj, dtype=wanted, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise type(error)(f"asarray, operand 0 of type {kind}: {error}") from None
+    if host.dtype.kind == "O":
+        raise TypeError(f"asarray: {kind} is not an array of numbers, and objects are not supported")
+    try:
+        supported = as_dtype(host.dtype)
+    except TypeError as error:
+        raise TypeError(f"asarray, operand 0: {error}") from None
+    return host if host.dtype == supported and host.dtype.isnative else host.astype(supported)
+
+
+def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
+    """Return where the elements of a memory map lie in its file; None if its memory has to be read here.
+
+    That is so if they are not one range, if the map is private (its writes do not reach the file), and if the file has
+    no name any more.
+    """
+    pages = getattr(mapped, "_mmap", None)
+    if pages is None or not mapped.size or mapped.mode == "c" or not isinstance(mapped.filename, str | os.PathLike):
+        return None
+    if not (mapped.flags.c_contiguous or mapped.flags.f_contiguous):
+        return None
+    if mapped.mode != "r":
+        # Also so that the first write from now on is seen in the time of the file.
+        mapped.flush()
+    path = os.path.realpath(os.fspath(mapped.filename))
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    # A slice of a map has the offset of the whole: the address tells where it is.
+    first_page = np.frombuffer(pages, np.uint8).ctypes.data
+    before = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+    offset = before + mapped.ctypes.data - first_page
+    return FileRange(path, offset, mapped.dtype.str, not mapped.flags.c_contiguous, found.st_mtime_ns, found.st_size)
+
+
+def _with_hosts(items: Sequence[Any]) -> list[Any]:
+    """Return nested sequences with their DistArrays as host arrays: numpy would ask each of their elements."""
+    return [
+        x._host() if isinstance(x, DistArray) else _with_hosts(x) if isinstance(x, list | tuple) else x for x in items
+    ]
+
+
+def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_ours: bool = False) -> DistArray:
+    """Return an array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it
+    either.
+    """
+    node = source(host, env, pin=pin)
+    assert node.memo is not None
+    node.memo.exported = not is_ours
+    if pin is not None and forced_parts.get() is not None:
+        # Small host arrays would be computed as one block, whatever their pin.
+        blocks = [np.array(host[pin.tile_slices(host.shape, tile)]) for tile in pin.tiles()]
+        node.memo = Stored(pin, blocks, exported=False)
+    return DistArray._on(node)
+
+
+def array(
+    obj: Any, dtype: DTypeLike = None, *, copy: bool | None = True, ndmin: int = 0, order: Any = "K", **where: Any
+) -> DistArray:
+    """numpy's ``array``: a new array of `obj`, with at least `ndmin` axes."""
+    ndmin = integer(ndmin, "ndmin")
+    made = asarray(obj, dtype, order=order, copy=copy, **where)
+    if made.ndim < ndmin:
+        made = made.reshape((1,) * (ndmin - made.ndim) + made.shape)
+    return made
+
+
+def asanyarray(obj: Any, dtype: DTypeLike = None, order: Any = None, **where: Any) -> DistArray:
+    """Do what `asarray` does: there are no subclasses to keep."""
+    return asarray(obj, dtype, order=order, **where)
+
+
+def ascontiguousarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
+    """Return `obj` as an array of at least one axis whose elements follow each other; a copy where numpy makes one."""
+    made = asarray(obj, dtype, **where)
+    if not strided_dummy(made._base.current.shape, made._lens).flags.c_contiguous:
+        made = made.copy()
+    return made if made.ndim else made.reshape((1,))
+
+
+def asfortranarray(obj: Any, dtype: DTypeLike = None, **where: Any) -> DistArray:
+    """Return `obj` as an array with blocks of layout F."""
+    made = asarray(obj, dtype, **where)
+    return made.with_layout("F") if made.ndim > 1 else made
+
+
+def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0, **where: Any) -> DistArray:
+    """Return an array of the elements that a buffer holds now."""
+    wanted = as_dtype(dtype)
+    sizes = integer(count, "count"), integer(offset, "offset")
+    with naming(buffer=buffer, dtype=wanted, count=count, offset=offset):
+        host = np.frombuffer(buffer, wanted, *sizes)
+    return asarray(host, **where)
+
+
+def fromiter(iterable: Any, dtype: DTypeLike, count: int = -1, **where: Any) -> DistArray:
+    """Return an array of the elements of an iterable."""
+    if not hasattr(iterable, "__iter__"):
+        raise TypeError(f"iterable={shown(iterable)} must be an iterable of numbers, not {type(iterable).__name__}")
+    wanted, n = as_dtype(dtype), integer(count, "count")
+    host = np.fromiter(iterable, wanted, n)  # it runs the user's code, whose errors are the user's
+    return asarray(host, copy=False, **where)
+
+
+def copy(x: Any, /, order: Any = "K") -> DistArray:
+    """Return a new array of the elements of `x` that aliases nothing."""
+    memory_order(order)
+    return asarray(x, copy=True)
+
+
+def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> DistArray:
+    """Return the elements of `x` as `dtype`; `x` itself if `copy` is false and nothing changes."""
+    x = asarray(x)
+    made: DistArray = elementwise.astype(x, dtype, copy=copy)
+    return made if device is None else made.to_device(device)
+
+
+def from_dlpack(
+    x: Any, /, *, device: str | None = None, copy: bool | None = None, team: TeamLike = "current"
+) -> DistArray:
+    """Return an array of another library, by DLPack; without a copy where it lies in this process's memory.
+
+    What is written there later shows in the array, and not in what was made of it: operations on it are computed at the
+    call.
+
+    Parameters
+    ----------
+    device
+        Where the array is to live; a DistArray moves there. By default a DistArray stays, and others get the current
+        device.
+    copy
+        False: never. True: always. None: only where it must.
+
+    Raises
+    ------
+    ValueError
+        If ``copy=False``, and `x` is a DistArray on another device.
+    """
+    if isinstance(x, DistArray):
+        if device is not None and device != x.device:
+            if copy is False:
+                raise ValueError(f"from_dlpack: an array on {x.device!r} cannot be on {device!r} without a copy")
+            return x.to_device(device)
+        return asarray(x, copy=copy)
+    host = np.from_dlpack(x, copy=copy) if copy is not None else np.from_dlpack(x)
+    supported = as_dtype(host.dtype)
+    env = environment(team, device)
+    if copy is True or supported != host.dtype:
+        # With copy=True numpy has copied already; some of its versions mark what they made so as read-only.
+        return from_host(
+            host.astype(supported, copy=copy is not True or not host.flags.writeable), env, None, is_ours=True
+        )
+    made = from_host(host, env, None)
+    foreign_memory(host)  # from now on: what is made of it has memory of its own
+    return made
+
+
+def from_blocks(
+    blocks: Any,
+    shape: Sequence[int] | None = None,
+    *,
+    team: TeamLike = "current",
+    device: str | None = None,
+    sharding: Sharding | None = None,
+) -> DistArray:
+    """Return an array of blocks that exist in this process.
+
+    Parameters
+    ----------
+    blocks
+        Nested lists of arrays as ``numpy.block`` takes them; or, with `sharding`, a list of the blocks in row-major
+        order of their tiles, which are then used as they are.
+    shape
+        With `sharding`: the global shape.
+    """
+    if sharding is None:
+        host = host_array(np.block(blocks), "blocks")  # a new array, which nobody else has
+        return from_host(host, environment(team, device), None, is_ours=True)
+    env = environment(team, device)
+    if shape is None:
+        raise ValueError("from_blocks: with sharding= the global shape is needed")
+    whole = parse_shape(shape)
+    pin = parse_pin(sharding, None, whole, np.asarray(blocks[0]).dtype, env)
+    assert pin is not None
+    tiles = list(pin.tiles())
+    if len(blocks) != len(tiles):
+        raise ValueError(f"from_blocks: {len(blocks)} blocks for the {len(tiles)} tiles of {pin!r}")
+    dtype = as_dtype(np.asarray(blocks[0]).dtype)
+    node: Expr = bind_create(EMPTY, whole, dtype, env, pin=pin)
+    for tile, block in zip(tiles, blocks):
+        box = pin.tile_box(whole, tile)
+        host = np.asarray(block, dtype=dtype)
+        expected = tuple(stop - start for start, stop in box)
+        if host.shape != expected:
+            raise ValueError(
+                f"from_blocks: the block of tile {tile} has shape {host.shape}, but the tile has {expected}"
+            )
+        if host.size:
+            terms = tuple((axis, start, 1) for axis, (start, _) in enumerate(box))
+            node = bind_put(node, Affine(host.shape, terms), source(host, env))
+    return DistArray._on(node)
+
+
+def scatter(
+    host: Any,
+    *,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike = "C",
+    root: int = 0,
+    device: str | None = None,
+) -> DistArray:
+    """Return a host array, cut over a team. The source may have any strides.
+
+    Raises
+    ------
+    ShardingError, ValueError
+        If the cut does not fit the array, or there is no member `root`.
+    """
+    env = environment(team, device)
+    check_root(root, env)
+    values = np.asarray(host)
+    return asarray(values, team=env.team, device=env.device, sharding=sharding, layout=layout)

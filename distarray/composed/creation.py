@@ -1,0 +1,362 @@
+"""Creation functions: numpy's and the standard's, with ``team=``, ``device=``, ``sharding=`` and ``layout=``.
+
+Which elements an array has is decided in `distarray.ops.creation`; here it is decided where it lives. ``team=`` is the
+current team unless given, ``device=`` the current device. ``sharding=`` pins the cut, which the planner chooses
+otherwise; ``layout=`` is the memory order of blocks. The functions named ``*_like`` keep the team, device, cut and
+layout of their argument. Nothing is computed, and nothing is stored until it is written or needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import callback, count, naming, number, parse_shape, shown
+from distarray.array.array import DistArray
+from distarray.array.environment import TeamLike, environment, is_named, parse_pin
+from distarray.composed.conversion import asarray
+from distarray.composed.views import as_distarray
+from distarray.expr.expr import Environment, Expr
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import creation, elementwise
+from distarray.sharding.layout import LayoutLike
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.spec import ShardingLike
+from distarray.types import DTypeLike, ShapeLike
+
+__all__ = [
+    "arange", "empty", "empty_like", "eye", "fftfreq", "fromfunction", "full", "full_like", "identity", "indices",
+    "ones", "ones_like", "rfftfreq", "tri", "vander", "zeros", "zeros_like",
+]  # fmt: skip
+
+
+def _made(
+    make: Callable[[Environment, Sharding | None], Expr],
+    team: TeamLike,
+    device: str | None,
+    sharding: ShardingLike,
+    layout: LayoutLike | None,
+) -> DistArray:
+    env = environment(team, device)
+    node = make(env, None)
+    if sharding is not None or layout is not None:
+        node = node.with_pin(parse_pin(sharding, layout, node.shape, node.dtype, env))
+    return DistArray._on(node)
+
+
+def empty(
+    shape: ShapeLike,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array of `shape` with arbitrary elements, double by default."""
+    wanted = np.float64 if dtype is None else dtype
+    return _made(lambda env, pin: creation.empty(shape, wanted, env, pin), team, device, sharding, layout)
+
+
+def zeros(
+    shape: ShapeLike,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array of `shape` filled with zeros, double by default."""
+    return _made(lambda env, pin: creation.zeros(shape, dtype, env, pin), team, device, sharding, layout)
+
+
+def ones(
+    shape: ShapeLike,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array of `shape` filled with ones, double by default."""
+    return _made(lambda env, pin: creation.ones(shape, dtype, env, pin), team, device, sharding, layout)
+
+
+@side_by_side
+def full(
+    shape: ShapeLike,
+    fill_value: Any,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array of `shape` with one value, of its dtype by default; an array value broadcasts."""
+    with naming(fill_value=fill_value):
+        depth = np.ndim(fill_value)
+    if depth:
+        made = empty(
+            shape, asarray(fill_value).dtype if dtype is None else dtype, device=device, team=team, sharding=sharding,
+            layout=layout,
+        )  # fmt: skip
+        made[...] = fill_value
+        return made
+    value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
+    wanted = fill_value.dtype if dtype is None and isinstance(fill_value, DistArray) else dtype
+    return _made(lambda env, pin: creation.full(shape, value, wanted, env, pin), team, device, sharding, layout)
+
+
+def arange(
+    start: Any,
+    /,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return evenly spaced values from `start` up to, without, `stop`; from 0 up to `start` if there is no `stop`."""
+    return _made(lambda env, pin: creation.arange(start, stop, step, dtype, env, pin), team, device, sharding, layout)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    k: int = 0,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return a matrix with ones on its `k`-th diagonal and zeros elsewhere, double by default."""
+    return _made(lambda env, pin: creation.eye(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
+
+
+def identity(n: int, dtype: DTypeLike = None, **where: Any) -> DistArray:
+    """Return a square matrix with ones on its diagonal and zeros elsewhere, double by default."""
+    return eye(n, dtype=dtype, **where)
+
+
+def tri(
+    n_rows: int,
+    n_cols: int | None = None,
+    k: int = 0,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return a matrix with ones on and below its `k`-th diagonal and zeros above, double by default."""
+    return _made(lambda env, pin: creation.tri(n_rows, n_cols, k, dtype, env, pin), team, device, sharding, layout)
+
+
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike = None, sparse: bool = False, **where: Any
+) -> Any:  # as numpy: an array, or a tuple of arrays if sparse
+    """Return the index along each axis at every point of a grid: one array with the axes first, or sparse ones."""
+    kept = {key: where[key] for key in ("team", "device") if key in where}
+    env = environment(**kept)
+    grids = [DistArray._on(node) for node in creation.indices(dimensions, dtype, env)]
+    if sparse:
+        return tuple(
+            g[tuple(slice(None) if a == axis else slice(0, 1) for a in range(g.ndim))] for axis, g in enumerate(grids)
+        )
+    from distarray.ops.joining import stack
+
+    if not grids:
+        return empty((0,), np.int64 if dtype is None else dtype, **kept)
+    return stack(grids)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> DistArray:
+    """Return the matrix of the powers of the elements of a vector, falling by default."""
+    x = as_distarray(x)
+    if x.ndim != 1:
+        raise ValueError("x must be a one-dimensional array or sequence.")
+    n = x.shape[0] if N is None else parse_shape((count(N, "N"),), "N")[0]
+    powers = np.arange(n) if increasing else np.arange(n)[::-1]
+    columns: DistArray = elementwise.pow(x.reshape(-1, 1), powers.copy())
+    return columns
+
+
+def fftfreq(
+    n: int,
+    /,
+    d: float = 1.0,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+) -> DistArray:
+    """Return the frequencies of the elements of an ``fft`` of length `n` of samples at distance `d`."""
+    n, d = count(_samples(n), "n"), number(d, "d")
+    where: dict[str, Any] = {"device": device, "team": team}
+    half = (n - 1) // 2 + 1
+    index = arange(n, dtype=np.int64, sharding=sharding, **where)
+    return _frequencies(elementwise.where(index < half, index, index - n), n, d, dtype)
+
+
+def rfftfreq(
+    n: int,
+    /,
+    d: float = 1.0,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+) -> DistArray:
+    """Return the frequencies of the elements of an ``rfft`` of `n` samples at distance `d`."""
+    n, d = _samples(n), number(d, "d")
+    index = arange(n // 2 + 1, dtype=np.int64, sharding=sharding, device=device, team=team)
+    return _frequencies(index, n, d, dtype)
+
+
+def _samples(n: int) -> int:
+    if not isinstance(n, int | np.integer):
+        raise ValueError(f"n should be an integer: n={shown(n)} is no number of samples")
+    return int(n)
+
+
+def _frequencies(index: DistArray, n: int, d: float, dtype: DTypeLike) -> DistArray:
+    made = index * (1.0 / (n * d))
+    return made if dtype is None else made.astype(dtype)
+
+
+def fromfunction(
+    function: Callable[..., Any], shape: ShapeLike, *, dtype: DTypeLike = float, like: Any = None, **kwargs: Any
+) -> DistArray:
+    """Return the array whose elements `function` computes from their indices.
+
+    Parameters
+    ----------
+    function
+        Gets one array of indices for each axis, as in numpy, and computes with them elementwise.
+    shape
+        Shape of the result.
+    dtype
+        Of the index arrays.
+    **kwargs
+        ``team=``, ``device=``, ``sharding=``, ``layout=``; anything else is passed to `function`.
+    """
+    where = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
+    callback(function, "function")
+    sizes = parse_shape(shape)
+    env = environment(where.get("team", "current"), where.get("device"))
+    made = function(*(DistArray._on(node) for node in creation.indices(sizes, dtype, env)), **kwargs)
+    if not isinstance(made, DistArray):
+        made = full(sizes, made, **where)
+    pin = parse_pin(where.get("sharding"), where.get("layout"), made.shape, made.dtype, env)
+    if pin is not None:
+        made = made.reshard(pin)
+    return made
+
+
+# ---------------------------------------------------------------------------------------------- like another array
+
+
+def _like(
+    function: Callable[..., Any], x: Any, args: tuple[Any, ...], dtype: DTypeLike, shape: Any, where: dict[str, Any]
+) -> DistArray:
+    x = as_distarray(x)
+    named = is_named(where["team"])
+    if not named and all(where[name] is None for name in ("device", "sharding", "layout")):
+        made: DistArray = function(x, *args, dtype=dtype, shape=shape)
+        return made
+    # Said otherwise: whatever is not said is that of `x`.
+    team = where["team"] if named else x.team
+    device = x.device if where["device"] is None else where["device"]
+    maker = {"empty_like": empty, "full_like": full, "ones_like": ones, "zeros_like": zeros}[function.__name__]
+    size = x.shape if shape is None else shape
+    wanted = x.dtype if dtype is None else dtype
+    return maker(  # type: ignore[no-any-return, operator]  # four signatures of one shape
+        size, *args, dtype=wanted, team=team, device=device, sharding=where["sharding"], layout=where["layout"]
+    )
+
+
+def empty_like(
+    x: Any,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array with arbitrary elements, like `x` in all that is not said."""
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.empty_like, x, (), dtype, shape, where)
+
+
+def zeros_like(
+    x: Any,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array filled with zeros, like `x` in all that is not said."""
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.zeros_like, x, (), dtype, shape, where)
+
+
+def ones_like(
+    x: Any,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array filled with ones, like `x` in all that is not said."""
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.ones_like, x, (), dtype, shape, where)
+
+
+@side_by_side
+def full_like(
+    x: Any,
+    /,
+    fill_value: Any,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    shape: Any = None,
+    team: TeamLike = "current",
+    sharding: ShardingLike = None,
+    layout: LayoutLike | None = None,
+) -> DistArray:
+    """Return an array with one value, like `x` in all that is not said."""
+    with naming(fill_value=fill_value):
+        depth = np.ndim(fill_value)
+    if depth:
+        made = empty_like(x, dtype=dtype, device=device, shape=shape, team=team, sharding=sharding, layout=layout)
+        made[...] = fill_value
+        return made
+    value = fill_value.item() if isinstance(fill_value, DistArray) else fill_value
+    where = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    return _like(creation.full_like, x, (value,), dtype, shape, where)

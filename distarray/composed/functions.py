@@ -1,0 +1,374 @@
+"""numpy's functions that are compositions of others, or that write into their argument.
+
+Each is a few lines of numpy-style code on DistArrays: what is deferred, planned and fused is decided below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import choice, host_array, integers, naming, normalize_axes, normalize_axis, sequence
+from distarray.array.array import DistArray
+from distarray.composed.creation import empty_like, zeros
+from distarray.composed.nonzero import flatnonzero
+from distarray.composed.views import as_distarray, beside, moveaxis
+from distarray.expr.bind import broadcast_shapes as common_shape
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import elementwise, indexing, lenses, reductions, repetition
+from distarray.ops.indexing import Casting
+
+__all__ = [
+    "allclose", "array_equal", "array_equiv", "choose", "copyto", "delete", "fill_diagonal", "fill_flat", "insert",
+    "isscalar", "iterable", "ndim", "place", "put", "putmask", "resize", "select", "shape", "size",
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ questions
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """Return the shape of an array, or of what makes one."""
+    return a.shape if isinstance(a, DistArray) else np.shape(a)
+
+
+def ndim(a: Any) -> int:
+    """Return the number of axes that `a` has, or would have as an array."""
+    return len(shape(a))
+
+
+def size(a: Any, axis: int | None = None) -> int:
+    """Return the number of elements, or the extent of an axis."""
+    own = shape(a)
+    return math.prod([int(own[a]) for a in normalize_axes(axis, len(own))])
+
+
+def isscalar(element: Any) -> bool:
+    """Return whether `element` is a number of Python or numpy."""
+    return np.isscalar(element)
+
+
+def iterable(y: Any) -> bool:
+    """Return whether one can iterate over `y`."""
+    return bool(y.ndim) if isinstance(y, DistArray) else np.iterable(y)
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Return whether all elements are close: `isclose`. Computes."""
+    return bool(reductions.all(elementwise.isclose(a, b, rtol, atol, equal_nan)))
+
+
+@side_by_side
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
+    """Return whether two arrays have one shape and equal elements. Computes."""
+    found = _arrays(a1, a2)
+    if found is None:
+        return False
+    x, y = found
+    if x.shape != y.shape:
+        return False
+    same = x == y
+    if equal_nan and x.dtype.kind in "fcmM" and y.dtype.kind in "fcmM":
+        same = same | ((x != x) & (y != y))
+    return bool(same.all())
+
+
+@side_by_side
+def array_equiv(a1: Any, a2: Any) -> bool:
+    """Return whether two arrays broadcast to one shape and have equal elements there. Computes."""
+    found = _arrays(a1, a2)
+    if found is None:
+        return False
+    x, y = found
+    try:
+        common_shape(x.shape, y.shape)
+    except ValueError:
+        return False
+    return bool((x == y).all())
+
+
+def _arrays(a1: Any, a2: Any) -> tuple[DistArray, DistArray] | None:
+    """Return both as arrays; what is nested unevenly is none, and equal to nothing."""
+    try:
+        return as_distarray(a1), as_distarray(a2)
+    except ValueError:
+        return None
+
+
+# ----------------------------------------------------------------------------------------------- in place
+
+
+def copyto(dst: DistArray, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    """Copy `src` into `dst`, where `where` is true; the dtypes must cast as `casting` says."""
+    # numpy's own errors: for arrays from the dtypes, for numbers from the number itself
+    target = np.empty(0, dst.dtype)
+    target.setflags(write=not dst._readonly)
+    with np.errstate(all="ignore"):
+        np.copyto(target, _sample(src), casting=casting)
+    if where is True:
+        dst[...] = np.asarray(src) if isinstance(src, np.generic) else src  # as an array it casts without a check
+        return
+    mask = beside(dst, where)
+    if mask.dtype != bool:
+        if hasattr(where, "dtype"):
+            raise TypeError(
+                f"Cannot cast array data from {mask.dtype!r} to dtype('bool') according to the rule 'safe': `where` "
+                "says of each element whether it is copied"
+            )
+        mask = mask.astype(bool)
+    if mask.ndim > dst.ndim or any(n not in (1, m) for n, m in zip(mask.shape[::-1], dst.shape[::-1])):
+        raise ValueError(f"could not broadcast where mask from shape {mask.shape} into shape {dst.shape}")
+    _write_where(dst, mask, beside(dst, src))
+
+
+def _write_where(dst: DistArray, mask: DistArray, values: DistArray) -> None:
+    # Cast first: in a dtype common to both, elements that stay might lose digits.
+    dst[...] = elementwise.where(mask, values.astype(dst.dtype, copy=False), dst)
+
+
+def _sample(src: Any) -> Any:
+    """Return what casts as `src` does: a number itself, nothing at all of the dtype of an array."""
+    if np.ndim(src) == 0 and not isinstance(src, DistArray):
+        return src
+    return np.empty(0, src.dtype if hasattr(src, "dtype") else np.asarray(src).dtype)
+
+
+def _given(a: DistArray, values: Any, casting: Casting = "unsafe") -> DistArray:
+    """Return what is written into `a`, beside it: arrays cast as `casting` says, numbers and lists as numpy converts
+    each.
+    """
+    is_array = hasattr(values, "dtype") and not isinstance(values, np.generic)
+    if not is_array or (casting == "unsafe" and isinstance(values, np.ndarray)):
+        with naming(values=values):
+            values = np.asarray(values, a.dtype)
+    elif not np.can_cast(values.dtype, a.dtype, casting):
+        raise TypeError(
+            f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule {casting!r}: cast the "
+            "values with astype"
+        )
+    return beside(a, values)
+
+
+def _mask(name: str, arr: DistArray, mask: Any) -> DistArray:
+    """Return a mask, flat: it has an element for each of `arr`."""
+    own: DistArray = beside(arr, mask).ravel()
+    if own.size != arr.size:
+        raise ValueError(f"{name}: mask and data must be the same size")
+    return own
+
+
+def putmask(a: DistArray, mask: Any, values: Any) -> None:
+    """Write, where `mask` is true, the element of `values` at the same flat position, repeated as needed."""
+    at = _mask("putmask", a, mask)
+    given = _given(a, values, "safe")
+    if given.size == 0:
+        return
+    given = _repeated(given, a.size)
+    _write_where(a, at.reshape(a.shape), given.reshape(a.shape) if given.ndim else given)
+
+
+def place(arr: DistArray, mask: Any, vals: Any) -> None:
+    """Write the first elements of `vals`, repeated as needed, where `mask` is true. Computes the mask."""
+    if arr._readonly:
+        raise ValueError("place: output array is read-only")
+    at = flatnonzero(_mask("place", arr, mask))
+    given = _given(arr, vals, "safe")
+    if not at.size:
+        return
+    if not given.size:
+        raise ValueError("Cannot insert from an empty array!")
+    put(arr, at, given)
+
+
+def _repeated(values: DistArray, n: int) -> DistArray:
+    """Return the elements in one axis, repeated to be `n`: one element broadcasts. There is one at least."""
+    repeated: DistArray = (
+        values.reshape(()) if values.size == 1 else repetition.tile(values.ravel(), -(-n // values.size))[:n]
+    )
+    return repeated
+
+
+def fill_flat(a: DistArray, values: Any) -> None:
+    """``a.flat = values``, which are repeated as needed."""
+    given = _given(a, values)
+    a.flat[...] = _repeated(given, a.size) if given.size else given
+
+
+def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Write at flat positions; the elements of `v` are repeated as needed.
+
+    Positions outside are an error, or with `mode` taken modulo the size (``wrap``) or as the nearest one (``clip``).
+    """
+    choice(mode, ("raise", "wrap", "clip"), "mode")
+    if a._readonly:
+        raise ValueError("put: output array is read-only")
+    at = (ind if isinstance(ind, DistArray) else host_array(ind, "ind", kinds="biu")).ravel()
+    given = _given(a, v)
+    if mode != "raise" and a.size:
+        at = indexing.confined(at, a.size, mode)
+    if not at.size or not given.size:
+        return
+    a.flat[at] = _repeated(given, at.size)
+
+
+def fill_diagonal(a: DistArray, val: Any, wrap: bool = False) -> None:
+    """Write along the main diagonal, in place; the elements of `val` are repeated as needed."""
+    if a.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    if a.ndim > 2 and len(set(a.shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    if a.ndim == 2 and wrap and a.shape[0] > a.shape[1] + 1:
+        put(a, np.arange(0, a.size, a.shape[1] + 1), val)
+        return
+    n = min(a.shape)
+    if np.ndim(val):
+        val = _given(a, val)
+        if not val.size or not n:
+            return
+        val = _repeated(val, n)
+    if a.ndim > 2:
+        a[(np.arange(n),) * a.ndim] = val
+    else:
+        a._view(lenses.diagonal_lens(a.shape))[...] = val
+
+
+# ------------------------------------------------------------------------------------------- choice, order
+
+
+@side_by_side
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> DistArray:
+    """Return for each element the first choice whose condition is true."""
+    condlist, choicelist = sequence(condlist, "condlist", "masks"), sequence(choicelist, "choicelist", "arrays")
+    if len(condlist) != len(choicelist):
+        raise ValueError(
+            f"list of cases must be same length as list of conditions: choicelist has {len(choicelist)} and condlist "
+            f"{len(condlist)}"
+        )
+    if not condlist:
+        raise ValueError("select with an empty condition list is not possible")
+    for i, condition in enumerate(condlist):
+        held = condition.dtype if hasattr(condition, "dtype") else host_array(condition, f"condlist[{i}]").dtype
+        if held.kind != "b":
+            raise TypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not of {held}")
+    if not hasattr(default, "dtype") and not isinstance(default, bool | int | float | complex):
+        default = host_array(default, "default")
+    return _chosen(condlist, [*choicelist, default])
+
+
+def _chosen(conditions: Sequence[Any], choices: Sequence[Any]) -> DistArray:
+    """Return for each element the first choice whose condition is true, else the last choice; all of one common
+    dtype.
+    """
+    arrays: list[Any] = [
+        c if isinstance(c, DistArray | bool | int | float | complex) else np.asarray(c) for c in choices
+    ]
+    dtype = np.result_type(*(getattr(c, "dtype", c) for c in arrays))
+    # of one dtype before any two are joined: two numbers of Python would give a dtype of their own
+    others: list[Any] = [(c if hasattr(c, "dtype") else np.asarray(c)).astype(dtype, copy=False) for c in arrays]
+    result: DistArray = others.pop()
+    for condition, array in zip(reversed(conditions), reversed(others)):
+        result = elementwise.where(condition, array, result)
+    return result
+
+
+@side_by_side
+def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> DistArray:
+    """Return for each element the choice of that number."""
+    x = as_distarray(a)
+    if x.dtype.kind not in "biu":
+        raise TypeError(f"a: Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
+    choices = [
+        c if isinstance(c, DistArray | bool | int | float | complex) else host_array(c, f"choices[{i}]")
+        for i, c in enumerate(sequence(choices, "choices", "arrays"))
+    ]
+    n = len(choices)
+    if not n:
+        raise ValueError("choices must be one array at least")
+    choice(mode, ("raise", "wrap", "clip"), "mode")
+    common_shape(x.shape, *[np.shape(c) for c in choices])  # before anything is computed
+    if mode == "wrap":
+        x = x % n
+    elif mode == "clip":
+        x = x.clip(0, n - 1)
+    elif bool(((x < 0) | (x >= n)).any()):
+        raise ValueError(f"invalid entry in choice array: there are {n} choices")
+    # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
+    found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
+    return elementwise.as_scalar(found)  # type: ignore[no-any-return]
+
+
+@side_by_side
+def delete(arr: Any, obj: Any, axis: int | None = None) -> DistArray:
+    """Return a copy without the elements at `obj` along `axis`; of the flattened array by default."""
+    x, axis = _along(arr, axis)
+    n = x.shape[axis]
+    kept = np.ones(n, bool)
+    at = _places(obj)
+    if isinstance(at, np.ndarray) and at.size and at.dtype.kind in "iu" and (at.min() < -n or at.max() >= n):
+        bad = at[(at < -n) | (at >= n)].flat[0]
+        raise IndexError(f"index {bad} is out of bounds for axis {axis} with size {n}")
+    with naming(obj=obj):
+        kept[at] = False
+    return x[(slice(None),) * axis + (np.flatnonzero(kept),)]
+
+
+@side_by_side
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArray:
+    """Return a copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""
+    x, axis = _along(arr, axis)
+    n = x.shape[axis]
+    obj = _places(obj, TypeError)
+    if not isinstance(obj, slice) and obj.dtype.kind == "b" and obj.ndim == 1:
+        obj = np.flatnonzero(obj)
+    given = beside(x, values if isinstance(values, DistArray) else host_array(values, "values", x.dtype))
+    given = given.astype(x.dtype, copy=False)
+    given = given.reshape((1,) * (x.ndim - given.ndim) + given.shape)
+    count = len(range(n)[obj]) if isinstance(obj, slice) else int(np.size(obj))
+    if not isinstance(obj, slice) and count == 1:
+        if np.ndim(obj) == 0:
+            # numpy: for one position, the first axis of the values is the axis of insertion
+            given = moveaxis(given, 0, axis)
+        count = given.shape[axis]
+    # numpy finds the order, on positions: the k-th value is marked -1 - k
+    with naming(obj=obj):
+        marks = np.insert(np.arange(n), obj, -1 - np.arange(count))
+    low = (slice(None),) * axis
+    result = empty_like(x, shape=(*x.shape[:axis], len(marks), *x.shape[axis + 1 :]))
+    result[(*low, np.flatnonzero(marks >= 0))] = x
+    places = np.argsort(-1 - marks[marks < 0])
+    with naming(values=values):
+        result[(*low, np.flatnonzero(marks < 0)[places])] = given
+    return result
+
+
+def _places(obj: Any, error: type[Exception] = IndexError) -> Any:  # a slice or a host array of integers or of a mask
+    """Return the positions along an axis, as they are given to `delete` and `insert`."""
+    if isinstance(obj, slice):
+        return obj
+    try:
+        return host_array(obj, "obj", kinds="biu")
+    except TypeError as wrong:
+        raise error(str(wrong)) from None
+
+
+def _along(arr: Any, axis: int | None) -> tuple[DistArray, int]:
+    x = as_distarray(arr)
+    if axis is None:
+        return x.ravel(), 0
+    return x, normalize_axis(axis, x.ndim)
+
+
+def resize(a: Any, new_shape: Any) -> DistArray:
+    """Return an array of a new shape, with the elements repeated as needed."""
+    x = as_distarray(a).ravel()
+    new = integers(new_shape, "new_shape")
+    if any(n < 0 for n in new):
+        raise ValueError("all elements of `new_shape` must be non-negative")
+    n = int(np.prod(new, dtype=object))
+    if not x.size or not n:
+        return zeros(new, x.dtype, team=x.team, device=x.device)
+    repeated = x.copy() if n <= x.size else repetition.tile(x, -(-n // x.size))
+    return repeated[:n].reshape(new)  # type: ignore[no-any-return]  # boxed as x is

@@ -1,0 +1,121 @@
+"""numpy's reductions that pass over nan, with numpy's signatures.
+
+A nan is replaced by what changes nothing, or left out of what counts; extremes are those of ``fmax`` and ``fmin``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import flag
+from distarray.array.array import DistArray
+from distarray.array.out import into
+from distarray.composed.moments import masked_mean, masked_variance, not_nan
+from distarray.composed.numpy_signatures import corrected, mean, var
+from distarray.composed.ufunc_reductions import reduce
+from distarray.composed.views import as_distarray
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import elementwise
+from distarray.types import AxesLike, DTypeLike
+
+__all__ = ["nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar"]
+
+_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
+
+
+def _without_nan(a: Any, by: float) -> DistArray:
+    x = as_distarray(a)
+    return elementwise.where(elementwise.isnan(x), by, x) if x.dtype.kind in "fc" else x
+
+
+@side_by_side
+def nansum(
+    x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
+    initial: Any = _NOT_GIVEN, where: Any = True,
+) -> DistArray:  # fmt: skip
+    """Return the sum over `axis` with nan as 0."""
+    return reduce(np.add, _without_nan(x, 0.0), axis, dtype, out, keepdims, initial, where)
+
+
+@side_by_side
+def nanprod(
+    x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False,
+    initial: Any = _NOT_GIVEN, where: Any = True,
+) -> DistArray:  # fmt: skip
+    """Return the product over `axis` with nan as 1."""
+    return reduce(np.multiply, _without_nan(x, 1.0), axis, dtype, out, keepdims, initial, where)
+
+
+@side_by_side
+def nanmax(
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
+    where: Any = True,
+) -> DistArray:  # fmt: skip
+    """Return the largest element along `axis` that is not nan; nan where there is none."""
+    return reduce(np.fmax, x, axis, None, out, keepdims, initial, where)
+
+
+@side_by_side
+def nanmin(
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = False, initial: Any = _NOT_GIVEN,
+    where: Any = True,
+) -> DistArray:  # fmt: skip
+    """Return the smallest element along `axis` that is not nan; nan where there is none."""
+    return reduce(np.fmin, x, axis, None, out, keepdims, initial, where)
+
+
+@side_by_side
+def nanmean(
+    x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, keepdims: bool = False, *,
+    where: Any = True,
+) -> DistArray:  # fmt: skip
+    """Return the mean over `axis` of what is not nan."""
+    x = as_distarray(x)
+    if x.dtype.kind not in "fc":
+        return mean(x, axis, dtype, out, keepdims, where=where)
+    counted = not_nan(x, None if where is True else where)
+    _check_inexact(x, out)
+    made = masked_mean(_without_nan(x, 0.0), axis, dtype, flag(keepdims, "keepdims"), counted)
+    return into(out, made, casting="unsafe")  # type: ignore[no-any-return]
+
+
+@side_by_side
+def nanvar(
+    x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
+    keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
+) -> DistArray:  # fmt: skip
+    """Return the variance over `axis` of what is not nan; nan where too little is left."""
+    x = as_distarray(x)
+    _check_inexact(x, out)
+    return into(out, _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction), casting="unsafe")  # type: ignore[no-any-return]
+
+
+@side_by_side
+def nanstd(
+    x: Any, /, axis: AxesLike = None, dtype: DTypeLike = None, out: Any = None, ddof: float = 0,
+    keepdims: bool = False, *, where: Any = True, mean: Any = _NOT_GIVEN, correction: float | None = _NOT_GIVEN,
+) -> DistArray:  # fmt: skip
+    """Return the standard deviation over `axis` of what is not nan; nan where too little is left."""
+    x = as_distarray(x)
+    _check_inexact(x, out)
+    spread = _nanvar(x, axis, dtype, ddof, keepdims, where, mean, correction)
+    return into(out, elementwise.sqrt(spread))  # type: ignore[no-any-return]
+
+
+def _check_inexact(x: DistArray, out: Any) -> None:
+    if hasattr(out, "dtype") and out.dtype.kind not in "fc" and x.dtype.kind in "fc":
+        raise TypeError(f"If a is inexact, then out must be inexact: a has {x.dtype!r} and out {out.dtype!r}")
+
+
+def _nanvar(
+    x: DistArray, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any, correction: Any
+) -> Any:
+    less = corrected(ddof, correction)
+    if x.dtype.kind not in "fc":
+        return var(x, axis, dtype, None, less, keepdims, where=where, mean=mean)
+    counted = not_nan(x, None if where is True else where)
+    about = None if mean is _NOT_GIVEN else mean
+    plain = _without_nan(x, 0.0)
+    return masked_variance(plain, axis, dtype, less, flag(keepdims, "keepdims"), counted, about, is_nan_of_few=True)

@@ -1,0 +1,87 @@
+"""Functions that pass over nan and are no reduction to a number: positions of extremes, partial sums and products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distarray.arguments import flag, normalize_axis
+from distarray.array.array import DistArray
+from distarray.composed.numpy_signatures import argmax, argmin, cumprod, cumsum
+from distarray.composed.views import as_distarray
+from distarray.ops import elementwise, reductions
+from distarray.types import DTypeLike
+
+__all__ = ["nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum"]
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> DistArray:
+    """Return the elements with nan and infinities replaced: by 0, the largest and the smallest number unless said
+    otherwise.
+
+    Without `copy` they are replaced in `x` itself, which is returned.
+
+    Raises
+    ------
+    ValueError
+        If `x` is to be changed, and is read-only.
+    """
+    array = as_distarray(x)
+    made: DistArray = elementwise.nan_to_num(array, copy, nan, posinf, neginf)
+    if copy or array is not x:
+        return made
+    if array.dtype.kind in "fc":
+        array[...] = made
+    return array  # type: ignore[no-any-return]  # `x` itself
+
+
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
+    """Return the index of the first largest element along `axis` that is not nan. Computes whether there is one.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing but nan somewhere along `axis`.
+    """
+    keepdims = flag(keepdims, "keepdims")
+    return argmax(_with(a, -math.inf, axis), axis, out, keepdims=keepdims)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
+    """Return the index of the first smallest element along `axis` that is not nan. Computes whether there is one.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing but nan somewhere along `axis`.
+    """
+    keepdims = flag(keepdims, "keepdims")
+    return argmin(_with(a, math.inf, axis), axis, out, keepdims=keepdims)
+
+
+def _with(a: Any, neutral: float, axis: int | None) -> DistArray:
+    """Return `a` with `neutral` in the places of nan, which must leave something along `axis`."""
+    x = as_distarray(a)
+    if axis is not None and x.ndim:
+        normalize_axis(axis, x.ndim)
+    if x.dtype.kind not in "fc":
+        return x
+    nans = elementwise.isnan(x)
+    if x.size and bool(reductions.any(reductions.all(nans, axis=axis))):
+        raise ValueError("All-NaN slice encountered")
+    return elementwise.where(nans, neutral, x)  # type: ignore[no-any-return]  # boxed as x is
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
+    """Return partial sums along `axis`, or of the flattened array, with nan as 0."""
+    return cumsum(_replaced(a, 0), axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
+    """Return partial products along `axis`, or of the flattened array, with nan as 1."""
+    return cumprod(_replaced(a, 1), axis, dtype, out)
+
+
+def _replaced(a: Any, by: int) -> DistArray:
+    x = as_distarray(a)
+    return elementwise.where(elementwise.isnan(x), by, x) if x.dtype.kind in "fc" else x

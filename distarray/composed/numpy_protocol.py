@@ -1,0 +1,176 @@
+"""numpy's functions on DistArrays: ``np.add(x, y)`` is ``dx.add(x, y)``, and nothing gathers silently.
+
+A function that has no implementation raises, and says what to do instead. Opt in to gathering by the option
+``fallback = "gather"``, which warns once per call site, up to ``fallback-max-bytes``.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from distarray import config
+from distarray.array.array import DistArray
+from distarray.array.environment import use
+from distarray.array.namespace import namespace
+from distarray.composed import ufuncs
+from distarray.composed.conversion import asarray
+from distarray.composed.numpy_alternatives import way_out
+from distarray.composed.numpy_arguments import Refused, call
+from distarray.diagnostics.table import format_nbytes
+from distarray.errors import NotSupportedError
+from distarray.expr.bind import check_mask
+
+__all__ = ["array_function", "array_ufunc", "implementation", "implements"]
+
+Function = Callable[..., Any]  # of any signature
+
+_table: dict[Function, Function] = {}
+
+
+def implements(*functions: Function) -> Callable[[Function], Function]:
+    """Let a function be what these functions of numpy do on DistArrays."""
+
+    def register(function: Function) -> Function:
+        for each in functions:
+            _table[each] = function
+        return function
+
+    return register
+
+
+@lru_cache(maxsize=1024)
+def implementation(func: Function) -> Function | None:
+    """Return the function of this package for one of numpy's: what `implements` says, else the public one of its
+    name.
+    """
+    found: Function | None = _table.get(func)
+    if found is not None:
+        return found
+    ours = namespace()
+    name = getattr(func, "__name__", "")
+    # The public names are the table.
+    for module, theirs in ((ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft)):
+        if name in module.__all__ and getattr(theirs, name, None) is func:
+            function: Function = getattr(module, name)
+            return None if function is func else function
+    return None
+
+
+# -------------------------------------------------------------------------------------------------- functions
+
+
+def array_function(
+    x: DistArray, func: Function, types: Iterable[type], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Return what ``x.__array_function__`` does. Host data, and what creators make ``like=x``, lives where `x` does."""
+    for kind in types:
+        if not issubclass(kind, DistArray | np.ndarray):
+            return _declined(kind, _name_of(func))
+    ours = implementation(func)
+    if ours is None:
+        return _fallback(func, _name_of(func), args, dict(kwargs))
+    try:
+        with use(x.team, x.device):
+            return call(func, ours, args, kwargs)
+    except Refused as refusal:
+        return _fallback(func, f"{_name_of(func)} with these arguments ({refusal})", args, dict(kwargs))
+
+
+def _name_of(func: Function) -> str:
+    module = getattr(func, "__module__", "numpy")
+    return f"{module}.{getattr(func, '__name__', func)}"
+
+
+def _arrays(value: Any) -> list[DistArray]:
+    if isinstance(value, DistArray):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [x for item in value for x in _arrays(item)]
+    if isinstance(value, dict):
+        return [x for item in value.values() for x in _arrays(item)]
+    return []
+
+
+def _hosted(value: Any) -> Any:
+    if isinstance(value, DistArray):
+        return value.compute()
+    if isinstance(value, list | tuple):
+        return type(value)(_hosted(item) for item in value)
+    return value
+
+
+def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Gather if the user chose to, else say what to do."""
+    arrays = _arrays((args, kwargs))
+    nbytes = sum(x.nbytes for x in arrays)
+    if config.get("fallback") != "gather":
+        raise NotSupportedError(
+            f"{name} is not implemented for DistArray; use {way_out(_name_of(func))}, or x.compute() "
+            f"({format_nbytes(nbytes)}) for a NumPy array"
+        )
+    limit = config.get("fallback-max-bytes")
+    if nbytes > limit:
+        raise MemoryError(
+            f"{name}: gathering {format_nbytes(nbytes)} is above fallback-max-bytes = {format_nbytes(limit)}"
+        )
+    frame = sys._getframe(3)
+    site = (frame.f_code, frame.f_lasti)
+    if site not in _warned:
+        _warned.add(site)
+        warnings.warn(f"{name} is not implemented for DistArray: gathering {format_nbytes(nbytes)}", stacklevel=4)
+    result = func(*_hosted(args), **{key: _hosted(value) for key, value in kwargs.items()})
+    return _boxed(arrays[0], result) if arrays else result
+
+
+_warned: set[Any] = set()
+
+
+def _boxed(like: DistArray, result: Any) -> Any:
+    if isinstance(result, np.ndarray | np.generic) and result.dtype.kind in "biufcMm":
+        return asarray(result, team=like.team, device=like.device)
+    if type(result) in (list, tuple):
+        return type(result)(_boxed(like, item) for item in result)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------- ufuncs
+
+
+def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the ufunc for ``DistArray.__array_ufunc__``."""
+    outs = kwargs.pop("out", ())
+    for value in inputs:
+        check_mask(value, ufunc.__name__)
+    for value in (*inputs, *outs, kwargs.get("where")):
+        if not _is_known(value):
+            return _declined(type(value), ufunc.__name__)
+    try:
+        return ufuncs.apply(ufunc, method, inputs, outs, kwargs)
+    except Refused as refusal:
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        options = kwargs | ({"out": outs} if outs else {})
+        return _fallback(getattr(ufunc, method), f"{name} ({refusal})", inputs, options)
+
+
+def _declined(kind: type, name: str) -> Any:
+    """Return what says that a type knows how to deal with arrays; of those that leave it to us say what to do."""
+    dask_array = sys.modules.get("dask.array")
+    if dask_array is not None and issubclass(kind, dask_array.Array):
+        raise TypeError(
+            f"{name}: operands are a DistArray and a dask.array.Array; use distarray.from_dask(y) of the latter, or "
+            "x.to_dask_array() of the former"
+        )
+    return NotImplemented
+
+
+def _is_known(value: Any) -> bool:
+    """Return whether an operand is ours, or host data: other types that know ufuncs go first."""
+    if value is None or isinstance(value, DistArray | np.ndarray | np.generic | bool | int | float | complex):
+        return True
+    return not hasattr(type(value), "__array_ufunc__")

@@ -1,0 +1,421 @@
+"""Functions whose numpy signature is richer than the standard's: both ways of calling them.
+
+The standard's keywords work, and so do numpy's positions, ``out=``, ``where=`` and ``initial=``. What they compute is
+decided in `distarray.ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import CASTINGS, choice, flag, naming, number
+from distarray.array.array import DistArray
+from distarray.array.out import into, into_copied
+from distarray.composed.moments import masked_mean, masked_variance
+from distarray.composed.nonzero import nonzero
+from distarray.composed.ufunc_reductions import loop_dtype, mask_of, reduce
+from distarray.composed.views import as_distarray
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import (
+    contractions,
+    differences,
+    elementwise,
+    indexing,
+    joining,
+    manipulation,
+    reductions,
+    repetition,
+    sorting,
+)
+from distarray.types import AxesLike, DTypeLike
+
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "around", "clip", "concat", "concatenate",
+    "count_nonzero", "cumprod", "cumsum", "diff", "max", "mean", "min", "prod", "ptp", "repeat", "round", "sort",
+    "stack", "std", "sum", "take", "take_along_axis", "tile", "trace", "tril", "triu", "var", "where",
+]  # fmt: skip
+
+#: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
+_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
+
+
+def _keep(keepdims: Any) -> bool:
+    return False if keepdims is _NOT_GIVEN else flag(keepdims, "keepdims")
+
+
+def _is_plain(initial: Any, where: Any) -> bool:
+    """Return whether all elements count and nothing else."""
+    return initial is _NOT_GIVEN and (where is _NOT_GIVEN or where is True)
+
+
+# ----------------------------------------------------------------------------------------------- reductions
+
+
+@side_by_side
+def sum(
+    x: Any,
+    /,
+    axis: AxesLike = None,
+    dtype: DTypeLike = None,
+    out: Any = None,
+    keepdims: bool = _NOT_GIVEN,
+    initial: Any = _NOT_GIVEN,
+    where: Any = _NOT_GIVEN,
+) -> DistArray:
+    """Return the sum over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    if _is_plain(initial, where) and out is None:
+        return reductions.sum(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+    return reduce(np.add, x, axis, dtype, out, keepdims, initial, where)
+
+
+@side_by_side
+def prod(
+    x: Any,
+    /,
+    axis: AxesLike = None,
+    dtype: DTypeLike = None,
+    out: Any = None,
+    keepdims: bool = _NOT_GIVEN,
+    initial: Any = _NOT_GIVEN,
+    where: Any = _NOT_GIVEN,
+) -> DistArray:
+    """Return the product over `axis`, all axes by default. Integers smaller than the default integer widen to it."""
+    if _is_plain(initial, where) and out is None:
+        return reductions.prod(x, axis, dtype, keepdims=_keep(keepdims))  # type: ignore[no-any-return]
+    return reduce(np.multiply, x, axis, dtype, out, keepdims, initial, where)
+
+
+@side_by_side
+def max(
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
+    where: Any = _NOT_GIVEN,
+) -> DistArray:  # fmt: skip
+    """Return the largest element along `axis`; nan where there is one."""
+    if _is_plain(initial, where):
+        return _put(out, reductions.max(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
+
+
+@side_by_side
+def min(
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
+    where: Any = _NOT_GIVEN,
+) -> DistArray:  # fmt: skip
+    """Return the smallest element along `axis`; nan where there is one."""
+    if _is_plain(initial, where):
+        return _put(out, reductions.min(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.minimum, x, axis, None, out, keepdims, initial, where)
+
+
+amax = max
+amin = min
+
+
+@side_by_side
+def any(
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
+) -> DistArray:
+    """Return whether any element along `axis` is true."""
+    if _is_plain(_NOT_GIVEN, where):
+        return _put(out, reductions.any(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
+
+
+@side_by_side
+def all(
+    x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
+) -> DistArray:
+    """Return whether all elements along `axis` are true."""
+    if _is_plain(_NOT_GIVEN, where):
+        return _put(out, reductions.all(x, axis, keepdims=_keep(keepdims)))
+    return reduce(np.logical_and, x, axis, None, out, keepdims, where=where)
+
+
+def _put(out: Any, result: Any) -> DistArray:
+    """Return `result`, or `out` with it: numpy's reductions cast to anything, but for those that end with a ufunc."""
+    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+
+
+def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -> DistArray:
+    """Return the number of elements along `axis` that are not zero."""
+    return reductions.count_nonzero(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN) -> DistArray:
+    """Return the largest minus the smallest element along `axis`."""
+    return into(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+
+
+def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
+    """Return the index of the first largest element along `axis`; of the flattened array by default. The first nan
+    wins.
+    """
+    return _put_index(out, reductions.argmax(x, axis, keepdims=_keep(keepdims)))
+
+
+def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
+    """Return the index of the first smallest element along `axis`; of the flattened array by default. The first nan
+    wins.
+    """
+    return _put_index(out, reductions.argmin(x, axis, keepdims=_keep(keepdims)))
+
+
+def _put_index(out: Any, index: Any) -> DistArray:
+    if out is not None and not np.can_cast(out.dtype, np.intp, "safe"):
+        raise TypeError(f"Cannot cast scalar from {out.dtype!r} to dtype('int64') according to the rule 'safe'")
+    return _put(out, index)
+
+
+@side_by_side
+def mean(
+    x: Any,
+    /,
+    axis: AxesLike = None,
+    dtype: DTypeLike = None,
+    out: Any = None,
+    keepdims: bool = _NOT_GIVEN,
+    *,
+    where: Any = _NOT_GIVEN,
+) -> DistArray:
+    """Return the mean over `axis`; of integers in double."""
+    if _is_plain(_NOT_GIVEN, where):
+        return _put(out, reductions.mean(x, axis, dtype, keepdims=_keep(keepdims)))
+    return _put(out, masked_mean(as_distarray(x), axis, dtype, _keep(keepdims), mask_of(where)))
+
+
+def corrected(ddof: float | None, correction: Any) -> float:
+    """Return what is taken off the count: numpy's `ddof` or the standard's `correction`.
+
+    Raises
+    ------
+    ValueError
+        If both are given; 0 is numpy's default of `ddof`, and no choice of the caller.
+    """
+    if correction is _NOT_GIVEN or correction is None:
+        return 0.0 if ddof is None else float(number(ddof, "ddof", real=True))
+    if ddof:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    return float(number(correction, "correction", real=True))
+
+
+@side_by_side
+def std(
+    x: Any,
+    /,
+    axis: AxesLike = None,
+    dtype: DTypeLike = None,
+    out: Any = None,
+    ddof: float | None = None,
+    keepdims: bool = _NOT_GIVEN,
+    *,
+    where: Any = _NOT_GIVEN,
+    mean: Any = _NOT_GIVEN,
+    correction: float | None = None,
+) -> DistArray:
+    """Return the standard deviation over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`)."""
+    less = corrected(ddof, correction)
+    if _is_plain(mean, where):
+        return into(out, reductions.std(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
+    return into(out, elementwise.sqrt(_masked_variance(x, axis, dtype, less, keepdims, where, mean)))  # type: ignore[no-any-return]
+
+
+@side_by_side
+def var(
+    x: Any,
+    /,
+    axis: AxesLike = None,
+    dtype: DTypeLike = None,
+    out: Any = None,
+    ddof: float | None = None,
+    keepdims: bool = _NOT_GIVEN,
+    *,
+    where: Any = _NOT_GIVEN,
+    mean: Any = _NOT_GIVEN,
+    correction: float | None = None,
+) -> DistArray:
+    """Return the variance over `axis`; the squares are divided by ``count - correction`` (numpy's `ddof`).
+
+    `mean` is one that is known already, with `axis` kept.
+    """
+    less = corrected(ddof, correction)
+    if _is_plain(mean, where):
+        return _put(out, reductions.var(x, axis, dtype=dtype, ddof=less, keepdims=_keep(keepdims)))
+    return _put(out, _masked_variance(x, axis, dtype, less, keepdims, where, mean))
+
+
+def _masked_variance(x: Any, axis: Any, dtype: Any, ddof: float, keepdims: Any, where: Any, mean: Any) -> Any:
+    counted = None if where is _NOT_GIVEN or where is True else mask_of(where)
+    about = None if mean is _NOT_GIVEN else mean
+    return masked_variance(as_distarray(x), axis, dtype, ddof, _keep(keepdims), counted, about)
+
+
+def cumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
+    """Return partial sums along `axis`, or of the flattened array."""
+    if out is not None and dtype is None:
+        dtype = loop_dtype(np.add, "accumulate", as_distarray(a), None, out)
+    return _put(out, reductions.cumsum(a, axis, dtype))
+
+
+def cumprod(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:
+    """Return partial products along `axis`, or of the flattened array."""
+    if out is not None and dtype is None:
+        dtype = loop_dtype(np.multiply, "accumulate", as_distarray(a), None, out)
+    return _put(out, reductions.cumprod(a, axis, dtype))
+
+
+def trace(
+    x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
+) -> DistArray:
+    """Return the sum over the diagonal of two axes."""
+    made = contractions.trace(x, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype)
+    return into(out, made)  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------- elementwise
+
+
+def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
+    """Return `x` rounded to `decimals` places, halves to even."""
+    return into(out, elementwise.round(x, decimals))  # type: ignore[no-any-return]
+
+
+around = round
+
+
+def clip(x: Any, /, min: Any = None, max: Any = None, out: Any = None, **numpys: Any) -> DistArray:
+    """Return `x` limited to the interval from `min` to `max` (numpy's ``a_min``, ``a_max``); None is no limit."""
+    low, high = numpys.pop("a_min", min), numpys.pop("a_max", max)
+    if numpys:
+        raise TypeError(f"clip() got an unexpected keyword argument {next(iter(numpys))!r}")
+    return into(out, elementwise.clip(x, low, high))  # type: ignore[no-any-return]
+
+
+def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:
+    """Return `x1` where `condition` is true, else `x2`; with the condition alone the positions where it is true."""
+    if x1 is _NOT_GIVEN and x2 is _NOT_GIVEN:
+        return nonzero(condition)
+    if x1 is _NOT_GIVEN or x2 is _NOT_GIVEN:
+        raise ValueError("either both or neither of x and y should be given")
+    return elementwise.where(condition, x1, x2)
+
+
+# ------------------------------------------------------------------------------------------ order and choice
+
+
+def _check_sort(kind: Any, order: Any, stable: Any) -> None:
+    """numpy's errors for options that change nothing here, but have to make sense."""
+    if kind is not None or order is not None or stable is not None:
+        with naming(kind=kind, order=order, stable=stable):
+            np.empty(0).sort(kind=kind, order=order, stable=stable)
+
+
+def sort(
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> DistArray:
+    """Return the elements of `x` in order along `axis`, of the flattened array if None; numpy's `kind` changes
+    nothing.
+    """
+    _check_sort(kind, order, stable)
+    return sorting.sort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
+
+
+def argsort(
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> DistArray:
+    """Return the indices that sort `x` along `axis`, of the flattened array if None; equal elements keep their
+    order.
+    """
+    _check_sort(kind, order, stable)
+    return sorting.argsort(x, axis=axis, descending=descending, stable=stable is not False)  # type: ignore[no-any-return]
+
+
+@side_by_side
+def take(x: Any, indices: Any, /, axis: int | None = None, out: Any = None, mode: str = "raise") -> DistArray:
+    """Return the elements of `x` at `indices` along `axis`; of the flattened array by default."""
+    return into_copied(out, indexing.take(as_distarray(x), indices, axis=axis, mode=mode))  # type: ignore[no-any-return]
+
+
+def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> DistArray:
+    """Return for each position of the other axes the elements of `x` along `axis` that `indices` name there."""
+    return indexing.take_along_axis(x, indices, axis=axis)  # type: ignore[no-any-return]
+
+
+# ----------------------------------------------------------------------------------------------------- shape
+
+
+def concat(
+    arrays: Sequence[Any],
+    /,
+    axis: int | None = 0,
+    out: Any = None,
+    *,
+    dtype: DTypeLike = None,
+    casting: str = "same_kind",
+) -> DistArray:
+    """Return arrays one after the other along `axis`; flattened first if `axis` is None."""
+    return into(out, joining.concat(arrays, axis=axis, dtype=dtype, casting=casting))  # type: ignore[no-any-return]
+
+
+concatenate = concat
+
+
+def stack(
+    arrays: Sequence[Any],
+    /,
+    axis: int = 0,
+    out: Any = None,
+    *,
+    dtype: DTypeLike = None,
+    casting: str = "same_kind",
+) -> DistArray:
+    """Return arrays of one shape along a new axis."""
+    choice(casting, CASTINGS, "casting")
+    made = joining.stack(arrays, axis=axis)
+    if dtype is not None:
+        made = made.astype(dtype, casting=casting)
+    return into(out, made)  # type: ignore[no-any-return]
+
+
+@side_by_side
+def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> DistArray:
+    """Return each element `repeats` times along `axis`, of the flattened array by default."""
+    return repetition.repeat(x, repeats, axis=axis)  # type: ignore[no-any-return]
+
+
+def tile(x: Any, repetitions: Any, /) -> DistArray:
+    """Return `x` beside itself: so many times along each axis."""
+    return repetition.tile(x, repetitions)  # type: ignore[no-any-return]
+
+
+def tril(x: Any, /, k: int = 0) -> DistArray:
+    """Return `x` with zeros above the `k`-th diagonal of its last two axes."""
+    return manipulation.tril(x, k=k)  # type: ignore[no-any-return]
+
+
+def triu(x: Any, /, k: int = 0) -> DistArray:
+    """Return `x` with zeros below the `k`-th diagonal of its last two axes."""
+    return manipulation.triu(x, k=k)  # type: ignore[no-any-return]
+
+
+@side_by_side
+def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = _NOT_GIVEN, append: Any = _NOT_GIVEN) -> DistArray:
+    """Return the `n`-th differences of neighbours along `axis`, with values before and after if given."""
+    before, after = (None if v is _NOT_GIVEN else v for v in (prepend, append))
+    return differences.diff(x, axis=axis, n=n, prepend=before, append=after)  # type: ignore[no-any-return]

@@ -1,0 +1,50 @@
+"""Generators of random arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distarray.composed.random_continuous import Continuous
+from distarray.composed.random_discrete import Discrete
+from distarray.composed.random_order import Order
+
+__all__ = ["Generator", "default_rng"]
+
+
+class Generator(Continuous, Discrete, Order):
+    """Random arrays, each drawn from the next stream of a seed.
+
+    The methods have the signatures of numpy's ``Generator`` plus ``team=``, ``device=`` and ``sharding=``. An element
+    is a function of the seed, the number of the call and its position: it does not depend on where it is made.
+
+    Parameters
+    ----------
+    seed
+        An integer, a sequence of integers, or numpy's ``SeedSequence``. None: drawn from the system.
+
+    Notes
+    -----
+    The words are those of splitmix64 at the position, keyed by seed and call. Not for cryptography. Parameters are
+    numbers, host arrays or DistArrays, and broadcast. Those that are known at the call are checked there, with
+    numpy's errors; the values of a DistArray are seen when the numbers are computed.
+    """
+
+
+def default_rng(seed: Any = None) -> Generator:
+    """Return a generator of random arrays.
+
+    Parameters
+    ----------
+    seed
+        As for `Generator`, or a Generator, which is returned itself.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> rng = dx.random.default_rng(1)
+    >>> rng.random((1000, 1000)).shape
+    (1000, 1000)
+    """
+    if isinstance(seed, Generator):
+        return seed
+    return Generator(seed)

@@ -1,0 +1,159 @@
+"""Random order and random choice: permutations, shuffles, samples.
+
+A random permutation is the order of random keys, so it does not depend on the cut either; elements then travel to
+their places as in any read at integer positions.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Unpack
+
+import numpy as np
+
+from distarray.arguments import host_array, integer, normalize_axis, shown
+from distarray.array.array import DistArray
+from distarray.array.out import into
+from distarray.composed.random_parameters import drawn_shape
+from distarray.composed.random_streams import RandomStreams, Where
+from distarray.composed.views import as_distarray, beside
+from distarray.errors import NotSupportedError
+from distarray.ops import elementwise, sorting
+from distarray.ops.indexing import take, take_along_axis
+from distarray.ops.random import random_bits, sampled
+from distarray.ops.reductions import cumulative_sum
+from distarray.ops.searching import searchsorted
+
+__all__ = ["Order"]
+
+
+class Order(RandomStreams):
+    """Order gives a generator permutations and samples."""
+
+    def permutation(self, x: Any, axis: int = 0, **where: Unpack[Where]) -> DistArray:
+        """Return ``range(x)`` or the slices of `x` along `axis` in random order."""
+        if isinstance(x, int | np.integer):
+            return self._order(max(integer(x, "x"), 0), where)  # as arange(x)
+        given, x = x, as_distarray(x)
+        if not x.ndim:
+            raise np.exceptions.AxisError(f"x={shown(given)} must be an integer or have one axis at least")
+        axis = normalize_axis(axis, x.ndim)
+        return take(x, self._order(x.shape[axis], _beside(x, where)), axis=axis)  # type: ignore[no-any-return]
+
+    def permuted(self, x: Any, *, axis: int | None = None, out: Any = None, **where: Unpack[Where]) -> DistArray:
+        """Return `x` with the elements along `axis` in random order, another one for each of the other positions.
+
+        Without an axis all elements change places. `out` may be `x` itself.
+        """
+        x = as_distarray(x)
+        flat = x.reshape(-1) if axis is None else x
+        keys = self._keys(flat.shape, _beside(x, where))
+        along = 0 if axis is None else normalize_axis(axis, x.ndim)
+        order = sorting.argsort(keys, axis=along)
+        mixed = take(flat, order, axis=0) if axis is None else take_along_axis(flat, order, axis=along)
+        return into(out, mixed.reshape(x.shape))  # type: ignore[no-any-return]
+
+    def shuffle(self, x: DistArray, axis: int = 0) -> None:
+        """Bring the slices of `x` along `axis` into random order, in place."""
+        if not isinstance(x, DistArray):
+            raise NotSupportedError(
+                f"shuffle changes a DistArray in place, not a {type(x).__name__}; use permutation(x), which returns one"
+            )
+        x[...] = self.permutation(x, axis)
+
+    def choice(
+        self,
+        a: Any,
+        size: Any = None,
+        replace: bool = True,
+        p: Any = None,
+        axis: int = 0,
+        shuffle: bool = True,
+        **where: Unpack[Where],
+    ) -> DistArray:
+        """Return the elements of `a`, or of ``range(a)``, drawn with or without putting back, with probabilities `p` if
+        given.
+
+        Parameters
+        ----------
+        a
+            An integer, or an array, of which slices along `axis` are drawn.
+        p
+            Probability of each; sums to 1.
+        shuffle
+            What is drawn without putting back is in random order in any case.
+        """
+        is_range = isinstance(a, int | np.integer)
+        if not is_range:
+            given, a = a, as_distarray(a)
+            if a.ndim == 0:
+                raise ValueError(f"a must be a sequence or an integer, not {type(given)}")
+            axis = normalize_axis(axis, a.ndim)
+            where = _beside(a, where)
+        n = integer(a, "a") if is_range else a.shape[axis]
+        shape = drawn_shape(() if size is None else size)
+        count = prod(shape)
+        if n <= 0 and count:
+            kind = "a must be a positive integer" if is_range else "a cannot be empty"
+            raise ValueError(f"{kind} unless no samples are taken")
+        weights = None if p is None else _weights(p, n)
+        if not replace:
+            at = self._sample(n, count, weights, where).reshape(shape)
+        elif weights is None:
+            at = sampled("integers", np.int64, self._words(shape, where), 0, max(n - 1, 0))
+        else:
+            at = self._weighted(shape, weights, where)
+        return at if is_range else take(a, at, axis=axis)  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------------------------------- parts
+
+    def _keys(self, shape: Any, where: Where) -> DistArray:
+        """Return random words; two of them are hardly ever equal."""
+        return self._draw(random_bits, shape, None, (), where)
+
+    def _order(self, n: int, where: Where) -> DistArray:
+        return sorting.argsort(self._keys((n,), where))  # type: ignore[no-any-return]
+
+    def _sample(self, n: int, count: int, weights: Any, where: Where) -> DistArray:
+        """Positions, each at most once."""
+        if count > n:
+            raise ValueError("Cannot take a larger sample than population when replace is False")
+        if weights is None:
+            return self._order(n, where)[:count]
+        # Who rings first of alarms that ring at these rates (Efraimidis and Spirakis 2006); rate 0 never rings.
+        if int((weights > 0).sum()) < count:
+            raise ValueError("Fewer non-zero entries in p than size")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rings = self._exponential((n,), where, weights) / weights
+            rings = elementwise.where(beside(rings, weights > 0), rings, np.inf)
+        return sorting.argsort(rings)[:count]  # type: ignore[no-any-return]
+
+    def _weighted(self, shape: tuple[int, ...], weights: Any, where: Where) -> DistArray:
+        """Return the positions with these probabilities: where uniform numbers fall among their sums."""
+        u = self._uniform(shape, _beside(weights, where) if isinstance(weights, DistArray) else where)
+        edges = cumulative_sum(beside(u, weights))
+        # Of the last one rounding may have left something; what has no weight is never drawn.
+        edges = edges / edges[-1]
+        return searchsorted(edges, u.reshape(-1), side="right").reshape(shape)  # type: ignore[no-any-return]
+
+
+def _beside(x: DistArray, where: Where) -> Where:
+    """Return where `x` lives, if nothing else is said."""
+    return {"team": x.team, "device": x.device, **where}
+
+
+def _weights(p: Any, n: int) -> Any:
+    """Return probabilities as an array of the host or a DistArray; of the latter the sum and the least are computed."""
+    weights = p.astype(np.float64) if isinstance(p, DistArray) else host_array(p, "p", np.float64)
+    if weights.ndim != 1:
+        raise ValueError("p must be 1-dimensional")
+    if weights.shape[0] != n:
+        raise ValueError("a and p must have same size")
+    total = float(weights.sum())
+    if np.isnan(total):
+        raise ValueError("Probabilities contain NaN")
+    if n and float(weights.min()) < 0:
+        raise ValueError("Probabilities are not non-negative")
+    if abs(total - 1.0) > 1e-8:
+        raise ValueError("Probabilities do not sum to 1. See Notes section of docstring for more information.")
+    return weights

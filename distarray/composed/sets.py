@@ -1,0 +1,175 @@
+"""Sets: the distinct elements of an array, membership, and what two sets have in common.
+
+Results have the shape that the number of distinct elements gives them, which is computed at the call (B-9); everything
+else stays deferred, and lies where the sorted elements do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray.arguments import normalize_axis
+from distarray.array.array import DistArray
+from distarray.composed.views import as_distarray, beside
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import elementwise, joining, sets, sorting
+
+__all__ = [
+    "UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "in1d", "intersect1d", "isin", "setdiff1d",
+    "setxor1d", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+]  # fmt: skip
+
+
+class UniqueAllResult(NamedTuple):
+    """What ``unique_all`` returns."""
+
+    values: DistArray
+    indices: DistArray
+    inverse_indices: DistArray
+    counts: DistArray
+
+
+class UniqueCountsResult(NamedTuple):
+    """What ``unique_counts`` returns."""
+
+    values: DistArray
+    counts: DistArray
+
+
+class UniqueInverseResult(NamedTuple):
+    """What ``unique_inverse`` returns."""
+
+    values: DistArray
+    inverse_indices: DistArray
+
+
+def unique_values(x: Any, /) -> DistArray:
+    """Return the distinct elements, in order; every nan is distinct."""
+    return sets.distinct("unique_values", as_distarray(x))["values"]  # type: ignore[no-any-return]  # boxed as x is
+
+
+def unique_counts(x: Any, /) -> UniqueCountsResult:
+    """Return the distinct elements, and how often each stands; every nan is distinct."""
+    found = sets.distinct("unique_counts", as_distarray(x), ("counts",))
+    return UniqueCountsResult(found["values"], found["counts"])
+
+
+def unique_inverse(x: Any, /) -> UniqueInverseResult:
+    """Return the distinct elements, and which of them stands at each position."""
+    x = as_distarray(x)
+    found = sets.distinct("unique_inverse", x, ("inverse",))
+    return UniqueInverseResult(found["values"], found["inverse"].reshape(x.shape))
+
+
+def unique_all(x: Any, /) -> UniqueAllResult:
+    """Return the distinct elements, where each stands first, which stands at each position, and how often each
+    stands.
+    """
+    x = as_distarray(x)
+    found = sets.distinct("unique_all", x, sets.FACTS)
+    return UniqueAllResult(found["values"], found["indices"], found["inverse"].reshape(x.shape), found["counts"])
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,
+) -> Any:  # as numpy: an array, or a tuple of arrays
+    """numpy's ``unique``: the distinct elements in order, and what else is asked for.
+
+    With an `axis` its slices are compared: as many sorts as a slice has elements.
+    """
+    x = as_distarray(ar)
+    if axis is not None:
+        axis = normalize_axis(axis, x.ndim)
+        if x.ndim == 1:
+            axis = None  # its slices are its elements, of which all nan may be one
+    facts = [fact for fact, asked in zip(sets.FACTS, (return_index, return_inverse, return_counts)) if asked]
+    found = sets.distinct("unique", x, facts, axis=axis, equal_nan=equal_nan)
+    if return_inverse and axis is None:
+        found["inverse"] = found["inverse"].reshape(x.shape)
+    result = tuple([found[fact] for fact in ("values", *facts)])
+    return result if facts else result[0]
+
+
+@side_by_side
+def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> DistArray:
+    """Return where the elements of `x1` are among those of `x2`. Nothing is computed; numpy's `kind` changes
+    nothing.
+    """
+    if not isinstance(x1, DistArray) and not isinstance(x2, DistArray):
+        x1 = as_distarray(x1)
+    return sets.isin(x1, x2, invert=invert)  # type: ignore[no-any-return]  # boxed
+
+
+@side_by_side
+def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> DistArray:
+    """Return `isin` of a flattened array."""
+    return isin(as_distarray(ar1).ravel(), ar2, assume_unique=assume_unique, invert=invert)
+
+
+def _flat(name: str, arrays: Sequence[Any], *, distinct: bool) -> list[DistArray]:
+    """Return arrays as vectors; their distinct elements, if `distinct`."""
+    flat = [as_distarray(a).ravel() for a in arrays]
+    return [sets.distinct(name, x, equal_nan=True)["values"] for x in flat] if distinct else flat
+
+
+@side_by_side
+def union1d(ar1: Any, ar2: Any) -> DistArray:
+    """Return the distinct elements of two arrays."""
+    both = joining.concat((ar1, ar2), axis=None)
+    return sets.distinct("union1d", both, equal_nan=True)["values"]  # type: ignore[no-any-return]  # boxed
+
+
+@side_by_side
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """Return the distinct elements that two arrays have in common, and with `return_indices` where each of them has
+    them.
+    """
+    flat = _flat("intersect1d", (ar1, ar2), distinct=False)
+    at: list[Any] = [None, None]
+    if not assume_unique:
+        facts = ("indices",) if return_indices else ()
+        found = [sets.distinct("intersect1d", x, facts, equal_nan=True) for x in flat]
+        flat, at = [f["values"] for f in found], [f.get("indices") for f in found]
+    both = joining.concat(flat)
+    if not return_indices:
+        both = sorting.sort(both)
+        return sets.compressed("intersect1d", elementwise.equal(both[1:], both[:-1]), both[:-1])[0]
+    order = sorting.argsort(both)
+    both = both[order]
+    twice = elementwise.equal(both[1:], both[:-1])
+    values, one, other = sets.compressed("intersect1d", twice, both[:-1], order[:-1], order[1:])
+    other = other - flat[0].size
+    return values, *(i if original is None else original[i] for i, original in zip((one, other), at))
+
+
+@side_by_side
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
+    """Return the distinct elements of the first array that are not in the second."""
+    ar1 = as_distarray(ar1)
+    ar2 = beside(ar1, ar2)  # which may be refused: before anything is computed
+    (x,) = _flat("setdiff1d", (ar1,), distinct=not assume_unique)
+    left = sets.compressed("setdiff1d", isin(x, ar2, invert=True), x)
+    return left[0]  # type: ignore[no-any-return]  # boxed as x is
+
+
+@side_by_side
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> DistArray:
+    """Return the distinct elements that are in one of two arrays only."""
+    both = sorting.sort(joining.concat(_flat("setxor1d", (ar1, ar2), distinct=not assume_unique)))
+    if not both.size:
+        return both  # type: ignore[no-any-return]  # boxed
+    differs = elementwise.not_equal(both[1:], both[:-1])
+    ends = beside(both, np.ones(1, bool))
+    edges = joining.concat([ends, differs, ends])
+    alone = sets.compressed("setxor1d", elementwise.logical_and(edges[1:], edges[:-1]), both)
+    return alone[0]  # type: ignore[no-any-return]  # boxed

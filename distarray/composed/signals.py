@@ -1,0 +1,306 @@
+"""Vectors as samples of functions: convolution, interpolation, differences and integrals.
+
+Each is a few lines of numpy-style code on DistArrays: what is deferred, planned and fused is decided below.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import choice, host_array, naming, normalize_axes, normalize_axis, number, shown
+from distarray.array.array import DistArray
+from distarray.composed.creation import arange
+from distarray.composed.histograms import placed
+from distarray.composed.views import as_distarray, beside, moveaxis
+from distarray.expr.bind import bind_map
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import differences, elementwise, joining, manipulation, repetition
+from distarray.types import AxesLike
+
+__all__ = ["convolve", "correlate", "gradient", "interp", "trapezoid", "unwrap"]
+
+
+# ---------------------------------------------------------------------------------------------- convolution
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> DistArray:
+    """Return the discrete convolution of two vectors; the shorter one is short: one shifted product per element."""
+    x, y = _vectors(a, v)
+    choice(mode, ("full", "same", "valid"), "mode")
+    return _convolved(x, y, mode, _is_finite(v if y.size <= x.size else a))
+
+
+def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistArray:
+    """Return the convolution; `is_finite`: whether it is known that the shorter vector has neither inf nor nan."""
+    if not x.size or not y.size:
+        raise ValueError(f"{'a' if not x.size else 'v'} cannot be empty")
+    if x.size < y.size:
+        x, y = y, x
+    n, m = x.size, y.size
+    padded, within = repetition.pad(x, m - 1), None
+    if not is_finite:
+        # what stands before and behind the vector is no factor, not even one of 0: of inf that would be nan
+        at = arange(1 - m, n + m - 1, team=x.team, device=x.device)
+        within = (at >= 0) & (at < n)
+    total: Any = None
+    with np.errstate(all="ignore"):  # numpy does not look at the flags here
+        for i in range(m):
+            here = slice(m - 1 - i, m - 1 - i + n + m - 1)
+            term = padded[here] * y[i]
+            if within is not None:
+                term = elementwise.where(within[here], term, 0)
+            total = term if total is None else total + term
+    if mode == "full":
+        return total  # type: ignore[no-any-return]  # boxed as x is
+    if mode == "same":
+        start = (m - 1) // 2
+        return total[start : start + n]  # type: ignore[no-any-return]
+    return total[m - 1 : n]  # type: ignore[no-any-return]
+
+
+def _is_finite(v: Any) -> bool:
+    """Return whether it is known, without computing anything, that there is neither inf nor nan."""
+    if isinstance(v, DistArray):
+        memo = v.__dx_node__().memo
+        if memo is None or not memo.on_client:
+            return v.dtype.kind in "biu"
+        v = memo.blocks[0]
+    return bool(np.isfinite(v).all())
+
+
+def _vectors(a: Any, v: Any) -> tuple[DistArray, DistArray]:
+    """Return both as vectors; host data where the other one lives."""
+    x = beside(v, a) if isinstance(v, DistArray) else as_distarray(a)
+    return _vector(x), _vector(beside(x, v))
+
+
+def _vector(x: DistArray) -> DistArray:
+    if x.ndim > 1:
+        raise ValueError("object too deep for desired array")
+    return x.reshape((x.size,))  # type: ignore[no-any-return]  # a method of a DistArray
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> DistArray:
+    """Return the cross-correlation of two vectors: the convolution with the second one reversed and conjugate."""
+    for name, given in (("a", a), ("v", v)):
+        if not np.ndim(given):
+            raise ValueError(f"object of too small depth for desired array: {name}={shown(given)}")
+    x, y = _vectors(a, v)
+    choice(mode, ("full", "same", "valid"), "mode")
+    if x.size < y.size:
+        return _reversed(_convolved(y, _reversed(x), mode, _is_finite(a)))
+    return _convolved(x, _reversed(y), mode, _is_finite(v))
+
+
+def _reversed(x: DistArray) -> DistArray:
+    turned = x[::-1]
+    with np.errstate(all="ignore"):  # the same as that of a convolution, with which it is computed
+        return elementwise.conj(turned) if x.dtype.kind == "c" else turned
+
+
+# -------------------------------------------------------------------------------------------- interpolation
+
+
+@side_by_side
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> DistArray:
+    """Interpolate linearly between the points ``(xp, fp)``, which rise in `xp`.
+
+    With a `period` the points and `x` are taken modulo it, in any order.
+    """
+    x = as_distarray(x)
+    knots, values = beside(x, xp), beside(x, fp)
+    for value, name in ((left, "left"), (right, "right")):
+        if value is not None:
+            number(value, name, real=values.dtype.kind != "c")
+    if period is not None:
+        number(period, "period", real=True)
+    real, complex_ = np.dtype(np.float64), np.dtype(np.complex128)
+    of_values = complex_ if values.dtype.kind == "c" else real
+    for array, name, to in ((x, "x", real), (knots, "xp", real), (values, "fp", of_values)):
+        if not np.can_cast(array.dtype, to, "safe"):
+            raise TypeError(
+                f"{name}: Cannot cast array data from {array.dtype!r} to {to!r} according to the rule 'safe'"
+            )
+    x, knots = x.astype(np.float64, copy=False), knots.astype(np.float64, copy=False)
+    n = knots.size
+    if knots.ndim != 1 or values.ndim != 1 or n != values.size or not n:
+        said = "fp and xp are not of the same length" if n else "array of sample points is empty"
+        raise ValueError(f"{said}: xp is of shape {knots.shape}, fp of {values.shape}")
+    if period is not None:
+        if period == 0:
+            raise ValueError("period must be a non-zero value")
+        x, knots, values, left, right = *_one_period(x, knots, values, abs(period)), None, None
+        n = knots.size
+    values = values.astype(np.result_type(values.dtype, np.float64), copy=False)
+    if n == 1:
+        inner: Any = manipulation.broadcast_to(values, x.shape)  # whatever the position, nan too
+    else:
+        at = (placed(x, knots, "right") - 1).clip(0, n - 2)
+        if values.dtype.kind == "c":
+            real, imag = [_on_lines(x, knots, part, at) for part in (values.real, values.imag)]
+            inner = bind_map(elementwise.COMPLEX, [real, elementwise.where(elementwise.isnan(x), 0.0, imag)])
+        else:
+            inner = _on_lines(x, knots, values, at)
+        inner = elementwise.where(x == knots[-1], values[-1], inner)
+    inner = elementwise.where(x > knots[-1], values[-1] if right is None else right, inner)
+    found = elementwise.where(x < knots[0], values[0] if left is None else left, inner)
+    return elementwise.as_scalar(found)  # type: ignore[no-any-return]
+
+
+def _on_lines(x: DistArray, knots: DistArray, values: DistArray, at: DistArray) -> Any:
+    """Return the line through each two neighbouring points, at the positions `x` that lie behind the points `at`.
+
+    As numpy: from the left point; where that is nan (of infinite values) from the right one; else what both have.
+    """
+    with np.errstate(all="ignore"):  # numpy does not look at the flags here
+        slope = (differences.diff(values) / differences.diff(knots))[at]
+        left, right = values[at], values[at + 1]
+        from_left, from_right = slope * (x - knots[at]) + left, slope * (x - knots[at + 1]) + right
+        level = elementwise.where(elementwise.isnan(from_right) & (left == right), left, from_right)
+        found = elementwise.where(elementwise.isnan(from_left), level, from_left)
+        # a point itself, whatever its neighbour is; and no position is no value
+        found = elementwise.where(x == knots[at], left, found)
+        return elementwise.where(elementwise.isnan(x), x, found)
+
+
+def _one_period(
+    x: DistArray, knots: DistArray, values: DistArray, period: float
+) -> tuple[DistArray, DistArray, DistArray]:
+    """Return the positions and points in one period, with the last point before it and the first one after it."""
+    order = (knots % period).argsort()
+    knots, values = (knots % period)[order], values[order]
+    knots = joining.concat([knots[-1:] - period, knots, knots[:1] + period])
+    return x % period, knots, joining.concat([values[-1:], values, values[:1]])
+
+
+# ---------------------------------------------------------------------------------- differences, integrals
+
+
+@side_by_side
+def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> DistArray:
+    """Return the integral by the trapezoidal rule along `axis`."""
+    y = as_distarray(y)
+    y = moveaxis(y, normalize_axis(axis, y.ndim), -1)
+    if x is None:
+        steps: Any = number(dx, "dx")
+    else:
+        at = beside(y, x)
+        if not at.ndim:
+            raise ValueError(f"x={shown(x)}: diff requires input that is at least one dimensional")
+        steps = differences.diff(at) if at.ndim == 1 else differences.diff(moveaxis(at, axis, -1))
+    with naming(x=x):
+        areas = steps * (y[..., 1:] + y[..., :-1])
+    return (areas / 2.0).sum(axis=-1)  # type: ignore[no-any-return]
+
+
+@side_by_side
+def gradient(f: Any, *varargs: Any, axis: AxesLike = None, edge_order: int = 1) -> Any:
+    """Return differences over distances: central ones inside, one-sided ones of order `edge_order` (1 or 2) at the
+    edges.
+
+    Coordinates along an axis may stand for the distance: whether they are evenly spaced is computed at the call.
+    """
+    f = as_distarray(f)
+    if number(edge_order, "edge_order", real=True) not in (1, 2):
+        raise ValueError(f"edge_order={edge_order} is not supported; it is 1 or 2")
+    axes = normalize_axes(axis, f.ndim)
+    kinds = (DistArray, bool, int, float, complex)
+    steps = [v if isinstance(v, kinds) else host_array(v, "varargs") for v in varargs] or [1.0]
+    if len(steps) == 1 and not np.ndim(steps[0]):
+        steps *= len(axes)
+    if len(steps) != len(axes):
+        raise TypeError(f"invalid number of arguments: {len(varargs)} distances for axis={shown(axis)}")
+    made = [_gradient_along(f, a, step, edge_order) for a, step in zip(axes, steps)]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _gradient_along(f: DistArray, axis: int, step: Any, edge_order: int) -> DistArray:
+    y = moveaxis(f, axis, -1)
+    n = y.shape[-1]
+    if n < edge_order + 1:
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are "
+            "required."
+        )
+    if y.dtype.kind == "b":
+        raise TypeError("numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor instead.")
+    if y.dtype.kind in "iu":
+        y = y.astype(np.float64)
+    if y.dtype.kind == "M":  # as numpy: dates are spans since a common one
+        y = y.astype(np.int64).astype(np.dtype(y.dtype.str.replace("M8", "m8")))
+    inner, ends = _inner(y, _distances(y, step))
+    if edge_order == 1:
+        first, last = (y[..., 1:2] - y[..., :1]) / ends[0], (y[..., -1:] - y[..., -2:-1]) / ends[-1]
+    else:
+        first = _edge([y[..., i : i + 1] for i in range(3)], ends[0], ends[1])
+        last = -_edge([y[..., n - 1 - i : n - i] for i in range(3)], ends[-1], ends[-2])
+    made = joining.concat([first, inner, last], axis=-1)
+    # A new array, as numpy's is, and no view of one: its ravel() is a view.
+    new: DistArray = moveaxis(made.astype(y.dtype, copy=False), -1, axis).copy()
+    return new
+
+
+def _distances(y: DistArray, step: Any) -> Any:
+    """Return a number, or one for each two neighbours along the last axis where they are not all the same."""
+    if not np.ndim(step):
+        return step
+    at = step if isinstance(step, DistArray) else np.asarray(step)
+    if at.shape != y.shape[-1:]:
+        raise ValueError(
+            f"when 1d, distances must match the length of the corresponding dimension: varargs has {shown(step)} of "
+            f"shape {at.shape} for an axis of {y.shape[-1]}"
+        )
+    if at.dtype.kind in "iu":
+        at = at.astype(np.float64)
+    h = at[1:] - at[:-1]
+    # As numpy: the formula for uneven distances takes the middle element too, and makes nan of what is nan there.
+    return np.asarray(h[:1])[0] if bool((h == h[:1]).all()) else beside(y, h)
+
+
+def _inner(y: DistArray, h: Any) -> tuple[Any, list[Any]]:
+    """Return central differences along the last axis, and the two distances at each of its ends."""
+    if not np.ndim(h):
+        return (y[..., 2:] - y[..., :-2]) / (2.0 * h), [h] * 4
+    left, right = h[:-1], h[1:]
+    inner = (
+        y[..., :-2] * (-right / (left * (left + right)))
+        + y[..., 1:-1] * ((right - left) / (left * right))
+        + y[..., 2:] * (left / (right * (left + right)))
+    )
+    return inner, [h[:1], h[1:2], h[-2:-1], h[-1:]]
+
+
+def _edge(y: list[DistArray], h: Any, k: Any) -> Any:
+    """Return the slope at the first of three points of distances `h` and `k`: that of the parabola through them."""
+    return y[0] * (-(2.0 * h + k) / (h * (h + k))) + y[1] * ((h + k) / (h * k)) + y[2] * (-h / (k * (h + k)))
+
+
+def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> DistArray:
+    """Return `p` with multiples of `period` added along `axis`, so that neighbours differ by half a period at most.
+
+    Jumps up to `discont` stay if that is more.
+    """
+    x = as_distarray(p)
+    number(period, "period", real=True)
+    if discont is not None:
+        number(discont, "discont", real=True)
+    step = differences.diff(x, axis=axis)
+    discont = period / 2 if discont is None else discont
+    dtype = np.result_type(step.dtype, period)
+    if dtype.kind in "iu":
+        high, odd = divmod(period, 2)
+        ambiguous = not odd
+    else:
+        high, ambiguous = period / 2, True
+    wrapped = (step + high) % period - high
+    if ambiguous:
+        # half a period up stays up
+        wrapped = elementwise.where((wrapped == -high) & (step > 0), high, wrapped)
+    correction = elementwise.where(abs(step) < discont, 0, wrapped - step)
+    first = (slice(None),) * normalize_axis(axis, x.ndim) + (slice(0, 1),)
+    rest = (slice(None),) * normalize_axis(axis, x.ndim) + (slice(1, None),)
+    parts = [x[first].astype(dtype, copy=False), (x[rest] + correction.cumsum(axis)).astype(dtype, copy=False)]
+    return joining.concat(parts, axis=axis)  # type: ignore[no-any-return]  # boxed as x is

@@ -1,0 +1,260 @@
+"""``reduce``, ``accumulate`` and ``reduceat`` of numpy's ufuncs, with all that their signatures have.
+
+numpy's own reductions are these: ``np.sum(x, where=...)`` is ``np.add.reduce``. What is folded how is decided in
+`distarray.ops.ufunc_methods`; here are masks, initial values, ``out=`` and numpy's errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import flag, host_array, normalize_axes, shown
+from distarray.array.array import DistArray
+from distarray.array.out import into
+from distarray.composed.views import as_distarray, beside
+from distarray.dtypes import as_dtype
+from distarray.expr.bind import broadcast_shapes
+from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
+from distarray.ops.creation import full_like
+from distarray.types import DType, HostArray
+
+__all__ = ["accumulate", "loop_dtype", "mask_of", "mask_over", "reduce", "reduceat"]
+
+#: What ``initial=`` and ``where=`` are when they are not given: numpy tells them from None and True.
+_NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
+
+#: Associative functions that have a reduction of their own: (array, axes, dtype, keepdims).
+_NAMED: Mapping[str, Callable[[Any, Any, DType, bool], Any]] = {
+    "add": lambda x, axes, dtype, keep: reductions.sum(x, axes, dtype, keepdims=keep),
+    "multiply": lambda x, axes, dtype, keep: reductions.prod(x, axes, dtype, keepdims=keep),
+    "maximum": lambda x, axes, dtype, keep: reductions.max(x.astype(dtype, copy=False), axes, keepdims=keep),
+    "minimum": lambda x, axes, dtype, keep: reductions.min(x.astype(dtype, copy=False), axes, keepdims=keep),
+    "logical_and": lambda x, axes, dtype, keep: reductions.all(x, axes, keepdims=keep),
+    "logical_or": lambda x, axes, dtype, keep: reductions.any(x, axes, keepdims=keep),
+}
+
+
+def _check(ufunc: np.ufunc, method: str) -> None:
+    """numpy's errors of what has no such method."""
+    if ufunc.signature is not None:
+        raise RuntimeError("Reduction not defined on ufunc with signature")
+    if ufunc.nin != 2:
+        raise ValueError(f"{method} only supported for binary functions")
+    if ufunc.nout != 1:
+        raise ValueError(f"{method} only supported for functions returning a single value")
+
+
+def mask_of(where: Any) -> Any:
+    """Return ``where=`` as an array of booleans, ours or numpy's."""
+    if not hasattr(where, "dtype"):
+        return host_array(where, "where", np.bool_)
+    if not np.can_cast(where.dtype, np.bool_, "safe"):
+        raise TypeError(
+            f"where: Cannot cast array data from {where.dtype!r} to dtype('bool') according to the rule 'safe'"
+        )
+    return where
+
+
+def mask_over(x: DistArray, where: Any) -> Any:
+    """Return ``where=`` as an array of booleans of the shape of `x` that lives where `x` does.
+
+    Raises
+    ------
+    ValueError
+        If it does not broadcast to that shape.
+    """
+    mask = mask_of(where)
+    if broadcast_shapes(mask.shape, x.shape) != x.shape:
+        raise ValueError(f"where= of shape {mask.shape} does not broadcast to the shape {x.shape} of the operand")
+    return manipulation.broadcast_to(beside(x, mask), x.shape)
+
+
+def initial_value(initial: Any, dtype: DType) -> np.generic:
+    """Return ``initial=`` as a number of `dtype`; numpy's error if it is none. An array of one element is computed."""
+    if isinstance(initial, DistArray) and not initial.ndim:
+        initial = initial.item()
+    value = np.empty(1) if isinstance(initial, DistArray) else host_array(initial, "initial", dtype)
+    if value.ndim:
+        raise ValueError(f"initial={shown(initial)}: setting an array element with a sequence.")
+    number: np.generic = value.reshape(1)[0]
+    return number
+
+
+# ------------------------------------------------------------------------------------------------------ reduce
+
+
+def reduce(
+    ufunc: np.ufunc,
+    x: Any,
+    axis: Any = 0,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = _NOT_GIVEN,
+    where: Any = True,
+) -> DistArray:
+    """Do what ``ufunc.reduce`` does.
+
+    Functions that are not associative (``subtract``) go along one axis, which is whole in one task.
+
+    Parameters
+    ----------
+    initial
+        What to begin with; None: the first element, also where the function has a value of nothing.
+    where
+        Which elements count.
+
+    Raises
+    ------
+    ValueError
+        If nothing is left to reduce, and neither `initial` nor the function says what that is.
+    """
+    _check(ufunc, "reduce")
+    name = ufunc.__name__
+    x = as_distarray(x)
+    axes = _axes(x, axis)
+    keep = False if keepdims is _NOT_GIVEN else flag(keepdims, "keepdims")
+    loop = loop_dtype(ufunc, "reduce", x, dtype, out)
+    if len(axes) > 1 and (name not in ufunc_methods.ASSOCIATIVE or ufunc is np.lcm):  # numpy does not know it of lcm
+        raise ValueError(f"reduction operation '{name}' is not reorderable, so at most one axis may be specified")
+    if initial is _NOT_GIVEN:
+        start = _identity(ufunc, loop)
+    else:
+        start = None if initial is None else initial_value(initial, loop)
+        if start is not None and (target := _target(out)) is not None:
+            # numpy puts it where the result is to be, and begins with what is there then
+            start = np.array([start]).astype(target).astype(loop)[0]
+    mask = None if where is True or where is _NOT_GIVEN else mask_over(x, where)
+    if mask is not None and start is None:
+        raise ValueError(
+            f"reduction operation '{name}' does not have an identity, so to use a where mask one has to specify "
+            "'initial'"
+        )
+    if start is None and any(x.shape[a] == 0 for a in axes):
+        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+    if name in ufunc_methods.ASSOCIATIVE:
+        result = _fold(ufunc, x, axes, loop, keep, start, initial is not _NOT_GIVEN and initial is not None, mask)
+    else:
+        result = _fold_in_order(name, x, axes, loop, keep, start, mask)
+    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+
+
+def loop_dtype(ufunc: np.ufunc, method: str, x: DistArray, dtype: Any, out: Any) -> DType:
+    """Return the dtype in which a method of `ufunc` computes: where ``dtype=`` says none, that of ``out=`` has a
+    say.
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    return ufunc_methods.resolved_dtype(ufunc.__name__, method, x.dtype, wanted, _target(out))
+
+
+def _target(out: Any) -> DType | None:
+    """Return the dtype of ``out=``; None if there is none."""
+    (target,) = out if isinstance(out, tuple) and len(out) == 1 else (out,)
+    return getattr(target, "dtype", None)
+
+
+def _identity(ufunc: np.ufunc, dtype: DType) -> np.generic | None:
+    """Return the value of nothing; None if there is none."""
+    # -1 is all bits of an unsigned number
+    return None if ufunc.identity is None else np.array([ufunc.identity]).astype(dtype)[0]
+
+
+def _axes(x: DistArray, axis: Any) -> tuple[int, ...]:
+    # numpy lets a number be reduced along the axis it would have.
+    if not x.ndim and type(axis) is int and axis in (0, -1):
+        return ()
+    return normalize_axes(axis, x.ndim)
+
+
+def _fold(
+    ufunc: np.ufunc,
+    x: DistArray,
+    axes: tuple[int, ...],
+    loop: DType,
+    keep: bool,
+    start: np.generic | None,
+    begins: bool,
+    mask: Any,
+) -> Any:
+    """Reduce by an associative function; with `begins` each result begins with `start`."""
+    name = ufunc.__name__
+    if begins and 0 in x.shape:
+        kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keep or a not in axes)
+        return full_like(x, start, dtype=loop, shape=kept)
+    if mask is not None:
+        # What has no value of nothing may count `start` any number of times: max, min, lcm.
+        neutral = _identity(ufunc, loop)
+        x = elementwise.where(mask, x.astype(loop, copy=False), start if neutral is None else neutral)
+    if name in _NAMED:
+        result = _NAMED[name](x, axes, loop, keep)
+    else:
+        result = ufunc_methods.reduce(name, x, axes, loop, keepdims=keep)
+    if not begins:
+        return result
+    return getattr(elementwise, name)(start, result)
+
+
+def _fold_in_order(
+    name: str, x: DistArray, axes: tuple[int, ...], loop: DType, keep: bool, start: np.generic | None, mask: Any
+) -> Any:
+    if not axes:
+        return x.astype(loop)
+    (axis,) = axes
+    result = ufunc_methods.reduce_in_order(name, x, axis, loop, initial=start, where=mask)
+    return manipulation.expand_dims(result, axis=axis) if keep else result
+
+
+# -------------------------------------------------------------------------------------- accumulate, reduceat
+
+
+def accumulate(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> DistArray:
+    """``ufunc.accumulate``: every element joined with all before it along `axis`."""
+    _check(ufunc, "accumulate")
+    x = as_distarray(x)
+    at = _axis("accumulate", x, axis)
+    if out is not None:
+        dtype = loop_dtype(ufunc, "accumulate", x, dtype, out)
+    result = ufunc_methods.accumulate(ufunc.__name__, x, at, dtype)
+    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+
+
+def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> DistArray:
+    """``ufunc.reduceat``: segments of `axis` reduced, from each index to the next.
+
+    The indices come to this process if they are not there; they decide what is read where.
+    """
+    _check(ufunc, "reduceat")
+    x = as_distarray(x)
+    at = _axis("reduceat", x, axis)
+    if dtype is not None:
+        dtype = as_dtype(dtype)  # before the indices are computed
+    places = _host_indices(indices)
+    if out is not None:
+        dtype = loop_dtype(ufunc, "accumulate", x, dtype, out)
+    result = ufunc_methods.reduceat(ufunc.__name__, x, places, at, dtype)
+    return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
+
+
+def _axis(method: str, x: DistArray, axis: Any) -> int:
+    if not x.ndim:
+        raise TypeError(f"cannot {method} on a scalar")
+    if axis is None and x.ndim == 1:
+        return 0
+    axes = normalize_axes(axis, x.ndim)
+    if len(axes) != 1:
+        raise ValueError(f"{method} does not allow multiple axes: axis={shown(axis)}")
+    return axes[0]
+
+
+def _host_indices(indices: Any) -> HostArray:
+    if hasattr(indices, "dtype") and not np.can_cast(indices.dtype, np.intp, "safe"):
+        raise TypeError(f"Cannot cast array data from {indices.dtype!r} to dtype('int64') according to the rule 'safe'")
+    host = indices.compute() if isinstance(indices, DistArray) else host_array(indices, "indices")
+    if not host.ndim:
+        raise ValueError(f"object of too small depth for desired array: indices={shown(indices)}")
+    if host.ndim > 1:
+        raise ValueError("setting an array element with a sequence: the indices must have one axis")
+    return host.astype(np.intp)

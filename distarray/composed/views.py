@@ -1,0 +1,343 @@
+"""The functions whose results alias their argument, as numpy's do: handles on the same base.
+
+The lenses come from `distarray.ops.lenses`, which checks what the user wrote; here they become views. The first
+argument may be anything that makes an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from distarray.arguments import flag, memory_order, number, parse_shape
+from distarray.array.array import DistArray
+from distarray.composed.conversion import asarray
+from distarray.expr.bind import broadcast_shapes as _common_shape
+from distarray.expr.expr import GET, Environment, Expr
+from distarray.expr.lens import Affine, strided_dummy
+from distarray.expr.lens import shares_memory as _lenses_share
+from distarray.expr.side_by_side import side_by_side
+from distarray.ops import creation, joining, lenses, manipulation
+from distarray.types import AxesLike, Shape
+
+__all__ = [
+    "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "beside", "broadcast_arrays", "broadcast_to", "diag",
+    "diagonal", "dsplit", "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "isfortran", "matrix_diagonal",
+    "matrix_transpose", "may_share_memory", "meshgrid", "moveaxis", "permute_dims", "ravel", "real", "real_if_close",
+    "reshape", "rollaxis", "rot90", "shares_memory", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
+]  # fmt: skip
+
+
+def as_distarray(x: Any) -> DistArray:
+    """Return `x`, or the array that ``asarray`` makes of it."""
+    return x if isinstance(x, DistArray) else asarray(x)
+
+
+def beside(x: DistArray, given: Any) -> DistArray:
+    """Return `given`, or the array of host data where `x` lives."""
+    return given if isinstance(given, DistArray) else asarray(given, team=x.team, device=x.device)
+
+
+# ---------------------------------------------------------------------------------------------------- axes
+
+
+def permute_dims(x: Any, /, axes: Sequence[SupportsIndex]) -> DistArray:
+    """Return the axes of `x` in the order `axes`. A view."""
+    own = as_distarray(x)
+    return own._view(lenses.permute_lens(own.shape, axes))
+
+
+def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> DistArray:
+    """Return the axes of `a` in the order `axes`, reversed by default. A view."""
+    own = as_distarray(a)
+    return own._view(lenses.permute_lens(own.shape, axes))
+
+
+def matrix_transpose(x: Any, /) -> DistArray:
+    """Return the last two axes exchanged. A view."""
+    own = as_distarray(x)
+    return own._view(lenses.matrix_transpose_lens(own.shape))
+
+
+def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
+    """Return the axes `source` moved to the places `destination`. A view."""
+    own = as_distarray(x)
+    return own._view(lenses.permute_lens(own.shape, lenses.moveaxis_order(own.ndim, source, destination)))
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
+    """Return `axis` moved to stand before the axis that is now at `start`. A view."""
+    own = as_distarray(a)
+    return own._view(_lens_of(manipulation.rollaxis, own.shape, axis, start))
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
+    """Return two axes exchanged. A view."""
+    return as_distarray(a).swapaxes(axis1, axis2)  # type: ignore[no-any-return]  # a method of a DistArray
+
+
+def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
+    """Return the elements in reverse order along `axis`, all axes by default. A view."""
+    own = as_distarray(x)
+    return own._view(lenses.flip_lens(own.shape, axis))
+
+
+def flipud(m: Any) -> DistArray:
+    """Return an array reversed along the first axis. A view."""
+    own = as_distarray(m)
+    return own._view(_lens_of(manipulation.flipud, own.shape))
+
+
+def fliplr(m: Any) -> DistArray:
+    """Return an array reversed along the second axis. A view."""
+    own = as_distarray(m)
+    return own._view(_lens_of(manipulation.fliplr, own.shape))
+
+
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:
+    """Return `k` quarter turns in the plane of `axes`. A view."""
+    own = as_distarray(m)
+    return own._view(lenses.rot90_lens(own.shape, k, axes))
+
+
+def expand_dims(x: Any, /, axis: AxesLike = 0) -> DistArray:
+    """Return new axes of extent 1 at the positions `axis` of the result. A view."""
+    own = as_distarray(x)
+    return own._view(lenses.expand_lens(own.shape, axis))
+
+
+def squeeze(x: Any, /, axis: AxesLike = None) -> DistArray:
+    """Return an array without the axes `axis`, which must have extent 1; all such axes by default. A view."""
+    own = as_distarray(x)
+    return own._view(lenses.squeeze_lens(own.shape, axis))
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DistArray:
+    """Return a diagonal of two axes as the new last axis; a view, read-only as numpy's."""
+    return as_distarray(a).diagonal(offset, axis1, axis2)  # type: ignore[no-any-return]
+
+
+def diag(v: Any, k: int = 0) -> DistArray:
+    """Return the `k`-th diagonal of a matrix, a view, read-only as numpy's; or the matrix with the vector `v` on it."""
+    x = as_distarray(v)
+    return diagonal(x, k) if x.ndim == 2 else manipulation.diag(x, k)
+
+
+def matrix_diagonal(x: Any, /, *, offset: int = 0) -> DistArray:
+    """Return the diagonals of the last two axes: a view, read-only as numpy's."""
+    return diagonal(x, offset, -2, -1)
+
+
+# --------------------------------------------------------------------------------------------- broadcasting
+
+
+def broadcast_to(x: Any, /, shape: Sequence[int] | int) -> DistArray:
+    """Return `x` seen as an array of `shape`; a read-only view, of which only the elements of `x` exist and travel."""
+    own = as_distarray(x)
+    return own._view(lenses.broadcast_lens(own.shape, parse_shape(shape)), readonly=True)
+
+
+@side_by_side
+def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
+    """Return all arrays as views of their common shape."""
+    views = [as_distarray(x) for x in arrays]
+    shape = _common_shape(*(x.shape for x in views)) if views else ()
+    return tuple([x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views])
+
+
+@side_by_side
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[DistArray, ...]:
+    """Return the coordinates of a grid from those along its axes: broadcast views.
+
+    ``indexing="xy"`` exchanges the first two axes, as plots want it. `copy` is numpy's; no memory is shared that could
+    be written.
+    """
+    return tuple(creation.meshgrid(*map(as_distarray, arrays), indexing=indexing, sparse=sparse))
+
+
+def _atleast(ndim: int, arrays: Sequence[Any]) -> Any:  # one array or a tuple of them, as numpy
+    function = getattr(manipulation, f"atleast_{ndim}d")
+    results = []
+    for x in map(as_distarray, arrays):
+        results.append(x if x.ndim >= ndim else x._view(_lens_of(function, x.shape)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Return each array with at least one axis. Views."""
+    return _atleast(1, arys)
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Return each array with at least two axes, new ones first. Views."""
+    return _atleast(2, arys)
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Return each array with at least three axes. Views."""
+    return _atleast(3, arys)
+
+
+# -------------------------------------------------------------------------------------------------- reshape
+
+
+def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> DistArray:
+    """Return the elements of `x` in the same order with another shape; one extent may be -1.
+
+    A view exactly where numpy makes one of a C-ordered array; elsewhere the result is a copy, pinned to the values
+    that `x` has now.
+
+    Parameters
+    ----------
+    order
+        ``"C"``: the last axis runs fastest; ``"F"``: the first one; ``"A"``: F for a view that lies in that order.
+    copy
+        True: always a copy. False: a view, or an error.
+
+    Raises
+    ------
+    ValueError
+        If the sizes differ, or with ``copy=False`` if there is no such view.
+    """
+    own = as_distarray(x)
+    new = manipulation.resolve_shape(own.shape, shape)
+    if copy is not None:
+        copy = flag(copy, "copy")
+    order = memory_order(order, ("C", "F", "A"))
+    if order == "A":
+        order = "F" if strided_dummy(own._base.current.shape, own._lens).flags.fnc else "C"
+    if order != "F":
+        return own._reshaped(new, copy)
+    # reshape(x, s, F) = reshape(x.T, s[::-1], C).T
+    return own.T._reshaped(new[::-1], copy).T
+
+
+def ravel(a: Any, order: str = "C") -> DistArray:
+    """Return the elements of `a` in one axis: a view where the array is contiguous in that order, as in numpy.
+
+    `order` is ``"C"``, ``"F"``, ``"A"`` (F for what is contiguous in that order only) or ``"K"``: as they lie in a
+    C-ordered base.
+    """
+    own = as_distarray(a)
+    order = memory_order(order)
+    if order in ("A", "K"):
+        dummy = strided_dummy(own._base.current.shape, own._lens)
+        if order == "A":
+            return ravel(own, "F" if dummy.flags.fnc else "C")
+        axes = sorted(range(own.ndim), key=lambda axis: -abs(dummy.strides[axis]))
+        return ravel(own._view(lenses.permute_lens(own.shape, axes)))
+    if order == "F":
+        own = own.T
+    # Not every reshape(-1) that can be a view: numpy's ravel is always contiguous.
+    is_view = strided_dummy(own._base.current.shape, own._lens).flags.c_contiguous
+    return own._reshaped((own.size,), None if is_view else True)
+
+
+# -------------------------------------------------------------------------------------------------- parts
+
+
+def real(x: Any, /) -> DistArray:
+    """Return the real part; a view."""
+    return as_distarray(x).real
+
+
+def imag(x: Any, /) -> DistArray:
+    """Return the imaginary part; a view, and zeros for real arrays."""
+    return as_distarray(x).imag
+
+
+def real_if_close(a: Any, tol: float = 100) -> DistArray:
+    """Return the real part where all imaginary parts are nearly zero, else `a`: computes whether they are.
+
+    `tol` is in units of the rounding error of 1, or a distance if it is not above 1.
+    """
+    own = as_distarray(a)
+    number(tol, "tol", real=True)
+    if own.dtype.kind != "c":
+        return own
+    limit = tol * float(np.finfo(own.dtype).eps) if tol > 1 else tol
+    return own.real if bool((abs(own.imag) < limit).all()) else own
+
+
+def isfortran(a: Any) -> bool:
+    """Return whether numpy would say so of this view of a C-ordered array: contiguous in F order, and not in C order
+    too.
+    """
+    own = as_distarray(a)
+    return bool(strided_dummy(own._base.current.shape, own._lens).flags.fnc)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
+    """Return the slices along `axis`. Views."""
+    own = as_distarray(x)
+    if not own.ndim:
+        raise ValueError("Input array must be at least 1-d.")
+    first = moveaxis(own, axis, 0)
+    return tuple(first[i, ...] for i in range(first.shape[0]))
+
+
+@side_by_side
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
+    """Return the parts of `ary` along `axis`, of which the first ones may have one element more. Views."""
+    return _split(joining.array_split, ary, indices_or_sections, axis)
+
+
+@side_by_side
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
+    """Return equal parts of `ary` along `axis`. Views."""
+    return _split(joining.split, ary, indices_or_sections, axis)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
+    """Return the parts along the second axis, of a vector along the first. Views."""
+    return _split(joining.hsplit, ary, indices_or_sections)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
+    """Return the parts along the first axis. Views."""
+    return _split(joining.vsplit, ary, indices_or_sections)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
+    """Return the parts along the third axis. Views."""
+    return _split(joining.dsplit, ary, indices_or_sections)
+
+
+def _split(function: Any, ary: Any, *args: Any) -> list[DistArray]:
+    x = as_distarray(ary)
+    return [x._view(_lens(part)) for part in function(_dummy(x.shape), *args)]
+
+
+def _dummy(shape: Shape) -> Expr:
+    return creation.empty(shape, np.bool_, _NOWHERE)
+
+
+_NOWHERE = Environment(None)
+
+
+def _lens(node: Expr) -> Affine:
+    lens: Affine = node.runtime if node.op is GET else Affine.identity(node.shape)
+    return lens
+
+
+def _lens_of(function: Any, shape: Shape, *args: Any) -> Affine:
+    """Return the lens through which a function of `distarray.ops.manipulation` reads an array of `shape`."""
+    return _lens(function(_dummy(shape), *args))
+
+
+# ---------------------------------------------------------------------------------------------- shared memory
+
+
+def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """Return whether two arrays have an element in common: views of one base that overlap. Computes nothing."""
+    if not isinstance(a, DistArray) or not isinstance(b, DistArray) or a._base is not b._base:
+        return False
+    shape = a._base.current.shape
+    return _lenses_share(shape, a._lens, b._lens)
+
+
+def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """Return `shares_memory`, which is exact here."""
+    return shares_memory(a, b)

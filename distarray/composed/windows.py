@@ -1,0 +1,73 @@
+"""Window functions of numpy, made where they lie: weights of the samples of a signal, that fall towards both ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from distarray.arguments import number
+from distarray.array.array import DistArray
+from distarray.composed.creation import arange, empty, ones
+from distarray.composed.views import as_distarray
+from distarray.ops import elementwise, special
+
+__all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]
+
+
+def _window(M: float, shape: Callable[[DistArray, float], Any], where: dict[str, Any]) -> DistArray:
+    """Return the window whose weights `shape` gives for the odd or even numbers from ``1 - M`` to ``M - 1``, and ``M -
+    1``.
+    """
+    if number(M, "M", real=True) < 1:
+        return empty((0,), **where)
+    if M == 1:
+        return ones((1,), **where)
+    made: DistArray = shape(arange(1.0 - M, M, 2.0, **where), M - 1.0)
+    return made
+
+
+def bartlett(M: float, **where: Any) -> DistArray:  # where: team, device, sharding, layout
+    """Return the triangular window of `M` samples, zero at both ends."""
+    return _window(M, lambda n, last: 1 - abs(n) / last, where)
+
+
+def blackman(M: float, **where: Any) -> DistArray:
+    """Return Blackman's window of `M` samples: three cosines."""
+
+    def shape(n: DistArray, last: float) -> Any:
+        once, twice = elementwise.cos(math.pi * n / last), elementwise.cos(2.0 * math.pi * n / last)
+        return 0.42 + 0.5 * once + 0.08 * twice
+
+    return _window(M, shape, where)
+
+
+def hamming(M: float, **where: Any) -> DistArray:
+    """Return Hamming's window of `M` samples: a raised cosine."""
+    return _window(M, lambda n, last: 0.54 + 0.46 * elementwise.cos(math.pi * n / last), where)
+
+
+def hanning(M: float, **where: Any) -> DistArray:
+    """Return Hann's window of `M` samples: a raised cosine, zero at both ends."""
+    return _window(M, lambda n, last: 0.5 + 0.5 * elementwise.cos(math.pi * n / last), where)
+
+
+def kaiser(M: float, beta: float, **where: Any) -> DistArray:
+    """Return Kaiser's window of `M` samples; the larger `beta` is, the narrower it is."""
+
+    def shape(n: DistArray, last: float) -> Any:
+        return i0(float(beta) * elementwise.sqrt(1 - (n / last) ** 2.0)) / float(np.i0(float(beta)))
+
+    return _window(M, shape, where)
+
+
+def i0(x: Any) -> DistArray:
+    """Return the modified Bessel function of the first kind and order 0."""
+    x = as_distarray(x)
+    if x.dtype.kind == "c":
+        raise TypeError("i0 not supported for complex values")
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
+    return special.i0(x).astype(x.dtype, copy=False)  # type: ignore[no-any-return]  # boxed as x is

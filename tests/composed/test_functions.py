@@ -1,0 +1,183 @@
+"""Functions of `distarray.composed.functions` that write into their argument, and compositions: values and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing import force_tiles
+
+TEAM = dx.Team((2,), ("R",))
+
+
+def on_team(values: Any, dtype: Any = None) -> dx.DistArray:
+    host = np.array(values, dtype)
+    return dx.asarray(host, team=TEAM, sharding=("R", *[None] * (host.ndim - 1)))
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What a call gives, or the type of its error."""
+    try:
+        return np.asarray(call()).tolist()
+    except Exception as error:
+        return type(error)
+
+
+COPIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "float to ints": ([1, 2], 1.5, {}),
+    "whole float to ints": ([1, 2], 1.0, {}),
+    "float to ints, where": ([1, 2], 1.5, {"where": [True, False]}),
+    "float to ints, unsafe": ([1, 2], 1.5, {"casting": "unsafe"}),
+    "number of numpy": ([1, 2], np.float64(1.5), {}),
+    "floats to ints": ([1, 2], [1.5, 2.5], {}),
+    "int to booleans": ([True, False], 1, {}),
+    "complex to floats": ([1.0, 2.0], 1j, {}),
+    "bool to ints": ([1, 2], True, {}),
+    "int to floats": ([1.0, 2.0], 3, {}),
+    "no such casting": ([1.0, 2.0], 3, {"casting": "nonsense"}),
+    "where of another shape": ([1, 2], 1, {"where": [True, False, True]}),
+    "where with more axes": ([1, 2], 1, {"where": [[True, False], [False, True]]}),
+    "where of numbers": ([1, 2], 9, {"where": [1, 0]}),
+    "where of an array of numbers": ([1, 2], 9, {"where": np.array([1, 0])}),
+    "where nothing": ([1, 2], 9, {"where": False}),
+    "of another shape": ([1, 2], [1, 2, 3], {}),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("ours", [False, True], ids=["host value", "our value"])
+def test_copyto_casts_and_refuses_as_numpys(name: str, ours: bool) -> None:
+    values, src, options = COPIES[name]
+
+    def call(xp: Any, x: Any, given: Any) -> Any:
+        xp.copyto(x, given, **options)
+        return x
+
+    given = on_team(src) if ours and np.ndim(src) else src
+    x = on_team(values)
+    assert outcome(lambda: call(dx, x, given)) == outcome(lambda: call(np, np.array(values), src))
+    if isinstance(outcome(lambda: call(np, np.array(values), src)), type):
+        np.testing.assert_array_equal(np.asarray(x), np.array(values), err_msg="a refused write changes nothing")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda xp, x: xp.place(x, [True], 1),
+        lambda xp, x: xp.place(x, [True, False, True, True, False], 1),
+        lambda xp, x: xp.place(x, [[True, False], [False, True]], [7, 8]),
+        lambda xp, x: xp.place(x, [1, 0, 0, 1], [7]),
+        lambda xp, x: xp.place(x, [True, False, False, True], []),
+        lambda xp, x: xp.place(x, [False] * 4, []),
+        lambda xp, x: xp.putmask(x, [True], 1),
+        lambda xp, x: xp.putmask(x, [[True, False], [False, True]], [7, 8]),
+        lambda xp, x: xp.putmask(x, [True, False, True, True], []),
+        lambda xp, x: xp.put(x, [1, 2], []),
+        lambda xp, x: xp.put(x, [1, 2, 3], [7, 8]),
+        lambda xp, x: xp.put(x, [4], 1),
+        lambda xp, x: xp.fill_diagonal(x.reshape(2, 2), [7]),
+        lambda xp, x: xp.fill_diagonal(x.reshape(2, 2), []),
+        lambda xp, x: xp.fill_diagonal(x.reshape(2, 2), [[7, 8, 9]]),
+        lambda xp, x: xp.fill_diagonal(x.reshape(4, 1), [7], wrap=True),
+        lambda xp, x: xp.fill_diagonal(x, 1),
+    ],
+)
+def test_masks_and_positions_are_checked_as_numpys(call: Callable[[Any, Any], Any]) -> None:
+    def changed(xp: Any, x: Any) -> Any:
+        call(xp, x)
+        return x
+
+    values = [1.0, 2.0, 3.0, 4.0]
+    assert outcome(lambda: changed(dx, on_team(values))) == outcome(lambda: changed(np, np.array(values)))
+
+
+def test_host_values_go_where_the_array_lives() -> None:
+    """Values, masks and positions that are no DistArrays take the team of the array that is written."""
+    x = on_team(np.zeros((3, 3)))
+    dx.fill_diagonal(x, [1, 2, 3])
+    dx.put(x, [1], [9])
+    dx.putmask(x, x == 9, [4, 5])
+    dx.place(x, [[False] * 3, [True, False, True], [False] * 3], [6, 7])
+    dx.copyto(x, 8, where=[False, True, False])
+    a = np.zeros((3, 3))
+    np.fill_diagonal(a, [1, 2, 3])
+    np.put(a, [1], [9])
+    np.putmask(a, a == 9, [4, 5])
+    np.place(a, [[False] * 3, [True, False, True], [False] * 3], [6, 7])
+    np.copyto(a, 8, where=[False, True, False])
+    np.testing.assert_array_equal(np.asarray(x), a)
+    np.testing.assert_array_equal(np.asarray(dx.insert(x, 1, [1, 2, 3], axis=0)), np.insert(a, 1, [1, 2, 3], axis=0))
+
+
+@pytest.mark.parametrize("name", ["copyto", "putmask"])
+def test_elements_that_stay_keep_all_their_digits(name: str) -> None:
+    """Integers that no float holds, beside floats that are written."""
+    values = [2**62 + 1, 5, -(2**60) - 1]
+    mask = [False, True, False]
+    for x, xp in ((np.array(values), np), (on_team(values), dx)):
+        if name == "copyto":
+            xp.copyto(x, np.array(1.5), where=mask, casting="unsafe")
+        else:
+            xp.putmask(x, mask, [1.5])
+        assert np.asarray(x).tolist() == [values[0], 1, values[2]]
+
+
+@pytest.mark.parametrize("value", [4, [4], 2.5])
+def test_insert_into_a_written_constant(value: Any) -> None:
+    """What is made where it is read lies on no member that its values could be sent from."""
+    v = dx.zeros(10, team=TEAM, sharding=("R",))
+    v.fill(4)
+    np.testing.assert_array_equal(np.asarray(dx.insert(v, 2, value)), np.insert(np.full(10, 4.0), 2, value))
+    w = dx.zeros((6, 4), team=TEAM, sharding=("R", None))
+    w[np.array([0, 5, 0])] = dx.ones((3, 4), team=TEAM, sharding=("R", None))
+    np.testing.assert_array_equal(np.asarray(w)[:, 0], [1, 0, 0, 0, 0, 1])
+
+
+def test_resize_refuses_negative_extents() -> None:
+    with pytest.raises(ValueError, match="non-negative"):
+        dx.resize(on_team([1, 2, 3]), -1)
+
+
+@pytest.mark.parametrize("blocks", ["abc", ["a"], [["a", "b"]], b"x", None, {}, [1, None]], ids=repr)
+def test_from_blocks_takes_numbers_only(blocks: Any) -> None:
+    with pytest.raises(TypeError):
+        dx.from_blocks(blocks)
+
+
+def test_from_blocks_of_numbers_is_numpys_block() -> None:
+    with force_tiles(1):
+        np.testing.assert_array_equal(np.asarray(dx.from_blocks([[1, 2], [3, 4]])), np.block([[1, 2], [3, 4]]))
+
+
+@pytest.mark.parametrize("mode", ["wrap", "clip"])
+@pytest.mark.parametrize("is_array", [False, True])
+def test_put_takes_positions_outside_as_numpy_does(mode: str, is_array: bool) -> None:
+    expected, at = np.arange(12.0).reshape(3, 4), np.array([-1, 13, 5, -30])
+    x = dx.asarray(expected)
+    np.put(expected, at, [-5.0, -6.0, -7.0], mode)
+    dx.put(x, dx.asarray(at) if is_array else at, [-5.0, -6.0, -7.0], mode)
+    np.testing.assert_array_equal(x, expected)
+
+
+def test_tri_of_a_negative_number_of_rows_and_a_histogram_without_edges_are_empty_as_numpys() -> None:
+    assert dx.tri(-1).shape == np.tri(-1).shape
+    for found, expected in zip(dx.histogram(dx.arange(4.0), []), np.histogram(np.arange(4.0), []), strict=True):
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.parametrize("order", ["c", "f", "a", "k"])
+def test_order_may_be_written_in_lower_case_as_in_numpy(order: str) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(dx.asarray(x).ravel(order), x.ravel(order))
+    np.testing.assert_array_equal(dx.asarray(x).copy(order), x)
+
+
+@pytest.mark.parametrize("src", [1.0, 2 - 1j, np.array([1j])], ids=["number", "complex", "array"])
+def test_copyto_a_view_that_is_read_only_is_refused_before_its_dtype_is_looked_at(src: Any) -> None:
+    for xp in (np, dx):
+        with pytest.raises(ValueError, match="assignment destination is read-only"):
+            xp.copyto(xp.broadcast_to(xp.asarray(np.arange(3.0)), (2, 3)), src)
