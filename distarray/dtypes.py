@@ -12,10 +12,8 @@ import numpy as np
 
 from distarray.arguments import shown
 
-__all__ = ["SUPPORTED_KINDS", "as_dtype", "notation", "parse_notation"]
+__all__ = ["as_dtype", "notation", "parse_notation"]
 
-#: numpy's kind letters: bool, signed, unsigned, float, complex, datetime, timedelta.
-SUPPORTED_KINDS = "biufcMm"
 _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
 
 

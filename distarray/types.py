@@ -7,8 +7,7 @@ layer (``ShardingLike``, ``TeamLike``) live with that layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import EllipsisType
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +15,16 @@ import numpy.typing as npt
 __all__ = [
     "Axes",
     "AxesLike",
-    "BasicIndex",
     "Casting",
     "DType",
     "DTypeLike",
     "HostArray",
     "Layout",
     "LayoutLike",
-    "MemoryOrder",
     "NBytesLike",
     "Scalar",
     "Shape",
     "ShapeLike",
-    "SupportsDLPack",
 ]
 
 Shape: TypeAlias = tuple[int, ...]
@@ -49,20 +45,8 @@ Scalar: TypeAlias = bool | int | float | complex | np.generic
 #: Order of the axes in memory, outermost first.
 Layout: TypeAlias = tuple[int, ...]
 LayoutLike: TypeAlias = Literal["C", "F"] | Sequence[int]
-MemoryOrder: TypeAlias = Literal["C", "F", "A", "K"]
 
-BasicIndex: TypeAlias = SupportsIndex | slice | EllipsisType | None
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 #: ``1048576``, ``"1 MiB"``.
 NBytesLike: TypeAlias = int | str
-
-
-class SupportsDLPack(Protocol):
-    """An array of another library that hands out its memory by DLPack."""
-
-    def __dlpack__(self, *, stream: Any = ...) -> Any:
-        """Return a capsule; the standard leaves its type and the stream's to the device."""
-
-    def __dlpack_device__(self) -> tuple[Any, int]:
-        """Return device kind (an int or an enum of ints) and number."""

@@ -157,7 +157,7 @@ def _step(
     if kind == "put":
         return _put(node, values, uses, root, fresh)
     if kind == "reduce":
-        return _reduce(node, values[id(node.operands[0])], backend)
+        return _reduce(node, values[id(node.operands[0])])
     if kind == "create":
         box = tuple([(0, n) for n in node.shape])
         return tables.CREATE[node.op.name](backend, box, node.shape, node.dtype, node.params, node.runtime)
@@ -245,7 +245,7 @@ def _put(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[in
     return new
 
 
-def _reduce(node: Expr, block: Array, backend: Any) -> Array:
+def _reduce(node: Expr, block: Array) -> Array:
     axes: tuple[int, ...] = node.params.axes
     accumulator = accumulator_dtype(node)
     monoid = MONOIDS[node.op.monoid]

@@ -308,11 +308,11 @@ def take(xp: Namespace, x: Block, index: Sequence[Block], params: IndexParams) -
         One array for each indexed axis; they broadcast.
     """
     axes, position, n_index, _ = params
-    picked = _pick(xp, x, _broadcast(xp, index), axes, n_index)
+    picked = _pick(xp, x, _broadcast(xp, index), axes)
     return _move_front(xp, picked, n_index, position)
 
 
-def _pick(xp: Namespace, x: Block, index: Sequence[Block], axes: Sequence[int], n_index: int) -> Block:
+def _pick(xp: Namespace, x: Block, index: Sequence[Block], axes: Sequence[int]) -> Block:
     """Return the elements at broadcast positions; their axes first."""
     rest = [a for a in range(x.ndim) if a not in axes]
     front = x if [*axes, *rest] == list(range(x.ndim)) else xp.permute_dims(x, (*axes, *rest))
@@ -367,7 +367,7 @@ def take_part(
         here = inside if here is None else here & inside
     (positions,) = xp.nonzero(here)
     local = [xp.take(i, positions, axis=0) - start[a] for i, a in zip(arrays, axes)]
-    values = _pick(xp, x, local, axes, 1)
+    values = _pick(xp, x, local, axes)
     return positions, values, tuple(s for a, s in enumerate(start) if a not in axes)
 
 

@@ -42,14 +42,6 @@ __all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "tr
 EINSUM = declare("einsum", "contract")
 
 
-def _arrays(name: str, operands: Sequence[Any], text: str) -> list[Expr]:
-    """Return the operands that must be arrays: scalars have no loops."""
-    for n in operands:
-        if type(n) is not Expr:
-            raise ValueError(text)
-    return list(operands)
-
-
 @lru_cache(maxsize=1024)
 def _product_dtype(*dtypes: DType) -> DType:
     """Return what numpy's products give: the promoted dtype, small integers stay small, booleans stay booleans.
@@ -136,7 +128,9 @@ def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: st
         ndim = n.ndim if type(n) is Expr else 0
         if ndim < len(core):
             raise ValueError(_SMALL.format(name, i, ndim, signature, len(core)))
-    a, b = _arrays(name, operands.nodes, "")
+    a, b = operands.nodes
+    assert type(a) is Expr  # numbers have no axes: see above
+    assert type(b) is Expr
     dtype = _product_dtype(a.dtype, b.dtype)
     leads = [n.shape[: n.ndim - len(core)] for n, core in zip((a, b), cores)]
     batch = broadcast_shapes(*leads)

@@ -32,6 +32,7 @@ __all__ = [
     "result_shardings",
     "type_of",
     "type_of_parts",
+    "with_waves",
 ]
 
 
@@ -193,13 +194,13 @@ def resolve_cut(
             "that an operation may have; compute a part of it at a time, choose larger chunks, or raise the option "
             "memory-limit"
         )
-    return _with_waves(sharding, loops.extents, cut.waves) if cut.waves else sharding
+    return with_waves(sharding, cut.waves) if cut.waves else sharding
 
 
-def _with_waves(sharding: Sharding, extents: Sequence[int], waves: Iterable[tuple[int, int]]) -> Sharding:
+def with_waves(sharding: Sharding, waves: Iterable[tuple[int, int]]) -> Sharding:
     """Return a type whose tiles are cut further along some axes, into so many that follow each other on one member.
 
-    >>> _with_waves(Sharding(Mesh(("x",), (2,)), (("x",), ())), (8, 8), [(0, 3)]).axes
+    >>> with_waves(Sharding(Mesh(("x",), (2,)), (("x",), ())), [(0, 3)]).axes
     (('%1', 'x'), ())
     """
     for axis, n in waves:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,7 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.reading import STAYS_NBYTES, read_blocks, tell_of_failure
 from distarray.runtime.rehome import revive
 
-__all__ = ["blocks_of", "fetch", "fetch_blocks", "futures_of", "state_of", "wait_for", "waiter"]
-
-
-def blocks_of(node: Expr) -> Sequence[Any]:
-    """Return the stored blocks of an evaluated node, row-major: arrays in process, Futures on a cluster."""
-    assert node.memo is not None
-    return node.memo.blocks
+__all__ = ["fetch", "fetch_blocks", "futures_of", "state_of", "wait_for", "waiter"]
 
 
 def fetch(node: Expr) -> np.ndarray[Any, Any]:

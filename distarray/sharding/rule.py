@@ -147,12 +147,6 @@ class ShardingRule:
         """
         return _parse(text)
 
-    def reduced_by(self, result: int) -> tuple[str, ...]:
-        """Return the reducing loops that result number `result` lacks; where there are several results, these may
-        differ.
-        """
-        return tuple(loop for loop in self.reducing if loop not in self.results[result])
-
     def resolve(
         self, operand_shapes: Sequence[Sequence[int]], result_shapes: Sequence[Sequence[int]] | None = None
     ) -> ShardingRule:

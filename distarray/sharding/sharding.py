@@ -20,7 +20,7 @@ from typing import Any
 
 from distarray.errors import ShardingError
 from distarray.sharding import cuts
-from distarray.sharding.layout import Layout, LayoutLike, drop_axes, layout_name, parse_layout, permute_layout
+from distarray.sharding.layout import Layout, LayoutLike, layout_name, parse_layout, permute_layout
 from distarray.sharding.mesh import Mesh
 
 __all__ = ["MONOIDS", "Sharding"]
@@ -216,15 +216,6 @@ class Sharding:
 
     # -- other types --------------------------------------------------------------------------------------------
 
-    def with_axes(self, axes: Sequence[Sequence[str]]) -> Sharding:
-        """Return the sharding with another, regular cut of every axis."""
-        cut = tuple(map(tuple, axes))
-        return Sharding(self.mesh, cut, self.unreduced, layout=self.layout if len(cut) == self.ndim else ())
-
-    def with_unreduced(self, unreduced: Sequence[tuple[str, str]]) -> Sharding:
-        """Return the sharding with other unreduced axes; none of them may cut an array axis."""
-        return Sharding(self.mesh, self.axes, tuple(unreduced), self.bounds, self.layout)
-
     def with_bounds(self, bounds: Sequence[Sequence[int] | None] | None) -> Sharding:
         """Return the sharding with these explicit boundaries per array axis (None: the regular cut)."""
         explicit = () if bounds is None else tuple(None if b is None else tuple(b) for b in bounds)
@@ -242,17 +233,6 @@ class Sharding:
             self.unreduced,
             tuple(self.bounds[p] for p in perm),
             permute_layout(self.layout, perm),
-        )
-
-    def without_axes(self, dropped: Sequence[int]) -> Sharding:
-        """Return the type with some array axes taken out; the mesh axes that cut them replicate from then on."""
-        kept = [axis for axis in range(self.ndim) if axis not in dropped]
-        return Sharding(
-            self.mesh,
-            tuple(self.axes[axis] for axis in kept),
-            self.unreduced,
-            tuple(self.bounds[axis] for axis in kept),
-            drop_axes(self.layout, dropped),
         )
 
     # -- value --------------------------------------------------------------------------------------------------

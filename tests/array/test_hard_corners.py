@@ -23,7 +23,7 @@ from dask._task_spec import Alias, Task, TaskRef
 import distarray as dx
 from distarray.array import window
 from distarray.composed.blockwise import map_blocks
-from distarray.runtime import exports, observations
+from distarray.runtime import exports
 
 TEAM = dx.Team((4,), ("R",))
 #: Small arrays are plain calls, large ones tasks on the pool, middling ones tasks in the calling thread.
@@ -119,8 +119,8 @@ def test_writes_that_run_twice_apply_once(step: Callable[..., Any], window: int)
     a = np.arange(32.0)
     x = rows(a) + 0
     x.compute()
-    before = [b.copy() for b in observations.blocks_of(x._node())]
-    held = observations.blocks_of(x._node())
+    before = [b.copy() for b in x._node().memo.blocks]
+    held = x._node().memo.blocks
     y = x.copy()
     with dx.config.set(window=512):
         y = step(y, a)

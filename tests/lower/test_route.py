@@ -134,7 +134,7 @@ def test_partial_results_are_combined_where_they_are_made() -> None:
 def test_turns_go_wave_by_wave(n_waves: int) -> None:
     rows = dx.Sharding(dx.Mesh(("x", "%1"), (2, 3)), (("%1", "x"), ()))
     waves = [(1, n_waves)] if n_waves > 1 else []
-    sharding = with_waves(rows, (60, 70), waves)
+    sharding = with_waves(rows, waves)
     turns = _in_turns(sharding, waves)
     assert sorted(number for _, number, _, _ in turns) == list(range(sharding.n_tiles))
     for member in range(2):

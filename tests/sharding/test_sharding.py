@@ -264,8 +264,8 @@ def test_every_field_is_part_of_the_value():
     others = [
         Sharding(Mesh(("x", "y"), (4, 6)), (("x",), ())),
         Sharding(MESH, (("y",), ())),
-        base.with_unreduced((("y", "sum"),)),
-        base.with_unreduced((("y", "max"),)),
+        Sharding(MESH, (("x",), ()), (("y", "sum"),)),
+        Sharding(MESH, (("x",), ()), (("y", "max"),)),
         base.with_bounds(((0, 1, 2, 3, 10), None)),
         base.with_layout("F"),
     ]
@@ -292,24 +292,6 @@ def test_permuting_is_that_of_the_view(case, data):
     if 0 not in shape:
         assert layout_strides(moved_shape, moved.layout, 8) == tuple(strides[p] for p in perm)
     assert moved.permuted(tuple(np.argsort(perm))) == sharding
-
-
-@given(dst.sharded(), st.data())
-def test_dropped_axes_leave_the_others_as_they_are(case, data):
-    shape, sharding = case
-    dropped = data.draw(st.sets(st.sampled_from(range(len(shape)))) if shape else st.just(set()))
-    kept = [axis for axis in range(len(shape)) if axis not in dropped]
-    rest = sharding.without_axes(tuple(dropped))
-    boxes = sharding.boundaries(shape)
-    assert rest.boundaries([shape[axis] for axis in kept]) == tuple(boxes[axis] for axis in kept)
-    assert rest.n_addends == sharding.n_addends
-
-
-def test_with_axes_cuts_anew_and_keeps_the_layout():
-    sharding = Sharding(MESH, (("x",), ()), bounds=((0, 1, 2, 3, 10), None), layout=(1, 0))
-    assert sharding.with_axes(((), ("y", "x"))) == Sharding(MESH, ((), ("y", "x")), layout=(1, 0))
-    assert sharding.with_axes(((), (), ("x",))).layout == (0, 1, 2)
-    assert sharding.with_bounds(None) == sharding.with_axes(sharding.axes)
 
 
 def test_largest_shard_of_explicit_boundaries():

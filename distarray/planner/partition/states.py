@@ -229,7 +229,7 @@ class _Variables:
     def _cuts(self, facts: Facts, baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts of a stage, each once; that of the baseline first."""
         if facts.number in self._splits:
-            yield from self._realised(facts, self._splits[facts.number], baseline)
+            yield from self._realised(self._splits[facts.number], baseline)
             return
         if facts.number in self._corners:
             yield from self._cornered(facts, self._corners[facts.number], baseline)
@@ -256,9 +256,7 @@ class _Variables:
                     pairs = tuple(zip(mesh.names, mesh.sizes, strict=True))
                     yield Cut(Parts(fine.parts, fine.axes, pairs)), sharding
 
-    def _realised(
-        self, facts: Facts, parts: tuple[int, ...], baseline: Sharding
-    ) -> Iterator[tuple[Cut | None, Sharding]]:
+    def _realised(self, parts: tuple[int, ...], baseline: Sharding) -> Iterator[tuple[Cut | None, Sharding]]:
         """Yield the cuts into so many parts: the ways in which the axes of the mesh may give them."""
         grid = grids(self._mesh)[0]
         found = False

@@ -73,7 +73,7 @@ class _Translation:
             result = tuple([_label(i) for i in range(len(loops.extents)) if i not in stage.combines[0].axes])
         terms, inputs = [], []
         for p, (r, view) in enumerate(zip(facts.readings, facts.views, strict=True)):
-            term = self._term(p, r, view, extents)
+            term = self._term(p, r, extents)
             inputs.append(self._input(f"{name}x{p}", r, view, facts.itemsizes[p], [extents[x] for x in term]))
             terms.append(term)
         # loops that no operand and no result has count too
@@ -83,7 +83,7 @@ class _Translation:
             flops=float(facts.flops),
         )  # fmt: skip
 
-    def _term(self, p: int, r: Reading, view: View | None, extents: dict[str, int]) -> tuple[str, ...]:
+    def _term(self, p: int, r: Reading, extents: dict[str, int]) -> tuple[str, ...]:
         """Return the labels of the axes of the source; an axis that is read whole, or twice along one loop, has its
         own.
         """

@@ -45,7 +45,7 @@ def across(problem: Problem, src: IntArray, dst: IntArray, placement: MemberMap)
     y = refined(dst, space.dst, b, _held(x, placement), a)
     crossing = exchange(y, problem.shape, b, crosses=True)
     behind = sorted([(k // d, i) for i, (k, d) in enumerate(zip(b, space.dst)) if k != d])
-    return [*slices_between(src, space.src, x, a), crossing, *gathers(y, b, [(i, n) for n, i in behind])]
+    return [*slices_between(space.src, x, a), crossing, *gathers(y, b, [(i, n) for n, i in behind])]
 
 
 def _held(tiles: IntArray, placement: MemberMap) -> IntArray:

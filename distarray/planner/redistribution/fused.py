@@ -28,7 +28,7 @@ __all__ = ["finer", "fused_steps", "moved_as", "slices_between"]
 MAX_PAIRS = 16
 
 
-def slices_between(tiles: IntArray, parts: Parts, finer: IntArray, finer_parts: Parts) -> list[Step]:
+def slices_between(parts: Parts, finer: IntArray, finer_parts: Parts) -> list[Step]:
     """Return the dynslices from a map to one that refines it."""
     return [DynSlice(i, f // k, finer[:, i] % (f // k)) for i, (k, f) in enumerate(zip(parts, finer_parts)) if f != k]
 
@@ -44,7 +44,7 @@ def fused_steps(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None
     """Return a plan of slices, at most one exchange, and at most one gather; None if none stays within the bound."""
     a, b = space.src, space.dst
     if _refines(dst, b, src, a):
-        return slices_between(src, a, dst, b)
+        return slices_between(a, dst, b)
     direct = _gathered(space, src, dst)
     if direct is not None:
         return direct
@@ -66,7 +66,7 @@ def _gathered(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
         for mid in islice(finer(space, least, n * level), MAX_PAIRS):
             tiles = refined(src, a, mid, dst, b)
             if _refines(tiles, mid, dst, b):
-                return slices_between(src, a, tiles, mid) + gather(space, tiles, mid, dst, b)
+                return slices_between(a, tiles, mid) + gather(space, tiles, mid, dst, b)
     return None
 
 
@@ -84,7 +84,7 @@ def _flat(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
     if best is None:
         return None
     _, mid, tiles = best
-    return slices_between(src, space.src, tiles, mid) + moved_as(space, tiles, mid, dst, space.dst)
+    return slices_between(space.src, tiles, mid) + moved_as(space, tiles, mid, dst, space.dst)
 
 
 def _through_a_valley(space: Space, src: IntArray, dst: IntArray) -> list[Step] | None:
@@ -123,7 +123,7 @@ def _at_level(space: Space, src: IntArray, dst: IntArray, n_tiles: int) -> list[
             if best is None or received < best[0]:
                 best = received, a, x, b, y
     _, a, x, b, y = best
-    return slices_between(src, space.src, x, a) + moved_as(space, x, a, y, b) + gather(space, y, b, dst, space.dst)
+    return slices_between(space.src, x, a) + moved_as(space, x, a, y, b) + gather(space, y, b, dst, space.dst)
 
 
 def finer(space: Space, parts: Parts, n_tiles: int) -> Iterator[Parts]:
