@@ -1,6 +1,6 @@
 """What lower layers ask of higher ones: imports go down only, and these are all the calls that go up.
 
-A lower layer asks ``hooks.adopt()``. The layer that knows the answer assigns it, once, where it is imported. None: no
+A lower layer asks ``hooks.adopt()``. A layer that knows the answer assigns it, once, where it is imported. None: no
 such layer is loaded, and who asks says what holds then. Types are those of the layer that answers, hence ``Any`` here.
 """
 

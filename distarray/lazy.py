@@ -1,4 +1,4 @@
-"""Public names that are loaded at their first use, so that importing the package stays cheap (SPEC 1).
+"""Public names are loaded at their first use, so that importing the package stays cheap (Scientific Python, SPEC 1).
 
 A package says once where its names live; type checkers see plain imports under ``if TYPE_CHECKING``. With the
 environment variable ``EAGER_IMPORT`` set, everything is loaded at once, so that a broken import shows.

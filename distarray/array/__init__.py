@@ -1,1 +1,1 @@
-"""What the user holds: handles on expressions, numpy's surface around them, and the doors to other libraries."""
+"""What the user holds: handles on expressions, when they are computed, and the doors to other libraries."""

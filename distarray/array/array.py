@@ -293,7 +293,7 @@ def _check_gather(x: Handle) -> None:
 
 
 def _adopted() -> tuple[Environment, Callable[[Expr], Any]]:
-    """Operations on numbers and lists alone take place in the current environment."""
+    """Return the environment of an operation on numbers and lists alone, and the function that boxes its result."""
     return environment(), DistArray._on
 
 

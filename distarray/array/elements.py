@@ -115,10 +115,7 @@ def _from_block(source: Expr, lens: Affine) -> HostArray:
     boundaries = memo.sharding.boundaries(source.shape)
     ((tile, _, box),) = lens.fragments(tuple(map(range, lens.shape)), boundaries)
     frame = tile_box(boundaries, tile)
-    number = 0
-    for t, parts in zip(tile, memo.sharding.parts, strict=True):
-        number = number * parts + t
-    return lens.restricted(box, frame).read(memo.blocks[number])  # type: ignore[no-any-return]
+    return lens.restricted(box, frame).read(memo.blocks[memo.sharding.number(tile)])  # type: ignore[no-any-return]
 
 
 def _filled(source: Expr, row: int) -> tuple[int, int, HostArray]:

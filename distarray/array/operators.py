@@ -1,8 +1,8 @@
 """Python's operators on arrays: arithmetic, comparison, bits, in place.
 
-A line ``__add__ = forward(ADD)`` is the whole operator. Operators go straight to `bind_map`: they are the path that
-overhead is measured on. What an operand may be is decided as numpy decides it: arrays, numbers and nested lists are
-taken, types that say how they deal with arrays (``__array_ufunc__``) are left to do so.
+A line ``__add__ = _forward(_add, np.add)`` is the whole operator. Operators go straight to `bind_map`: they are the
+path that overhead is measured on. What an operand may be is decided as numpy decides it: arrays, numbers and nested
+lists are taken, types that say how they deal with arrays (``__array_ufunc__``) are left to do so.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ _KINDS = ("none", "reflect", "nearest", "periodic")
 
 
 class Halo(NamedTuple):
-    """What a tile reads around itself along one axis.
+    """A Halo says how many elements a tile reads before and after itself along one axis, and what stands for those
+    beyond the edge.
 
     Parameters
     ----------

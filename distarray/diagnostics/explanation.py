@@ -58,7 +58,7 @@ class StageReport:
     tasks
         Tasks that are made for it: tiles, pieces, projections and combinations.
     read_bytes, moved_bytes, messages, lower_bound_bytes, written_bytes
-        See `distarray.diagnostics.predict.Traffic`.
+        See `distarray.diagnostics.predict.StageTraffic`.
     peak_bytes
         Most bytes of blocks on a member while it runs.
     seconds
@@ -166,7 +166,7 @@ class Measured:
 
 
 class _Row(NamedTuple):
-    """A line of the table: texts in the columns of `_COLUMNS`."""
+    """A _Row is a line of the table: the text of each column."""
 
     stage: str = ""
     operations: str = ""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -257,13 +256,6 @@ def _gathered(draft: Draft, graph: Graph, i: int, kept: Sequence[int], result: S
     return sum((len(m) - 1) * sizes[index] for index, m in members.items()) * _itemsize(graph, i)
 
 
-def _nbytes(node: Expr) -> int:
-    if isinstance(node.dtype, tuple):
-        shapes: Any = node.shape  # of several results: a tuple of shapes
-        return sum(prod(s) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True))
-    return node.nbytes
-
-
 def _written(draft: Draft, graph: Graph) -> int:
     stage: Stage = draft.stage
     if stage.family.is_item:
@@ -272,7 +264,7 @@ def _written(draft: Draft, graph: Graph) -> int:
         n = sum(size(source.box) for sources in draft.sources for source in sources)
         return n * _itemsize(graph, stage.nodes[0])
     if not stage.family.is_fused:
-        return _nbytes(graph.nodes[stage.nodes[0]])
+        return graph.nodes[stage.nodes[0]].nbytes
     total = sum(graph.nodes[i].nbytes for _, i in stage.stores)
     total += sum(graph.nodes[c.node].nbytes for c in stage.combines)
     if stage.write is not None:

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
@@ -276,7 +277,10 @@ class Expr:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the whole array."""
+        """Return the bytes of the whole array; of an operation of several results those of all."""
+        if type(self.dtype) is tuple:
+            shapes: Any = self.shape  # one for each result
+            return sum(prod(s) * d.itemsize for s, d in zip(shapes, self.dtype, strict=True))
         n: int = self.dtype.itemsize
         for s in self.shape:
             n *= s

@@ -113,5 +113,5 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
         data, offset = data[n:], offset + n
 
 
-#: As `kernels.CREATE`.
+#: As `tables.CREATE`.
 CREATE: dict[str, Callable[..., Block]] = {"load_npy": _load_npy}

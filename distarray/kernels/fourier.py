@@ -68,7 +68,7 @@ def _named(xp: Namespace, dtype: Any) -> Any:
     return getattr(xp, np.dtype(dtype).name)
 
 
-#: As `kernels.BLOCK`.
+#: As `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Block]] = {"fft": _fft}
-#: As `kernels.CREATE`.
+#: As `tables.CREATE`.
 CREATE: dict[str, Callable[..., Block]] = {"fft_chirp": _chirp, "fft_twiddle": _twiddle}

@@ -1,6 +1,6 @@
 """Kernels of linear algebra on whole matrices, which come in stacks of any shape.
 
-`BLOCK` is a part of `kernels.BLOCK`; steps of factorisations of matrices that are cut are in `panel_kernels`.
+`BLOCK` is a part of `tables.BLOCK`; steps of factorisations of matrices that are cut are in `panels`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) 
     return x, residuals, xp.asarray(rank, dtype=np.intc), s
 
 
-#: By name of the operation; see `kernels.BLOCK`.
+#: By name of the operation; see `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Any]] = {
     "cholesky": cholesky,
     "det": _linalg("det"),

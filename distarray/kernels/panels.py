@@ -4,7 +4,7 @@ Panels come transposed, as rows: a row block in C order is a column block in For
 and tiles are cut along their first axis (`ops.linalg.panels`). Kernels use the functions of the standard; where these
 are not enough, SciPy's and their likes in CuPy stand behind the namespace, imported late because they take a quarter of
 a second. Fresh pages cost as much as a narrow product, so a kernel makes its result once and changes it in place.
-`BLOCK` is a part of `kernels.BLOCK`.
+`BLOCK` is a part of `tables.BLOCK`.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _qr_backward(xp: Namespace, tile: Block, y: Block, s: Block, *, params: Para
     return out
 
 
-#: By name of the operation; see `kernels.BLOCK`.
+#: By name of the operation; see `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Any]] = {
     "cholesky_panel": _cholesky_panel,
     "cholesky_update": _cholesky_update,

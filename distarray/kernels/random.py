@@ -116,7 +116,7 @@ def _runs(box: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
         yield base + sum(i * s for i, s in zip(at, strides)), length
 
 
-#: As `kernels.CREATE`.
+#: As `tables.CREATE`.
 CREATE: dict[str, Callable[..., Block]] = {
     "random_bits": _created(_words),
     "random_normal": _created(_normal),

@@ -500,7 +500,7 @@ SAMPLERS: dict[str, Callable[..., Any]] = {
 MAPS: dict[str, Callable[[tuple[Any, ...], DType], Callable[..., Any]]] = {
     f"random_{name}": _sampler(sample) for name, sample in SAMPLERS.items()
 }
-#: As `kernels.BLOCK`.
+#: As `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Any]] = {
     "random_multinomial": _multinomial,
     "random_multivariate_hypergeometric": _multivariate_hypergeometric,

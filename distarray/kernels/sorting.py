@@ -256,7 +256,7 @@ def _quantiles(name: str) -> Callable[..., Block]:
     return kernel
 
 
-#: As `kernels.BLOCK`: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks.
+#: As `tables.BLOCK`: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks.
 BLOCK: dict[str, Callable[..., Any]] = {
     "argpartition": _argpartition,
     "argsort": argsort,

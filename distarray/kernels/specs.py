@@ -118,12 +118,20 @@ class StageSpec:
         How each reduction ends, in the order of the program's reductions.
     writes
         Whether the last result is written into a tile of a base.
+    layout
+        Order of the axes of a result in memory; empty for C order.
     device
         Device string.
     errstate
         numpy's floating-point state at the definition, or None for the default.
     where
         The operations and the user's lines, for errors and warnings.
+    name, params
+        Of the operation whose kernel runs, where there is no program.
+    extents
+        Of the loops of the stage.
+    filled
+        The run-time scalar that the written box is filled with; -1 if a result of the program is written.
     """
 
     program: Program | None
@@ -238,7 +246,7 @@ class TileSpec:
     member
         Rank of the member that computes it.
     shape
-        Of the tile, in loops.
+        Of the tile, in loops; where a kernel runs on whole blocks, of its first result.
     regions
         See `Region`; they cover the tile.
     assembled
@@ -252,7 +260,7 @@ class TileSpec:
     hazard
         Whether the program reads the tile that it writes in place, elsewhere than it writes.
     offset
-        Where the tile begins.
+        Where the tile begins; of a reshape the elements that it has in each group of axes.
     reads
         Operands of a kernel.
     reuse

@@ -1,8 +1,9 @@
 """What runs in a task: the functions that `lower` names. The records that they are told by are in `specs`.
 
-Every function here is functional unless its record says ``inplace``, which only the in-process executor is given:
-tasks are retried and results replicated on a cluster. Arguments after the records are blocks, pieces (arrays, or
-lists of arrays) and host data, in the order that the record counts them in.
+Every function here leaves its arguments as they are, but for blocks that its record lets it overwrite: on a cluster,
+where tasks are repeated and results replicated, these are blocks that the same task has made, or fills in turns
+(`Unfinished`). Arguments after the records are blocks, pieces (arrays, or lists of arrays) and host data, in the order
+that the record counts them in.
 """
 
 from __future__ import annotations

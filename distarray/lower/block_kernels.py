@@ -61,7 +61,7 @@ def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish:
             continue
         keys = low.results(key, len(results), tile.member, tile.number)
         for at, index, box, k in zip(results, indices, boxes, keys, strict=True):
-            at.refs[at.number(index)] = k
+            at.refs[at.sharding.number(index)] = k
             low.allocated(box, at.dtype)
     if spec.finishes and not alone:
         combining.combine(low, i, spec.finishes[0], partials)
@@ -117,6 +117,5 @@ def _emit_kernel(
     )
     key = low.emit("tile", spec.name, run, (spec, record, *args.given), tile.member, tile.number)
     low.routes.made(tile.member, key)
-    for where in args.direct:
-        low.routes.readers.setdefault(where, []).append(key)
+    low.note_readers(key, args)
     return key

@@ -208,7 +208,7 @@ class _Mover:
             ref = self._assembled(mosaic, args, found, assembly, member, is_last)
             self.stored[StoredTile(movement.step + 1, assembly.device)] = _StoredBlock(ref, box, member, False)
             if is_last:
-                self.result.refs[self.result.number(assembly.tile)] = ref
+                self.result.refs[self.result.sharding.number(assembly.tile)] = ref
             self.made[member].append(ref)
 
     def _region(self, movement: Movement, boxes: Sequence[Box]) -> Box | None:
@@ -249,7 +249,7 @@ class _Mover:
         if found is None:
             at = self.source
             tile = at.sharding.tile(block.device)
-            number = at.number(tile)
+            number = at.sharding.number(tile)
             found = _StoredBlock(at.refs[number], at.box(tile), at.members[number], True)
             self.stored[block] = found
         return found
@@ -291,7 +291,7 @@ class _Mover:
         self.lowering.routes.transfers.append(Transfer(source, member, rows, nbytes, self.lowering.routes.stage))
 
     def _note(self, block: _StoredBlock, reader: Any) -> None:
-        """Who writes a block in place waits for those who read it."""
+        """Note that a task reads a source block, so that a later write in place waits for it."""
         if block.is_source:
             self.lowering.routes.readers.setdefault(key_of(block.ref), []).append(reader)
 
@@ -311,7 +311,7 @@ class _Mover:
         # Between two steps tiles have the layout of the target already.
         if is_whole and not first.is_packed and (not first.block.is_source or self._stays(first.block)):
             return first.block.ref
-        number = self.result.number(assembly.tile) if is_last else assembly.device
+        number = self.result.sharding.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
         lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize  # of a part its part
         for read in reads:

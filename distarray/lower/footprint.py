@@ -1,4 +1,4 @@
-"""What a redistribution holds and sends on each member: known before it runs (redistribution.md, R-7).
+"""What a redistribution holds and sends on each member: known before it runs (R-7).
 
 In one process tiles are assembled from views: source and target are all there is. On a cluster copies are on their
 way, packed at the sender and arrived at the receiver; where source, target and copies do not fit together, the tiles
@@ -118,7 +118,7 @@ class Need(NamedTuple):
 
 
 def footprint(moves: Moves) -> dict[int, Need]:
-    """Return what every member of a cluster holds for a redistribution at most (section 4.6, the form with pieces)."""
+    """Return what every member of a cluster holds for a redistribution at most, its packs included."""
     totals: dict[str, Counter[int]] = {name: Counter() for name in Need._fields}
     totals["source"] = _source(moves.source)
     for step in _steps(moves):

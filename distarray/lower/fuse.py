@@ -136,7 +136,7 @@ def _depth_first(template: Template, recipes: Mapping[Key, Recipe]) -> list[Key]
 
 
 def _in_waves(template: Template) -> dict[Key, Key]:
-    """By tile of a stage that streams over what it sums the one that comes before it, whichever members they are of.
+    """Return, for each tile of a stage that streams over a reduced loop, the tile that runs before it.
 
     One wave of all its results comes after the other, so that what a wave reads is read no more after it.
     """
@@ -194,7 +194,9 @@ def _groups(reads: Mapping[Key, Sequence[Key]], template: Template) -> dict[Key,
 
 
 def _merged(groups: list[_Group], of: dict[Key, _Group]) -> list[_Group]:
-    """Groups as one, if they wait for the same and have no stage in common; else as they are."""
+    """Return the groups joined to one if all wait for the same tasks and none share a stage; otherwise return them
+    unchanged.
+    """
     first, *others = groups
     n_stages = sum(len(group.stages) for group in groups)
     if any(group.waits != first.waits for group in others) or len(set().union(*[g.stages for g in groups])) < n_stages:

@@ -54,7 +54,7 @@ def first_pass_of_reads(low: Lowering, draft: Draft) -> None:
             for view in views:
                 where = member
                 if len(views) > 1 and at.members:
-                    where = at.members[at.number(x.lens.fragments(view, at.boundaries)[0][0])]
+                    where = at.members[at.sharding.number(x.lens.fragments(view, at.boundaries)[0][0])]
                 wants = [low.routes.want(low.source(x.node), x.lens, view, where)]
                 wants += [low.routes.want(low.source(r.node), r.lens, r.box(box), where) for r in index]
                 sources.append(Source(where, view, wants))
@@ -91,7 +91,7 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
                 key = low.emit(
                     "piece", "take-part", tasks.take_part, (spec, record, starts, *args.given), where, tile.number
                 )
-            low.note_readers(key, args, draft, -1)
+            low.note_readers(key, args)
             parts.append((key, where))
         if len(sources) == 1:
             at.refs[tile.number] = parts[0][0]
@@ -183,7 +183,9 @@ def first_pass_of_writes(low: Lowering, draft: Draft) -> None:
                 continue
             where = member
             if len(chunks) > 1:
-                where = source.members[source.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])]
+                where = source.members[
+                    source.sharding.number(value.lens.fragments(tuple(box), source.boundaries)[0][0])
+                ]
             wants = [low.routes.want(low.source(r.node), r.lens, tuple(box), where) for r in readings]
             sources.append(Source(where, tuple(box), wants))
         draft.extra.append((number, frame, member))
@@ -210,7 +212,7 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
             args, record = _reads(low, draft, several, where, shape)
             targets = tuple([(frame, source.box) for source in several])
             key = low.emit("piece", "put-part", tasks.put_part, (spec, record, targets, *args.given), where, number)
-            low.note_readers(key, args, draft, -1)
+            low.note_readers(key, args)
             rows = sum([len(source.box[0]) if source.box else 1 for source in several])
             low.routes.carry(key, where, member, (rows,), shape[0] * node.dtype.itemsize)
             parts.append(key)
@@ -225,5 +227,5 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
             "tile", "take_put", tasks.put_join, (spec, member, inplace, below.refs[number], *parts), member, number
         )
         if inplace:
-            low.wait_for_readers(key, below.refs[number])
+            low.wait_for_readers(key, below, number)
         at.refs[number] = key

@@ -131,7 +131,8 @@ def _largest_before(values: Iterable[int], n: int) -> list[tuple[int, ...]]:
 
 
 class _Made(NamedTuple):
-    """What a task needs while it runs.
+    """A _Made says how many bytes a task needs while it runs, stage by stage if it is fused, and which blocks its
+    result keeps.
 
     Parameters
     ----------
@@ -484,7 +485,8 @@ _UNKNOWN = Standing()
 
 
 class _Times(NamedTuple):
-    """When others have done something at the soonest and at the latest, by the number of tasks that a worker has run.
+    """A _Times says between which tasks of one worker a task of another runs: after the last that it needs, before the
+    first that needs it.
 
     Parameters
     ----------

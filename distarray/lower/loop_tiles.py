@@ -56,13 +56,14 @@ def _base_tile(low: Lowering, draft: Draft, box: Box) -> tuple[tuple[int, ...], 
     fragments = lens.fragments(box, at.boundaries)
     assert len(fragments) == 1, "the cut of a writing stage follows its base"
     tile = fragments[0][0]
-    return tile, at.number(tile)
+    return tile, at.sharding.number(tile)
 
 
 def _in_turns(sharding: Sharding, waves: Sequence[tuple[int, int]]) -> list[tuple[int, int, tuple[int, ...], int]]:
-    """Tiles as (turn, number, index, member), turn by turn, and so the first ones of all members first.
+    """Return the tiles in the order of lowering, as (turn, number, index, member): the first of every member, then the
+    second ..
 
-    A member takes its tiles wave by wave (`propagation.with_waves`), those of a wave row-major: what passes through in
+    A member takes its tiles wave by wave (`shardings.with_waves`), those of a wave row-major: what passes through in
     waves passes once.
     """
     tiles = list(enumerate(sharding.tiles()))

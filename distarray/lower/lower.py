@@ -27,7 +27,8 @@ from distarray.planner.cache import LRUCache
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, base_reading, reading, stage_loops
 from distarray.planner.plan import Plan, Stage, StageKind
-from distarray.planner.shardings import combined_sharding, kernel_shardings, resolve_cut
+from distarray.planner.shardings import resolve_cut, result_shardings
+from distarray.sharding.sharding import Sharding
 
 __all__ = ["FAMILIES", "Passes", "lower", "lower_once"]
 
@@ -48,7 +49,7 @@ class Passes(NamedTuple):
 
 
 def _nothing(low: Lowering, draft: Draft) -> None:
-    """What there is to do for a stage whose results another one makes."""
+    """Do nothing: the results of this stage are made by the stage that it reads."""
 
 
 def _kernels(run: Callable[..., Any], finish: block_kernels.FinishOf | None = None) -> Passes:
@@ -192,11 +193,10 @@ def _draft(low: Lowering, stage: Stage) -> Draft:
     loops = stage_loops(stage, nodes)
     readings = [reading(a, loops, p, nodes, low.lying(a.node)) for p, a in enumerate(stage.reads)]
     base = base_reading(stage, low.graph, lambda i: low.located[i].sharding)
-    below = -1 if base is None else base.node
     sharding = resolve_cut(stage.cut, loops, readings, nodes, base, low.mesh)
-    draft = Draft(stage, loops, sharding, readings, [], below)
+    draft = Draft(stage, loops, sharding, readings, [])
     _place_results(low, draft)
-    draft.inplace = stage.write is not None and stage.written in low.inplace
+    draft.inplace = stage.written in low.inplace
     if low.has_overlap and any(r.node == draft.base for r in readings):
         draft.inplace = False  # the border reads what the core would have overwritten
     draft.is_move = collectives.is_move(low, stage)
@@ -205,42 +205,29 @@ def _draft(low: Lowering, stage: Stage) -> Draft:
 
 
 def _place_results(low: Lowering, draft: Draft) -> None:
-    """Sharding of what the stage makes; the references come in the second pass."""
+    """Note how each result of a stage is cut; the second pass notes which tasks make its tiles."""
     stage, nodes = draft.stage, low.graph.nodes
-    for _, i in stage.stores:
-        low.locate(i, draft.sharding)
-    for c in stage.combines:
-        keepdims = nodes[c.node].params.keepdims
-        low.locate(c.node, combined_sharding(draft.sharding, c.axes, keepdims=keepdims))
-    if stage.write is not None:
-        i = stage.written
-        below = low.located[draft.base]
-        low.locate(i, below.sharding)
-    if stage.family.is_fused:
-        return
-    i = stage.nodes[0]
-    node = nodes[i]
-    if stage.family.is_write:
-        found = low.graph.operands[i][0]
-        assert found is not None
-        draft.base = found
-        low.locate(i, low.located[found].sharding)
-        draft.inplace = i in low.inplace
-        return
-    shardings = kernel_shardings(draft.sharding, draft.loops)
-    if isinstance(node.dtype, tuple):
-        shapes: Any = node.shape  # one for each result
-        low.several[i] = [
-            Located(*facts, [None] * facts[0].n_tiles) for facts in zip(shardings, shapes, node.dtype, strict=True)
-        ]
-        low.located[i] = low.several[i][0]
-    else:
-        low.locate(i, shardings[0])
+    lies: dict[int, Sharding | None] = {}
+    if stage.written >= 0:
+        below = low.graph.operands[stage.written][0]
+        assert below is not None
+        draft.base = below
+        lies[below] = low.located[below].sharding
+    for i, types in result_shardings(stage, draft.sharding, draft.loops, low.graph, lies, low.mesh).items():
+        node = nodes[i]
+        if isinstance(node.dtype, tuple):
+            shapes: Any = node.shape  # one for each result
+            low.several[i] = [
+                Located(sharding, shape, dtype, [None] * sharding.n_tiles)
+                for sharding, shape, dtype in zip(types, shapes, node.dtype, strict=True)
+            ]
+            low.located[i] = low.several[i][0]
+        else:
+            low.locate(i, types[0])
 
 
 def _draft_item(low: Lowering, stage: Stage) -> Draft:
     i = stage.nodes[0]
-    which = low.graph.nodes[i].params.number
-    assert isinstance(which, int)
+    which: int = low.graph.nodes[i].params.number
     low.located[i] = low.several[stage.reads[0].node][which]
     return Draft(stage, Loops(()), low.located[i].sharding, [], [])

@@ -111,7 +111,7 @@ def _lower_program_tile(
     partials: Sequence[Partials],
     unfinished: dict[int, Key],
 ) -> None:
-    """The task of a tile, and where its results are; what is still to be combined goes to `partials`.
+    """Emit the task of one tile of a program, note the keys of its results, and append partial results to `partials`.
 
     Of a tile that is filled in turns it is the task of one of them: `unfinished` has that of the one before.
     """
@@ -143,7 +143,9 @@ def _lower_program_tile(
     )
     key = _emit_program(low, draft, spec, _name(low, stage), record, args, tile)
     low.routes.made(tile.member, key)
-    low.note_readers(key, args, draft, t)
+    low.note_readers(key, args)
+    if draft.inplace:
+        low.wait_for_readers(key, low.located[draft.base], draft.base_tiles[t][1])
     if not tile.is_last:
         unfinished[tile.number] = key
         return
@@ -151,7 +153,7 @@ def _lower_program_tile(
     keys = iter(low.results(key, n_results, tile.member, tile.number))
     for (_, i), arg in zip(stage.stores, reuse, strict=True):
         if arg >= 0:
-            low.wait_for_readers(key, low.located[low.inplace[i]].refs[tile.number])
+            low.wait_for_readers(key, low.located[low.inplace[i]], tile.number)
         else:
             low.allocated(tile.whole, nodes[i].dtype)
         low.located[i].refs[tile.number] = next(keys)
@@ -159,7 +161,7 @@ def _lower_program_tile(
         index = combining.combined_index(low, c, tile.index)
         if is_alone:
             at = low.located[c.node]
-            at.refs[at.number(index)] = next(keys)
+            at.refs[at.sharding.number(index)] = next(keys)
         else:
             found.setdefault(index, []).append((next(keys), tile.member))
     if stage.write is not None and write is not None:
@@ -211,7 +213,7 @@ def _emit_program(
         tile.member,
         tile.number,
     )
-    low.note_readers(first, args, draft, -1)
+    low.note_readers(first, args)
     rest = tuple([r for r in record.regions if r not in local])
     # generated operands are numbered after the given ones, to which the core's results are now added
     n = len(args.given)
@@ -339,7 +341,9 @@ def _write(
 
 
 def _reuse(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[int, ...]:
-    """For each stored result the argument whose block it takes over, or -1."""
+    """Return, for each stored result of a tile, the number of the argument whose block it overwrites, or -1 for a new
+    block.
+    """
     out = []
     for _, i in draft.stage.stores:
         arg = -1

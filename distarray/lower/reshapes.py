@@ -79,8 +79,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         )
         key = low.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
         low.allocated(tile.box, node.dtype)
-        for where in args.direct:
-            low.routes.readers.setdefault(where, []).append(key)
+        low.note_readers(key, args)
         at.refs[tile.number] = key
 
 

@@ -1,8 +1,8 @@
-"""Route: the only way data move. What a tile needs of an array, and the pieces that carry it between members.
+"""Routes: what tiles need of arrays that stay cut as they are, and the pieces that carry it between members.
 
 Lowering asks in two passes. In the first, every tile of every stage says which box of which source tile it reads
 (`Routes.want`). All that one member wants of one tile of another member becomes one piece: the union of the boxes,
-element for element (environments.md, B-25), copied once, so that its parent may be freed. The pieces that one member
+element for element (B-25), copied once, so that its parent may be freed. The pieces that one member
 needs of another at the same time, of however many tiles and arrays, travel as one pack: one task and one message. In
 the second pass (`Routes.parts`) each read is answered with slices of blocks that are at hand and of pieces.
 
@@ -93,13 +93,6 @@ class Located:
         if not self.on_client and self.create is None:
             self.members = [self.sharding.member(t) for t in self.sharding.tiles()]
 
-    def number(self, tile: Sequence[int]) -> int:
-        """Return row-major number of a tile."""
-        n = 0
-        for t, parts in zip(tile, self.sharding.parts, strict=True):
-            n = n * parts + t
-        return n
-
     def box(self, tile: Sequence[int]) -> Box:
         """Return the elements of a tile."""
         return tile_box(self.boundaries, tile)
@@ -107,7 +100,9 @@ class Located:
 
 @dataclass(slots=True)
 class Want:
-    """A Want is one operand's region for one tile, as fragments (source tile, its number, source box, operand box)."""
+    """A Want is the box of an operand that one tile reads, resolved to fragments: source tile, its number, the box in
+    it, the box in the operand.
+    """
 
     node: int
     lens: Affine
@@ -123,7 +118,7 @@ Turn: TypeAlias = tuple[int, int]
 
 @dataclass(slots=True)
 class _Parcel:
-    """A part of a tile on its way to a member.
+    """A _Parcel is what one member is sent of one tile: the union of the boxes that it reads, or the whole block.
 
     Parameters
     ----------
@@ -165,7 +160,8 @@ class _Parcel:
 
 @dataclass(slots=True)
 class _Wanted:
-    """All that a member reads of a tile, by box when first; once all is known, the parcels that carry it.
+    """A _Wanted collects the boxes of one tile that a member reads and does not have, and later the parcels that carry
+    them.
 
     Parameters
     ----------
@@ -237,7 +233,7 @@ class Routes:
         fragments = []
         copied = set()
         for tile, source, view in lens.fragments(box, at.boundaries):
-            number = at.number(tile)
+            number = at.sharding.number(tile)
             fragments.append((tile, number, source, view))
             if at.members[number] != member or (private >= 0 and number != private):
                 wanted = self._wanted.get((node, number, member))
@@ -316,7 +312,9 @@ class Routes:
         self._made.clear()
 
     def _n_pieces(self, node: int, member: int) -> int:
-        """In how many pieces what a member wants of a tile may come: one, or one for each few turns."""
+        """Return the most parcels in which a member is sent what it reads of one tile: above one only if the array is
+        large and its tiles come in turns.
+        """
         n_turns, nbytes = self._n_turns.get((node, member), 1), self._arriving[node, member]
         return min(n_turns, 2 * nbytes // self._large) if nbytes > self._large else 1
 
@@ -462,7 +460,9 @@ def _generate(node: Expr, number: int, box: Box) -> Generate:
 
 
 class Arguments:
-    """The Arguments of one task, each once: references and host data come first, then generated operands."""
+    """An Arguments numbers the arguments of one task, each once: references and host data first, then operands
+    generated in the task.
+    """
 
     def __init__(self) -> None:
         self.given: list[Any] = []

@@ -12,7 +12,7 @@ from distarray.kernels import tasks
 from distarray.kernels.backends import NUMPY, Backend
 from distarray.kernels.devices import backend_for
 from distarray.kernels.specs import Part, Read, StageSpec
-from distarray.lower.records import Draft, Tile
+from distarray.lower.records import Tile
 from distarray.lower.route import Arguments, Key, Leaf, Located, Routes, key_of
 from distarray.lower.site import Site
 from distarray.lower.template import Recipe, Template
@@ -189,13 +189,16 @@ class Lowering:
         )
         return Read(tuple(map(len, box)), dtype, parts, places)
 
-    def note_readers(self, key: Key, args: Arguments, draft: Draft, t: int) -> None:
+    def note_readers(self, key: Key, args: Arguments) -> None:
+        """Note that a task reads blocks as they lie: who writes one of them in place waits for it."""
         for at in args.direct:
             self.routes.readers.setdefault(at, []).append(key)
-        if draft.inplace and t >= 0 and draft.base_tiles[t][1] not in self.located[draft.base].shared:
-            self.wait_for_readers(key, self.located[draft.base].refs[draft.base_tiles[t][1]])
 
-    def wait_for_readers(self, key: Key, ref: Any) -> None:
+    def wait_for_readers(self, key: Key, base: Located, number: int) -> None:
+        """Let a task that overwrites a tile of a base wait for all others that read it; none does that is shared."""
+        if number in base.shared:
+            return
+        ref = base.refs[number]
         waits = {k for k in self.routes.readers.get(key_of(ref), ()) if k != key}
         if waits:
             self.out.after.setdefault(key, set()).update(waits)

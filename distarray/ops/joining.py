@@ -38,7 +38,6 @@ __all__ = [
     "column_stack",
     "concat",
     "concatenate",
-    "delete_slice",
     "dsplit",
     "dstack",
     "extended",
@@ -268,14 +267,6 @@ def dsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
     if one_array("dsplit", ary)[0].ndim < 3:
         raise ValueError("dsplit only works on arrays of 3 or more dimensions")
     return split(ary, indices_or_sections, 2)
-
-
-def delete_slice(x: Array, start: int, stop: int, axis: int) -> Array:
-    """Return `x` without the elements from `start` to `stop` along `axis`."""
-    node, box = one_array("delete", x)
-    n = node.shape[axis]
-    kept = [bind_get(node, slice_lens(node.shape, axis, a, b - a)) for a, b in ((0, start), (stop, n))]
-    return box(joined(kept, axis, node.dtype, node.env))
 
 
 def extended(x: Array, axis: int, before: Scalar) -> Array:

@@ -1,4 +1,4 @@
-"""Bounded caches with counters: of plans (environments.md, B-28 and B-29), and of what is made from them."""
+"""Bounded caches with counters: of plans (B-28, B-29), and of what is made from them."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def canonical(
     context: Hashable,
     stand_ins: Mapping[int, Expr] = MappingProxyType({}),
 ) -> Graph:
-    """Number the nodes and make the key.
+    """Return the graph of an evaluation: its nodes numbered, operands first, and the key under which its plan is found.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def _shape(node: Expr, what: str) -> tuple[int, ...]:
 
 
 def stage_loops(stage: Stage, nodes: Sequence[Expr]) -> Loops:
-    """Loops of a stage for the nodes at hand."""
+    """Return the loops of a stage for these nodes, and along which of them the axes of operands and results run."""
     what, number = stage.shape_of
     node = nodes[number]
     if what != "labels":

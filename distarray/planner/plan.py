@@ -21,14 +21,14 @@ __all__ = [
     "Whole", "Written",
 ]  # fmt: skip
 
-#: What a stage does with the regions that it reads, one rule for each in `lower.lower`: a family of operations whose
-#: stages have one operation, or a program of those that are fused.
+#: What a stage does with the regions that it reads, one row for each in `lower.lower.FAMILIES`: a family of operations
+#: whose stages have one operation, or a program of those that are fused.
 StageKind: TypeAlias = Kind | Literal["program"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An Access says how a stage reads a node: through which views, and along which of its loops.
+    """An Access says which node a stage reads, and through which views.
 
     Parameters
     ----------
@@ -37,14 +37,10 @@ class Access:
     path
         Numbers of the nodes between it and the stage, outward: a ``get`` node composes its lens, any other node
         broadcasts to its shape.
-    loops
-        For each axis of the operand the loop that runs over it, or None where the whole axis is needed. Operands of
-        programs are broadcast to the loops, so theirs is ``(0, 1, ...)``.
     """
 
     node: int
     path: tuple[int, ...] = ()
-    loops: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +153,7 @@ class Stage:
         Numbers of the nodes that it computes, in program order.
     shape_of
         Number of the node that gives the loops' extents, and how: ``shape`` of the node, ``operand`` 0's shape, or
-        the ``lens``'s; ``labels`` for contractions and kernels, which have their own loops.
+        the ``lens``'s; ``labels`` for stages that are no programs, which have loops of their own.
     reads
         Operands.
     instructions

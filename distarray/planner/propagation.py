@@ -130,8 +130,7 @@ class _Propagation:
 
     def _item(self, stage: Stage) -> Stage:
         i = stage.nodes[0]
-        which = self._graph.nodes[i].params.number
-        assert isinstance(which, int)
+        which: int = self._graph.nodes[i].params.number
         self._lying[i] = self._several[stage.reads[0].node][which]
         return _with_cut(stage, Cut(Followed((0,))))
 

@@ -131,7 +131,8 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seconds:
-    """Seconds that members are at work together: numbers, or arrays of as many.
+    """Seconds are a predicted time in two addends: what the busiest member needs of its own, and what all wait for
+    because they share it.
 
     Parameters
     ----------

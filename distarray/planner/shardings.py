@@ -26,7 +26,6 @@ from distarray.sharding.sharding import Sharding
 __all__ = [
     "combined_sharding",
     "follow",
-    "kernel_shardings",
     "resolve_cut",
     "result_sharding",
     "result_shardings",
@@ -320,7 +319,7 @@ def _type_of_result(
     return type_of(mesh.without_waves([name for names in axes for name in names]), axes, bounds, layout)
 
 
-def kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
+def _kernel_shardings(sharding: Sharding, loops: Loops) -> tuple[Sharding, ...]:
     """Return the types of the results of a stage that is no program."""
     found = tuple([result_sharding(sharding, axes) for axes in loops.results])
     if loops.windows is not None:
@@ -352,5 +351,5 @@ def result_shardings(
         assert below is not None
         found[written] = (lies[below] or Sharding.whole(mesh, nodes[written].ndim),)
     elif not stage.family.is_fused:
-        found[i] = kernel_shardings(sharding, loops)
+        found[i] = _kernel_shardings(sharding, loops)
     return found

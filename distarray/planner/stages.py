@@ -12,22 +12,21 @@ them, `_Grouping.join` unites what shares a pass, `_ProgramWriter` writes the re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Literal
 
 from distarray.expr.bind import accumulator_dtype
 from distarray.expr.expr import Expr
 from distarray.expr.instructions import Instruction, Operand, RuntimeScalar
 from distarray.expr.op import FAMILIES
 from distarray.planner.graph import Graph
-from distarray.planner.plan import Access, Combine, Stage, StageKind
+from distarray.planner.plan import Access, Combine, Stage
 
 __all__ = ["group_stages"]
 
 #: Slices of a result are computed where they are read, rather than all of it once, if they are this small a share.
 SMALL_SHARE = 4
-#: Families whose nodes run in register programs, and those of which each node is a stage.
+#: Families whose nodes run in register programs; of the others each node that is stored is a stage.
 _PROGRAM = frozenset([kind for kind, family in FAMILIES.items() if family.is_fused])
-_OWN_STAGE = frozenset(get_args(StageKind)) & FAMILIES.keys()
 
 
 class _UnionFind:
@@ -48,7 +47,9 @@ class _UnionFind:
 
 
 class _Grouping:
-    """Levels, stored nodes and groups of one graph."""
+    """A _Grouping decides which nodes of a graph share a stage: it holds levels, the nodes to be stored, and the
+    groups.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -168,7 +169,9 @@ class _Grouping:
         )
 
     def _lens_edge(self, kind: str, o: int, loops: tuple[int, ...] | None) -> bool:
-        """A slice of an elementwise result that nobody else needs is pushed through: get(f(a)) -> f(get(a))."""
+        """Return whether the get node `o` is read inside its reader's program: what is below it is then computed
+        through the lens, and not stored.
+        """
         if kind not in _PROGRAM or self.kind(o) != "get":
             return False
         if len(self.users[o]) != 1 or o in self.graph.kept or loops != self.shape_of(o):
@@ -203,7 +206,9 @@ class _Grouping:
         return 0 if self.kind(o) in ("source", "create") else self.available[o]
 
     def _barrier(self, o: int, *, base: bool = False) -> int:
-        """Mark what must be stored so that `o` can be read from outside its group; the level of the reader."""
+        """Return the first level at which another group can read `o`, and mark the node behind it as stored unless it
+        exists or is made where it is read.
+        """
         if base and self.kind(o) == "get":
             return self._store_read(o)
         while self.kind(o) == "get":
@@ -221,7 +226,9 @@ class _Grouping:
         return self.available[o]
 
     def _store_read(self, o: int) -> int:
-        """Store what a lens shows: it is kept, or a version to be written."""
+        """Store the elements that the get node `o` shows, since they are kept or will be written, and return the first
+        level that can read them.
+        """
         self.stored.add(o)
         self.level[o] = self._barrier(o)
         self.available[o] = self.level[o] + 1
@@ -245,6 +252,7 @@ class _Grouping:
                         self.stored.add(o)
 
     def join(self) -> None:
+        """Unite nodes of one level that a register connects, and passes of one level over the same operand."""
         decided = [self._decision(i) for i in range(len(self.graph.nodes))]
 
         def unite(i: int, j: int) -> None:
@@ -278,7 +286,7 @@ class _Grouping:
                 # pushed through one lens, and stored for another reader: computed in both places
                 if not self.lensed[i] or i in self.stored:
                     members.setdefault(self.groups.find(i), []).append(i)
-            elif kind in _OWN_STAGE or i in self.stored:
+            elif i in self.stored:
                 single.append((self.level[i], i))
         drafts: list[tuple[int, int, Stage]] = []
         for group in members.values():
@@ -299,7 +307,7 @@ class _Grouping:
             assert o is not None
             node, path = self.resolve(o)
             reads.append(Access(node, path))
-        return Stage(self.kind(i), (i,), ("labels", i), tuple(reads))  # type: ignore[arg-type]  # of _OWN_STAGE
+        return Stage(self.kind(i), (i,), ("labels", i), tuple(reads))  # type: ignore[arg-type]  # of no program
 
     def resolve(self, o: int, path: tuple[int, ...] = ()) -> tuple[int, tuple[int, ...]]:
         """Return the stored or created node behind reads, and the path from it."""
@@ -317,7 +325,9 @@ def _agree(one: object, other: object) -> bool:
 
 
 class _ProgramWriter:
-    """Writes the register program of one group."""
+    """A _ProgramWriter translates the nodes of one group into the reads, instructions, stores, combines and write of a
+    Stage.
+    """
 
     def __init__(self, grouping: _Grouping, group: list[int]) -> None:
         self._g = grouping

@@ -125,7 +125,7 @@ class Streams:
         return replace(self._plan, stages=tuple(stages))
 
     def _reached(self, head: Facts, loop: int) -> dict[int, int]:
-        """By stage the loop that a stream runs over: from its head to those that read and make its large arrays."""
+        """Return, by number of the stage, the loop along which a stream that begins at `head` runs through it."""
         found = {head.number: loop}
         pending = [head]
         while pending:
@@ -165,7 +165,7 @@ class Streams:
         return i not in self._planning.graph.kept and self._nbytes(i) > self._large
 
     def _room(self, facts: Facts, loop: int) -> int:
-        """Into how many waves a loop may be cut; 1 if into none."""
+        """Return into how many waves a loop of a stage may be cut; 1 means that it cannot stream."""
         is_free = loop in facts.free and facts.pinned < 0 and not facts.is_written and facts.leader < 0
         if not is_free or not facts.stage.is_separable or isinstance(facts.stage.cut.rule, Pinned | Written):
             return 1

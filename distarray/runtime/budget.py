@@ -16,7 +16,7 @@ from distarray.expr.expr import Environment, Expr
 from distarray.lower.liveness import Liveness
 from distarray.planner.plan import Plan
 from distarray.runtime.memory import available_nbytes, is_limit_set, memory_limit, room_nbytes, room_of
-from distarray.runtime.retention import is_beyond_memory, result_nbytes
+from distarray.runtime.retention import is_beyond_memory
 
 if TYPE_CHECKING:
     from distarray.lower.records import Draft
@@ -42,7 +42,7 @@ def check_held(nodes: Iterable[Expr], wanted: Collection[int]) -> None:
     for n in nodes:
         if (id(n) in wanted or n.op.family.is_write) and is_beyond_memory(n):
             raise MemoryBudgetError(
-                f"{n.op.name}: the result of shape {n.shape} is {result_nbytes(n)} bytes, and its members have room "
+                f"{n.op.name}: the result of shape {n.shape} is {n.nbytes} bytes, and its members have room "
                 f"for {room_nbytes(n.env)} bytes in all; compute a part of it, reduce it, or write it to a store"
             )
 
@@ -149,7 +149,7 @@ def check_whole_kernels(drafts: Sequence[Draft], nodes: Sequence[Expr], limit: i
             continue
         node = nodes[draft.stage.nodes[0]]
         operands = sum(prod(r.lens.shape) * nodes[r.node].dtype.itemsize for r in draft.readings)
-        if operands + result_nbytes(node) <= limit:  # even in one task
+        if operands + node.nbytes <= limit:  # even in one task
             continue
         needed, results = max(_nbytes(draft, nodes))
         if needed > limit:

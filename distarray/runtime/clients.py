@@ -124,7 +124,7 @@ def resolve_members(client: Any, size: int | None) -> tuple[Any, tuple[Any, ...]
     """Return the members of a new team: homes of the client named, or of the active one; without any, threads of this
     process.
 
-    The hook of `distarray.sharding.team`, assigned by the array layer. `size` None: all of them.
+    What `hooks.resolve_members` calls. `size` None: all of them.
     """
     client = active_client() if client is None else client
     if client is None:

@@ -137,7 +137,7 @@ class ClusterExecutor:
         #: Of the members, in rank order. Nothing here refers to the team: it is remembered for as long as that lives.
         self.homes = tuple(str(member) for member in team.members)
         self.placement.hold(self.homes, team)
-        #: Devices that all members have; `evaluate`'s to fill.
+        #: Devices that all members have; `members.check_device` fills it.
         self.checked: set[str] = set()
         if self.placement.lineage is None:
             self.placement.lineage = Lineage(self.placement)

@@ -29,8 +29,6 @@ class Counters:
         Runs by operation and part: ``kernels["add", (0, 1)]``.
     transfers
         Messages between members, each with source, destination, rows and nbytes.
-    metadata_messages
-        Messages that are neither tasks nor data.
     planner_calls
         Plans made, the cache's answers not counted.
     evaluations
@@ -49,7 +47,6 @@ class Counters:
     by_class: Counter[str] = field(default_factory=Counter)
     kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
     transfers: list[Any] = field(default_factory=list)
-    metadata_messages: int = 0
     planner_calls: int = 0
     evaluations: int = 0
     inline: int = 0

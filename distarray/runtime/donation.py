@@ -1,8 +1,9 @@
 """Donation: which blocks an evaluation may overwrite, since nobody needs them afterwards.
 
-Blocks are changed only in this process, where no task is retried, and only if all of this holds: no live handle and no
-pending node of any thread needs the old version; nobody else has the block (`loans`); no kernel of the evaluation can
-fail midway. That nobody has it is looked up once more when it is written, since other threads go on meanwhile.
+Blocks that a task has not made itself are changed only in this process, where no task is repeated, and only if all of
+this holds: no live handle and no pending node of any thread needs the old version; nobody else has the block (`loans`);
+no kernel of the evaluation can fail midway. That nobody has it is looked up once more when it is written, since other
+threads go on meanwhile.
 """
 
 from __future__ import annotations

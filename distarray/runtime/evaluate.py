@@ -1,9 +1,9 @@
-"""Evaluation: from pending nodes to stored blocks, in one atomic step.
+"""Evaluation: from pending nodes to stored blocks, in one atomic step for each environment.
 
 `evaluate` collects what its targets need, keeps the results of all nodes that a live handle still refers to, and goes
 one of two ways: arrays that are one small block each are plain calls (`interpret`); everything else is planned (or
 its plan is found in the cache), lowered to tasks and handed to the executor of its team. Memos are set only when all of
-it is submitted, so an interrupt leaves everything as it was.
+an environment is submitted, so an interrupt leaves everything there as it was.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None
     Raises
     ------
     Exception
-        What a kernel raised, of its own class, with the operation and the user's line in its notes. Nothing is
-        changed then.
+        What a kernel raised, of its own class, with the operation and the user's line in its notes. Nothing has
+        changed then but what was evaluated before, in another environment.
     """
     make_here(targets)
     if is_inside_task():  # whoever waits for the task may hold the lock

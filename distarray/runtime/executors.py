@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, Protocol
+from typing import Any
 
 from dask._task_spec import Alias, Task, TaskRef
 
@@ -18,22 +18,10 @@ from distarray.lower.route import Key
 from distarray.runtime import metering
 from distarray.runtime.watching import Watch, watched
 
-__all__ = ["Executor", "ThreadExecutor"]
+__all__ = ["ThreadExecutor"]
 
 #: How often a thread that waits for tasks looks whether it was interrupted.
 INTERRUPT_SECONDS = 0.2
-
-
-class Executor(Protocol):
-    """An Executor runs tasks for evaluation, which asks nothing else of it (environments.md, B-31)."""
-
-    def submit(self, tasks: Mapping[Key, Task], members: Mapping[Key, int], keep: Collection[Key]) -> dict[Key, Any]:
-        """Start tasks; handles of the results to be kept."""
-
-    def fetch(self, handles: Sequence[Any]) -> list[Any]:
-        """Bring results into this process."""
-
-
 #: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).
 _REFERENCES = frozenset({Alias, TaskRef})
 
@@ -43,7 +31,7 @@ def _resolve(value: Any, results: Mapping[Key, Any]) -> Any:
 
 
 class _Ready:
-    """The tasks that wait for no other one, the next one last."""
+    """A _Ready is a stack of the tasks whose dependencies have run; the next one to start is last."""
 
     def __init__(self, tasks: Mapping[Key, Task], after: Mapping[Key, Collection[Key]]) -> None:
         self._waits: dict[Key, int] = {}

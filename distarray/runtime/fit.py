@@ -27,7 +27,6 @@ from distarray.planner.rates import current_rates
 from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
-from distarray.runtime.retention import result_nbytes
 from distarray.runtime.wire import EMBED_NBYTES
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     Of the plans that were tried the first that fits, else the one that exceeds the limit least, and says so (`above`).
     """
     tries = limits_to_try(limits.member, is_worker=env.is_cluster)
-    if sum(map(result_nbytes, graph.nodes)) <= tries[0]:  # even all of it at one member
+    if sum(node.nbytes for node in graph.nodes) <= tries[0]:  # even all of it at one member
         return plan
     trials = _Trials(plan, graph, env, limits)
     if len(tries) > 1:  # what no plan can keep to is not tried for
@@ -174,7 +173,8 @@ class _Held(NamedTuple):
 
 
 class _Trials:
-    """Plans for one graph that are lowered to see what they hold.
+    """A _Trials lowers plans of one graph to see what they hold, remembers it, and stops when its number of tasks is
+    used up.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class _Trials:
         """
         self.held(plan)
         resident = self._known[plan.stages][0].resident
-        kept = sum([result_nbytes(self.graph.nodes[i]) for i in self.graph.kept])
+        kept = sum([self.graph.nodes[i].nbytes for i in self.graph.kept])
         at_members = sum([nbytes for m, nbytes in resident.items() if m < self.env.size])
         return max(max(resident.values(), default=0), (at_members + kept) // self.env.size)
 

@@ -64,7 +64,7 @@ def device_labels(env: Environment) -> tuple[str, ...]:
 
 
 def check_device(env: Environment) -> None:
-    """Return whether the members of an environment can make blocks on its device; asked once per team and device.
+    """Check that the members of an environment can make blocks on its device; asked once per team and device.
 
     Raises
     ------

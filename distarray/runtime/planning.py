@@ -23,7 +23,7 @@ from distarray.runtime.fit import fitted, held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import make_tasks
 from distarray.runtime.known_rates import rates_for, rates_of
 from distarray.runtime.memory import limits_to_try, memory_limit
-from distarray.runtime.retention import is_beyond_memory, result_nbytes
+from distarray.runtime.retention import is_beyond_memory
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) ->
     """Return whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
     held = max(held_in(env).values(), default=0)
     most = limits_to_try(memory_limit(env), is_worker=True)[0]
-    return bool(held + n_copies * sum(map(result_nbytes, nodes)) <= most)
+    return bool(held + n_copies * sum(node.nbytes for node in nodes) <= most)
 
 
 def uses_of(graph: Graph) -> list[int]:

@@ -1,4 +1,4 @@
-"""The one door to tasks: what is asked for is planned, with host arrays as they will be cut, and then held to memory.
+"""What stands between pending nodes and their tasks: plans, with host arrays as they will be cut, held to memory.
 
 What is prepared runs (`running`), is looked at (`explain`, checks), or is taken along by others (`exports`).
 """

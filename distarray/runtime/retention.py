@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
-from typing import Any
 
 from distarray import config, hooks
 from distarray.expr.expr import Environment, Expr
 from distarray.runtime.memory import memory_limit, room_nbytes
 
-__all__ = ["is_beyond_memory", "result_nbytes", "retained", "streams"]
+__all__ = ["is_beyond_memory", "retained", "streams"]
 
 #: Bytes that fit anywhere.
 FITS = 1 << 28
@@ -29,8 +27,8 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
         return {id(n) for n in live if n.op.family.is_write}
     room = memory_limit(env) * env.size // 2
     kept = set()
-    for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, result_nbytes(n))):
-        room -= result_nbytes(n)
+    for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, n.nbytes)):
+        room -= n.nbytes
         if room >= 0 or n.op.family.is_write:
             kept.add(id(n))
     return kept
@@ -42,21 +40,13 @@ def streams(node: Expr) -> bool:
     """
     if node.op.family.is_write:
         return is_beyond_memory(node)
-    return node.op.family.is_created or result_nbytes(node) > memory_limit(node.env) * node.env.size // 2
+    return node.op.family.is_created or node.nbytes > memory_limit(node.env) * node.env.size // 2
 
 
 def is_beyond_memory(node: Expr) -> bool:
     """Return whether a result is larger than all that its members have: it can be read in parts, and never be held."""
-    nbytes = result_nbytes(node)
+    nbytes = node.nbytes
     return nbytes > FITS and nbytes > room_nbytes(node.env)
 
 
 hooks.is_beyond_memory = is_beyond_memory
-
-
-def result_nbytes(node: Expr) -> int:
-    """Return the bytes of a node's result, or of all its results."""
-    if type(node.dtype) is tuple:
-        shapes: Any = node.shape  # one for each result
-        return sum(prod(s) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True))
-    return node.nbytes

@@ -26,7 +26,6 @@ from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.promised import joined
-from distarray.runtime.retention import result_nbytes
 from distarray.runtime.task_times import timed
 
 __all__ = ["count", "handed_out", "kept_nbytes", "lowered_to_run", "run"]
@@ -56,7 +55,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     if plan.is_provisional:
         uses_of(graph)[0] += 1
     cluster = env.is_cluster
-    made = [result_nbytes(n) for n in order if n.memo is None]
+    made = [n.nbytes for n in order if n.memo is None]
     is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
     inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
     lowered = lowered_to_run(plan, graph, env, inplace)

@@ -13,7 +13,6 @@ from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime import counters
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.interrupts import interrupts_deferred
-from distarray.runtime.retention import result_nbytes
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -38,7 +37,7 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
         elif node.pin is not None and (node.pin.n_tiles > 1 or not in_process):
             return False
         if type(node.dtype) is tuple:
-            if result_nbytes(node) > limit:
+            if node.nbytes > limit:
                 return False
         else:
             n = node.dtype.itemsize

@@ -169,6 +169,13 @@ class Sharding:
         """Return all tiles, row-major (the last axis fastest)."""
         return product(*map(range, self.parts))
 
+    def number(self, tile: Sequence[int]) -> int:
+        """Return the row-major number of a tile."""
+        n = 0
+        for t, parts in zip(tile, self.parts, strict=True):
+            n = n * parts + t
+        return n
+
     # -- places -------------------------------------------------------------------------------------------------
 
     def place(self, tile: Sequence[int], addend: int = 0) -> int:

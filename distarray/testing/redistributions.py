@@ -1,7 +1,4 @@
-"""Redistribution problems drawn at random, and running a plan on data: what tests and benchmarks of plans share.
-
-Section 7.1 of the specification of the synthesizer says how the families are drawn.
-"""
+"""Redistribution problems drawn at random, and running a plan on data: what tests and benchmarks of plans share."""
 
 from __future__ import annotations
 

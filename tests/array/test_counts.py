@@ -194,6 +194,24 @@ def test_updates_in_place_keep_their_blocks(team: dx.Team) -> None:
     assert [x.local(m).ctypes.data for m in range(4)] == before
 
 
+def test_writes_at_positions_are_made_in_place_where_nobody_reads_the_old_version(team: dx.Team) -> None:
+    """B-4: of repeated positions, and where what is written reads other tiles of the base, values are numpy's."""
+    at, other = np.array([3, 15, 3]), np.array([4, 0, 15])
+    expected = np.arange(16.0) + 1
+    x = rows(np.arange(16.0), team) + 1
+    expected[at] = expected[other]
+    x[dx.asarray(at, team=team)] = x[dx.asarray(other, team=team)]
+    with counting() as c:
+        np.testing.assert_array_equal(np.asarray(x), expected)
+    assert c.allocated_bytes == (16 + 3) * 8  # of the sum and of what is written: the write makes no block
+    y = rows(np.arange(16.0), team) + 1
+    before = y.copy()
+    y[dx.asarray(at, team=team)] = 7.0
+    found = [np.asarray(z) for z in dx.compute(y, before)]
+    np.testing.assert_array_equal(found[1], np.arange(16.0) + 1)
+    assert found[0][at].tolist() == [7, 7, 7]
+
+
 def test_allocated_bytes_are_those_of_the_blocks_that_tasks_make(team: dx.Team) -> None:
     x = rows(np.arange(16.0), team)
     x[:] = x * 2

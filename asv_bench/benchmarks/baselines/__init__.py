@@ -1,6 +1,6 @@
 """What others do with a redistribution, as planning alone: each baseline emits collectives, priced like our plans.
 
-The strategies are written from their descriptions (`redistribution.md`, section 7.2, and public documentation), over
+The strategies are written from their descriptions (in their public documentation), over
 axis-ordered types on the same mesh. A collective over several dimensions at once counts once, to their advantage.
 """
 

@@ -1,4 +1,4 @@
-"""Lower bounds on the elements that any plan must move (specification section 5)."""
+"""Lower bounds on the elements that any plan must move."""
 
 from __future__ import annotations
 

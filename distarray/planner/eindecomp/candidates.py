@@ -1,4 +1,4 @@
-"""The partition vectors that a search chooses from (specification sections 2.5 to 2.7)."""
+"""The partition vectors that a search chooses from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a placed graph moves, holds and takes: counted block by block (specification sections 2.11 and 2.13).
+"""What a placed graph moves, holds and takes: counted block by block.
 
 A worker fetches of each operand what its kernels read and it does not have: slices, not whole blocks, and each element
 once. What it fetched it keeps while operations read the array, if there is room for that. Where there is not, the plan

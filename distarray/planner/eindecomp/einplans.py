@@ -34,7 +34,7 @@ from distarray.planner.rates import Rates, current_rates
 
 __all__ = ["EinPlan", "Objective", "Search", "plan", "plan_cost"]
 
-#: Columns of the table that people read (specification section 7).
+#: Columns of the table that people read.
 HEADER = (
     "op", "einsum", "split", "kernels", "join MB", "agg MB", "repart MB", "moved MB (pred)", "lower bound MB",
     "peak MB/worker", "seconds",

@@ -1,4 +1,4 @@
-"""The objective ``time``, phase 2: candidates are placed, counted, and the fastest that fits is kept (section 2.13)."""
+"""The objective ``time``, phase 2: candidates are placed, counted, and the fastest that fits is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph files: the JSON form of an EinGraph, checked where it enters (specification section 3)."""
+"""Graph files: the JSON form of an EinGraph, checked where it enters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPE = "float32"
 def parse_graph(data: Any) -> EinGraph:
     """Return a graph from the JSON of a graph file.
 
-    Beyond the keys of the specification a file may have a ``dtype``, for all arrays or by node (default float32), and
+    A file may have a ``dtype``, for all arrays or by node (default float32), and
     inputs with a ``layout`` may have the ``workers`` of their blocks in C order.
 
     Raises

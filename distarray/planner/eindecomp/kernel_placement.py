@@ -1,4 +1,4 @@
-"""Phase 2: kernels and blocks on workers (specification section 2.13).
+"""Phase 2: kernels and blocks on workers.
 
 Kernels go to the workers that hold most of what they need, operation by operation in topological order; where that
 does not decide, to where the other operands of their readers are. Partial results of a block come together where most

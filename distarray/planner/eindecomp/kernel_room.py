@@ -1,4 +1,4 @@
-"""Bytes that a worker needs: what may be chosen under a limit, and in how many waves (specification section 2.11).
+"""Bytes that a worker needs: what may be chosen under a limit, and in how many waves.
 
 While an operation runs, a worker holds its share of all arrays that are alive, the blocks that one kernel reads, and
 the blocks of the result that it makes:

@@ -1,4 +1,4 @@
-"""Bytes that an edge moves under the best placement: a function of the splits of both ends (section 2.13, phase 1).
+"""Bytes that an edge moves under the best placement: a function of the splits of both ends (phase 1).
 
 A consumer with ``N`` kernels reads blocks of ``n_c`` elements: together every block of the array once for each part of
 the labels that the array has not. Of these ``R`` are where they are needed if blocks and kernels are placed well:

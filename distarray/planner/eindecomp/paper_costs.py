@@ -1,4 +1,4 @@
-"""Costs of a labelled EinGraph in elements (EinDecomp; specification sections 1.3 to 1.6).
+"""Costs of a labelled EinGraph in elements (EinDecomp, sections 6 and 7).
 
 One partition vector per operation, the number of parts of each label, fixes everything. All costs are exact integers,
 for blocks of any sizes: every sum over blocks is written as a product of sums over the parts of one axis.
@@ -152,5 +152,5 @@ def repart_costs(graph: EinGraph, plan: Mapping[str, Splits], v: str, repart: Re
 
 
 def graph_cost(graph: EinGraph, plan: Mapping[str, Splits], repart: Repart = "paper") -> int:
-    """Return the cost of a labelled graph: operations, and every edge on its own (section 1.6)."""
+    """Return the cost of a labelled graph: operations, and every edge on its own."""
     return sum([op_cost(op, plan[v]) + repart_costs(graph, plan, v, repart) for v, op in graph.ops.items()])

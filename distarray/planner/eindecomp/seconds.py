@@ -1,4 +1,4 @@
-"""The objective ``time``, phase 1: predicted seconds as a function of splits (specification section 2.13).
+"""The objective ``time``, phase 1: predicted seconds as a function of splits.
 
 Every operation takes the time of its kernels, of what comes to its workers, and of its tasks. What comes is counted as
 under the best placement (`moved`), so that every term belongs to one operation or to one edge. Inputs in no layout get

@@ -73,7 +73,7 @@ def _own_seconds(planning: Planning, facts: Facts, sharding: Sharding) -> float:
 
 
 def _ancestors(planning: Planning) -> list[set[int]]:
-    """By stage the stages that it needs, directly or not."""
+    """Return, for each stage, the numbers of all stages whose results it needs, directly or through others."""
     made = {i: facts.number for facts in planning.facts for i in facts.stage.nodes}
     found: list[set[int]] = []
     for facts in planning.facts:

@@ -63,7 +63,8 @@ class PlacedStages:
 
 
 class Planning:
-    """One graph, its facts, and what plans for it cost.
+    """A Planning holds a graph with the facts of its stages; it turns cuts into shardings and costs (`place`), and back
+    (`said`).
 
     Parameters
     ----------

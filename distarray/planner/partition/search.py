@@ -37,7 +37,8 @@ ROUNDS = 4
 
 
 class _Tables:
-    """The costs of all states and pairs of states of a graph, as integers.
+    """A _Tables holds what each state of a variable, and each pair of states of two, costs: integers for the
+    elimination.
 
     Several stages that need the same elements of an array are sent them once, which no sum over pairs can say. So there
     are two kinds of tables: those that charge every reader, and those in which the readers of an array share the costs
@@ -126,7 +127,9 @@ def choose(
     outside: Mapping[int, Sharding | None],
     costs: Costs,
 ) -> list[tuple[list[int], str]]:
-    """Candidates: the number of a state of each variable, and how they were found (``exact`` or ``fallback``)."""
+    """Return one or two candidate plans: the number of the state of each variable, and how it was found (``exact`` or
+    ``fallback``).
+    """
     tables = _Tables(variables, made, outside, costs)
     found: list[tuple[list[int], str]] = []
     for shared in (False, True) if tables.has_shared else (False,):
@@ -170,7 +173,7 @@ def _promising(unary: _Unary, pairwise: _Pairwise, n: int) -> _Unary:
 
 
 def _improved(unary: _Unary, pairwise: _Pairwise, start: Mapping[_Name, int]) -> dict[_Name, int]:
-    """States from `start` on, one variable after another changed while that gains."""
+    """Return the states after changing one variable at a time to its cheapest state, for at most `ROUNDS` rounds."""
     chosen = dict(start)
     of: dict[_Name, list[tuple[tuple[_Name, _Name], Any]]] = {name: [] for name in unary}
     for pair, table in pairwise.items():

@@ -1,7 +1,7 @@
 """Predicted seconds of stages, for many cuts at once.
 
 A stage costs what its busiest member computes, what members are sent of its operands and of partial results, and its
-tasks, as in the specification of EinDecomp (section 2.13). Bytes count on their places (`box_traffic`). `search`
+tasks. Bytes count on their places (`box_traffic`). `search`
 compares cuts by these seconds, `placed.Planning` adds them up for whole plans, and `explain` shows them.
 """
 
@@ -48,7 +48,7 @@ class StageCost(NamedTuple):
 
 
 class Costs:
-    """What states cost, for one team. Arrays have an axis of cuts first, and one of members last."""
+    """A Costs predicts seconds, bytes and memory of a stage under many cuts at once, for a team of `n_members`."""
 
     def __init__(self, n_members: int, rates: Rates, limits: Limits) -> None:
         self.n_members = n_members

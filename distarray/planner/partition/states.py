@@ -57,7 +57,8 @@ class State:
 
 @dataclass(slots=True, eq=False)
 class Variable:
-    """A stage and those that lie as it does, or an input that may lie in any way: the search chooses one of its states.
+    """A Variable is one decision of the search: a stage with those that lie as it does, or a host array whose cut is
+    open, and the states to choose from.
 
     Parameters
     ----------
@@ -113,7 +114,7 @@ def regular_cuts(extents: Sequence[int], free: Sequence[int], mesh: Mesh) -> lis
 
 
 def _n_busy(way: Sequence[int], extents: Sequence[int], sizes: Sequence[int]) -> int:
-    """Places that have elements, if the axes of a mesh go to these loops."""
+    """Return how many places have elements if each axis of a mesh cuts the loop that `way` names for it."""
     parts = [1] * len(extents)
     for i, n in zip(way, sizes, strict=True):
         parts[i] *= n
@@ -206,8 +207,6 @@ class _Variables:
         stage = facts.stage
         state.loops[facts.number] = sharding
         if stage.family.is_item:
-            which = self._graph.nodes[stage.nodes[0]].params.number
-            assert isinstance(which, int)
             state.lies[stage.nodes[0]] = (sharding,)
             return
         lead = facts.leader
@@ -218,8 +217,7 @@ class _Variables:
         """Return the type of the loops of a stage that lies as another."""
         stage = facts.stage
         if stage.family.is_item:
-            which = self._graph.nodes[stage.nodes[0]].params.number
-            assert isinstance(which, int)
+            which: int = self._graph.nodes[stage.nodes[0]].params.number
             return state.lies[facts.leader][which]
         if stage.family.is_write:
             return state.lies[facts.leader][0]

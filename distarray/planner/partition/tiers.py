@@ -1,6 +1,6 @@
 """The planner of the engine: a plan of the first planner, or one that a search over the whole expression finds better.
 
-Three tiers (DESIGN 5.3). A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
+There are three tiers. A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
 does one whose arrays are one block each. For every other graph the search runs at once if its time is a small part of
 what the plan of the first planner is predicted to take. Else that plan is provisional, and the search runs when the
 same graph has come often enough, if some runs repay it. Host arrays that are about to be cut are worth more: how they
@@ -13,9 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from typing import Literal, TypeAlias
 
 from distarray.expr.expr import Environment
 from distarray.planner import eindecomp
@@ -114,23 +112,15 @@ def partition_with_inputs(
 
 def _is_small(graph: Graph, limits: Limits) -> bool:
     """Return whether every array fits one block, so that there is nothing to cut."""
-    return all(_nbytes(graph, i) <= limits.block for i in range(len(graph.nodes)))
+    return all(node.nbytes <= limits.block for node in graph.nodes)
 
 
 def _most_seconds(plan: Plan, graph: Graph, n_members: int, rates: Rates) -> float:
     """Return the seconds that sending all operands everywhere would take: cheap to say, and hardly ever exceeded."""
     if not rates.bandwidth:
         return 0.0
-    nbytes = sum([_nbytes(graph, access.node) for stage in plan.stages for access in stage.reads])
+    nbytes = sum([graph.nodes[access.node].nbytes for stage in plan.stages for access in stage.reads])
     return len(plan.stages) * rates.latency + nbytes * n_members / rates.bandwidth
-
-
-def _nbytes(graph: Graph, i: int) -> int:
-    node = graph.nodes[i]
-    if isinstance(node.dtype, tuple):
-        shapes: Any = node.shape  # one for each result
-        return int(sum(np.prod(s, dtype=float) * d.itemsize for s, d in zip(shapes, node.dtype, strict=True)))
-    return node.nbytes
 
 
 def _possible_gain(planning: Planning, baseline: PlacedStages) -> float:

@@ -1,4 +1,4 @@
-"""From one team to another, or to a mesh with another number of places (section 4.5 of the specification).
+"""From one team to another, or to a mesh with another number of places.
 
 No collective spans two teams, but one exchange does. Before it the replicas of the source slice what they hold, so that
 each sends a part of its own; behind it the replicas of the target gather what they got from their own team. So every

@@ -383,7 +383,7 @@ def _nearest_order(problem: Problem) -> tuple[int, ...] | None:
 
 
 def _needed(found: Redistribution, w: int) -> int:
-    """Return the bytes that a member needs if the steps run in `w` waves (section 4.6 of the specification)."""
+    """Return the bytes that a member needs if the steps run in `w` waves."""
     piece = min(PIECE_LIMIT, found.peak * found.itemsize)
     at_rest = (w - 1) * found.bound * found.itemsize
     # of several places one is at work

@@ -1,4 +1,4 @@
-"""Partial sums: what a plan does first where the source is not yet reduced (section 4.4 of the specification).
+"""Partial sums: what a plan does first where the source is not yet reduced.
 
 A reduce-scatter is a slice that costs a tile: afterwards the axis that held addends cuts a dimension. Which dimension,
 the search decides: every unreduced prime axis may go to any dimension that can be cut, or be all-reduced.

@@ -1,8 +1,8 @@
 """What travels in a step: who lacks which piece, and who of those that hold it sends it.
 
 A piece is what a member lacks of one tile of the map before. Where replicas hold that tile, the sender is the one with
-the nearest link, then the one that has sent the fewest elements so far, then the lowest; large pieces choose first
-(section 4.2 of the specification). So no replica is asked for much more than the others.
+the nearest link, then the one that has sent the fewest elements so far, then the lowest; large pieces choose first. So
+no replica is asked for much more than the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prices in seconds: the paper's search for plans with few messages (section 4.3 of the specification).
+"""Prices in seconds: the paper's search for plans with few messages.
 
 An exchange of all with all over ``n1 * n2`` devices in two steps, over `n1` and then over `n2`, moves nearly twice the
 bytes, but each device waits for ``n1 + n2 - 2`` messages instead of ``n1 * n2 - 1``. Where messages cost most, the

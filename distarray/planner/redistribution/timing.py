@@ -1,4 +1,4 @@
-"""Seconds of a plan: latency and bandwidth (section 4.3 of the specification)."""
+"""Seconds of a plan: latency and bandwidth."""
 
 from __future__ import annotations
 

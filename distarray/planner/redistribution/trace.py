@@ -90,7 +90,7 @@ def moments(problem: Problem, src: IntArray, steps: Sequence[Step]) -> list[Mome
 
 
 def step_cost(step: Step, before: int, after: int) -> int:
-    """Return the elements that a step moves, per device (figure 11; section 2.1 for exchanges, 4.4 for reductions)."""
+    """Return the elements that a step moves, per device (Rink et al. 2021, figure 11)."""
     if isinstance(step, DynSlice):
         return 0
     if isinstance(step, AllGather | Exchange):
