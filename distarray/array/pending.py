@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from distarray import config
 from distarray.array import window
 from distarray.array.access import cast, copied
 from distarray.array.environment import parse_pin
 from distarray.expr.expr import GET, ITEM, Expr
+from distarray.kernels.loans import is_lent
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
 
 __all__ = ["apart", "defer", "in_forced_tiles", "runs_at_once"]
@@ -31,10 +34,38 @@ def apart(node: Expr) -> Expr:
     own.
     """
     if node.memo is None:
-        if node.op.repeatable or not window.reads_what_others_write(node):
+        if node.op.repeatable or not _reads_what_others_write(node):
             return node
         window.run(node)
-    return copied(node) if window.is_written_outside(node) else node
+    return copied(node) if _is_written_outside(node) else node
+
+
+def _reads_what_others_write(node: Expr) -> bool:
+    """Return whether a new node reads memory that somebody outside may write, which waits for nobody.
+
+    What is pending and has a handle was asked when it was new: nothing behind it has to be looked at.
+    """
+    seen: set[int] = set()
+    waiting = list(node.nodes())
+    while waiting:
+        operand = waiting.pop()
+        if id(operand) in seen:
+            continue
+        seen.add(id(operand))
+        if operand.memo is None:
+            if not operand.is_live:
+                waiting += operand.nodes()
+        elif _is_written_outside(operand):
+            return True
+    return False
+
+
+def _is_written_outside(node: Expr) -> bool:
+    """Return whether somebody outside may write the memory of a computed node."""
+    memo = node.memo
+    if memo is None or (node.env.is_cluster and not memo.on_client):
+        return False
+    return any(isinstance(block, np.ndarray) and is_lent(block, to_write=True) for block in memo.present)
 
 
 def runs_at_once(node: Expr) -> bool:

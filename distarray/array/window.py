@@ -20,13 +20,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from distarray import config, hooks
 from distarray.array import versions
 from distarray.expr.expr import ITEM, PACKAGE, Expr, postorder
 from distarray.kernels.inside import is_inside_task
-from distarray.kernels.loans import is_lent
 from distarray.runtime import evaluate, observations
 from distarray.runtime.retention import streams
 
@@ -253,34 +250,6 @@ def _compute(version: Expr) -> None:
 
 
 hooks.on_failure = partial(versions.restore, _compute)
-
-
-def reads_what_others_write(node: Expr) -> bool:
-    """Return whether a new node reads memory that somebody outside may write, which waits for nobody.
-
-    What is pending and has a handle was asked when it was new: nothing behind it has to be looked at.
-    """
-    seen: set[int] = set()
-    waiting = list(node.nodes())
-    while waiting:
-        operand = waiting.pop()
-        if id(operand) in seen:
-            continue
-        seen.add(id(operand))
-        if operand.memo is None:
-            if not operand.is_live:
-                waiting += operand.nodes()
-        elif is_written_outside(operand):
-            return True
-    return False
-
-
-def is_written_outside(node: Expr) -> bool:
-    """Return whether somebody outside may write the memory of a computed node."""
-    memo = node.memo
-    if memo is None or (node.env.is_cluster and not memo.on_client):
-        return False
-    return any(isinstance(block, np.ndarray) and is_lent(block, to_write=True) for block in memo.present)
 
 
 def observe(nodes: Sequence[Expr]) -> None:

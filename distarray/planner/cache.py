@@ -46,10 +46,7 @@ class LRUCache(Generic[T]):
                 return value
             self._misses += 1
         value = make()
-        with self._lock:
-            self._values[key] = value
-            while len(self._values) > maxsize:
-                self._values.popitem(last=False)
+        self.put(key, value, maxsize)
         return value
 
     def put(self, key: Hashable, value: T, maxsize: int) -> None:

@@ -17,13 +17,32 @@ from distarray.expr.instructions import Instruction, Operand
 from distarray.expr.op import FAMILIES, Family, Kind
 
 __all__ = [
-    "Access", "Along", "Combine", "Corner", "Cut", "Followed", "Parts", "Pinned", "Plan", "Stage", "StageKind",
-    "Whole", "Written",
+    "Access", "Along", "Combine", "Corner", "Cut", "Followed", "Limits", "Parts", "Pinned", "Plan", "Stage",
+    "StageKind", "Whole", "Written",
 ]  # fmt: skip
 
 #: What a stage does with the regions that it reads, one row for each in `lower.lower.FAMILIES`: a family of operations
 #: whose stages have one operation, or a program of those that are fused.
 StageKind: TypeAlias = Kind | Literal["program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits say how large blocks and tiles may be, and what a member may hold, in bytes.
+
+    Parameters
+    ----------
+    block
+        An array up to this size stays one block.
+    tile
+        No tile that the planner chooses is larger: longer axes get wave axes.
+    member
+        What a member may have at once.
+    """
+
+    block: int
+    tile: int
+    member: int = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,39 +6,20 @@ It is a plan by itself where nothing can be gained over it, and the one that the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from distarray.expr.expr import Environment
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Loops, Reading, base_reading, reading, stage_loops
-from distarray.planner.plan import Along, Cut, Followed, Pinned, Plan, Stage, Whole, Written
+from distarray.planner.plan import Along, Cut, Followed, Limits, Pinned, Plan, Stage, Whole, Written
 from distarray.planner.shardings import follow, resolve_cut, result_shardings
 from distarray.planner.stages import group_stages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Limits", "propagate", "propagated", "reading_order"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits say how large blocks and tiles may be, and what a member may hold, in bytes.
-
-    Parameters
-    ----------
-    block
-        An array up to this size stays one block.
-    tile
-        No tile that the planner chooses is larger: longer axes get wave axes.
-    member
-        What a member may have at once.
-    """
-
-    block: int
-    tile: int
-    member: int = 1 << 62
+__all__ = ["propagate", "propagated", "reading_order"]
 
 
 def _n_read(lens: Affine) -> int:

@@ -180,8 +180,7 @@ class _Grouping:
 
     def _push_through(self, o: int) -> bool:
         """Compute what the lens `o` reads inside its reader, if that is private and the lens repeats nothing."""
-        inner = self.graph.operands[o][0]
-        assert inner is not None
+        inner = self._below(o)
         if not self._can_lens[inner] or self.graph.nodes[o].size > self.graph.nodes[inner].size:
             return False
         for i in self._private_tree(inner):
@@ -212,9 +211,7 @@ class _Grouping:
         if base and self.kind(o) == "get":
             return self._store_read(o)
         while self.kind(o) == "get":
-            inner = self.graph.operands[o][0]
-            assert inner is not None
-            o = inner
+            o = self._below(o)
         kind = self.kind(o)
         if kind == "source":
             return 0
@@ -313,9 +310,7 @@ class _Grouping:
         """Return the stored or created node behind reads, and the path from it."""
         while self.kind(o) == "get":
             path = (o, *path)
-            inner = self.graph.operands[o][0]
-            assert inner is not None
-            o = inner
+            o = self._below(o)
         return o, path
 
 

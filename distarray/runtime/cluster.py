@@ -33,7 +33,7 @@ from distarray.runtime.scheduler_plugin import TaskGraph
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 
-__all__ = ["BlocksLostError", "ClusterExecutor", "failed_key"]
+__all__ = ["ClusterExecutor", "failed_key"]
 
 #: Attempts to bring host data to two workers while workers are being lost.
 _ATTEMPTS = 12

@@ -21,8 +21,7 @@ from distarray.expr.expr import Environment
 from distarray.lower.liveness import Liveness, Standing, liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.planner.plan import Plan, Stage
-from distarray.planner.propagation import Limits
+from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import current_rates
 from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.members import executor_for

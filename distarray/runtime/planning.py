@@ -14,8 +14,8 @@ from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr
 from distarray.planner.cache import PLANS, LRUCache
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.plan import Plan
-from distarray.planner.propagation import Limits, propagate
+from distarray.planner.plan import Limits, Plan
+from distarray.planner.propagation import propagate
 from distarray.planner.rates import current_rates
 from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
@@ -161,7 +161,7 @@ def _plan(graph: Graph, env: Environment, effort: Effort = "once") -> Plan:
 def plan_with_inputs(
     graph: Graph, env: Environment, inputs: Mapping[int, Sharding], effort: Effort = "once"
 ) -> tuple[Plan, Mapping[int, Sharding]]:
-    """Return a plan, and how host arrays are cut by it: see `partition_with_inputs`."""
+    """Return a plan, and how host arrays are cut by it: see `partition`."""
     for c in counters.active:
         c.planner_calls += 1
     planner = config.get("planner")
@@ -170,11 +170,11 @@ def plan_with_inputs(
         if planner == "propagation":
             return propagate(graph, env, limits), inputs
         # not loaded by those who do without
-        from distarray.planner.partition import partition_with_inputs
+        from distarray.planner.partition import partition
 
         if planner == "eindecomp":
             effort = "always"
-        return partition_with_inputs(graph, env, limits, current_rates(), inputs, effort, config.get("objective"))
+        return partition(graph, env, limits, current_rates(), inputs, effort, config.get("objective"))
 
 
 def plan_of(

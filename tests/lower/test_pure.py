@@ -35,7 +35,8 @@ from distarray.expr.op import declare
 from distarray.lower.lower import FAMILIES, lower
 from distarray.lower.site import Site
 from distarray.planner.graph import canonical
-from distarray.planner.propagation import Limits, propagate
+from distarray.planner.plan import Limits
+from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team

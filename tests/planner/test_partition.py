@@ -29,8 +29,8 @@ from distarray.planner.partition import partition, tiers
 from distarray.planner.partition.branches import corners_of, is_movable
 from distarray.planner.partition.placed import Planning
 from distarray.planner.partition.translation import ein_graph, stage_bound
-from distarray.planner.plan import Plan
-from distarray.planner.propagation import Limits, propagate
+from distarray.planner.plan import Limits, Plan
+from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
 from distarray.runtime.instantiate import make_tasks
 from distarray.sharding.prime import prime_mesh
@@ -79,7 +79,7 @@ def graph_of(*targets: Expr) -> Graph:
 
 def planned(*targets: Expr, rates: Rates = BYTES, limits: Limits = LIMITS) -> tuple[Graph, Plan]:
     graph = graph_of(*targets)
-    return graph, partition(graph, targets[0].env, limits, rates, "always")
+    return graph, partition(graph, targets[0].env, limits, rates, {}, "always")[0]
 
 
 def transfers(graph: Graph, plan: Plan) -> int:
@@ -315,14 +315,14 @@ def test_elementwise_graphs_whose_operands_lie_alike_follow_them(program: Callab
 def test_one_member_is_not_searched_for(effort: tiers.Effort) -> None:
     env = env_of(1)
     graph = graph_of(matmul(lying(env, (3000, 3000)), lying(env, (3000, 3000))))
-    assert partition(graph, env, LIMITS, Rates(), effort).planner == "propagation"
+    assert partition(graph, env, LIMITS, Rates(), {}, effort)[0].planner == "propagation"
 
 
 def test_the_search_waits_where_it_takes_longer_than_it_can_save() -> None:
     env = env_of(4)
     quick, slow = (graph_of(matmul(lying(env, (n, n)), lying(env, (n, n)))) for n in (600, 8000))
-    assert partition(quick, env, LIMITS, Rates()).is_provisional
-    found = partition(slow, env, LIMITS, Rates())
+    assert partition(quick, env, LIMITS, Rates(), {})[0].is_provisional
+    found, _ = partition(slow, env, LIMITS, Rates(), {})
     assert (found.planner, found.is_provisional) == ("eindecomp", False)
 
 
@@ -330,7 +330,7 @@ def test_a_search_that_no_number_of_runs_repays_is_never_made() -> None:
     env = env_of(4)
     graph = graph_of(matmul(lying(env, (300_000, 50)), lying(env, (50, 50))))
     for effort in ("once", "again"):
-        found = partition(graph, env, Limits(block=0, tile=1 << 40), Rates(latency=0.0), effort)
+        found, _ = partition(graph, env, Limits(block=0, tile=1 << 40), Rates(latency=0.0), {}, effort)
         assert (found.planner, found.is_provisional, found.alternatives) == ("propagation", False, ())
 
 
@@ -446,7 +446,7 @@ def test_the_objective_of_the_paper_has_the_part_counts_of_the_paper() -> None:
     n = 800
     a, b, c, d, e = (lying(env, (n, n)) for _ in range(5))
     graph = graph_of(elementwise.add(matmul(a, b), matmul(c, matmul(d, e))))
-    found, _ = tiers.partition_with_inputs(graph, env, LIMITS, BYTES, {}, objective="paper")
+    found, _ = tiers.partition(graph, env, LIMITS, BYTES, {}, objective="paper")
     nodes = [{"id": x, "shape": [n, n], "layout": [8, 1]} for x in "ABCDE"]
     for name, inputs in (("DE", "DE"), ("CDE", ["C", "DE"]), ("AB", "AB")):
         nodes.append({"id": name, "expr": "ij,jk->ik", "inputs": list(inputs)})

@@ -15,7 +15,8 @@ from distarray import config
 from distarray.errors import MemoryBudgetError
 from distarray.planner import shardings
 from distarray.planner.partition.placed import Planning
-from distarray.planner.propagation import Limits, propagate
+from distarray.planner.plan import Limits
+from distarray.planner.propagation import propagate
 from distarray.planner.rates import Rates
 from distarray.planner.streams import Streams
 from distarray.runtime.instantiate import make_tasks_once

@@ -3,6 +3,6 @@
 Graphs of einsums that are only planned (`dx.plan`) have `distarray.planner.eindecomp`.
 """
 
-from distarray.planner.partition.tiers import partition, partition_with_inputs
+from distarray.planner.partition.tiers import partition
 
-__all__ = ["partition", "partition_with_inputs"]
+__all__ = ["partition"]

@@ -19,8 +19,8 @@ from distarray.planner.partition.facts import Facts, facts_of, is_made_on_the_sp
 from distarray.planner.partition.received import Received
 from distarray.planner.partition.recut import redistribution_steps
 from distarray.planner.partition.stage_costs import Costs, StageCost
-from distarray.planner.plan import Cut, Followed, Parts, Pinned, Stage, Whole, Written
-from distarray.planner.propagation import Limits, reading_order
+from distarray.planner.plan import Cut, Followed, Limits, Parts, Pinned, Stage, Whole, Written
+from distarray.planner.propagation import reading_order
 from distarray.planner.rates import Rates, Seconds
 from distarray.planner.shardings import follow, resolve_cut, result_shardings
 from distarray.sharding.mesh import Mesh

@@ -16,8 +16,7 @@ import numpy as np
 
 from distarray.planner.partition.box_traffic import Boxes, boxes_of, moved, stacked
 from distarray.planner.partition.facts import Facts
-from distarray.planner.plan import Combine
-from distarray.planner.propagation import Limits
+from distarray.planner.plan import Combine, Limits
 from distarray.planner.rates import Rates, Seconds, blended
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding

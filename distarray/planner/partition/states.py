@@ -18,8 +18,7 @@ from types import MappingProxyType
 from distarray.planner.loops import Reading, base_reading
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import PlacedStages, Planning
-from distarray.planner.plan import Corner, Cut, Parts, Written
-from distarray.planner.propagation import Limits
+from distarray.planner.plan import Corner, Cut, Limits, Parts, Written
 from distarray.planner.shardings import follow, resolve_cut, result_shardings, type_of, type_of_parts
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.mesh import Mesh

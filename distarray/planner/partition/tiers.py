@@ -23,13 +23,13 @@ from distarray.planner.partition.placed import PlacedStages, Planning
 from distarray.planner.partition.search import choose
 from distarray.planner.partition.states import MAX_STATES, variables_of
 from distarray.planner.partition.translation import ein_graph
-from distarray.planner.plan import Cut, Plan
-from distarray.planner.propagation import Limits, propagated
+from distarray.planner.plan import Cut, Limits, Plan
+from distarray.planner.propagation import propagated
 from distarray.planner.rates import Rates
 from distarray.sharding.prime import prime_factors
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Effort", "partition", "partition_with_inputs"]
+__all__ = ["Effort", "partition"]
 
 #: Seconds that the search takes for each stage, about, and for each triple of its states: tables over three variables.
 STAGE_SECONDS = 2e-3
@@ -51,26 +51,7 @@ INPUT_RUNS = 4
 Effort: TypeAlias = Literal["once", "again", "always"]
 
 
-def partition(graph: Graph, env: Environment, limits: Limits, rates: Rates, effort: Effort = "once") -> Plan:
-    """Plan a graph by a search over the cuts of its stages.
-
-    Parameters
-    ----------
-    graph
-        Canonical nodes.
-    env
-        Their environment.
-    limits
-        What bounds the size of tiles.
-    rates
-        What moving and computing cost.
-    effort
-        ``once``: for the first run; ``again``: for a graph that has come before; ``always``: search, whatever it takes.
-    """
-    return partition_with_inputs(graph, env, limits, rates, MappingProxyType({}), effort)[0]
-
-
-def partition_with_inputs(
+def partition(
     graph: Graph,
     env: Environment,
     limits: Limits,
@@ -79,12 +60,20 @@ def partition_with_inputs(
     effort: Effort = "once",
     objective: Literal["time", "paper"] = "time",
 ) -> tuple[Plan, Mapping[int, Sharding]]:
-    """Plan a graph, and how host arrays are cut that it needs and that lie nowhere yet.
+    """Return the plan of a graph, and how host arrays are cut that it needs and that lie nowhere yet.
 
     Parameters
     ----------
+    graph, env
+        Canonical nodes, and their environment.
+    limits
+        What bounds the size of tiles.
+    rates
+        What moving and computing cost.
     inputs
         By number of the node how each of them is cut if nothing speaks for another cut; they lie so in `graph`.
+    effort
+        ``once``: for the first run; ``again``: for a graph that has come before; ``always``: search, whatever it takes.
     objective
         ``time``: predicted seconds. ``paper``: every loop has the parts for which the paper counts the fewest elements,
         and predicted seconds decide on which members they are.
