@@ -79,17 +79,13 @@ def _kernel_spec(low: Lowering, draft: Draft, finish: FinishOf | None) -> StageS
     finishes = () if finish is None else (finish(node, loops, number),)
     return StageSpec(
         None,
-        (),
-        tuple(node.dtype) if isinstance(node.dtype, tuple) else (node.dtype,),
-        finishes,
-        False,
-        (),
-        low.env.device,
-        node.errstate,
-        (),
-        node.op.name,
-        node.params,
-        loops.extents,
+        stores=tuple(node.dtype) if isinstance(node.dtype, tuple) else (node.dtype,),
+        finishes=finishes,
+        device=low.env.device,
+        errstate=node.errstate,
+        name=node.op.name,
+        params=node.params,
+        extents=loops.extents,
     )
 
 

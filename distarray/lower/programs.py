@@ -90,13 +90,12 @@ def _program_spec(low: Lowering, draft: Draft) -> StageSpec:
     reductions = tuple([Reduction(c.register, c.monoid, c.axes, c.dtype) for c in stage.combines])
     return StageSpec(
         _program(len(stage.reads), stage.instructions, outputs, reductions),
-        (),
-        tuple(low.graph.nodes[i].dtype for _, i in stage.stores),
-        tuple(_finish(low, c, loops) for c in stage.combines),
-        stage.write is not None,
-        draft.sharding.layout,
-        low.env.device,
-        _errstate(low, stage),
+        stores=tuple(low.graph.nodes[i].dtype for _, i in stage.stores),
+        finishes=tuple(_finish(low, c, loops) for c in stage.combines),
+        writes=stage.write is not None,
+        layout=draft.sharding.layout,
+        device=low.env.device,
+        errstate=_errstate(low, stage),
         extents=loops.extents,
         filled=filled,
     )
@@ -127,19 +126,18 @@ def _lower_program_tile(
         tuple(map(len, tile.whole)),
         regions,
         assembled,
-        tuple(args.generated),
-        tuple(
+        generated=tuple(args.generated),
+        finish=tuple(
             combining.combined_shape(low, c, tile) if is_alone else None
             for c, is_alone in zip(stage.combines, alone, strict=True)
         ),
-        write,
-        hazard,
-        tuple([r.start for r in tile.whole]),
-        (),
-        reuse,
-        into,
-        not tile.is_last,
-        _is_made(low, draft, tile, args, reuse),
+        write=write,
+        hazard=hazard,
+        offset=tuple([r.start for r in tile.whole]),
+        reuse=reuse,
+        into=into,
+        is_unfinished=not tile.is_last,
+        is_made=_is_made(low, draft, tile, args, reuse),
     )
     key = _emit_program(low, draft, spec, _name(low, stage), record, args, tile)
     low.routes.made(tile.member, key)
