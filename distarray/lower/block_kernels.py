@@ -9,8 +9,9 @@ from distarray.expr.expr import Expr
 from distarray.kernels.specs import Finish, Folding, StageSpec, TileSpec
 from distarray.lower import combining
 from distarray.lower.combining import Partials
+from distarray.lower.messages import Key
 from distarray.lower.records import Draft, Tile
-from distarray.lower.route import Arguments, Key
+from distarray.lower.route import Arguments
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Loops
 

@@ -22,8 +22,8 @@ from distarray.kernels import tasks
 from distarray.kernels.specs import Mosaic, StageSpec
 from distarray.lower.footprint import Moves, waves
 from distarray.lower.loop_tiles import loop_tiles
+from distarray.lower.messages import in_packs, key_of
 from distarray.lower.records import Draft
-from distarray.lower.route import Transfer, in_packs, key_of
 from distarray.lower.state import Lowering
 from distarray.planner.plan import Stage
 from distarray.planner.redistributing import movements, redistributed, redistributes, wishes
@@ -264,36 +264,28 @@ class _Mover:
         """
         found: dict[_ReadOf, tuple[Any, int]] = {}
         by_source: defaultdict[int, list[_ReadOf]] = defaultdict(list)
+        messages, itemsize = self.lowering.messages, self.dtype.itemsize
         for read in reads:
             if read.crop is None and not self.is_fine:
                 found[read] = read.block.ref, -1
-                self._message(read.block.member, member, [read])
+                nbytes = read.n_elements * itemsize
+                messages.carry(read.block.ref, read.block.member, member, read.n_rows, nbytes)
             else:
                 by_source[read.block.member].append(read)
         for source, several in by_source.items():
-            for pack in in_packs((read, read.n_elements * self.dtype.itemsize) for read in several):
-                boxes = tuple([_slices(r.crop) or (Ellipsis,) for r in pack])
-                args = boxes, self.lowering.env.device, source, *[r.block.ref for r in pack]
+            for pack in in_packs((read, read.n_elements * itemsize) for read in several):
+                boxes = [(r.block.ref, _slices(r.crop) or (Ellipsis,)) for r in pack]
+                rows, nbytes = sum(r.n_rows for r in pack), sum(r.n_elements for r in pack) * itemsize
                 # What waits for the turn before waits for tiles that lie where it runs.
-                key = self.lowering.emit_piece("pack", tasks.pack, args, source, before.get(source, ()))
+                key = messages.pack(boxes, source, member, rows, nbytes, before.get(source, ()))
                 for number, read in enumerate(pack):
                     found[read] = key, number if len(pack) > 1 else -1
-                    self._note(read.block, key)
-                self._message(source, member, pack)
-                self.lowering.routes.packed_bytes += sum(r.n_elements for r in pack) * self.dtype.itemsize
         return found
-
-    def _message(self, source: int, member: int, reads: Sequence[_ReadOf]) -> None:
-        if source == member:
-            return
-        rows = sum(r.n_rows for r in reads)
-        nbytes = sum(r.n_elements for r in reads) * self.dtype.itemsize
-        self.lowering.routes.transfers.append(Transfer(source, member, rows, nbytes, self.lowering.routes.stage))
 
     def _note(self, block: _StoredBlock, reader: Any) -> None:
         """Note that a task reads a source block, so that a later write in place waits for it."""
         if block.is_source:
-            self.lowering.routes.readers.setdefault(key_of(block.ref), []).append(reader)
+            self.lowering.messages.note(reader, (key_of(block.ref),))
 
     def _assembled(
         self,

@@ -77,7 +77,7 @@ def _tree(
             group = parts[k : k + FAN_IN]
             where = member if is_last else group[0][1]
             for ref, source in group:
-                low.routes.carry(ref, source, where, shape, nbytes)
+                low.messages.carry(ref, source, where, shape[0] if shape else 1, nbytes)
             args = (finish, shape if is_last else None, low.env.device, where, *[ref for ref, _ in group])
             merged.append((low.emit("combine", "combine", tasks.combine_partials, args, where, number), where))
         if is_last:

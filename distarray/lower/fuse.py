@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from distarray.kernels import tasks
 from distarray.kernels.specs import Link, TileSpec
-from distarray.lower.route import Key
+from distarray.lower.messages import Key
 from distarray.lower.template import Recipe, Template, is_key
 
 __all__ = ["fuse"]

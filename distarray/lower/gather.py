@@ -96,8 +96,9 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
         if len(sources) == 1:
             at.refs[tile.number] = parts[0][0]
             continue
+        rows = shape[0] if shape else 1
         for ref, where in parts:
-            low.routes.carry(ref, where, tile.member, shape, prod(shape) * node.dtype.itemsize // len(parts))
+            low.messages.carry(ref, where, tile.member, rows, prod(shape) * node.dtype.itemsize // len(parts))
         record = TileSpec(tile.member, shape)
         at.refs[tile.number] = low.emit(
             "tile", "take", tasks.take_join, (spec, record, *[k for k, _ in parts]), tile.member, tile.number
@@ -214,7 +215,7 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
             key = low.emit("piece", "put-part", tasks.put_part, (spec, record, targets, *args.given), where, number)
             low.note_readers(key, args)
             rows = sum([len(source.box[0]) if source.box else 1 for source in several])
-            low.routes.carry(key, where, member, (rows,), shape[0] * node.dtype.itemsize)
+            low.messages.carry(key, where, member, rows, shape[0] * node.dtype.itemsize)
             parts.append(key)
         parts_of.append(parts)
     for (number, frame, member, sources), parts in zip(tiles, parts_of, strict=True):

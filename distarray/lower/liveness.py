@@ -30,7 +30,7 @@ import numpy as np
 
 from distarray.kernels import tasks
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
-from distarray.lower.route import Key
+from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 

@@ -161,8 +161,8 @@ def _template(
         low.begin(step)
         _family(draft).second_pass(low, draft)
     _finish(low)
-    # The routes call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
-    del low.routes
+    # Messages call back into the lowering: such a cycle would keep all blocks alive until a garbage collection.
+    del low.routes, low.messages
     is_streamed = any(stage.cut.waves for stage in plan.stages)
     fuse(low.template, is_paced=is_streamed and site.is_cluster)
     return low.template
@@ -173,8 +173,8 @@ def _finish(low: Lowering) -> None:
     for i in low.plan.outputs:
         at = low.located[i]
         low.out.outputs[i] = (at.sharding, at.refs)
-    low.out.transfers = low.routes.transfers
-    low.out.packed_bytes = low.routes.packed_bytes
+    low.out.transfers = low.messages.transfers
+    low.out.packed_bytes = low.messages.packed_bytes
     for draft in low.out.drafts:
         for tile in draft.tiles:
             if all(tile.box) and tile.is_last:

@@ -14,24 +14,20 @@ under way, however many there are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels.specs import Generate, Part
-from distarray.kernels.tasks import pack
-from distarray.planner.redistribution import PIECE_LIMIT
+from distarray.lower.messages import Key, Messages, in_packs, key_of
 from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, tile_box, union
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Located", "Routes", "Transfer", "Want", "in_packs"]
-
-Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
-T = TypeVar("T")
+__all__ = ["Arguments", "ClientBox", "Leaf", "Located", "Routes", "Want"]
 
 
 class Leaf(NamedTuple):
@@ -46,17 +42,6 @@ class ClientBox(NamedTuple):
 
     node: int
     slices: tuple[slice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A Transfer is one message: what a member sends to another in one go, for the stage of that number first."""
-
-    source: int
-    destination: int
-    rows: int
-    nbytes: int
-    stage: int = -1
 
 
 @dataclass(slots=True)
@@ -187,16 +172,15 @@ class Routes:
     ----------
     located
         By number of the node; grows while stages are lowered.
-    emit
-        ``emit(name, function, args, member, waits) -> key`` adds a task.
+    messages
+        By which pieces are sent.
     large
         Bytes of a node from which on those that arrive at a member come turn by turn.
     """
 
-    def __init__(self, located: dict[int, Located], emit: Callable[..., Key], device: str, large: int) -> None:
+    def __init__(self, located: dict[int, Located], messages: Messages, large: int) -> None:
         self._located = located
-        self._emit = emit
-        self._device = device
+        self._messages = messages
         self._large = large
         #: By node, tile and member that reads it.
         self._wanted: dict[tuple[int, int, int], _Wanted] = {}
@@ -206,13 +190,6 @@ class Routes:
         self._n_turns: dict[tuple[int, int], int] = {}
         #: By member, of the stage that is lowered: its tiles in the order of their turns.
         self._made: defaultdict[int, list[Key]] = defaultdict(list)
-        self.transfers: list[Transfer] = []
-        #: Number of the stage that a pass has come to.
-        self.stage = -1
-        self.packed_bytes = 0
-        self._moved: set[tuple[Any, int]] = set()
-        #: Keys of the tasks that read a block directly, by the block: versions share the tiles that no write touched.
-        self.readers: dict[Any, list[Key]] = {}
 
     # ------------------------------------------------------------------------------------------ first pass
 
@@ -239,9 +216,9 @@ class Routes:
                 wanted = self._wanted.get((node, number, member))
                 if wanted is None:
                     wanted = self._wanted[node, number, member] = _Wanted(at.box(tile))
-                wanted.last = self.stage
+                wanted.last = self._messages.stage
                 if source not in wanted.boxes:
-                    wanted.boxes[source] = self.stage, turn
+                    wanted.boxes[source] = self._messages.stage, turn
                     self._arriving[node, member] += size(source) * at.dtype.itemsize
                     if turn:
                         self._n_turns[node, member] = max(turn + 1, self._n_turns.get((node, member), 1))
@@ -306,9 +283,8 @@ class Routes:
         """Say that a member makes its next tile."""
         self._made[member].append(key)
 
-    def begin(self, stage: int) -> None:
+    def begin(self) -> None:
         """Come to a stage, in either pass."""
-        self.stage = stage
         self._made.clear()
 
     def _n_pieces(self, node: int, member: int) -> int:
@@ -358,32 +334,23 @@ class Routes:
         """Emit the task that packs parcels, unless it is a block that travels as it is, and count the message."""
         first = parcels[0]
         source = self._located[first.node].members[first.number]
-        boxes: list[tuple[slice, ...]] = []
-        blocks: list[Any] = []
+        boxes: list[tuple[Any, tuple[slice, ...]]] = []
         rows = nbytes = 0
         for parcel in parcels:
             at, frame = self._located[parcel.node], self._wanted[parcel.node, parcel.number, member].frame
             parcel.first = len(boxes)
-            boxes += [relative(b, frame) for b in parcel.union]
-            blocks += [at.refs[parcel.number]] * len(parcel.union)
+            boxes += [(at.refs[parcel.number], relative(b, frame)) for b in parcel.union]
             rows += sum(len(b[0]) for b in union([(b[0],) for b in parcel.union])) if frame else 0
             nbytes += parcel.size * at.dtype.itemsize
         if first.is_whole:
-            first.ref = blocks[0]
-            if (key_of(first.ref), member) in self._moved:
-                return
-            self._moved.add((key_of(first.ref), member))
-        else:
-            waits = self._waits(first, member, source)
-            key = self._emit("pack", pack, (tuple(boxes), self._device, source, *blocks), source, waits)
-            if len(boxes) == 1:
-                first.first = -1
-            for parcel in parcels:
-                parcel.ref = key
-                self.readers.setdefault(key_of(self._located[parcel.node].refs[parcel.number]), []).append(key)
-            self.packed_bytes += nbytes
-        if source != member:
-            self.transfers.append(Transfer(source, member, rows, nbytes, self.stage))
+            first.ref = boxes[0][0]
+            self._messages.carry(first.ref, source, member, rows, nbytes)
+            return
+        key = self._messages.pack(boxes, source, member, rows, nbytes, self._waits(first, member, source))
+        if len(boxes) == 1:
+            first.first = -1
+        for parcel in parcels:
+            parcel.ref = key
 
     def _waits(self, parcel: _Parcel, member: int, source: int) -> Sequence[Key]:
         """Return the tile that a sender makes before a parcel of a turn: that of the turn before the last."""
@@ -391,25 +358,6 @@ class Routes:
         if turn < 2 or not made or self._n_pieces(parcel.node, member) < 2:
             return ()
         return (made[min(turn - 2, len(made) - 1)],)
-
-    def carry(self, ref: Any, source: int, member: int, shape: tuple[int, ...], nbytes: int) -> None:
-        """Count the message that brings a partial result or a whole block to another member."""
-        if source != member and (key_of(ref), member) not in self._moved:
-            self._moved.add((key_of(ref), member))
-            self.transfers.append(Transfer(source, member, shape[0] if shape else 1, nbytes, self.stage))
-
-
-def in_packs(items: Iterable[tuple[T, int]]) -> list[list[T]]:
-    """Return items with their bytes in the groups in which they travel: in order, of `PIECE_LIMIT` bytes at most."""
-    packs: list[list[T]] = []
-    room = -1
-    for item, nbytes in items:
-        if not packs or nbytes > room:
-            packs.append([])
-            room = PIECE_LIMIT
-        packs[-1].append(item)
-        room -= nbytes
-    return packs
 
 
 def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]:
@@ -447,11 +395,6 @@ def _overlapping(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
         open_ = [b for b in open_ if b[axis].stop > box[axis].start]
         yield from ((b, box) for b in open_ if intersect_boxes(b, box) is not None)
         open_.append(box)
-
-
-def key_of(ref: Any) -> Any:
-    """Return a hashable name of a reference: keys are themselves, arrays their address."""
-    return ref if isinstance(ref, tuple) else id(ref)
 
 
 def _generate(node: Expr, number: int, box: Box) -> Generate:

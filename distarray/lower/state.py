@@ -12,8 +12,9 @@ from distarray.kernels import tasks
 from distarray.kernels.backends import NUMPY, Backend
 from distarray.kernels.devices import backend_for
 from distarray.kernels.specs import Part, Read, StageSpec
+from distarray.lower.messages import Key, Messages, key_of
 from distarray.lower.records import Tile
-from distarray.lower.route import Arguments, Key, Leaf, Located, Routes, key_of
+from distarray.lower.route import Arguments, Leaf, Located, Routes
 from distarray.lower.site import Site
 from distarray.lower.template import Recipe, Template
 from distarray.planner.graph import Graph
@@ -58,7 +59,8 @@ class Lowering:
         self.large = site.large
         #: Bytes that it may hold of what the plan reads and makes.
         self.room = max(0, site.memory - plan.beside)
-        self.routes = Routes(self.located, self.emit_piece, env.device, self.large)
+        self.messages = Messages(self.emit_piece, env.device)
+        self.routes = Routes(self.located, self.messages, self.large)
         self._step = 0
 
     # ------------------------------------------------------------------------------------------------ tasks
@@ -66,7 +68,8 @@ class Lowering:
     def begin(self, step: int) -> None:
         """Go on with a stage of the plan."""
         self._step = step
-        self.routes.begin(step)
+        self.messages.stage = step
+        self.routes.begin()
 
     def emit(
         self,
@@ -191,14 +194,13 @@ class Lowering:
 
     def note_readers(self, key: Key, args: Arguments) -> None:
         """Note that a task reads blocks as they lie: who writes one of them in place waits for it."""
-        for at in args.direct:
-            self.routes.readers.setdefault(at, []).append(key)
+        self.messages.note(key, args.direct)
 
     def wait_for_readers(self, key: Key, base: Located, number: int) -> None:
         """Let a task that overwrites a tile of a base wait for all others that read it; none does that is shared."""
         if number in base.shared:
             return
         ref = base.refs[number]
-        waits = {k for k in self.routes.readers.get(key_of(ref), ()) if k != key}
+        waits = {k for k in self.messages.readers.get(key_of(ref), ()) if k != key}
         if waits:
             self.out.after.setdefault(key, set()).update(waits)

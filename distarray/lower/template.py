@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distarray.kernels.specs import StageSpec
-from distarray.lower.route import Key, Transfer
+from distarray.lower.messages import Key, Transfer
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:

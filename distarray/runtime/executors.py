@@ -14,7 +14,7 @@ from typing import Any
 
 from dask._task_spec import Alias, Task, TaskRef
 
-from distarray.lower.route import Key
+from distarray.lower.messages import Key
 from distarray.runtime import metering
 from distarray.runtime.watching import Watch, watched
 

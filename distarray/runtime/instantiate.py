@@ -20,7 +20,8 @@ from distarray import config
 from distarray.expr.expr import Environment, Expr, late_params
 from distarray.kernels.specs import Folding, StageSpec, TileSpec
 from distarray.lower import lower
-from distarray.lower.route import ClientBox, Key, Leaf
+from distarray.lower.messages import Key
+from distarray.lower.route import ClientBox, Leaf
 from distarray.lower.site import Site
 from distarray.lower.template import Lowered, Template, is_key
 from distarray.planner.graph import Graph

@@ -20,7 +20,7 @@ import numpy as np
 from dask._task_spec import Task
 
 from distarray.kernels import tasks
-from distarray.lower.route import Key
+from distarray.lower.messages import Key
 from distarray.planner.graph import Graph
 from distarray.runtime.clients import placement_of
 

@@ -21,7 +21,7 @@ from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.backends import Backend
 from distarray.kernels.devices import backend_for, parse_device
 from distarray.kernels.loans import is_lent
-from distarray.lower.route import Transfer
+from distarray.lower.messages import Transfer
 from distarray.runtime import counters, passage
 from distarray.runtime.members import executor_for
 from distarray.runtime.reading import read_blocks

@@ -22,7 +22,7 @@ from dask._task_spec import Task
 
 from distarray.kernels import tasks
 from distarray.kernels.inside import is_inside_task
-from distarray.lower.route import Key
+from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.runtime.clients import placement_of
 

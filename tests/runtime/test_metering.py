@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.lower import route
-from distarray.lower.route import Transfer
+from distarray.lower import messages
+from distarray.lower.messages import Transfer
 from distarray.runtime.metering import active, metering
 from distarray.testing import peaks
 
@@ -35,7 +35,7 @@ def test_what_threads_count_differs_from_a_wrong_prediction(monkeypatch: pytest.
     with dx.config.set(block_bytes=0, plan_cache_size=0):
         y = stencil(TEAM)
         if is_wrong:
-            monkeypatch.setattr(route, "Transfer", wrong)
+            monkeypatch.setattr(messages, "Transfer", wrong)
         told = y.explain(analyze=True)
     sent = 3 * 2 * 64 * 8
     assert told.moved_bytes == sent * (1 + is_wrong)
@@ -52,7 +52,7 @@ def test_what_workers_count_differs_from_a_wrong_prediction(
     with dx.config.set(block_bytes=0, plan_cache_size=0):
         y = stencil("current")
         if is_wrong:
-            monkeypatch.setattr(route, "Transfer", wrong)
+            monkeypatch.setattr(messages, "Transfer", wrong)
         told = y.explain(analyze=True)
     sent = 2 * 2 * 64 * 8
     assert told.moved_bytes == sent * (1 + is_wrong)
