@@ -315,6 +315,11 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=stage.params))
 
 
+def together(*blocks: Array) -> tuple[Array, ...]:
+    """Return blocks as the results of one task."""
+    return blocks
+
+
 def _plain(result: Any) -> Any:
     """Return the block itself where an operation has one result: there is no projection for it."""
     return result[0] if isinstance(result, tuple) and len(result) == 1 else result

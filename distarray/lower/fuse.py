@@ -65,7 +65,7 @@ def fuse(template: Template, *, is_paced: bool = False) -> None:
         out.counts[recipes[key].kind] -= 1
     after: defaultdict[Key, set[Key]] = defaultdict(set)
     for key, waits in out.after.items():
-        if left := waits - absorbed - {sinks[key]}:
+        if left := {sinks[k] for k in waits} - {sinks[key]}:
             after[sinks[key]].update(left)
     out.after = dict(after)
     template.recipes = {
@@ -223,6 +223,9 @@ def _sinks(reads: Mapping[Key, Sequence[Key]], template: Template, of: Mapping[K
             users[k].add(key)
     sinks: dict[Key, Key] = {}
     for key in reversed(list(reads)):
+        if key in template.chains:
+            sinks[key] = sinks[template.chains[key]]
+            continue
         found = {sinks.get(user, user) for user in users[key]}
         together = all(user in of[key].keys for user in users[key])
         sinks[key] = found.pop() if len(found) == 1 and together and key in is_read and key not in kept else key

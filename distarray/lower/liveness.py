@@ -374,6 +374,8 @@ class _Simulation:
             return self._of_program(args[0], args[1], args[2:])
         if function is tasks.project:
             return self._blocks_of(args[1])[args[0] : args[0] + 1]
+        if function is tasks.together:
+            return [self._taken_over(a) for a in args]
         if function is tasks.pack:
             boxes, _, _, *refs = args
             itemsize = max([b.itemsize for b in self._blocks_of(refs[0])], default=0)

@@ -9,13 +9,13 @@ block on. What comes out is a `Template`, remembered by geometry, which the runt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from distarray.expr.expr import Environment
 from distarray.kernels import tasks
-from distarray.lower import block_kernels, collectives, gather, programs, reshapes
+from distarray.lower import block_kernels, collectives, gather, halos, programs, reshapes
 from distarray.lower.fuse import fuse
 from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.records import Draft
@@ -58,6 +58,8 @@ def _kernels(run: Callable[..., Any], finish: block_kernels.FinishOf | None = No
 
 
 _MOVE = Passes(collectives.first_pass, collectives.second_pass)
+#: Of chains of halo stages, of which the first pass is one for all (`halos.first_pass`).
+_GROWN = Passes(loop_tiles, halos.second_pass)
 
 #: By kind of stage.
 FAMILIES: dict[StageKind, Passes] = {
@@ -75,7 +77,7 @@ FAMILIES: dict[StageKind, Passes] = {
 
 
 def _family(draft: Draft) -> Passes:
-    return _MOVE if draft.is_move else FAMILIES[draft.stage.kind]
+    return _MOVE if draft.is_move else _GROWN if draft.is_grown else FAMILIES[draft.stage.kind]
 
 
 def lower(
@@ -154,9 +156,17 @@ def _template(
     low = Lowering(plan, graph, env, site, inplace, held)
     low.locate_sources()
     drafts = low.out.drafts
-    for step, stage in enumerate(plan.stages):
-        low.begin(step)
-        drafts.append(_draft(low, stage))
+    for steps in _chains(plan.stages):
+        begun = []
+        for step in steps:
+            low.begin(step)
+            begun.append(_draft(low, plan.stages[step]))
+        drafts += begun
+        if len(steps) > 1 and halos.first_pass(low, begun, steps):
+            continue
+        for step, draft in zip(steps, begun, strict=True):
+            low.begin(step)
+            _family(draft).first_pass(low, draft)
     for step, draft in enumerate(drafts):
         low.begin(step)
         _family(draft).second_pass(low, draft)
@@ -185,8 +195,19 @@ def _finish(low: Lowering) -> None:
 # --------------------------------------------------------------------------------------------------- first pass
 
 
+def _chains(stages: Sequence[Stage]) -> list[list[int]]:
+    """Return the numbers of stages, those of one chain of halo stages together."""
+    found: list[list[int]] = []
+    for number, stage in enumerate(stages):
+        if stage.chain >= 0 and found and stages[number - 1].chain == stage.chain:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return found
+
+
 def _draft(low: Lowering, stage: Stage) -> Draft:
-    """Return how a stage is cut, where its results will lie, and what every tile reads."""
+    """Return how a stage is cut, and where its results will lie."""
     if stage.family.is_item:
         return _draft_item(low, stage)
     nodes = low.graph.nodes
@@ -200,7 +221,6 @@ def _draft(low: Lowering, stage: Stage) -> Draft:
     if low.has_overlap and any(r.node == draft.base for r in readings):
         draft.inplace = False  # the border reads what the core would have overwritten
     draft.is_move = collectives.is_move(low, stage)
-    _family(draft).first_pass(low, draft)
     return draft
 
 

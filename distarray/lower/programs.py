@@ -28,7 +28,7 @@ from distarray.planner.plan import Combine, Stage
 from distarray.planner.rates import hides_a_transfer
 from distarray.sharding.boxes import Box, contains, full, shifted, size
 
-__all__ = ["second_pass"]
+__all__ = ["name_of", "program_spec", "regions_of", "second_pass"]
 
 #: Regions of a tile beyond which an operand is put together instead.
 MAX_REGIONS = 64
@@ -63,7 +63,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         for tile in draft.tiles:
             for want in tile.wants:
                 low.routes.prepare(want)
-    spec = low.share(_program_spec(low, draft))
+    spec = low.share(program_spec(low, draft))
     partials: list[Partials] = [{} for _ in stage.combines]
     unfinished: dict[int, Key] = {}
     for t, tile in enumerate(draft.tiles):
@@ -78,7 +78,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         low.fill_empty(i)
 
 
-def _program_spec(low: Lowering, draft: Draft) -> StageSpec:
+def program_spec(low: Lowering, draft: Draft) -> StageSpec:
     stage, loops = draft.stage, draft.loops
     outputs = tuple(register for register, _ in stage.stores)
     filled = -1
@@ -120,7 +120,7 @@ def _lower_program_tile(
     into = args.ref(unfinished[tile.number]) if tile.turn else -1
     write, hazard = _write(low, draft, t, tile, args) if stage.write is not None else (None, False)
     reuse = _reuse(low, draft, tile, args)
-    regions, assembled = _regions(low, draft, tile, args)
+    regions, assembled = regions_of(low, draft, tile, args)
     alone = [_is_alone(draft, c) for c in stage.combines]
     record = TileSpec(
         tile.member,
@@ -140,7 +140,7 @@ def _lower_program_tile(
         is_unfinished=not tile.is_last,
         is_made=_is_made(low, draft, tile, args, reuse),
     )
-    key = _emit_program(low, draft, spec, _name(low, stage), record, args, tile)
+    key = _emit_program(low, draft, spec, name_of(low, stage), record, args, tile)
     low.routes.made(tile.member, key)
     low.note_readers(key, args)
     if draft.inplace:
@@ -239,7 +239,7 @@ def _pays(low: Lowering, draft: Draft, record: TileSpec, local: list[Region], ar
     return hides_a_transfer(low.overlap_rates, len(args.remote), nbytes, n_core, n_all, len(draft.stage.instructions))
 
 
-def _regions(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
+def regions_of(low: Lowering, draft: Draft, tile: Tile, args: Arguments) -> tuple[tuple[Region, ...], tuple[Read, ...]]:
     """Return the boxes of the tile in which every operand is one slice; operands that need too many are assembled."""
     found = [low.routes.parts(w, args) for w in tile.wants]
     box = tile.box
@@ -369,6 +369,6 @@ def _finish(low: Lowering, c: Combine, loops: Loops) -> Finish:
     return Finish(node.op.name, c.monoid, c.axes, c.dtype, node.dtype, node.params.extra, loops.extents)
 
 
-def _name(low: Lowering, stage: Stage) -> str:
+def name_of(low: Lowering, stage: Stage) -> str:
     nodes = low.graph.nodes
     return nodes[stage.nodes[-1]].op.name if stage.nodes else stage.kind

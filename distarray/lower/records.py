@@ -85,6 +85,7 @@ class Draft:
     sources: list[list[Source]] = field(default_factory=list)
     extra: Any = None  # what a family keeps between the passes
     is_move: bool = False
+    is_grown: bool = False  # whether its tiles are those of a chain of halo stages
     moves: Moves | None = None  # where it is one
 
     def wants_of_tasks(self) -> Iterator[Sequence[Want]]:

@@ -61,6 +61,8 @@ class Located:
     shared
         Numbers of the tiles whose block is that of an older version too: a write leaves tiles that it does not touch as
         they are.
+    frames
+        By number of the tile the elements that its block has, where these are others than those of the tile.
     """
 
     sharding: Sharding
@@ -72,6 +74,7 @@ class Located:
     boundaries: tuple[tuple[int, ...], ...] = ()
     members: list[int] = field(default_factory=list)
     shared: set[int] = field(default_factory=set)
+    frames: dict[int, Box] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.boundaries = self.sharding.boundaries(self.shape)
@@ -79,7 +82,9 @@ class Located:
             self.members = [self.sharding.member(t) for t in self.sharding.tiles()]
 
     def box(self, tile: Sequence[int]) -> Box:
-        """Return the elements of a tile."""
+        """Return the elements of the block of a tile."""
+        if self.frames:
+            return self.frames[self.sharding.number(tile)]
         return tile_box(self.boundaries, tile)
 
 
@@ -95,6 +100,7 @@ class Want:
     fragments: list[tuple[tuple[int, ...], int, Box, Box]]
     member: int
     private: frozenset[int] = frozenset()
+    grown: Located | None = None  # the grown blocks of a chain of halo stages, where it reads these
 
 
 #: When something is read first: number of the stage, and which of the tiles of its member.
@@ -232,7 +238,7 @@ class Routes:
         """Return where the region is: parts of arguments and the operand boxes that they hold; `args` grows as
         needed.
         """
-        at = self._located[want.node]
+        at = want.grown or self._located[want.node]
         lens, box = want.lens, want.box
         if at.create is not None:
             hull = tuple([range(r.start, r.stop) for r in lens.source_box(box)])

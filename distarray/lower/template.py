@@ -78,12 +78,15 @@ class Template:
     ----------
     specs
         The record of each stage that its tasks share, and the number of the stage.
+    chains
+        Tasks that are one with another, the last of them: of a member in a chain of halo stages.
     lowered
         Everything that does not vary.
     """
 
     recipes: dict[Key, Recipe] = field(default_factory=dict)
     specs: list[tuple[StageSpec, int]] = field(default_factory=list)
+    chains: dict[Key, Key] = field(default_factory=dict)
     lowered: Lowered = field(default_factory=Lowered)
 
 

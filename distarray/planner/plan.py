@@ -187,6 +187,8 @@ class Stage:
         (what is written, node): the new version of a base that the stage makes.
     cut
         How its loops are cut.
+    chain
+        Number of the chain of halo stages that it is in (`planner.halos`); -1 if it is in none.
     """
 
     kind: StageKind
@@ -199,6 +201,7 @@ class Stage:
     combines: tuple[Combine, ...] = ()
     write: tuple[Operand, int] | None = None
     cut: Cut = Cut(Whole())
+    chain: int = -1
 
     @property
     def family(self) -> Family:

@@ -1,0 +1,294 @@
+"""Chains of halo stages: several stages in a row that each read a little of their neighbours' tiles, with one exchange.
+
+A loop of stencil steps is bound by its exchanges: each step waits for what the members beside it have made. A chain
+exchanges once. Each member is sent what all its steps need, a halo as deep as the chain is long, and computes for
+itself what its later steps read beyond its tiles. The same elements come of the same operations, so results are equal
+bit by bit; what is computed twice is the price.
+
+`chained` decides which stages go together, by predicted seconds; `needed_boxes` says what a member needs of each node,
+for the planner and for `lower.halos`, which makes the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from distarray.expr.lens import Affine
+from distarray.planner.graph import Graph
+from distarray.planner.loops import Reading
+from distarray.planner.partition.placed import Planning, Walk
+from distarray.planner.plan import Limits, Plan, Stage
+from distarray.planner.rates import Rates
+from distarray.sharding.boxes import Box, size, tile_box
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
+
+__all__ = ["HaloStage", "chained", "halo_stage", "needed_boxes", "needed_outside", "tiles_of_members"]
+
+#: Seconds from the end of a task to the begin of one at another member that reads what it made, beside latency and
+#: bytes: a message to the scheduler, one to the worker, which then asks for the block (measured: 4 to 14 ms).
+EXCHANGE_SECONDS = 5e-3
+#: Stages of a chain at most.
+DEEPEST = 64
+#: A member computes at most so many times its own elements.
+MOST_WORK = 1.5
+#: Members whose seconds are predicted: those of others are alike.
+MOST_MEMBERS = 8
+
+
+class HaloStage(NamedTuple):
+    """A HaloStage is what a stage makes and reads, for the boxes that its tiles need.
+
+    Parameters
+    ----------
+    stored
+        Numbers of the nodes that are stored as its loops run.
+    written, base, lens
+        Node that is a new version of `base`, written through a lens; -1 if there is none.
+    reads
+        Nodes that are read, and the lens from the loops to each.
+    """
+
+    stored: tuple[int, ...]
+    written: int
+    base: int
+    lens: Affine | None
+    reads: tuple[tuple[int, Affine], ...]
+
+    @property
+    def made(self) -> tuple[int, ...]:
+        """Return the numbers of all nodes that it makes."""
+        return self.stored if self.written < 0 else (*self.stored, self.written)
+
+
+def halo_stage(stage: Stage, readings: Sequence[Reading], graph: Graph) -> HaloStage:
+    """Return what a program stage makes and reads."""
+    written = stage.written
+    base = graph.operands[written][0] if written >= 0 else -1
+    assert base is not None
+    lens = graph.nodes[written].runtime if written >= 0 else None
+    return HaloStage(
+        tuple([i for _, i in stage.stores]), written, base, lens, tuple([(r.node, r.lens) for r in readings])
+    )
+
+
+def needed_boxes(stages: Sequence[HaloStage], wanted: Mapping[int, Box]) -> tuple[list[Box | None], dict[int, Box]]:
+    """Return what one member computes and needs of a chain.
+
+    Parameters
+    ----------
+    stages
+        In the order in which they run.
+    wanted
+        By number of the node the box that the member must have in the end.
+
+    Returns
+    -------
+    By stage the box of its loops, None for nothing; and by number of the node the box that the member needs of it.
+    """
+    need = dict(wanted)
+    boxes: list[Box | None] = []
+    for stage in reversed(stages):
+        found = [need[i] for i in stage.stored if i in need]
+        if stage.lens is not None and stage.written in need:
+            inside = stage.lens.view_box(need[stage.written])
+            found += [] if inside is None else [inside]
+        box = _hull(found) if found else None
+        boxes.append(box)
+        if box is not None:
+            if stage.lens is not None:
+                _grow(need, stage.written, stage.lens.source_box(box))
+            for node, lens in stage.reads:
+                _grow(need, node, lens.source_box(box))
+        if stage.written in need:
+            _grow(need, stage.base, need[stage.written])
+    return boxes[::-1], need
+
+
+def _grow(need: dict[int, Box], node: int, box: Box) -> None:
+    need[node] = _hull([need[node], box] if node in need else [box])
+
+
+def _hull(boxes: Sequence[Box]) -> Box:
+    """Return the smallest box without gaps around some boxes that have elements."""
+    return tuple(
+        [range(min(r.start for r in along), max(r[-1] for r in along) + 1) for along in zip(*boxes, strict=True)]
+    )
+
+
+def needed_outside(plan: Plan, graph: Graph, numbers: Sequence[int]) -> set[int]:
+    """Return the nodes that are kept, or read by stages other than those of these numbers."""
+    found = set(plan.outputs)
+    inside = set(numbers)
+    for number, stage in enumerate(plan.stages):
+        if number in inside:
+            continue
+        found.update([access.node for access in stage.reads])
+        if stage.written >= 0:
+            base = graph.operands[stage.written][0]
+            assert base is not None
+            found.add(base)
+    return found
+
+
+def tiles_of_members(sharding: Sharding, shape: tuple[int, ...]) -> dict[int, Box] | None:
+    """Return the tile of each member; None if some have several."""
+    if sharding.n_tiles > sharding.mesh.n_members or sharding.unreduced:
+        return None
+    edges = sharding.boundaries(shape)
+    found: dict[int, Box] = {}
+    for tile in sharding.tiles():
+        member = sharding.member(tile)
+        if member in found:
+            return None
+        found[member] = tile_box(edges, tile)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ decisions
+
+
+def chained(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) -> Plan:
+    """Return the plan with its halo stages in chains, where fewer exchanges gain more than is computed twice."""
+    if not any(_is_shifted(stage, graph) for stage in plan.stages):
+        return plan
+    planning = Planning(graph, mesh, limits, rates, plan.stages)
+    walk = Walk(planning, {})
+    links: list[HaloStage | None] = []
+    for facts, stage in zip(planning.facts, plan.stages, strict=True):
+        readings = walk.readings(facts)
+        sharding = walk.step(facts, stage)
+        is_plain = (
+            stage.kind == "program"
+            and not stage.combines
+            and not stage.cut.waves
+            and sharding.mesh.n_members == mesh.size
+        )
+        links.append(halo_stage(stage, readings, graph) if is_plain else None)
+    stages = list(plan.stages)
+    chain = 0
+    for numbers in _runs(links):
+        for group in _groups(numbers, links, plan, graph, walk, planning, rates):
+            for number in group:
+                stages[number] = replace(stages[number], chain=chain)
+            chain += 1
+    return plan if not chain else replace(plan, stages=tuple(stages))
+
+
+def _is_shifted(stage: Stage, graph: Graph) -> bool:
+    """Return whether a stage reads through a view."""
+    return stage.kind == "program" and any(
+        graph.nodes[k].op.kind == "get" for access in stage.reads for k in access.path
+    )
+
+
+def _runs(links: Sequence[HaloStage | None]) -> Iterator[list[int]]:
+    """Yield the numbers of stages that follow each other and may be in one chain."""
+    run: list[int] = []
+    for number, link in enumerate(links):
+        if link is not None:
+            run.append(number)
+            continue
+        if len(run) > 1:
+            yield run
+        run = []
+    if len(run) > 1:
+        yield run
+
+
+def _groups(
+    numbers: Sequence[int],
+    links: Sequence[HaloStage | None],
+    plan: Plan,
+    graph: Graph,
+    walk: Walk,
+    planning: Planning,
+    rates: Rates,
+) -> list[Sequence[int]]:
+    """Return the chains of a run of stages: as long as makes the run fastest."""
+    least: tuple[float, list[Sequence[int]]] = (float("inf"), [])
+    depth = 1
+    while depth <= min(DEEPEST, len(numbers)):
+        groups = [numbers[k : k + depth] for k in range(0, len(numbers), depth)]
+        seconds = 0.0
+        for group in groups:
+            found = _seconds(group, links, plan, graph, walk, planning, rates)
+            if found is None:
+                return least[1]
+            seconds += found
+        if seconds < least[0]:
+            least = seconds, [group for group in groups if len(group) > 1]
+        depth *= 2
+    return least[1]
+
+
+def _seconds(
+    numbers: Sequence[int],
+    links: Sequence[HaloStage | None],
+    plan: Plan,
+    graph: Graph,
+    walk: Walk,
+    planning: Planning,
+    rates: Rates,
+) -> float | None:
+    """Return what some stages take as one chain, on the member for which it is most; None if that is not possible."""
+    chain = [link for number in numbers if (link := links[number]) is not None]
+    made = {i for link in chain for i in link.made}
+    tiles: dict[int, dict[int, Box]] = {}
+    for i in {*made, *[node for link in chain for node, _ in link.reads], *[link.base for link in chain]} - {-1}:
+        lying = walk.lies.get(i)
+        found = None if lying is None else tiles_of_members(lying, graph.nodes[i].shape)
+        if found is not None:
+            tiles[i] = found
+        elif lying is not None or i in made:
+            return None  # of a member several tiles, which would each grow
+    outside = made & needed_outside(plan, graph, numbers)
+    most = 0.0
+    for member in range(0, planning.mesh.size, -(-planning.mesh.size // MOST_MEMBERS)):
+        wanted = {i: tiles[i][member] for i in outside if member in tiles[i] and all(tiles[i][member])}
+        if not wanted:
+            continue
+        boxes, need = needed_boxes(chain, wanted)
+        computed = [0 if box is None else size(box) for box in boxes]
+        if sum(computed) > MOST_WORK * _own_elements(chain, tiles, member):
+            return None
+        seconds = 0.0
+        for number, n in zip(numbers, computed, strict=True):
+            facts = planning.facts[number]
+            seconds += float(rates.flop_seconds(facts.kernel, n * facts.flops, facts.itemsize))
+        arriving = sum(
+            [
+                (size(box) - _common(box, tiles[node].get(member, ()))) * graph.nodes[node].dtype.itemsize
+                for node, box in need.items()
+                if node in tiles and node not in made
+            ]
+        )
+        if arriving and rates.bandwidth:
+            seconds += EXCHANGE_SECONDS + rates.latency + arriving / rates.bandwidth
+        most = max(most, seconds)
+    return most
+
+
+def _own_elements(chain: Sequence[HaloStage], tiles: Mapping[int, Mapping[int, Box]], member: int) -> int:
+    """Return the elements that a member computes of its own tiles."""
+    total = 0
+    for link in chain:
+        found = [tiles[i][member] for i in link.stored if member in tiles[i]]
+        if link.written >= 0 and member in tiles[link.written]:
+            assert link.lens is not None
+            inside = link.lens.view_box(tiles[link.written][member])
+            found += [] if inside is None else [inside]
+        total += size(_hull(found)) if found else 0
+    return total
+
+
+def _common(box: Box, tile: Box) -> int:
+    """Return the elements that a box and a tile have in common."""
+    if len(box) != len(tile):
+        return 0
+    n = 1
+    for a, b in zip(box, tile, strict=True):
+        n *= max(0, min(a.stop, b.stop) - max(a.start, b.start))
+    return n
