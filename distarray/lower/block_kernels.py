@@ -114,5 +114,4 @@ def _emit_kernel(
     )
     key = low.emit("tile", spec.name, run, (spec, record, *args.given), tile.member, tile.number)
     low.routes.made(tile.member, key)
-    low.note_readers(key, args)
     return key

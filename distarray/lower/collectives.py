@@ -282,11 +282,6 @@ class _Mover:
                     found[read] = key, number if len(pack) > 1 else -1
         return found
 
-    def _note(self, block: _StoredBlock, reader: Any) -> None:
-        """Note that a task reads a source block, so that a later write in place waits for it."""
-        if block.is_source:
-            self.lowering.messages.note(reader, (key_of(block.ref),))
-
     def _assembled(
         self,
         mosaic: Mosaic,
@@ -306,9 +301,6 @@ class _Mover:
         number = self.result.sharding.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
         lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize  # of a part its part
-        for read in reads:
-            if not read.is_packed or (read.crop is None and not self.is_fine):
-                self._note(read.block, key)
         return key
 
     def _stays(self, block: _StoredBlock) -> bool:

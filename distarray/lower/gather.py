@@ -91,7 +91,6 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
                 key = low.emit(
                     "piece", "take-part", tasks.take_part, (spec, record, starts, *args.given), where, tile.number
                 )
-            low.note_readers(key, args)
             parts.append((key, where))
         if len(sources) == 1:
             at.refs[tile.number] = parts[0][0]
@@ -213,7 +212,6 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
             args, record = _reads(low, draft, several, where, shape)
             targets = tuple([(frame, source.box) for source in several])
             key = low.emit("piece", "put-part", tasks.put_part, (spec, record, targets, *args.given), where, number)
-            low.note_readers(key, args)
             rows = sum([len(source.box[0]) if source.box else 1 for source in several])
             low.messages.carry(key, where, member, rows, shape[0] * node.dtype.itemsize)
             parts.append(key)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from distarray.expr.expr import Environment
 from distarray.kernels import tasks
-from distarray.lower import block_kernels, collectives, gather, halos, programs, reshapes
+from distarray.lower import block_kernels, collectives, gather, halo_tasks, programs, reshapes
 from distarray.lower.fuse import fuse
 from distarray.lower.loop_tiles import loop_tiles
 from distarray.lower.records import Draft
@@ -58,8 +58,8 @@ def _kernels(run: Callable[..., Any], finish: block_kernels.FinishOf | None = No
 
 
 _MOVE = Passes(collectives.first_pass, collectives.second_pass)
-#: Of chains of halo stages, of which the first pass is one for all (`halos.first_pass`).
-_GROWN = Passes(loop_tiles, halos.second_pass)
+#: Of chains of halo stages, of which the first pass is one for all (`halo_tasks.first_pass`).
+_GROWN = Passes(loop_tiles, halo_tasks.second_pass)
 
 #: By kind of stage.
 FAMILIES: dict[StageKind, Passes] = {
@@ -162,7 +162,7 @@ def _template(
             low.begin(step)
             begun.append(_draft(low, plan.stages[step]))
         drafts += begun
-        if len(steps) > 1 and halos.first_pass(low, begun, steps):
+        if len(steps) > 1 and halo_tasks.first_pass(low, begun, steps):
             continue
         for step, draft in zip(steps, begun, strict=True):
             low.begin(step)

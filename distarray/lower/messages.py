@@ -2,7 +2,7 @@
 
 A block that is needed whole, and a partial result, travel as they are. Boxes of blocks travel in packs: all that a
 member needs of another at a time is one task and one message, however many blocks it is of. What is sent is counted
-here, and who reads a block is noted, so that a write in place waits for it.
+here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ class Messages:
         self.packed_bytes = 0
         #: Number of the stage that a pass has come to.
         self.stage = -1
-        #: Keys of the tasks that read a block directly, by the block: versions share the tiles that no write touched.
-        self.readers: dict[Any, list[Key]] = {}
         self._carried: set[tuple[Any, int]] = set()
 
     def carry(self, ref: Any, source: int, member: int, rows: int, nbytes: int) -> None:
@@ -81,16 +79,10 @@ class Messages:
         """
         refs = [ref for ref, _ in boxes]
         key = self._emit("pack", tasks.pack, (tuple([b for _, b in boxes]), self._device, source, *refs), source, waits)
-        self.note(key, dict.fromkeys(map(key_of, refs)))
         self.packed_bytes += nbytes
         if source != member:
             self.transfers.append(Transfer(source, member, rows, nbytes, self.stage))
         return key
-
-    def note(self, reader: Key, blocks: Iterable[Any]) -> None:
-        """Note that a task reads blocks, given by `key_of`, as they lie."""
-        for block in blocks:
-            self.readers.setdefault(block, []).append(reader)
 
 
 def in_packs(items: Iterable[tuple[T, int]]) -> list[list[T]]:

@@ -142,7 +142,6 @@ def _lower_program_tile(
     )
     key = _emit_program(low, draft, spec, name_of(low, stage), record, args, tile)
     low.routes.made(tile.member, key)
-    low.note_readers(key, args)
     if draft.inplace:
         low.wait_for_readers(key, low.located[draft.base], draft.base_tiles[t][1])
     if not tile.is_last:
@@ -212,7 +211,6 @@ def _emit_program(
         tile.member,
         tile.number,
     )
-    low.note_readers(first, args)
     rest = tuple([r for r in record.regions if r not in local])
     # generated operands are numbered after the given ones, to which the core's results are now added
     n = len(args.given)

@@ -79,7 +79,6 @@ def second_pass(low: Lowering, draft: Draft) -> None:
         )
         key = low.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
         low.allocated(tile.box, node.dtype)
-        low.note_readers(key, args)
         at.refs[tile.number] = key
 
 

@@ -254,14 +254,12 @@ class Routes:
             frame = at.box(tile)
             if number not in want.private:
                 arg = args.ref(at.refs[number])
-                args.direct.append(key_of(at.refs[number]))
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
             parcel = self._arrived(want.node, number, want.member, source)
             arg = args.ref(parcel.ref)
             args.remote.add(arg)
             if parcel.is_whole:
-                args.direct.append(key_of(parcel.ref))
                 out.append((Part(arg, -1, lens.restricted(view, frame)), view))
                 continue
             for k, part in enumerate(parcel.union, parcel.first):
@@ -416,7 +414,6 @@ class Arguments:
     def __init__(self) -> None:
         self.given: list[Any] = []
         self.generated: list[Generate] = []
-        self.direct: list[Any] = []
         self.remote: set[int] = set()
         self._number: dict[Any, int] = {}
         self._generated: dict[Any, int] = {}

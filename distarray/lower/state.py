@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from distarray.lower.messages import Key, Messages, key_of
 from distarray.lower.records import Tile
 from distarray.lower.route import Arguments, Leaf, Located, Routes
 from distarray.lower.site import Site
-from distarray.lower.template import Recipe, Template
+from distarray.lower.template import Recipe, Template, is_key
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
 from distarray.planner.plan import Plan, Stage
@@ -62,6 +63,8 @@ class Lowering:
         self.messages = Messages(self.emit_piece, env.device)
         self.routes = Routes(self.located, self.messages, self.large)
         self._step = 0
+        #: Tasks that are given a block, by the block: who overwrites it waits for them.
+        self._readers: defaultdict[Any, list[Key]] = defaultdict(list)
 
     # ------------------------------------------------------------------------------------------------ tasks
 
@@ -88,6 +91,10 @@ class Lowering:
         recipes[key] = Recipe(kind, function, tuple(args), tuple(waits))
         self.out.members[key] = member
         self.out.counts[kind] += 1
+        if self.inplace:
+            for ref in args:
+                if type(ref) is Leaf or (type(ref) is tuple and is_key(ref)):
+                    self._readers[ref].append(key)
         return key
 
     def emit_piece(
@@ -192,15 +199,11 @@ class Lowering:
         )
         return Read(tuple(map(len, box)), dtype, parts, places)
 
-    def note_readers(self, key: Key, args: Arguments) -> None:
-        """Note that a task reads blocks as they lie: who writes one of them in place waits for it."""
-        self.messages.note(key, args.direct)
-
     def wait_for_readers(self, key: Key, base: Located, number: int) -> None:
         """Let a task that overwrites a tile of a base wait for all others that read it; none does that is shared."""
         if number in base.shared:
             return
         ref = base.refs[number]
-        waits = {k for k in self.messages.readers.get(key_of(ref), ()) if k != key}
+        waits = {k for k in self._readers.get(key_of(ref), ()) if k != key}
         if waits:
             self.out.after.setdefault(key, set()).update(waits)

@@ -23,7 +23,7 @@ from dask._task_spec import Alias, Task, TaskRef
 import distarray as dx
 from distarray.array import window
 from distarray.composed.blockwise import map_blocks
-from distarray.runtime import exports
+from distarray.runtime import exports, running
 
 TEAM = dx.Team((4,), ("R",))
 #: Small arrays are plain calls, large ones tasks on the pool, middling ones tasks in the calling thread.
@@ -758,3 +758,27 @@ def test_results_are_the_same_at_every_window(window: int) -> None:
         found = script(dx, rows(a))
         for f, e in zip(found, expected, strict=True):
             np.testing.assert_array_equal(np.asarray(f), e)
+
+
+@pytest.mark.parametrize("value", [7.0, np.arange(62.0)], ids=["number", "array"])
+def test_who_takes_over_a_block_waits_for_the_write_that_copies_it(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum takes over the block of its operand, of which a write keeps what it does not touch: both read it."""
+    lowered: list[Any] = []
+    real = running.lowered_to_run
+    monkeypatch.setattr(running, "lowered_to_run", lambda *given: lowered.append(real(*given)) or lowered[-1])
+    a = np.arange(64.0)
+    x, w = ((rows(v) + 0).persist() for v in (a, a + 1))
+    lowered.clear()
+    y = x + w
+    x[1:63] = value
+    dx.persist(x, y)
+    (found,) = lowered
+    writes = {key for key in found.tasks if key[0].startswith("dx-put")}
+    overwriting = {key for key in found.tasks if key[0].startswith("dx-add")}
+    assert len(overwriting) == 4
+    for key in overwriting:
+        assert any(found.members[write] == found.members[key] for write in found.after.get(key, set()) & writes)
+    expected = a.copy()
+    expected[1:63] = value
+    np.testing.assert_array_equal(np.asarray(x), expected)
+    np.testing.assert_array_equal(np.asarray(y), a + a + 1)

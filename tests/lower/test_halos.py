@@ -109,6 +109,22 @@ def test_writes_far_from_what_they_read_are_not_in_one_chain() -> None:
     np.testing.assert_array_equal(np.asarray(x), a)
 
 
+@pytest.mark.cluster
+def test_loops_on_a_cluster_exchange_once_for_many_steps(cluster4: object) -> None:
+    team, sharding = dx.Team((4,), ("x",)), ("x", None)
+    pairs = [placed(team, sharding, 120, 50, seed=k) for k in range(3)]
+    water(*[a for a, _ in pairs], 5)
+    water(*[x for _, x in pairs], 5)
+    plan = dx.explain(*[x for _, x in pairs])
+    with counting() as c:
+        dx.wait(*dx.persist(*[x for _, x in pairs]))
+    assert len(c.transfers) == 6  # to and from each neighbour
+    assert c.bytes_moved == plan.moved_bytes
+    assert c.by_class["tile"] == 4
+    for a, x in pairs:
+        np.testing.assert_array_equal(np.asarray(x), a)
+
+
 @st.composite
 def programs(draw: st.DrawFn) -> list[tuple[int, int, slice, int, int, int]]:
     """Statements that write a slice of one of two arrays from shifted slices of both, as `run` takes them."""

@@ -22,7 +22,7 @@ from distarray.lower.messages import Key
 from distarray.lower.records import Draft, Tile
 from distarray.lower.route import Arguments, Located, Want
 from distarray.lower.state import Lowering
-from distarray.planner.halos import HaloStage, halo_stage, needed_boxes, needed_outside, tiles_of_members
+from distarray.planner.halos import HaloStage, halo_stage, needed_boxes, needed_outside, own_elements, tiles_of_members
 from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box, relative, size, tile_box
 
@@ -103,16 +103,7 @@ def _by_member(
         if not wanted:
             continue
         boxes, need = needed_boxes(chain, wanted)
-        computed = sum([size(box) for box in boxes if box is not None])
-        own = 0
-        for link in chain:
-            if link.written < 0:
-                own += max([size(tiles[i][member]) for i in link.stored if member in tiles[i]], default=0)
-            elif member in tiles[link.written]:
-                assert link.lens is not None
-                inside = link.lens.view_box(tiles[link.written][member])
-                own += 0 if inside is None else size(inside)
-        if computed > MOST_WORK * own:
+        if sum([size(box) for box in boxes if box is not None]) > MOST_WORK * own_elements(chain, tiles, member):
             return None
         found[member] = boxes, need
     return found
@@ -217,7 +208,6 @@ def _copied(low: Lowering, want: Want, at: Located, number: int, grown: _Grown) 
     record = TileSpec(want.member, shape, tuple(regions), generated=tuple(args.generated))
     key = low.emit("tile", "copy", tasks.run_program, (spec, record, *args.given), want.member, number)
     grown.keys[want.member].append(key)
-    low.note_readers(key, args)
     low.allocated(want.box, at.dtype)
     return key
 
@@ -246,7 +236,6 @@ def _lower_tile(low: Lowering, draft: Draft, spec: StageSpec, link: HaloStage, t
     )
     name = programs.name_of(low, stage)
     key = low.emit("tile", name, tasks.run_program, (spec, record, *args.given), tile.member, tile.number)
-    low.note_readers(key, args)
     results = low.results(key, len(link.made), tile.member, tile.number)
     grown.keys[tile.member] += dict.fromkeys([key, *results])
     keys = iter(results)
