@@ -379,6 +379,7 @@ def _stage(
         peak_bytes=memory.stage_peak.get(s, 0),
         seconds=seconds,
         line=_line(graph.nodes[draft.stage.nodes[-1]]),
+        chain=-1 if draft.grown is None else draft.stage.chain,
     )
     if moves is None:
         return report

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
+from itertools import groupby
 from typing import NamedTuple
 
 from distarray.diagnostics.draw import sharding_svg
@@ -76,6 +77,8 @@ class StageReport:
     collectives, mode, waves, held_bytes
         Of a stage that cuts an array in another way: its steps, how the synthesizer found them, in how many turns the
         tiles are made, and what a member holds at most, whatever the order in which tasks run.
+    chain
+        Number of the chain of halo stages that it is in; -1 if it is in none.
     """
 
     operations: tuple[str, ...]
@@ -100,6 +103,7 @@ class StageReport:
     mode: str | None = None
     waves: int = 1
     held_bytes: int = 0
+    chain: int = -1
 
     @property
     def off(self) -> tuple[str, ...]:
@@ -360,6 +364,7 @@ class Explanation:
             facts += self._legend()
         for number, stage in enumerate(self.stages):
             facts += _collectives(number, stage)
+        facts += _chains(self.stages)
         facts += [
             f"pass {number} at the call, {_named(p.operations)}: {p.tasks} tasks, {format_nbytes(p.moved_bytes)} "
             f"moved, {format_nbytes(p.peak_bytes)} per member at most"
@@ -484,6 +489,19 @@ def _named(operations: Sequence[str]) -> str:
         others = list(counts.values())[MAX_NAMES - 1 : -1]
         names = [*names[: MAX_NAMES - 1], f"... {sum(others)} more", names[-1]]
     return ", ".join(names)
+
+
+def _chains(stages: Sequence[StageReport]) -> list[str]:
+    """Return a line for each chain of halo stages."""
+    found: list[str] = []
+    first = 0
+    for chain, several in groupby(stages, lambda stage: stage.chain):
+        n = len(list(several))
+        if chain >= 0:
+            text = "exchange once, at the first: members compute what they need beside their tiles"
+            found.append(f"stages {first} to {first + n - 1} {text}")
+        first += n
+    return found
 
 
 def _collectives(number: int, stage: StageReport) -> list[str]:

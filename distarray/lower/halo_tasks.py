@@ -88,7 +88,7 @@ def first_pass(low: Lowering, drafts: Sequence[Draft], numbers: Sequence[int]) -
     grown = _Grown({i: _grown_like(low.located[i]) for i in made}, outside, drafts[-1].stage)
     low.begin(numbers[0])  # all that the chain needs of others is sent before it begins
     for step, (draft, link) in enumerate(zip(drafts, chain, strict=True)):
-        draft.is_grown, draft.extra = True, grown
+        draft.grown = grown
         _want(low, draft, link, step, grown, by_member)
     return True
 
@@ -166,7 +166,7 @@ def _frame(at: Located, member: int, box: Box) -> None:
 
 def second_pass(low: Lowering, draft: Draft) -> None:
     """Make the tasks of one stage of a chain."""
-    grown: _Grown = draft.extra
+    grown: _Grown = draft.grown
     stage = draft.stage
     link = halo_stage(stage, draft.readings, low.graph)
     spec = low.share(programs.program_spec(low, draft))

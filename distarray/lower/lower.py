@@ -77,7 +77,7 @@ FAMILIES: dict[StageKind, Passes] = {
 
 
 def _family(draft: Draft) -> Passes:
-    return _MOVE if draft.is_move else _GROWN if draft.is_grown else FAMILIES[draft.stage.kind]
+    return _MOVE if draft.is_move else _GROWN if draft.grown is not None else FAMILIES[draft.stage.kind]
 
 
 def lower(

@@ -85,7 +85,7 @@ class Draft:
     sources: list[list[Source]] = field(default_factory=list)
     extra: Any = None  # what a family keeps between the passes
     is_move: bool = False
-    is_grown: bool = False  # whether its tiles are those of a chain of halo stages
+    grown: Any = None  # of a chain of halo stages: what `halo_tasks` keeps for all of them
     moves: Moves | None = None  # where it is one
 
     def wants_of_tasks(self) -> Iterator[Sequence[Want]]:

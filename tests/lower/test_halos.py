@@ -80,9 +80,11 @@ def test_a_chain_is_one_exchange_and_one_task_for_each_member() -> None:
     a, x = placed(team, sharding, 64, 20)
     jacobi(a, 4)
     jacobi(x, 4)
+    text = str(x.explain())
     with counting() as c:
         np.testing.assert_array_equal(np.asarray(x), a)
     assert len(c.transfers) == 6  # to and from each neighbour, once for all four steps
+    assert "stages 0 to 3 exchange once" in text
     assert c.by_class["tile"] == 4
     assert c.bytes_moved == 6 * (3 * 20 + 18) * 8  # as many rows as there are steps; of the last no corners
 
