@@ -79,6 +79,8 @@ def first_pass(low: Lowering, drafts: Sequence[Draft], numbers: Sequence[int]) -
         if found is None or at.on_client:
             return False
         tiles[i] = found
+    if len({frozenset(of) for of in tiles.values()}) > 1:
+        return False
     bases = {link.base for link in chain if link.written >= 0} - made
     if any(low.located[i].on_client or not low.located[i].members for i in bases):
         return False
@@ -253,7 +255,7 @@ def _finish(low: Lowering, grown: _Grown) -> None:
     for i in sorted(grown.outside):
         at, blocks = low.located[i], grown.blocks[i]
         for number, tile in enumerate(at.sharding.tiles()):
-            if number in blocks.frames and blocks.refs[number] is not None:
+            if number in blocks.frames and blocks.refs[number] is not None and all(at.box(tile)):
                 at.shared.discard(number)
                 ref = _cut_out(low, at, blocks, number, tile, grown)
                 if ref in grown.keys[at.members[number]]:

@@ -250,6 +250,8 @@ def _seconds(
             tiles[i] = found
         elif lying is not None or i in made:
             return None  # of a member several tiles, which would each grow
+    if len({frozenset(tiles[i]) for i in made}) > 1:
+        return None  # who has a tile of one has a tile of all
     outside = made & needed_outside(plan, graph, numbers)
     most = 0.0
     for member in range(0, planning.mesh.size, -(-planning.mesh.size // MOST_MEMBERS)):

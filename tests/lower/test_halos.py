@@ -100,6 +100,20 @@ def test_results_that_shrink_and_are_kept_on_the_way() -> None:
         np.testing.assert_array_equal(np.asarray(found), expected)
 
 
+def test_arrays_that_lie_on_other_members_are_in_no_chain() -> None:
+    """Only who has a tile of one has a tile of all: else a member would have to make what it has no place for."""
+    team = TEAMS[2][0]
+    a, x = placed(team, None, 5)
+    b, y = placed(team, ("x", None), 7, 12, seed=1)
+    for z, w in ((a, b), (x, y)):
+        w[1:] = w[:-1] + 1
+        z[1:4] = z[2:5] * 2
+        w[2:5] = w[1:4] + z[0]
+    kept = [(z[4:-1:-2] + 1, w[1:] - w[:-1], z * 2) for z, w in ((a, b), (x, y))]
+    for expected, found in zip((a, b, *kept[0]), dx.compute(x, y, *kept[1]), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), expected)
+
+
 def test_writes_far_from_what_they_read_are_not_in_one_chain() -> None:
     """Periodic borders need the other end of the array: members would compute all of it."""
     team, sharding = TEAMS[0]
@@ -157,10 +171,10 @@ def run(arrays: list[Any], program: list[tuple[int, int, slice, int, int, int]])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(programs(), st.sampled_from(TEAMS), st.integers(1, 3))
-def test_programs_of_shifted_writes_are_numpys(program: Any, where: Any, n_columns: int) -> None:
+@given(programs(), st.sampled_from(TEAMS), st.integers(1, 3), st.booleans())
+def test_programs_of_shifted_writes_are_numpys(program: Any, where: Any, n_columns: int, is_whole: bool) -> None:
     team, sharding = where
-    pairs = [placed(team, sharding, 30, n_columns, seed=k) for k in range(2)]
+    pairs = [placed(team, sharding if k or not is_whole else None, 30, n_columns, seed=k) for k in range(2)]
     expected = run([a for a, _ in pairs], program)
     found = run([x for _, x in pairs], program)
     for a, x in zip(expected, dx.compute(*found), strict=True):
