@@ -205,6 +205,8 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     new = manipulation.resolve_shape(own.shape, shape)
     if copy is not None:
         copy = flag(copy, "copy")
+    if type(order) is str and order == "C":
+        return own._reshaped(new, copy)
     order = memory_order(order, ("C", "F", "A"))
     if order == "A":
         order = "F" if strided_dummy(own._base.current.shape, own._lens).flags.fnc else "C"

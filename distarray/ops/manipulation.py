@@ -199,7 +199,7 @@ def resolve_shape(old: Shape, new: Any) -> Shape:
         known = math.prod(n for n in shape if n >= 0)
         if shape[unknown[0]] == -1 and known and size % known == 0:
             shape = tuple(size // known if n == -1 else n for n in shape)
-    if math.prod(shape) != size or any(n < 0 for n in shape):
+    if math.prod(shape) != size or (unknown and min(shape) < 0):
         raise ValueError(f"cannot reshape array of size {size} into shape {str(given).replace(' ', '')}")
     return shape
 
