@@ -32,7 +32,7 @@ class Transfer:
 
 
 class Messages:
-    """Messages are those of one lowering.
+    """Messages are all that one lowering sends between members; what they cost is counted.
 
     Parameters
     ----------
