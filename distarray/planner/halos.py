@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from distarray.expr.lens import Affine
@@ -22,7 +22,7 @@ from distarray.planner.loops import Reading
 from distarray.planner.partition.placed import Planning, Walk
 from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import Rates
-from distarray.sharding.boxes import Box, size, tile_box
+from distarray.sharding.boxes import Box, intersect_boxes, size, tile_box
 from distarray.sharding.cuts import boundaries
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -188,16 +188,10 @@ def _is_shifted(stage: Stage, graph: Graph) -> bool:
 
 def _runs(links: Sequence[HaloStage | None]) -> Iterator[list[int]]:
     """Yield the numbers of stages that follow each other and may be in one chain."""
-    run: list[int] = []
-    for number, link in enumerate(links):
-        if link is not None:
-            run.append(number)
-            continue
-        if len(run) > 1:
+    for linked, numbers in groupby(range(len(links)), lambda number: links[number] is not None):
+        run = list(numbers)
+        if linked and len(run) > 1:
             yield run
-        run = []
-    if len(run) > 1:
-        yield run
 
 
 def _groups(
@@ -268,7 +262,7 @@ def _seconds(
             seconds += float(rates.flop_seconds(facts.kernel, n * facts.flops, facts.itemsize))
         arriving = sum(
             [
-                (size(box) - _common(box, tiles[node].get(member, ()))) * graph.nodes[node].dtype.itemsize
+                (size(box) - _held(box, tiles[node].get(member))) * graph.nodes[node].dtype.itemsize
                 for node, box in need.items()
                 if node in tiles and node not in made
             ]
@@ -292,11 +286,7 @@ def own_elements(chain: Sequence[HaloStage], tiles: Mapping[int, Mapping[int, Bo
     return total
 
 
-def _common(box: Box, tile: Box) -> int:
-    """Return the elements that a box and a tile have in common."""
-    if len(box) != len(tile):
-        return 0
-    n = 1
-    for a, b in zip(box, tile, strict=True):
-        n *= max(0, min(a.stop, b.stop) - max(a.start, b.start))
-    return n
+def _held(box: Box, tile: Box | None) -> int:
+    """Return how many elements of a box lie in the tile that a member has, if it has one."""
+    common = None if tile is None else intersect_boxes(box, tile)
+    return 0 if common is None else size(common)
