@@ -107,18 +107,37 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
         self.worker = worker
         self.received = worker.transfer_incoming_log = _Received(worker.transfer_incoming_log)
         self.shuffled = _metered_shuffles()
+        self.beside = 0
         self.reset()
 
     def reset(self) -> None:
         self.tasks = self.received.nbytes = 0
         self.shuffled[self.worker.address] = 0
+        plugin = self.worker.plugins.get("distarray-cut")
+        if plugin is not None and self not in plugin.transport.observers:
+            plugin.transport.observers.append(self)
         self.stored = self.peak_stored = self.worker.state.nbytes
         _reset_high_water()
         self.resident = _status_bytes("VmRSS")
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         self.tasks += finish == "memory" and start in ("executing", "long-running")
-        self.peak_stored = max(self.peak_stored, self.worker.state.nbytes)
+        if str(key[0]).startswith("dx-program-") and "memory" in (start, finish):
+            # What a member program returns are the blocks that are kept, each under a key of its own.
+            nbytes = self.worker.state.tasks[key].get_nbytes()
+            self.beside += nbytes if start == "memory" else -nbytes
+        self._look()
+
+    def _look(self) -> None:
+        self.peak_stored = max(self.peak_stored, self.worker.state.nbytes + self.beside)
+
+    def holds(self, nbytes: int) -> None:
+        """A member program of distarray holds so many bytes more; called from its threads."""
+        self.beside += nbytes
+        self._look()
+
+    def received(self, nbytes: int, slot: int, readers: Any) -> None:
+        """A member program got a message: in the log of transfers it is too."""
 
     def read(self) -> dict[str, int]:
         return {

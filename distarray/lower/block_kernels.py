@@ -63,7 +63,7 @@ def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish:
         keys = low.results(key, len(results), tile.member, tile.number)
         for at, index, box, k in zip(results, indices, boxes, keys, strict=True):
             at.refs[at.sharding.number(index)] = k
-            low.allocated(box, at.dtype)
+            low.allocated(box, at.dtype, tile.member)
     if spec.finishes and not alone:
         combining.combine(low, i, spec.finishes[0], partials)
     # tiles without elements, and sums over no elements

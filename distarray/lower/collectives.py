@@ -300,7 +300,7 @@ class _Mover:
             return first.block.ref
         number = self.result.sharding.number(assembly.tile) if is_last else assembly.device
         key = lowering.emit("tile", "reshard", tasks.run_mosaic, (self.spec, mosaic, *args), member, number)
-        lowering.out.allocated_bytes += prod(mosaic.shape) * self.dtype.itemsize  # of a part its part
+        lowering.count_made(prod(mosaic.shape) * self.dtype.itemsize, member)  # of a part its part
         return key
 
     def _stays(self, block: _StoredBlock) -> bool:

@@ -74,7 +74,7 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
             at.refs[tile.number] = low.empty_tile(tile, node.dtype)
             continue
         shape = tuple(map(len, tile.box))
-        low.allocated(tile.box, node.dtype)
+        low.allocated(tile.box, node.dtype, tile.member)
         parts: list[tuple[Any, int]] = []
         loops = draft.readings[0].loops
         for where, several in _by_member(sources):
@@ -221,7 +221,7 @@ def second_pass_of_writes(low: Lowering, draft: Draft) -> None:
             continue
         inplace = draft.inplace and number not in below.shared
         if not inplace:
-            low.allocated(frame, node.dtype)
+            low.allocated(frame, node.dtype, member)
         key = low.emit(
             "tile", "take_put", tasks.put_join, (spec, member, inplace, below.refs[number], *parts), member, number
         )

@@ -210,7 +210,7 @@ def _copied(low: Lowering, want: Want, at: Located, number: int, grown: _Grown) 
     record = TileSpec(want.member, shape, tuple(regions), generated=tuple(args.generated))
     key = low.emit("tile", "copy", tasks.run_program, (spec, record, *args.given), want.member, number)
     grown.keys[want.member].append(key)
-    low.allocated(want.box, at.dtype)
+    low.allocated(want.box, at.dtype, want.member)
     return key
 
 
@@ -246,7 +246,7 @@ def _lower_tile(low: Lowering, draft: Draft, spec: StageSpec, link: HaloStage, t
         number = at.members.index(tile.member)
         at.refs[number] = next(keys)
         if i != link.written:
-            low.allocated(tile.box, at.dtype)
+            low.allocated(tile.box, at.dtype, tile.member)
 
 
 def _finish(low: Lowering, grown: _Grown) -> None:

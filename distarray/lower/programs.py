@@ -153,7 +153,7 @@ def _lower_program_tile(
         if arg >= 0:
             low.wait_for_readers(key, low.located[low.inplace[i]], tile.number)
         else:
-            low.allocated(tile.whole, nodes[i].dtype)
+            low.allocated(tile.whole, nodes[i].dtype, tile.member)
         low.located[i].refs[tile.number] = next(keys)
     for c, is_alone, found in zip(stage.combines, alone, partials, strict=True):
         index = combining.combined_index(low, c, tile.index)
@@ -166,7 +166,7 @@ def _lower_program_tile(
         base_tile, number = draft.base_tiles[t]
         if not write[2]:
             below = low.located[draft.base]
-            low.allocated(below.box(base_tile), below.dtype)
+            low.allocated(below.box(base_tile), below.dtype, tile.member)
         low.located[stage.written].refs[number] = next(keys)
 
 

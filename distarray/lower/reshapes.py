@@ -78,7 +78,7 @@ def second_pass(low: Lowering, draft: Draft) -> None:
             tile.member, tuple(map(len, tile.box)), regions, (), tuple(args.generated), reads=reads, offset=extents
         )
         key = low.emit("tile", "reshape", tasks.run_reshape, (spec, record, *args.given), tile.member, tile.number)
-        low.allocated(tile.box, node.dtype)
+        low.allocated(tile.box, node.dtype, tile.member)
         at.refs[tile.number] = key
 
 

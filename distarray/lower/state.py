@@ -113,9 +113,14 @@ class Lowering:
         self.template.specs.append((spec, self._step))
         return spec
 
-    def allocated(self, box: Box, dtype: np.dtype[Any]) -> None:
-        """Count a block that a task makes."""
-        self.out.allocated_bytes += size(box) * dtype.itemsize
+    def allocated(self, box: Box, dtype: np.dtype[Any], member: int) -> None:
+        """Count a block that a task of a member makes."""
+        self.count_made(size(box) * dtype.itemsize, member)
+
+    def count_made(self, nbytes: int, member: int) -> None:
+        """Count bytes of a block that a task of a member makes."""
+        self.out.allocated_bytes += nbytes
+        self.out.made[member] += nbytes
 
     # ------------------------------------------------------------------------------------------------ arrays
 

@@ -39,6 +39,8 @@ class Lowered:
         Messages between members.
     counts
         Tasks by class: tiles, projections, pieces, combines.
+    made
+        By member the bytes of blocks that its tasks make.
     drafts
         Per stage of the plan how its loops were cut and what its tiles read: what `explain` adds up.
     """
@@ -50,9 +52,19 @@ class Lowered:
     transfers: list[Transfer] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
+    made: Counter[int] = field(default_factory=Counter)
     packed_bytes: int = 0
     allocated_bytes: int = 0
     drafts: list[Draft] = field(default_factory=list)
+
+    @property
+    def most_nbytes(self) -> int:
+        """Return the bytes that a member makes, sends and receives, at most, if it never frees any."""
+        total = Counter(self.made)
+        for t in self.transfers:
+            total[t.source] += t.nbytes
+            total[t.destination] += t.nbytes
+        return max(total.values(), default=0)
 
 
 class Recipe(NamedTuple):

@@ -24,10 +24,12 @@ from distributed.utils_comm import gather_from_workers
 from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.kernels.devices import backend_for, check_here
+from distarray.lower.member_programs import has_messages
 from distarray.runtime import attached
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
+from distarray.runtime.member_tasks import graph_of_programs
 from distarray.runtime.pressure import room_made
 from distarray.runtime.scheduler_plugin import TaskGraph
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
@@ -136,6 +138,7 @@ class ClusterExecutor:
         self.placement = placement_of(client)
         #: Of the members, in rank order. Nothing here refers to the team: it is remembered for as long as that lives.
         self.homes = tuple(str(member) for member in team.members)
+        self._member_at = {home: n for n, home in reversed(list(enumerate(self.homes)))}
         self.placement.hold(self.homes, team)
         #: Devices that all members have; `members.check_device` fills it.
         self.checked: set[str] = set()
@@ -151,6 +154,8 @@ class ClusterExecutor:
         members: Mapping[Key, int],
         keep: Collection[Key],
         nbytes: Mapping[Key, int] = MappingProxyType({}),
+        *,
+        as_programs: bool = False,
     ) -> dict[Key, Future]:
         """Start tasks, each on the worker that serves its member; one message, returns at once.
 
@@ -165,16 +170,29 @@ class ClusterExecutor:
             Keys whose results stay until their Future is dropped. The other results are freed once they are used.
         nbytes
             Of these, as far as it is known: what `held` adds up.
+        as_programs
+            Whether tasks that read each other's results across members may run as one program of each member.
 
         Returns
         -------
         dict of Key to Future
             One entry per key of `keep`.
         """
-        futures = send(self.placement.client, TaskGraph(tasks, members, self.homes), list(keep))
+        graph = TaskGraph(tasks, members, self.homes)
+        beside: list[Key] = []
+        if as_programs and has_messages(tasks, members):
+            graph, beside = graph_of_programs(tasks, members, keep, self.homes, self._holder_of)
+        futures = send(self.placement.client, graph, [*keep, *beside])
+        # Programs of which nothing is kept run for the others, and stay as long as anything of these.
+        silent = [futures.pop(key) for key in beside]
         homes = {key: self.homes[members[key]] for key in futures}
-        self._lineage.extend(tasks, futures, homes, config.get("lineage-interval"), nbytes)
+        self._lineage.extend(tasks, futures, homes, config.get("lineage-interval"), nbytes, silent)
         return futures
+
+    def _holder_of(self, key: Key) -> int | None:
+        """Return the first member of the team at whose home a block lies; None if that is not known."""
+        record = self._lineage.record(key)
+        return self._member_at.get(record.home) if record is not None else None
 
     def serving(self) -> dict[int, int]:
         """Return, of members that one worker serves since others were lost, the first one; nothing of the others."""

@@ -32,7 +32,7 @@ from distarray.runtime.memory import STREAMED, memory_limit
 from distarray.runtime.promised import Promise
 from distarray.runtime.shipping import shipped
 
-__all__ = ["make_tasks", "make_tasks_once", "new_run"]
+__all__ = ["make_tasks", "make_tasks_once", "new_run", "tasks_of"]
 
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
@@ -63,6 +63,11 @@ def make_tasks(
     held = {i: withheld(memo) for i in inplace.values() if (memo := graph.nodes[i].memo) is not None}
     template = lower.lower(plan, graph, env, _site(env), inplace, held)
     return _instantiate(template, plan, graph, env, run)
+
+
+def tasks_of(plan: Plan, graph: Graph, env: Environment) -> Lowered:
+    """Return what is known of the tasks of a plan, whatever varies from run to run: all but the tasks themselves."""
+    return lower.lower(plan, graph, env, _site(env), {}, {}).lowered
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:

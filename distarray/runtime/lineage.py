@@ -70,7 +70,7 @@ class BlockRecord:
     Lives as long as the caller's Future, and as the records of blocks computed from it whose lineage is not cut.
     """
 
-    __slots__ = ("__weakref__", "copied_to", "depth", "held", "home", "key", "nbytes", "parents")
+    __slots__ = ("__weakref__", "beside", "copied_to", "depth", "held", "home", "key", "nbytes", "parents")
 
     def __init__(self, key: Key, home: str, depth: int, parents: tuple[BlockRecord, ...], nbytes: int = 0) -> None:
         self.key = key
@@ -79,6 +79,8 @@ class BlockRecord:
         #: Tasks one after the other since the lineage began.
         self.depth = depth
         self.parents = parents
+        #: Futures of tasks that would have to run again to make the block again.
+        self.beside: Sequence[Future] = ()
         #: After a cut: the block and its copy (None where there is no second worker).
         self.held: tuple[Future, Future | None] | None = None
         #: Address of the worker that was given the copy.
@@ -142,6 +144,7 @@ class Lineage:
         homes: Mapping[Key, str],
         interval: int,
         nbytes: Mapping[Key, int] = MappingProxyType({}),
+        beside: Sequence[Future] = (),
     ) -> None:
         """Note a submission; cut what became too deep, in the background.
 
@@ -155,11 +158,15 @@ class Lineage:
             Depth at which lineage is cut, in tasks one after the other.
         nbytes
             Of each kept block, as far as it is known.
+        beside
+            Futures that are held as long as any of `futures`.
         """
         parents = self._parents(tasks)
         depth = _longest_chain(tasks) + max((record.depth for record in parents), default=0)
         for key, future in futures.items():
-            self._add(future, BlockRecord(key, homes[key], depth, parents, nbytes.get(key, 0)))
+            record = BlockRecord(key, homes[key], depth, parents, nbytes.get(key, 0))
+            record.beside = beside
+            self._add(future, record)
         if depth >= interval:
             # Also what is half as deep: used in every step, it would make every further result too deep at once.
             deep = [record for record in list(self._records.values()) if 2 * record.depth >= interval]
@@ -220,7 +227,7 @@ class Lineage:
                 record, block = todo.pop(key)
                 record.held = block, copies.get(key)
                 record.copied_to = places.get(key)
-                record.parents = ()
+                record.parents = record.beside = ()
                 record.depth = 0
         if todo:
             logger.warning("the lineage of %d blocks could not be cut; their recomputation goes on to grow", len(todo))

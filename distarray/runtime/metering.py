@@ -20,9 +20,11 @@ import numpy as np
 from dask._task_spec import Task
 
 from distarray.kernels import tasks
+from distarray.lower.member_programs import Slot, Step
 from distarray.lower.messages import Key
 from distarray.planner.graph import Graph
 from distarray.runtime.clients import placement_of
+from distarray.runtime.wire import PLUGIN, is_program
 
 __all__ = ["Arrival", "Count", "active", "metering", "start", "stop"]
 
@@ -61,20 +63,28 @@ class Count:
     arrivals: list[Arrival] = field(default_factory=list)
 
 
-def _stages(key: Key, task: Any, read: Any) -> list[int]:
-    """Return the stages in which a task reads a result, or a block: its own, or those of the links that it was fused
+def _stages(
+    key: Key, function: Callable[..., Any] | None, args: Sequence[Any], is_read: Callable[[Any], bool]
+) -> list[int]:
+    """Return the stages in which a task has an argument that is read: its own, or those of the links that it was fused
     of.
     """
-    if getattr(task, "func", None) is not tasks.run_chain:
+    if function is not tasks.run_chain:
         return [key[1]] if len(key) > 1 and isinstance(key[1], int) else []
-    links, *given = task.args
-    is_key = isinstance(read, (tuple, str))  # a result is named, a block is passed
+    links, *given = args
     found, first = [], 0
     for link in links:
-        if any(getattr(a, "key", None) == read if is_key else a is read for a in given[first : first + link.n_args]):
+        if any(map(is_read, given[first : first + link.n_args])):
             found.append(link.key[1])
         first += link.n_args
     return found or [key[1]]
+
+
+def _stages_of_task(key: Key, task: Any, read: Any) -> list[int]:
+    """Return the stages in which a task reads a result, which is named, or a block, which is passed."""
+    is_key = isinstance(read, (tuple, str))
+    function, args = getattr(task, "func", None), getattr(task, "args", ())
+    return _stages(key, function, args, lambda a: getattr(a, "key", None) == read if is_key else a is read)
 
 
 # -- on the workers of a cluster ----------------------------------------------------------------------------------
@@ -100,10 +110,38 @@ class _WorkerMeter:
         self._log = worker.transfer_incoming_log
         worker.transfer_incoming_log = _Log(self._log, self._arrived)
         self.count = Count(worker.state.nbytes, worker.state.nbytes)
+        self._beside = 0
+        self._lock = threading.Lock()
+        self._transport = worker.plugins[PLUGIN].transport
+        self._transport.observers.append(self)
 
     def transition(self, key: Key, start: str, finish: str, **kwargs: Any) -> None:
+        with self._lock:
+            # What a program returns are the blocks that are kept, each under a key of its own.
+            if is_program(key) and "memory" in (start, finish):
+                nbytes = self._worker.state.tasks[key].get_nbytes()
+                self._beside += nbytes if start == "memory" else -nbytes
+            self._look()
+
+    def holds(self, nbytes: int) -> None:
+        """Note what a member program holds in its slots."""
+        with self._lock:
+            self._beside += nbytes
+            self._look()
+
+    def received(self, nbytes: int, slot: int, readers: Sequence[Step]) -> None:
+        """Note a message to a member program."""
+
+        def is_read(argument: Any) -> bool:
+            return type(argument) is Slot and argument.number == slot
+
+        found = [(r.key, stage) for r in readers for stage in _stages(r.key, r.function, r.args, is_read)]
+        with self._lock:
+            self.count.arrivals.append(Arrival(nbytes, tuple(found)))
+
+    def _look(self) -> None:
         state = self._worker.state
-        self.count.most = max(self.count.most, state.nbytes + state.transfer_incoming_bytes)
+        self.count.most = max(self.count.most, state.nbytes + state.transfer_incoming_bytes + self._beside)
 
     def teardown(self, worker: Any) -> None:
         """Called where the worker ends before the measurement."""
@@ -111,12 +149,15 @@ class _WorkerMeter:
     def _arrived(self, entry: Mapping[str, Any]) -> None:
         for key, nbytes in entry["keys"].items():
             readers = self._worker.state.tasks[key].dependents
-            found = [(reader.key, stage) for reader in readers for stage in _stages(reader.key, reader.run_spec, key)]
+            found = [
+                (reader.key, stage) for reader in readers for stage in _stages_of_task(reader.key, reader.run_spec, key)
+            ]
             self.count.arrivals.append(Arrival(nbytes or 0, tuple(found)))
 
     def end(self) -> Count:
         log = self._worker.transfer_incoming_log
         self._worker.transfer_incoming_log = deque(log, log.maxlen)
+        self._transport.observers.remove(self)
         return self.count
 
 
@@ -175,7 +216,7 @@ class Meter:
                 if at in self._arrived:
                     continue
                 self._arrived.add(at)
-            readers = tuple([(key, stage) for stage in _stages(key, task, getattr(given, "key", given))])
+            readers = tuple([(key, stage) for stage in _stages_of_task(key, task, getattr(given, "key", given))])
             self._count(member).arrivals.append(Arrival(sum(int(a.nbytes) for a in _arrays(value)), readers))
 
     def made(self, key: Key, result: Any) -> None:

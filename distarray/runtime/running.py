@@ -23,10 +23,11 @@ from distarray.runtime.instantiate import make_tasks, new_run
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import memory_limit
-from distarray.runtime.planning import uses_of
+from distarray.runtime.planning import makes_little, uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.promised import joined
 from distarray.runtime.task_times import timed
+from distarray.sharding.mesh import is_wave
 
 __all__ = ["count", "handed_out", "kept_nbytes", "lowered_to_run", "run"]
 
@@ -105,7 +106,8 @@ def handed_out(
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
     if env.is_cluster:
         whole = joined(graph.nodes, timed(lowered), lowered.members, keep, others)
-        found = executor.submit(whole.tasks, whole.members, whole.keep, kept_nbytes(lowered, graph))
+        nbytes, as_programs = kept_nbytes(lowered, graph), run_as_programs(lowered, graph, env)
+        found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes, as_programs=as_programs)
         for blocks in whole.blocks:
             blocks.settle(found)
     else:
@@ -119,6 +121,15 @@ def handed_out(
             stored.share(k for k, r in enumerate(refs) if not isinstance(r, tuple) and id(r) not in before)
             results.append((graph.nodes[i], stored))
     return results
+
+
+def run_as_programs(lowered: Lowered, graph: Graph, env: Environment) -> bool:
+    """Return whether tasks may run as one program of each member: where memory is no matter.
+
+    What a program is given stays until it is done, and messages come as soon as they are made.
+    """
+    is_streamed = any(is_wave(name) for draft in lowered.drafts for name in draft.sharding.mesh.names)
+    return not is_streamed and makes_little(lowered, graph, env)
 
 
 def kept_nbytes(lowered: Lowered, graph: Graph) -> dict[Any, int]:

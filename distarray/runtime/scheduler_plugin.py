@@ -21,6 +21,7 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import time
+from types import MappingProxyType
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
@@ -31,6 +32,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
+from distarray.runtime.scheduler_runs import RUN, Runs
 from distarray.runtime.wire import TOPIC, is_ours, unpack
 from distarray.runtime.worker_plugin import CUT, GONE, LEAVE, LineagePlugin
 
@@ -110,20 +112,30 @@ class TaskGraph:
         Index into `homes` of each task. Tasks without one run anywhere.
     homes
         Homes of the members, in rank order.
+    runs
+        Of the tasks that are programs of members: the name of the run, and the member.
     """
 
-    __slots__ = ("homes", "members", "tasks")
+    __slots__ = ("homes", "members", "runs", "tasks")
 
-    def __init__(self, tasks: Mapping[Key, Task], members: Mapping[Key, int], homes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        tasks: Mapping[Key, Task],
+        members: Mapping[Key, int],
+        homes: Sequence[str],
+        runs: Mapping[Key, tuple[str, int]] = MappingProxyType({}),
+    ) -> None:
         self.tasks = dict(tasks)
+        self.runs = dict(runs)
         self.members = {key: members[key] for key in self.tasks if key in members}
         self.homes = tuple(homes)
 
     def __dask_graph__(self) -> dict[Key, Task]:
         return self.tasks
 
-    def __dask_annotations__(self) -> dict[str, dict[Key, str]]:
-        return {HOME: {key: self.homes[member] for key, member in self.members.items()}}
+    def __dask_annotations__(self) -> dict[str, dict[Key, Any]]:
+        homes = {key: self.homes[member] for key, member in self.members.items()}
+        return {HOME: homes, RUN: self.runs} if self.runs else {HOME: homes}
 
 
 class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
@@ -183,6 +195,8 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             "distarray_relieve": self.relieve,
         }
         scheduler.handlers.update(self.handlers)
+        self.runs = Runs(scheduler, self, lambda task: task.annotations[HOME])
+        scheduler.stream_handlers.update(self.runs.stream_handlers)
         scheduler.worker_plugins[CUT] = dumps(LineagePlugin(self.generation))
         #: Done when the workers that were there have the plugin; those that join have it when they hear their first.
         self.equipped = asyncio.ensure_future(self._equip())
@@ -226,6 +240,8 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 manager.add_policy(policy.replaced)
         for name in self.handlers:
             del scheduler.handlers[name]
+        for name in self.runs.stream_handlers:
+            del scheduler.stream_handlers[name]
         if (sweep := scheduler.periodic_callbacks.pop(_SWEEP, None)) is not None:
             sweep.stop()
         scheduler.remove_plugin(TOPIC)
@@ -236,6 +252,14 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         # A worker that does not know a message would break with the scheduler.
         for worker in self.hearing & self.scheduler.workers.keys():
             self.scheduler.worker_send(worker, dict(message))
+
+    def tell(self, worker: str, message: dict[str, Any]) -> None:
+        """Send a message to a worker, on the stream that also brings it tasks; nothing if it is lost."""
+        if worker in self.hearing and worker in self.scheduler.workers:
+            self.scheduler.worker_send(worker, message)
+
+    def restart(self, scheduler: Any) -> None:
+        self.runs.clear()
 
     # -- placement -----------------------------------------------------------------------------------------------
 
@@ -314,6 +338,8 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         homes = annotations.get(HOME)
         if homes:
             self._restrict([scheduler.tasks[key] for key in homes])
+        if runs := annotations.get(RUN):
+            self.runs.begin(runs)  # type: ignore[arg-type]  # annotations of all kinds
 
     def _restrict(self, tasks: Collection[Any]) -> None:
         # One set per worker for all tasks: dask replaces such sets and never changes them.
@@ -431,6 +457,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
         Dask would keep the replica for as long as the block, or until its memory manager acts.
         """
+        self.runs.transition(key, start, finish, kwargs.get("exception"))
         if start != "processing" or finish != "memory":
             return
         task = self.scheduler.tasks[key]
@@ -517,6 +544,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             cut += (key,) if copy_key is None else (key, copy_key)
         forgotten = {task.key: "forgotten" for task in unused if not task.dependents and not task.who_wants}
         scheduler.transitions(forgotten, f"distarray-cut-{time()}")
+        self.runs.settled(done)
         # On the stream that also brings tasks: a worker has heard of the cut before it is asked to read a copy.
         if cut:
             self._tell_workers({"op": CUT, "keys": cut})

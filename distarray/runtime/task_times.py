@@ -25,6 +25,7 @@ from distarray.kernels.inside import is_inside_task
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.runtime.clients import placement_of
+from distarray.runtime.execution import waits_of_thread
 
 __all__ = ["Span", "busy_seconds", "measuring", "start", "stop", "timed"]
 
@@ -132,11 +133,13 @@ def _run(name: str, stage: int, member: int, is_first: bool, function: Callable[
 def _arrivals() -> list[tuple[float, float]]:
     """When the data came that the task of this thread waited for, by the clock of its worker; nothing in process.
 
-    The worker tells one of the tasks that wait for them.
+    The worker tells one of the tasks that wait for them; a step of a member program is told what its thread waited for.
     """
     worker_module = sys.modules.get("distributed.worker")
     if worker_module is None:
         return []
+    if waits := waits_of_thread():
+        return waits
     try:
         worker = worker_module.get_worker()
     except ValueError:

@@ -10,14 +10,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["EMBED_NBYTES", "PREFIX", "TOPIC", "Packed", "is_ours", "pack", "unpack"]
+__all__ = ["EMBED_NBYTES", "PLUGIN", "PREFIX", "PROGRAM", "TOPIC", "Packed", "is_ours", "is_program", "pack", "unpack"]
 
 #: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
 EMBED_NBYTES = 64 * 1024
 #: What the names of all our tasks and data begin with.
 PREFIX = "dx-"
+#: What the names of the tasks of member programs begin with.
+PROGRAM = "dx-program-"
 #: Topic under which the scheduler announces who serves whom.
 TOPIC = "distarray-placement"
+#: Name of the workers' plugin.
+PLUGIN = "distarray-cut"
 
 
 #: A block as it travels, and the axes that it was transposed by (None: it travels as it is).
@@ -32,6 +36,11 @@ def is_ours(key: Any) -> bool:
     """
     name = key[0] if isinstance(key, tuple) and key else key
     return isinstance(name, str) and name.startswith(PREFIX)
+
+
+def is_program(key: Any) -> bool:
+    """Return whether a key is that of a member program: what it returns are blocks that have keys of their own."""
+    return isinstance(key, tuple) and isinstance(key[0], str) and key[0].startswith(PROGRAM)
 
 
 def pack(block: Any) -> Packed:

@@ -23,12 +23,13 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from distarray.kernels.buffers import POOL
 from distarray.runtime.pressure import full_nbytes
-from distarray.runtime.wire import is_ours
+from distarray.runtime.transport import Transport
+from distarray.runtime.wire import PLUGIN, is_ours
 
 __all__ = ["CUT", "GONE", "LEAVE", "LOST_SECONDS", "LineagePlugin"]
 
 #: Name of the plugin, and of the message from the scheduler.
-CUT = "distarray-cut"
+CUT = PLUGIN
 #: Name of the message that a worker is lost.
 GONE = "distarray-gone"
 #: Name of the message that the last client of ours left.
@@ -60,8 +61,10 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
         self.worker = worker
         POOL.memory, POOL.full = worker.memory_manager.memory_limit, full_nbytes(worker)
         # On the stream that also brings tasks, so that they are heard in their order.
-        self.handlers = {CUT: self.cut, GONE: self.gone, LEAVE: self.leave}
+        self.transport = Transport(worker)
+        self.handlers = {CUT: self.cut, GONE: self.gone, LEAVE: self.leave, **self.transport.stream_handlers}
         worker.stream_handlers.update(self.handlers)
+        worker.handlers.update(self.transport.handlers)
 
     def leave(self, generation: str) -> None:
         """Leave the worker as it was.
@@ -74,6 +77,9 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
             del worker.plugins[CUT]
             for name in self.handlers:
                 del worker.stream_handlers[name]
+            for name in self.transport.handlers:
+                del worker.handlers[name]
+            self.transport.close()
             POOL.memory = POOL.full = None
 
     def gone(self, address: str) -> None:

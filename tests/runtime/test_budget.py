@@ -38,6 +38,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     assert condition()
 
 
+def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have even little be counted to the byte."""
+    for door in ("planning.is_ample", "planning.makes_little", "running.makes_little"):
+        monkeypatch.setattr(f"distarray.runtime.{door}", lambda *args: False)
+
+
 @pytest.mark.cluster
 def test_host_data_count_with_the_copy_at_another_worker(process_cluster: Any) -> None:
     a = np.random.default_rng(0).random((3000, 1000))
@@ -123,7 +129,7 @@ def test_what_no_worker_can_hold_is_refused_without_a_limit_that_is_set(
         names = dx.current_team().mesh.names
         x = (dx.arange(65536.0).reshape(256, 256) + 0).reshard((names, None)).persist()
         y = x.reshard((None, names))
-        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda nodes, env: False)
+        count_all(monkeypatch)
         for room, fits in [
             (Room(400_000, 0), False),  # all blocks do not fit, and tasks would have to write to disk
             (Room(400_000, x.nbytes), True),  # they may
@@ -162,7 +168,7 @@ def test_host_data_that_no_worker_can_hold_are_not_sent(
     coming = 2 * host.nbytes // 4
     program, on_numpy = HOST_PROGRAMS[name]
     with dx.config.set(block_bytes=0):
-        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        count_all(monkeypatch)
         for door in ("hosts", "exports"):
             monkeypatch.setattr(f"distarray.runtime.{door}.is_ample", lambda *args: False)
         for room in [Room(coming - 1, coming - 1), Room(coming - 1, 0)]:
@@ -183,7 +189,7 @@ def test_arrays_of_threads_that_no_worker_can_hold_are_not_sent(cluster4: Any, m
     coming = 2 * host.nbytes // 4
     with dx.config.set(block_bytes=0):
         x = (dx.asarray(host, team=TEAM) + 0).persist()
-        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        count_all(monkeypatch)
         for door in ("hosts", "exports"):
             monkeypatch.setattr(f"distarray.runtime.{door}.is_ample", lambda *args: False)
         monkeypatch.setattr(budget, "room_of", lambda env: Room(coming - 1, 0))
@@ -201,7 +207,7 @@ def test_arrays_that_come_while_there_is_room_may_be_large(cluster4: Any, monkey
     large, small = np.arange(262144.0), np.arange(65536.0)
     coming = large.nbytes // 2 + small.nbytes // 2
     with dx.config.set(block_bytes=0):
-        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        count_all(monkeypatch)
         for room, fits in [
             (Room(coming - 1, small.nbytes // 2), True),
             (Room(coming - 1, small.nbytes // 2 - 1), False),
@@ -221,7 +227,7 @@ def test_arrays_that_come_while_there_is_room_may_be_large(cluster4: Any, monkey
 def test_copies_outside_the_team_count_where_they_lie(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     host = np.arange(32768.0)
     with dx.config.set(block_bytes=0):
-        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        count_all(monkeypatch)
         pair = dx.Team((2,), ("x",))
         others = dx.Team((2,), ("x",), cluster4, dx.current_team().members[2:])
         there = (dx.asarray(np.tile(host, 3), team=others) + 0).persist()
@@ -245,7 +251,7 @@ def test_a_write_that_is_refused_is_taken_back(cluster4: Any, monkeypatch: pytes
         x = (dx.asarray(host) + 0).persist()
         np.asarray(x[:1])
         view = x[2:5]
-        monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+        count_all(monkeypatch)
         room = Room(2 * x.nbytes, x.nbytes)
         monkeypatch.setattr(budget, "room_of", lambda env: room)
         x[3] = 7
@@ -318,7 +324,7 @@ def test_large_arrays_are_read_in_portions(
 
 @pytest.mark.cluster
 def test_what_tasks_of_dask_make_is_no_host_data(cluster4: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distarray.runtime.planning.is_ample", lambda *args: False)
+    count_all(monkeypatch)
     d = da.ones(65536, chunks=8192) * 3
     nbytes = d.nbytes // 4
     with dx.config.set(block_bytes=0):

@@ -464,7 +464,11 @@ def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch):
     manager = SimpleNamespace(memory_limit=512 << 20)
     plugin = LineagePlugin("this")
     worker = SimpleNamespace(
-        stream_handlers={"other": 1}, memory_manager=manager, plugins={CUT: plugin}, nanny="tcp://nanny"
+        stream_handlers={"other": 1},
+        handlers={"another": 2},
+        memory_manager=manager,
+        plugins={CUT: plugin},
+        nanny="tcp://nanny",
     )
     plugin.setup(worker)
     plugin.leave("another")  # the message of one that was here before
@@ -474,7 +478,7 @@ def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch):
     plugin.leave("this")
     assert pool.memory is None
     assert pool.full is None
-    assert (worker.stream_handlers, worker.plugins) == ({"other": 1}, {})
+    assert (worker.stream_handlers, worker.handlers, worker.plugins) == ({"other": 1}, {"another": 2}, {})
 
 
 def test_worker_that_closes_goes_on_to_understand_messages():

@@ -1,0 +1,243 @@
+"""An execution runs one member program on threads: steps whose slots are full run, in the order of the program.
+
+Whoever runs it provides threads and takes what is sent; messages that arrive are put into their slots from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, suppress
+from heapq import heappop, heappush
+from time import perf_counter
+from typing import Any, Protocol
+
+from distarray.lower.member_programs import Program, Slot, Step
+
+__all__ = ["Execution", "Observer", "StoppedError", "nbytes_of", "waits_of_thread"]
+
+_thread = threading.local()
+
+
+def waits_of_thread() -> list[tuple[float, float]]:
+    """Return when this thread waited for messages since it was last asked, by ``time.perf_counter``."""
+    found: list[tuple[float, float]] = getattr(_thread, "waits", [])
+    _thread.waits = []
+    return found
+
+
+class Observer(Protocol):
+    """An Observer is told what an execution holds and receives."""
+
+    def holds(self, nbytes: int) -> None:
+        """Note that it holds so many bytes more in its slots, beside what it was given."""
+
+    def received(self, nbytes: int, slot: int, readers: Sequence[Step]) -> None:
+        """Note a message, its slot and the steps that read it."""
+
+
+class StoppedError(RuntimeError):
+    """An execution was stopped before its end."""
+
+
+class Execution:
+    """An Execution is one run of a program.
+
+    Parameters
+    ----------
+    program
+        What to do.
+    given
+        The blocks that it is given, in their order.
+    n_threads
+        So many steps may run at the same time.
+    permit
+        Entered around each step: who shares it runs no more steps at a time than it admits.
+    start
+        Has a thread call a function.
+    send
+        ``send(number, members, value)``: a message is there for these members. Called from any thread.
+    finish
+        Called once, from any thread, when the results are there or the execution failed.
+    observers
+        See `Observer`; called from any thread.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        given: Sequence[Any],
+        n_threads: int,
+        permit: AbstractContextManager[Any],
+        start: Callable[[Callable[[], None]], None],
+        send: Callable[[int, Sequence[int], Any], None],
+        finish: Callable[[], None],
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._program = program
+        self._n_threads = n_threads
+        self._permit = permit
+        self._start = start
+        self._send = send
+        self._finish = finish
+        self._observers = observers
+        self._changed = threading.Condition()
+        self._first = program.first_step
+        self._given = given
+        self._slot_of = {number: len(program.given) + n for n, number in enumerate(program.received)}
+        self._values: dict[int, Any] = {}
+        self._filled: set[int] = set()
+        self._kept = set(program.results.values())
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)
+        self._missing: list[int] = []
+        for n, step in enumerate(program.steps):
+            slots = _slots(step.args)
+            self._missing.append(len(slots))
+            for slot in slots:
+                self._readers[slot].append(n)
+        self._uses = {slot: len(readers) for slot, readers in self._readers.items()}
+        self._ready = [n for n, missing in enumerate(self._missing) if not missing]
+        self._n_left = len(program.steps)
+        self._n_threads_at_work = 0
+        self._is_waiting = False
+        self.is_over = False
+        self.error: BaseException | None = None
+        self.results: dict[Any, Any] = {}
+
+    def begin(self) -> None:
+        """Start: give out what is given, and have a first thread work."""
+        for slot, value in enumerate(self._given):
+            self._fill(slot, value)
+        self._given = ()
+        with self._changed:
+            if not self._n_left:
+                self._end()
+                return
+            self._n_threads_at_work += 1
+        self._start(self._work)
+
+    def receive(self, number: int, value: Any) -> None:
+        """Take a message; what comes twice is dropped."""
+        slot = self._slot_of.get(number)
+        if slot is None:
+            return
+        if self._observers and slot not in self._filled:
+            readers = [self._program.steps[n] for n in self._readers[slot]]
+            for observer in self._observers:
+                observer.received(nbytes_of(value), slot, readers)
+        self._fill(slot, value)
+        with self._changed:
+            is_help_wanted = bool(self._ready) and not self._is_waiting and self._wants_help()
+        if is_help_wanted:
+            self._start(self._work)
+
+    def _wants_help(self) -> bool:
+        """Return whether another thread is to come, and count it as here."""
+        wants = not self.is_over and 0 < self._n_threads_at_work < self._n_threads
+        self._n_threads_at_work += wants
+        return wants
+
+    def stop(self, error: BaseException) -> None:
+        """End it: no further step begins; what runs ends by itself, and is dropped."""
+        with self._changed:
+            if not self.is_over:
+                self.error = error
+                self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self.error is None:
+            self.results = {key: self._values[slot] for key, slot in self._program.results.items()}
+        for slot, value in self._values.items():
+            self._note(slot, value, -1)
+        self._values.clear()
+        self._changed.notify_all()
+        self._finish()
+
+    def _fill(self, slot: int, value: Any) -> None:
+        with self._changed:
+            if self.is_over or slot in self._filled:
+                return
+            self._filled.add(slot)
+            if self._uses.get(slot) or slot in self._kept:
+                self._values[slot] = value
+                self._note(slot, value, 1)
+            for n in self._readers.get(slot, ()):
+                self._missing[n] -= 1
+                if not self._missing[n]:
+                    heappush(self._ready, n)
+                    self._changed.notify()
+        if slot in self._program.sent:
+            number, members = self._program.sent[slot]
+            self._send(number, members, value)
+
+    def _work(self) -> None:
+        """Run steps until all are begun; only one thread waits for messages, others come as steps are ready."""
+        while True:
+            with self._changed:
+                while not self._ready and not self.is_over and self._n_threads_at_work == 1:
+                    self._wait()
+                if self.is_over or not self._ready:
+                    self._n_threads_at_work -= 1
+                    return
+                n = heappop(self._ready)
+                step = self._program.steps[n]
+                args = [self._values[a.number] if type(a) is Slot else a for a in step.args]
+                is_help_wanted = bool(self._ready) and self._wants_help()
+            if is_help_wanted:
+                self._start(self._work)
+            try:
+                with self._permit:
+                    value = step.function(*args)
+            except BaseException as error:
+                self.stop(_named(error, step.key))
+                return
+            del args
+            self._fill(self._first + n, value)
+            del value
+            self._done(_slots(step.args))
+
+    def _wait(self) -> None:
+        self._is_waiting = True
+        begin = perf_counter()
+        self._changed.wait()
+        self._is_waiting = False
+        if self._observers:
+            _thread.waits = [*getattr(_thread, "waits", ()), (begin, perf_counter())]
+
+    def _note(self, slot: int, value: Any, sign: int) -> None:
+        if self._observers and slot >= len(self._program.given):
+            for observer in self._observers:
+                observer.holds(sign * nbytes_of(value))
+
+    def _done(self, slots: Collection[int]) -> None:
+        """Note that a step has run, and let go of what nobody reads any more."""
+        with self._changed:
+            if self.is_over:
+                return
+            for slot in slots:
+                self._uses[slot] -= 1
+                if not self._uses[slot] and slot not in self._kept:
+                    self._note(slot, self._values.pop(slot), -1)
+            self._n_left -= 1
+            if not self._n_left:
+                self._end()
+
+
+def nbytes_of(value: Any) -> int:
+    """Return the bytes of an array, or of all arrays in a list or tuple."""
+    if isinstance(value, (tuple, list)):
+        return sum(map(nbytes_of, value))
+    return int(getattr(value, "nbytes", 0))
+
+
+def _named(error: BaseException, key: Any) -> BaseException:
+    """Return an error that says which task raised it."""
+    with suppress(Exception):  # a class may allow no attributes
+        error._distarray_key = key  # type: ignore[attr-defined]
+    return error
+
+
+def _slots(args: Sequence[Any]) -> set[int]:
+    return {a.number for a in args if type(a) is Slot}

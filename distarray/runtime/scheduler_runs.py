@@ -1,0 +1,248 @@
+"""Runs of member programs, as the scheduler sees them: which belong together, and what happens when one is lost.
+
+A run is the programs of one submission. While it is under way its programs, and the blocks that they were given, are
+kept; when all are done they are let go of as Dask would. A program that has to run once more, since its worker or what
+it made was lost, needs the messages of all others: the whole run begins anew, with the next *attempt* (`transport`).
+So the scheduler has to know all programs of a run as long as one of them may be needed, which a task that never runs
+and depends on all of them sees to: the *anchor*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from time import time
+from typing import Any, Protocol
+
+from dask._task_spec import DataNode
+from dask.typing import Key
+from distributed.scheduler import ClientState
+
+from distarray.runtime.transport import BEGIN, END, RAN
+
+__all__ = ["RUN", "Runs"]
+
+#: Annotation of the task of a program: the name of its run, and its member.
+RUN = "distarray-run"
+
+
+class Places(Protocol):
+    """A Places knows which worker serves a home, and reaches workers."""
+
+    def address(self, home: str) -> str: ...
+    def tell(self, worker: str, message: dict[str, Any]) -> None: ...
+
+
+class _Run:
+    """What is known of a run.
+
+    Parameters
+    ----------
+    name
+        Of the run.
+    programs
+        The tasks of its programs, by member.
+    """
+
+    def __init__(self, name: str, programs: dict[int, Any], homes: dict[int, str]) -> None:
+        self.name = name
+        self.programs = programs
+        self.homes = homes
+        self.members = {task.key: member for member, task in programs.items()}
+        #: What is made of the programs' results, as long as it is known and its lineage is not cut.
+        self.results = {reader.key for task in programs.values() for reader in task.dependents}
+        self.attempt = 0
+        #: Where each program runs in this attempt; those that were begun in it; those that are done.
+        self.places: dict[int, str] = {}
+        self.begun: set[int] = set()
+        self.done: set[int] = set()
+        #: The attempt in which each program was last at its end.
+        self.ran: dict[int, int] = {}
+        self.is_over = False
+        self.hold = ClientState(f"distarray-run-{name}")
+        self.anchor: Any = None
+        self.due: list[tuple[str, tuple[Any, ...]]] = []
+
+
+class Runs:
+    """The Runs of a scheduler.
+
+    Parameters
+    ----------
+    scheduler
+        The ``distributed.Scheduler``.
+    places
+        Says who serves a home.
+    home_of
+        Returns the home of a task.
+    """
+
+    def __init__(self, scheduler: Any, places: Places, home_of: Callable[[Any], str]) -> None:
+        self._scheduler = scheduler
+        self._places = places
+        self._home_of = home_of
+        self._runs: dict[str, _Run] = {}
+        #: By the key of a program, or of what is made of its result.
+        self._of: dict[Key, _Run] = {}
+        self.stream_handlers = {RAN: self.ran}
+
+    def clear(self) -> None:
+        """Forget all: the scheduler has forgotten its tasks."""
+        self._runs.clear()
+        self._of.clear()
+
+    # -- a run's life --------------------------------------------------------------------------------------------
+
+    def begin(self, annotations: Mapping[Key, tuple[str, int]]) -> None:
+        """Note the runs of a graph that has come; none of its tasks has been sent to a worker."""
+        programs: defaultdict[str, dict[int, Any]] = defaultdict(dict)
+        for key, (name, member) in annotations.items():
+            if name not in self._runs:
+                programs[name][member] = self._scheduler.tasks[key]
+        for name, tasks in programs.items():
+            run = _Run(name, tasks, {member: self._home_of(task) for member, task in tasks.items()})
+            self._runs[name] = run
+            self._of.update(dict.fromkeys([*run.members, *run.results], run))
+            key = (f"dx-run-{name}",)
+            run.anchor = self._scheduler.new_task(key, DataNode(key, None), "released")
+            run.anchor.priority = min(task.priority for task in tasks.values())  # dask sorts by it
+            for task in tasks.values():
+                run.anchor.add_dependency(task)
+            self._keep(run)
+            run.places = {member: self._places.address(home) for member, home in run.homes.items()}
+            if run.places != run.homes:
+                self._tell(run)
+
+    def _keep(self, run: _Run) -> None:
+        """Keep the programs of a run, and what they are given."""
+        for task in run.programs.values():
+            for kept in (task, *task.dependencies):
+                if kept.who_wants is None:
+                    kept.who_wants = set()
+                kept.who_wants.add(run.hold)
+                run.hold.wants_what.add(kept)
+
+    def _let_go(self, run: _Run) -> dict[Key, str]:
+        found: dict[Key, str] = {}
+        keys = [task.key for task in run.hold.wants_what]
+        self._scheduler._client_releases_keys(keys=keys, cs=run.hold, recommendations=found)
+        return found
+
+    def _tell(self, run: _Run) -> None:
+        """Tell the workers of a run where its members are, and that an attempt begins."""
+        where = {home: run.places[member] for member, home in run.homes.items() if run.places[member] != home}
+        for worker in dict.fromkeys(run.places.values()):
+            self._places.tell(worker, {"op": BEGIN, "run": run.name, "attempt": run.attempt, "where": where})
+
+    def _tell_of_end(self, run: _Run, error: Any = None) -> None:
+        for worker in dict.fromkeys(run.places.values()):
+            self._places.tell(worker, {"op": END, "run": run.name, "attempt": run.attempt, "error": error})
+
+    # -- what happens to it --------------------------------------------------------------------------------------
+
+    def transition(self, key: Key, start: str, finish: str, exception: Any = None) -> None:
+        """Note what became of a task; what follows from it is done once the scheduler is through with it."""
+        run = self._of.get(key)
+        if run is None:
+            return
+        member = run.members.get(key)
+        if member is None:
+            if finish == "forgotten":
+                self.settled([key])
+            return
+        if start == "memory":
+            run.done.discard(member)
+        if finish == "waiting":
+            # At once, not when it is to be sent to a worker: what the others are given has to be made again with it.
+            if run.is_over or member in run.begun:
+                self._soon(run, self._begin_anew)
+        elif finish == "processing":
+            run.begun.add(member)
+            if run.places[member] != run.programs[member].processing_on.address:
+                self._soon(run, self._begin_anew)
+        elif finish == "memory" and start == "processing":
+            if run.ran.pop(member, None) != run.attempt:
+                self._soon(run, self._again, member)
+                return
+            run.done.add(member)
+            if len(run.done) == len(run.programs):
+                self._soon(run, self._complete)
+        elif finish == "erred":
+            self._soon(run, self._fail, exception or run.programs[member].exception)
+
+    def settled(self, keys: Any) -> None:
+        """Note results that are forgotten, or whose lineage is cut: nothing is to be made again for them."""
+        for key in keys:
+            run = self._of.get(key)
+            if run is not None and key in run.results:
+                del self._of[key]
+                run.results.discard(key)
+                if not run.results:
+                    self._soon(run, self._drop)
+
+    def _soon(self, run: _Run, action: Callable[..., None], *args: Any) -> None:
+        due = action.__name__, args
+        if due not in run.due:
+            run.due.append(due)
+            asyncio.get_running_loop().call_soon(self._do, run, action, *args)
+
+    def _do(self, run: _Run, action: Callable[..., None], *args: Any) -> None:
+        run.due.remove((action.__name__, args))
+        if self._runs.get(run.name) is run:
+            action(run, *args)
+
+    def _begin_anew(self, run: _Run) -> None:
+        run.attempt += 1
+        run.is_over = False
+        self._keep(run)
+        again: dict[Key, str] = {}
+        run.begun.clear()
+        for member, task in run.programs.items():
+            if task.state == "processing":
+                run.begun.add(member)
+                run.places[member] = task.processing_on.address
+            else:
+                run.places[member] = self._places.address(run.homes[member])
+                if task.state in ("memory", "released"):
+                    again[task.key] = "released" if task.state == "memory" else "waiting"
+        self._tell(run)
+        self._scheduler.transitions(again, f"distarray-anew-{time()}")
+
+    def ran(self, worker: str, run: str, attempt: int, member: int) -> None:
+        """Note that a program is at its end: that its task is done follows, on the same stream."""
+        if (found := self._runs.get(run)) is not None:
+            found.ran[member] = attempt
+
+    def _again(self, run: _Run, member: int) -> None:
+        """Have a program run again that was done when its run began anew: its messages went to an earlier attempt."""
+        task = run.programs[member]
+        if task.state == "memory" and member not in run.done:
+            run.begun.discard(member)
+            self._scheduler.transitions({task.key: "released"}, f"distarray-again-{time()}")
+
+    def _complete(self, run: _Run) -> None:
+        if len(run.done) < len(run.programs):
+            return
+        run.is_over = True
+        self._tell_of_end(run)
+        self._scheduler.transitions(self._let_go(run), f"distarray-complete-{time()}")
+
+    def _fail(self, run: _Run, error: Any) -> None:
+        if run.is_over:
+            return
+        run.is_over = True
+        self._tell_of_end(run, error)
+        self._scheduler.transitions(self._let_go(run), f"distarray-failed-{time()}")
+
+    def _drop(self, run: _Run) -> None:
+        """Forget a run of which nothing is needed any more."""
+        if run.results:
+            return
+        if not run.is_over:
+            self._tell_of_end(run)
+        del self._runs[run.name]
+        for key in run.members:
+            del self._of[key]
+        self._scheduler.transitions(self._let_go(run), f"distarray-drop-{time()}")
+        self._scheduler.transitions({run.anchor.key: "forgotten"}, f"distarray-drop-{time()}")

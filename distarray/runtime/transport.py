@@ -1,0 +1,302 @@
+"""Transport: what carries the messages between member programs, and runs these, in a worker's process.
+
+A program is one Dask task: a coroutine, which gives up its slot at once, so that no program waits for a slot that
+another one has. Its steps run on threads of their own. A message is pushed as soon as it is made, from worker to worker
+over distributed's own connections, and is delivered once.
+
+A run belongs together. When the scheduler's plugin (`scheduler_runs`) begins it anew, all its programs start over with
+the next *attempt*, from the blocks that they were given; messages of earlier attempts are dropped. When it ends, by
+success, failure or because nobody wants it, its programs stop and what is left of it is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import pickle
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from time import time
+from typing import Any
+
+from dask.typing import Key
+from distributed.core import clean_exception
+from distributed.protocol import to_serialize
+from distributed.utils import thread_state
+from distributed.worker_state_machine import SecedeEvent
+
+from distarray.lower.member_programs import Program
+from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
+from distarray.runtime.wire import PLUGIN
+
+__all__ = ["BEGIN", "END", "PUSH", "RAN", "Transport", "run_program", "shipped_program"]
+
+#: Messages from the scheduler: a run begins an attempt; it is over.
+BEGIN = "distarray-begin"
+END = "distarray-end"
+#: Message to the scheduler: a program is at its end.
+RAN = "distarray-ran"
+#: Message between workers.
+PUSH = "distarray_push"
+
+#: Names of runs that are over, so that late messages of theirs are known.
+_N_ENDED = 1000
+#: Between attempts to reach a worker, at first and at most.
+_AGAIN_SECONDS = 0.05
+_AGAIN_MOST = 1.0
+#: Threads that wait for messages; those that run steps are as many as the worker has.
+_MOST_THREADS = 10_000
+
+
+def shipped_program(program: Program) -> bytes:
+    """Return a program as the scheduler passes it on: it need not unpack what only workers read."""
+    from distributed.protocol.pickle import dumps
+
+    data: bytes = dumps(program)
+    return data
+
+
+async def run_program(key: Key, run: str, member: int, homes: Mapping[int, str], data: bytes, *given: Any) -> Any:
+    """Run the program of a member, on a worker: the function of its Dask task.
+
+    Parameters
+    ----------
+    key
+        Of the task.
+    homes
+        Of the members that it sends something to.
+    data
+        From `shipped_program`.
+    given
+        The blocks that it is given.
+
+    Returns
+    -------
+    tuple
+        What is kept, in the order of the program.
+    """
+    from distributed.worker import get_worker
+
+    worker = get_worker()
+    transport: Transport = worker.plugins[PLUGIN].transport
+    return await transport.run(key, run, member, homes, pickle.loads(data), given)
+
+
+class _Run:
+    """What a worker knows of a run: its attempt, the programs that run here, and messages for those to come."""
+
+    def __init__(self) -> None:
+        self.attempt = 0
+        #: Who serves homes that do not serve themselves.
+        self.where: Mapping[str, str] = {}
+        self.executions: dict[int, Execution] = {}
+        #: By attempt and member.
+        self.early: defaultdict[tuple[int, int], dict[int, Any]] = defaultdict(dict)
+        #: Messages on their way from here.
+        self.pushes: set[asyncio.Task[None]] = set()
+
+    def stop(self, error: BaseException) -> None:
+        """Stop what runs, and what is on its way."""
+        for execution in list(self.executions.values()):
+            execution.stop(error)
+        for push in self.pushes:
+            push.cancel()
+
+
+class Transport:
+    """A Transport belongs to a worker: it runs programs there, and sends and receives their messages.
+
+    Parameters
+    ----------
+    worker
+        A ``distributed.Worker``. All methods run in its event loop, if nothing else is said.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._runs: dict[str, _Run] = {}
+        self._ended: OrderedDict[str, tuple[int, BaseException | None]] = OrderedDict()
+        self._threads: ThreadPoolExecutor | None = None
+        #: Of the executions that begin from now on.
+        self.observers: list[Observer] = []
+        self.stream_handlers: dict[str, Callable[..., Any]] = {BEGIN: self.begin, END: self.end}
+        self.handlers: dict[str, Callable[..., Any]] = {PUSH: self.pushed}
+
+    def close(self) -> None:
+        """Stop what runs."""
+        for run in self._runs.values():
+            run.stop(StoppedError("the last client that uses distarray has left"))
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+
+    # -- programs ------------------------------------------------------------------------------------------------
+
+    async def run(
+        self, key: Key, name: str, member: int, homes: Mapping[int, str], program: Program, given: Sequence[Any]
+    ) -> Any:
+        """Run a program until one of its attempts is done."""
+        self._worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"secede-{time()}"))
+        loop = asyncio.get_running_loop()
+        while True:
+            run = self._run_of(name)
+            attempt = run.attempt
+            over = asyncio.Event()
+            start = self._starter(key)
+
+            def send(number: int, members: Sequence[int], value: Any, attempt: int = attempt) -> None:
+                for to in members:
+                    loop.call_soon_threadsafe(self._push, name, attempt, to, homes[to], number, value)
+
+            def finish(over: asyncio.Event = over) -> None:
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(over.set)
+
+            n_threads = self._worker.state.nthreads
+            execution = Execution(program, given, n_threads, self._permit, start, send, finish, tuple(self.observers))
+            run.executions[member] = execution
+            execution.begin()
+            for number, value in run.early.pop((attempt, member), {}).items():
+                execution.receive(number, value)
+            try:
+                await over.wait()
+            except BaseException:
+                execution.stop(StoppedError("the worker closes"))
+                raise
+            if run.attempt != attempt and self._runs.get(name) is run:
+                continue
+            if run.executions.get(member) is execution:
+                del run.executions[member]
+            if execution.error is not None:
+                raise execution.error
+            self._worker.batched_send({"op": RAN, "run": name, "attempt": attempt, "member": member})
+            return tuple(execution.results.values())
+
+    def _run_of(self, name: str) -> _Run:
+        run = self._runs.get(name)
+        if run is None:
+            if name in self._ended and (error := self._ended[name][1]) is not None:
+                raise error
+            run = self._runs[name] = _Run()
+        return run
+
+    def _starter(self, key: Key) -> Callable[[Callable[[], None]], None]:
+        """Return what has a thread call a function as if it were the task of this key."""
+        if self._threads is None:
+            self._permit = threading.BoundedSemaphore(self._worker.state.nthreads)
+            self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="distarray-program")
+        worker, threads = self._worker, self._threads
+        state = worker.execution_state
+
+        def as_task(function: Callable[[], None]) -> None:
+            thread_state.key, thread_state.execution_state, thread_state.start_time = key, state, time()
+            ident = threading.get_ident()
+            with worker.active_threads_lock:
+                worker.active_threads[ident] = key
+            try:
+                function()
+            finally:
+                with worker.active_threads_lock:
+                    worker.active_threads.pop(ident, None)
+                del thread_state.key, thread_state.execution_state, thread_state.start_time
+
+        context = contextvars.copy_context()  # names the worker
+
+        def start(function: Callable[[], None]) -> None:
+            threads.submit(context.copy().run, as_task, function)
+
+        return start
+
+    # -- messages of the scheduler -------------------------------------------------------------------------------
+
+    def begin(self, run: str, attempt: int, where: Mapping[str, str]) -> None:
+        """Begin an attempt of a run.
+
+        Parameters
+        ----------
+        where
+            Who serves homes that do not serve themselves.
+        """
+        if run in self._ended and self._ended[run][0] >= attempt:
+            return
+        self._ended.pop(run, None)
+        record = self._runs.setdefault(run, _Run())
+        record.where = where
+        if attempt > record.attempt or not attempt:
+            record.attempt = attempt
+            for key in [key for key in record.early if key[0] < attempt]:
+                del record.early[key]
+            if attempt:
+                record.stop(StoppedError("the run begins anew"))
+
+    def end(self, run: str, attempt: int, error: Any = None) -> None:
+        """End a run, after this attempt: what is left of it here stops, with an error as distributed passes it on."""
+        if error is not None:
+            error = clean_exception(error)[1]
+        self._ended[run] = attempt, error
+        if len(self._ended) > _N_ENDED:
+            self._ended.popitem(last=False)
+        record = self._runs.get(run)
+        if record is not None and record.attempt <= attempt:
+            del self._runs[run]
+            record.stop(error if error is not None else StoppedError("the run is over"))
+
+    # -- messages between programs -------------------------------------------------------------------------------
+
+    def _push(self, name: str, attempt: int, member: int, home: str, number: int, value: Any) -> None:
+        """Send a message."""
+        if name not in self._runs or self._is_over(name, attempt):
+            return
+        if self._address(name, home) == self._worker.address:
+            self._deliver(name, attempt, member, number, value)
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._push_until_there(name, attempt, member, home, number, value)
+        )
+        pushes = self._runs[name].pushes
+        pushes.add(task)
+        task.add_done_callback(pushes.discard)
+
+    def _address(self, name: str, home: str) -> str:
+        run = self._runs.get(name)
+        return home if run is None else run.where.get(home, home)
+
+    def _is_over(self, name: str, attempt: int) -> bool:
+        run = self._runs.get(name)
+        return (run is None and name in self._ended) or (run is not None and run.attempt > attempt)
+
+    async def _push_until_there(self, name: str, attempt: int, member: int, home: str, number: int, value: Any) -> None:
+        message = {"name": name, "attempt": attempt, "member": member, "number": number, "data": to_serialize(value)}
+        message |= {"who": self._worker.address, "sent": time()}
+        pause = _AGAIN_SECONDS
+        while not self._is_over(name, attempt):
+            try:
+                answer = await getattr(self._worker.rpc(self._address(name, home)), PUSH)(**message)
+            except (TimeoutError, OSError):
+                # If the worker is lost, the run will begin anew, or end.
+                answer = None
+            if answer == "OK":
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _AGAIN_MOST)
+
+    async def pushed(self, name: str, attempt: int, member: int, number: int, data: Any, who: str, sent: float) -> str:
+        """Take a message of another worker, and note it where the worker notes what it fetches."""
+        now, nbytes = time(), nbytes_of(data)
+        seconds = max(0.001, now - sent)
+        entry = {"start": now - seconds, "stop": now, "middle": now - seconds / 2, "duration": seconds, "who": who}
+        self._worker.transfer_incoming_log.append({**entry, "keys": {}, "total": nbytes, "bandwidth": nbytes / seconds})
+        self._deliver(name, attempt, member, number, data)
+        return "OK"
+
+    def _deliver(self, name: str, attempt: int, member: int, number: int, value: Any) -> None:
+        if name in self._ended and self._ended[name][0] >= attempt:
+            return
+        run = self._runs.setdefault(name, _Run())
+        execution = run.executions.get(member)
+        if attempt == run.attempt and execution is not None and not execution.is_over:
+            execution.receive(number, value)
+        elif attempt >= run.attempt:
+            run.early[attempt, member][number] = value

@@ -1,0 +1,201 @@
+"""One member program on threads: order, slots that are freed, messages, errors and ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distarray.lower.member_programs import Program, Slot, Step, member_programs
+from distarray.runtime.execution import Execution, StoppedError, nbytes_of
+from tests.support.member_graphs import graphs, read_of
+
+Graph = Any
+
+
+class Team:
+    """Runs programs beside each other, and carries their messages."""
+
+    def __init__(self, programs: dict[int, Program], blocks: dict[Any, Any], n_threads: int) -> None:
+        self.pool = ThreadPoolExecutor(16)
+        self.over = {member: threading.Event() for member in programs}
+        self.executions = {
+            member: Execution(
+                program,
+                [blocks[key] for key in program.given],
+                n_threads,
+                nullcontext(),
+                lambda function: self.pool.submit(function) and None,
+                self.send,
+                self.over[member].set,
+            )
+            for member, program in programs.items()
+        }
+
+    def send(self, number: int, members: Sequence[int], value: Any) -> None:
+        for member in members:
+            self.executions[member].receive(number, value)
+            self.executions[member].receive(number, "twice")  # is dropped
+
+    def run(self) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for execution in self.executions.values():
+            execution.begin()
+        for member, event in self.over.items():
+            assert event.wait(20), "every program ends"
+            if (error := self.executions[member].error) is not None:
+                raise error
+            found |= self.executions[member].results
+        self.pool.shutdown()
+        return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.integers(1, 3))
+def test_programs_on_threads_make_what_the_tasks_make(graph: Graph, n_threads: int) -> None:
+    tasks, members, keep, holders = graph
+    programs = member_programs(tasks, members, keep, read_of, holders.get)
+    blocks = {key: 100 * n for n, key in enumerate(holders)}
+    values: dict[Any, int] = dict(blocks)
+    for key, task in tasks.items():
+        values[key] = task.func(*[values[read_of(a)] if read_of(a) is not None else a for a in task.args])
+    assert Team(programs, blocks, n_threads).run() == {key: values[key] for key in keep}
+
+
+def alone(steps: Sequence[Step], results: dict[Any, int], n_threads: int = 1, **options: Any) -> Execution:
+    return Execution(
+        Program(steps=list(steps), results=results),
+        (),
+        n_threads,
+        options.pop("permit", nullcontext()),
+        options.pop("start", lambda function: threading.Thread(target=function).start()),
+        lambda *args: None,
+        options.pop("finish", lambda: None),
+        **options,
+    )
+
+
+def test_a_value_is_let_go_of_after_its_last_reader() -> None:
+    class Value:
+        pass
+
+    made: list[weakref.ref[Value]] = []
+
+    def make() -> Value:
+        value = Value()
+        made.append(weakref.ref(value))
+        return value
+
+    def use(value: Value) -> str:
+        return "used"
+
+    def look(text: str) -> bool:
+        return made[0]() is None
+
+    over = threading.Event()
+    steps = [Step(("a", 0, 0), make, ()), Step(("b", 0, 0), use, (Slot(0),)), Step(("c", 0, 0), look, (Slot(1),))]
+    execution = alone(steps, {"c": 2}, finish=over.set)
+    execution.begin()
+    assert over.wait(5)
+    assert execution.results == {"c": True}
+
+
+def test_steps_that_are_ready_run_beside_each_other_as_far_as_there_are_threads() -> None:
+    most, now = 0, 0
+    lock = threading.Lock()
+
+    def step() -> None:
+        nonlocal most, now
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)
+        with lock:
+            now -= 1
+
+    for n_threads, expected in ((1, 1), (3, 3)):
+        most = 0
+        over = threading.Event()
+        alone([Step(("s", n, 0), step, ()) for n in range(9)], {}, n_threads, finish=over.set).begin()
+        assert over.wait(5)
+        assert most == expected
+    most = 0
+    over = threading.Event()
+    permit = threading.BoundedSemaphore(2)  # shared with others
+    alone([Step(("s", n, 0), step, ()) for n in range(9)], {}, 3, permit=permit, finish=over.set).begin()
+    assert over.wait(5)
+    assert most == 2
+
+
+def test_an_error_ends_it_and_names_the_task() -> None:
+    ran: list[int] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError("no")
+
+    over = threading.Event()
+    steps = [Step(("dx-f", 3, 1), fail, ()), Step(("dx-g", 4, 0), ran.append, (Slot(0),))]
+    execution = alone(steps, {"g": 1}, finish=over.set)
+    execution.begin()
+    assert over.wait(5)
+    with pytest.raises(ZeroDivisionError, match="no") as raised:
+        raise execution.error or AssertionError
+    assert raised.value._distarray_key == ("dx-f", 3, 1)  # type: ignore[attr-defined]
+    assert not ran and not execution.results
+
+
+def test_what_waits_for_a_message_can_be_stopped() -> None:
+    over = threading.Event()
+    program = Program(received=[7], steps=[Step(("a", 0, 0), abs, (Slot(0),))], results={"a": 1})
+    threads: list[threading.Thread] = []
+
+    def start(function: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=function))
+        threads[-1].start()
+
+    execution = Execution(program, (), 1, nullcontext(), start, lambda *args: None, over.set)
+    execution.begin()
+    time.sleep(0.02)
+    assert not execution.is_over
+    execution.stop(StoppedError("enough"))
+    assert over.wait(5) and isinstance(execution.error, StoppedError)
+    threads[0].join(5)
+    assert not threads[0].is_alive()
+    execution.receive(7, 1)  # too late
+    assert not execution.results
+
+
+def test_an_observer_is_told_of_slots_and_messages() -> None:
+    class Observer:
+        now = most = 0
+
+        def __init__(self) -> None:
+            self.messages: list[tuple[int, int, list[Any]]] = []
+
+        def holds(self, nbytes: int) -> None:
+            self.now += nbytes
+            self.most = max(self.most, self.now)
+
+        def received(self, nbytes: int, slot: int, readers: Sequence[Step]) -> None:
+            self.messages.append((nbytes, slot, [r.key for r in readers]))
+
+    seen, over = Observer(), threading.Event()
+    steps = [Step(("a", 0, 0), np.negative, (Slot(0),)), Step(("b", 0, 0), np.sum, (Slot(1),))]
+    program = Program(received=[5], steps=steps, results={"b": 2})
+    start = lambda function: threading.Thread(target=function).start()
+    execution = Execution(program, (), 1, nullcontext(), start, lambda *args: None, over.set, [seen])
+    execution.begin()
+    execution.receive(5, np.ones(10))
+    assert over.wait(5)
+    assert seen.messages == [(80, 0, [("a", 0, 0)])]
+    assert seen.most == 160 and seen.now == 0
+    assert nbytes_of(([np.ones(2)], 3, np.ones(1, "f4"))) == 20

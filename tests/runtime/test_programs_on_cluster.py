@@ -1,0 +1,229 @@
+"""Member programs on a cluster: what the scheduler knows of them, how they end, and what happens when one is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import eventually
+
+import distarray as dx
+from distarray.runtime.wire import PLUGIN, TOPIC, is_program
+
+distributed = pytest.importorskip("distributed")
+
+pytestmark = pytest.mark.cluster
+
+
+def left_at_workers(dask_worker: Any) -> tuple[int, int]:
+    """Return the runs that a worker knows of, and the programs that run there."""
+    transport = dask_worker.plugins[PLUGIN].transport
+    return len(transport._runs), sum(len(run.executions) for run in transport._runs.values())
+
+
+def left_at_scheduler(dask_scheduler: Any) -> tuple[int, int, int]:
+    """Return the runs that the scheduler knows of, their tasks, and the tasks that are programs or anchors."""
+    runs = dask_scheduler.plugins[TOPIC].runs
+    n_tasks = sum(is_program(key) or str(key[0]).startswith("dx-run-") for key in dask_scheduler.tasks)
+    return len(runs._runs), len(runs._of), n_tasks
+
+
+def nothing_left(client: Any) -> bool:
+    found = client.run(left_at_workers).values()
+    return client.run_on_scheduler(left_at_scheduler) == (0, 0, 0) and set(found) == {(0, 0)}
+
+
+def kinds_of_tasks(dask_scheduler: Any) -> dict[str, int]:
+    names = [str(key[0]) for key in dask_scheduler.tasks]
+    return {"program": sum(n.startswith("dx-program-") for n in names), "all": len(names)}
+
+
+@pytest.fixture(params=["threads", "processes"])
+def cluster(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue("cluster4" if request.param == "threads" else "process_cluster")
+
+
+def rows(a: Any) -> Any:
+    return dx.asarray(a, sharding=((dx.current_team().mesh.names[0],), *[None] * (a.ndim - 1)))
+
+
+A = np.random.default_rng(0).random((48, 48))
+
+PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "transposed sum": (lambda x: x + x.T, lambda a: a + a.T),
+    "sort": (lambda x: dx.sort(x, axis=0), lambda a: np.sort(a, axis=0)),
+    "fft2": (dx.fft.fft2, np.fft.fft2),
+    "power": (lambda x: x @ (x @ (x @ x.sum(1))), lambda a: a @ (a @ (a @ a.sum(1)))),
+    "take": (lambda x: x[np.arange(47, -1, -3)], lambda a: a[np.arange(47, -1, -3)]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_are_numpys_and_nothing_is_left(cluster: Any, name: str) -> None:
+    ours, numpys = PROGRAMS[name]
+    x = rows(A).persist()
+    y = ours(x)
+    np.testing.assert_allclose(np.asarray(y), numpys(A), rtol=1e-12)
+    z = ours(x)
+    assert np.asarray(z).tobytes() == np.asarray(y).tobytes(), "one plan gives the same bits"
+    del y, z
+    eventually(lambda: nothing_left(cluster))
+
+
+def test_the_scheduler_knows_one_task_of_each_member_and_one_of_each_block_that_is_kept(cluster4: Any) -> None:
+    x = (rows(A) + 0).persist()
+    dx.wait(x)
+    before = cluster4.run_on_scheduler(kinds_of_tasks)["all"]
+    v = x.sum(1)
+    for _ in range(10):
+        v = x @ v
+        v = v / dx.linalg.vector_norm(v)
+    v.persist()
+    dx.wait(v)
+    found = cluster4.run_on_scheduler(kinds_of_tasks)
+    assert found["program"] == 4
+    assert found["all"] - before <= 4 * (1 + 1) + 1  # programs, blocks, and what holds the run together
+
+
+def fails_at(n: int, block: Any) -> Any:
+    if block[0, 0] == n:
+        raise ZeroDivisionError("on purpose")
+    return block
+
+
+def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> None:
+    a = np.arange(48.0 * 48).reshape(48, 48)
+    x = rows(a).persist()
+    with dx.config.set(errors="deferred"):
+        bad = dx.map_blocks(lambda block: fails_at(0, block), x, dtype=x.dtype)
+    y = bad + bad.T
+    with pytest.raises(ZeroDivisionError, match="on purpose") as raised:
+        np.asarray(y)
+    assert any("map_blocks" in note and Path(__file__).name in note for note in raised.value.__notes__)
+    np.testing.assert_array_equal(np.asarray(x + x.T), a + a.T)
+    del y, bad, raised
+    eventually(lambda: nothing_left(cluster))
+
+
+def waits_for(path: str, block: Any) -> Any:
+    """Return a block when there is a file of this name."""
+    Path(path + f".{os.getpid()}.here").touch()
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return block
+
+
+def test_what_nobody_wants_any_more_stops(cluster: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "go")
+    x = rows(A).persist()
+    with dx.config.set(errors="deferred"):
+        held = dx.map_blocks(lambda block: waits_for(path, block), x[:2], dtype=x.dtype)
+    y = (held.sum() + x.T @ x).persist()
+    eventually(lambda: list(tmp_path.glob("*.here")))
+    del y, held
+    eventually(lambda: cluster.run_on_scheduler(left_at_scheduler) == (0, 0, 0))
+    Path(path).touch()
+    eventually(lambda: nothing_left(cluster))
+    np.testing.assert_array_equal(np.asarray(x + x.T), A + A.T)
+
+
+def sleeps(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_programs_take_no_slot_of_others_and_wait_for_no_slot_for_ever(cluster4: Any) -> None:
+    """Workers of one thread, the long tasks of a user on some, runs of two clients in both orders."""
+    x = rows(A).persist()
+    addresses = list(cluster4.scheduler_info()["workers"])
+    long = [cluster4.submit(sleeps, 0.3 + 0.1 * n, workers=[w], pure=False) for n, w in enumerate(addresses[:2])]
+    errors: list[BaseException] = []
+
+    def beside() -> None:
+        try:
+            with distributed.Client(cluster4.scheduler.address, set_as_default=False) as other:
+                team = dx.Team((4,), ("r",), client=other)
+                z = dx.asarray(A, team=team)
+                for _ in range(5):
+                    np.testing.assert_array_equal(np.asarray(z.T + z), A.T + A)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    for _ in range(5):
+        np.testing.assert_array_equal(np.asarray(x + x.T), A + A.T)
+    thread.join(60)
+    assert not thread.is_alive() and not errors
+    assert cluster4.gather(long) == [0.3, 0.4]
+
+
+def workers_of(client: Any) -> dict[str, int]:
+    found: dict[str, int] = client.run(os.getpid)
+    return found
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_run_of_which_a_worker_is_lost_begins_anew(mortal_cluster: Any, tmp_path: Path, is_first: bool) -> None:
+    """The lost one holds up the others, or is done and waits for nobody."""
+    path = str(tmp_path / "go")
+    x = rows(A).persist()
+    dx.wait(x)
+    pids = list(workers_of(mortal_cluster).values())
+    part = x[:4] if is_first else x[-4:]
+    with dx.config.set(errors="deferred"):
+        held = dx.map_blocks(lambda block: waits_for(path, block), part, dtype=x.dtype)
+    y = (held.sum() * 0 + (x + x.T)).persist()
+    z = dx.sort(y, axis=0).persist()  # a later run, in flight
+    eventually(lambda: list(tmp_path.glob("*.here")))
+    here = int(next(tmp_path.glob("*.here")).name.split(".")[-2])
+    for pid in pids:
+        if (pid == here) == is_first:
+            os.kill(pid, signal.SIGKILL)
+            break
+    time.sleep(0.2)
+    Path(path).touch()
+    np.testing.assert_array_equal(np.asarray(y), A + A.T)
+    np.testing.assert_array_equal(np.asarray(z), np.sort(A + A.T, axis=0))
+    del y, z, held, part
+    eventually(lambda: nothing_left(mortal_cluster))
+
+
+def test_results_that_are_lost_when_their_run_is_over_are_made_again_by_the_whole_run(mortal_cluster: Any) -> None:
+    x = rows(A).persist()
+    y = (x + x.T).persist()
+    z = (y @ y.sum(1)).persist()
+    dx.wait(z)
+    pid = next(iter(workers_of(mortal_cluster).values()))
+    os.kill(pid, signal.SIGKILL)
+    np.testing.assert_array_equal(np.asarray(y), A + A.T)
+    np.testing.assert_allclose(np.asarray(z), (A + A.T) @ (A + A.T).sum(1), rtol=1e-12)
+
+
+def attempts(dask_scheduler: Any) -> list[int]:
+    return [run.attempt for run in dask_scheduler.plugins[TOPIC].runs._runs.values()]
+
+
+def test_a_chain_of_runs_begins_anew_once_each(mortal_cluster: Any) -> None:
+    """What one is given has to be made by all of the ones before: they begin at once, not one after the other."""
+    x, a = rows(A).persist(), A.copy()
+    with dx.config.set(window=4):
+        for _ in range(12):
+            x = x + x.T
+            a = a + a.T
+            x, a = x / 2.0, a / 2.0
+        x.persist()
+    dx.wait(x)
+    pid = next(iter(workers_of(mortal_cluster).values()))
+    os.kill(pid, signal.SIGKILL)
+    np.testing.assert_array_equal(np.asarray(x), a)
+    found = mortal_cluster.run_on_scheduler(attempts)
+    # The worker that comes back may take a part over while they run.
+    assert len(found) > 2 and max(found) <= 3
