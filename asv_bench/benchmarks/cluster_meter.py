@@ -105,13 +105,13 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
 
     def setup(self, worker: Any) -> None:
         self.worker = worker
-        self.received = worker.transfer_incoming_log = _Received(worker.transfer_incoming_log)
+        self.log = worker.transfer_incoming_log = _Received(worker.transfer_incoming_log)
         self.shuffled = _metered_shuffles()
         self.beside = 0
         self.reset()
 
     def reset(self) -> None:
-        self.tasks = self.received.nbytes = 0
+        self.tasks = self.log.nbytes = 0
         self.shuffled[self.worker.address] = 0
         plugin = self.worker.plugins.get("distarray-cut")
         if plugin is not None and self not in plugin.transport.observers:
@@ -142,7 +142,7 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
     def read(self) -> dict[str, int]:
         return {
             "tasks": self.tasks,
-            "bytes_moved": self.received.nbytes + self.shuffled[self.worker.address],
+            "bytes_moved": self.log.nbytes + self.shuffled[self.worker.address],
             "stored": self.stored,
             "peak_stored": self.peak_stored,
             "resident": self.resident,

@@ -277,6 +277,11 @@ class Transport:
             except (TimeoutError, OSError):
                 # If the worker is lost, the run will begin anew, or end.
                 answer = None
+            except Exception as error:
+                # Such as what cannot travel: the run cannot go on.
+                if name in self._runs:
+                    self._runs[name].stop(error)
+                return
             if answer == "OK":
                 return
             await asyncio.sleep(pause)
