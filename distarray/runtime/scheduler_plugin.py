@@ -244,6 +244,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             del scheduler.stream_handlers[name]
         if (sweep := scheduler.periodic_callbacks.pop(_SWEEP, None)) is not None:
             sweep.stop()
+        self.runs.close()
         scheduler.remove_plugin(TOPIC)
         del scheduler.worker_plugins[CUT]
         self._tell_workers({"op": LEAVE, "generation": self.generation})

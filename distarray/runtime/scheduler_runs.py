@@ -92,6 +92,13 @@ class Runs:
         self._runs.clear()
         self._of.clear()
 
+    def close(self) -> None:
+        """Hold no task any longer: nobody will be told what becomes of them."""
+        for run in list(self._runs.values()):
+            run.results.clear()
+            self._drop(run)
+        self._of.clear()
+
     # -- a run's life --------------------------------------------------------------------------------------------
 
     def begin(self, annotations: Mapping[Key, tuple[str, int]]) -> None:
@@ -243,6 +250,6 @@ class Runs:
             self._tell_of_end(run)
         del self._runs[run.name]
         for key in run.members:
-            del self._of[key]
+            self._of.pop(key, None)
         self._scheduler.transitions(self._let_go(run), f"distarray-drop-{time()}")
         self._scheduler.transitions({run.anchor.key: "forgotten"}, f"distarray-drop-{time()}")

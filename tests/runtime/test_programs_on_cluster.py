@@ -150,7 +150,7 @@ def test_programs_take_no_slot_of_others_and_wait_for_no_slot_for_ever(cluster4:
         try:
             with distributed.Client(cluster4.scheduler.address, set_as_default=False) as other:
                 team = dx.Team((4,), ("r",), client=other)
-                z = dx.asarray(A, team=team)
+                z = dx.asarray(A, team=team, sharding=("r", None))
                 for _ in range(5):
                     np.testing.assert_array_equal(np.asarray(z.T + z), A.T + A)
         except BaseException as error:
@@ -227,3 +227,20 @@ def test_a_chain_of_runs_begins_anew_once_each(mortal_cluster: Any) -> None:
     found = mortal_cluster.run_on_scheduler(attempts)
     # The worker that comes back may take a part over while they run.
     assert len(found) > 2 and max(found) <= 3
+
+
+def keys_of(dask_scheduler: Any) -> set[Any]:
+    return set(dask_scheduler.tasks)
+
+
+def test_nothing_is_held_for_clients_that_have_gone(cluster4: Any) -> None:
+    """A chain of runs, each of which is needed by the next, is let go of with the last client, which breaks off."""
+    before = cluster4.run_on_scheduler(keys_of)
+    with distributed.Client(cluster4.scheduler.address, set_as_default=False) as other:
+        x = dx.asarray(A, team=dx.Team((4,), ("r",), client=other), sharding=("r", None))
+        for _ in range(4):
+            x = (x + x.T).persist()
+        dx.wait(x)
+        name = other.id
+        cluster4.run_on_scheduler(lambda dask_scheduler: dask_scheduler.remove_client(name, stimulus_id="broken"))
+        eventually(lambda: cluster4.run_on_scheduler(keys_of) <= before, 10)
