@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from distarray.lower.messages import Key
 
-__all__ = ["Program", "Slot", "Step", "has_messages", "member_programs"]
+__all__ = ["MemberProgram", "SlotRef", "KernelCall", "has_messages", "member_programs"]
 
 
 class TaskLike(Protocol):
@@ -29,14 +29,14 @@ class TaskLike(Protocol):
     def args(self) -> tuple[Any, ...]: ...
 
 
-class Slot(NamedTuple):
-    """A Slot is where a program keeps a value: as an argument of a step it stands for that value."""
+class SlotRef(NamedTuple):
+    """A SlotRef stands, among the arguments of a step, for the value in that slot of the program."""
 
     number: int
 
 
-class Step(NamedTuple):
-    """A Step is one call of a kernel, with slots among its arguments.
+class KernelCall(NamedTuple):
+    """A KernelCall is one step of a program: a call of a kernel, with slots among its arguments.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Program:
-    """A Program is what one member does in a run.
+class MemberProgram:
+    """A MemberProgram is all that one member does in a run.
 
     Its slots are numbered: first the blocks that it is given, then what it receives, then what each step makes.
 
@@ -71,7 +71,7 @@ class Program:
 
     given: list[Key] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[KernelCall] = field(default_factory=list)
     sent: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     results: dict[Key, int] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ def member_programs(
     keep: Collection[Key],
     read_of: Callable[[Any], Key | None],
     holder_of: Callable[[Key], int | None],
-) -> dict[int, Program]:
+) -> dict[int, MemberProgram]:
     """Return the program of each member that has something to do.
 
     Parameters
@@ -112,14 +112,14 @@ def member_programs(
     holder_of
         Returns the member that has a block from before; None where it is to be given to whoever reads it.
     """
-    made = _Made(members, holder_of)
+    made = _Flows(members, holder_of)
     reads: dict[Key, list[Key | None]] = {}
     for key, task in tasks.items():
         reads[key] = [read_of(a) for a in task.args]
         for read in reads[key]:
             if read is not None:
                 made.read(read, members[key], is_task=read in tasks)
-    programs: defaultdict[int, Program] = defaultdict(Program)
+    programs: defaultdict[int, MemberProgram] = defaultdict(MemberProgram)
     slots: dict[tuple[int, Key], int] = {}
     for member, keys in made.given.items():
         programs[member].given = list(keys)
@@ -133,8 +133,8 @@ def member_programs(
     for key, task in tasks.items():
         member, program = members[key], programs[members[key]]
         slots[member, key] = program.first_step + len(program.steps)
-        args = [a if r is None else Slot(slots[member, r]) for a, r in zip(task.args, reads[key], strict=True)]
-        program.steps.append(Step(key, task.func, tuple(args)))
+        args = [a if r is None else SlotRef(slots[member, r]) for a, r in zip(task.args, reads[key], strict=True)]
+        program.steps.append(KernelCall(key, task.func, tuple(args)))
     for key, destinations in made.sent.items():
         source = made.owner(key)
         programs[source].sent[slots[source, key]] = numbers[key], list(destinations)
@@ -143,7 +143,7 @@ def member_programs(
     return dict(programs)
 
 
-class _Made:
+class _Flows:
     """Notes, task by task, what each member is given, what it receives, and what is sent; dicts, for their order."""
 
     def __init__(self, members: Mapping[Key, int], holder_of: Callable[[Key], int | None]) -> None:

@@ -31,7 +31,7 @@ from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
 from distarray.runtime.member_tasks import graph_of_programs
 from distarray.runtime.pressure import room_made
-from distarray.runtime.scheduler_plugin import TaskGraph
+from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 

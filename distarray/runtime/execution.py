@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from time import perf_counter
 from typing import Any, Protocol
 
-from distarray.lower.member_programs import Program, Slot, Step
+from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef
 
 __all__ = ["Execution", "Observer", "StoppedError", "nbytes_of", "waits_of_thread"]
 
@@ -33,12 +33,12 @@ class Observer(Protocol):
     def holds(self, nbytes: int) -> None:
         """Note that it holds so many bytes more in its slots, beside what it was given."""
 
-    def received(self, nbytes: int, slot: int, readers: Sequence[Step]) -> None:
+    def received(self, nbytes: int, slot: int, readers: Sequence[KernelCall]) -> None:
         """Note a message, its slot and the steps that read it."""
 
 
 class StoppedError(RuntimeError):
-    """An execution was stopped before its end."""
+    """A StoppedError says that an execution was stopped before its end."""
 
 
 class Execution:
@@ -66,7 +66,7 @@ class Execution:
 
     def __init__(
         self,
-        program: Program,
+        program: MemberProgram,
         given: Sequence[Any],
         n_threads: int,
         permit: AbstractContextManager[Any],
@@ -183,7 +183,7 @@ class Execution:
                     return
                 n = heappop(self._ready)
                 step = self._program.steps[n]
-                args = [self._values[a.number] if type(a) is Slot else a for a in step.args]
+                args = [self._values[a.number] if type(a) is SlotRef else a for a in step.args]
                 is_help_wanted = bool(self._ready) and self._wants_help()
             if is_help_wanted:
                 self._start(self._work)
@@ -240,4 +240,4 @@ def _named(error: BaseException, key: Any) -> BaseException:
 
 
 def _slots(args: Sequence[Any]) -> set[int]:
-    return {a.number for a in args if type(a) is Slot}
+    return {a.number for a in args if type(a) is SlotRef}

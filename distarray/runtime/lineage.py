@@ -29,7 +29,7 @@ from distributed.client import Future
 from distributed.spans import SpanMetadata
 
 from distarray.runtime.placement import Placement
-from distarray.runtime.scheduler_plugin import TaskGraph
+from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.wire import pack
 
 __all__ = ["BlockRecord", "Lineage", "send"]

@@ -11,7 +11,7 @@ from dask.typing import Key
 
 from distarray.kernels import tasks as kernels
 from distarray.lower.member_programs import member_programs
-from distarray.runtime.scheduler_plugin import TaskGraph
+from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.transport import run_program, shipped_program
 from distarray.runtime.wire import PROGRAM
 

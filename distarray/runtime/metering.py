@@ -20,7 +20,7 @@ import numpy as np
 from dask._task_spec import Task
 
 from distarray.kernels import tasks
-from distarray.lower.member_programs import Slot, Step
+from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.planner.graph import Graph
 from distarray.runtime.clients import placement_of
@@ -129,11 +129,11 @@ class _WorkerMeter:
             self._beside += nbytes
             self._look()
 
-    def received(self, nbytes: int, slot: int, readers: Sequence[Step]) -> None:
+    def received(self, nbytes: int, slot: int, readers: Sequence[KernelCall]) -> None:
         """Note a message to a member program."""
 
         def is_read(argument: Any) -> bool:
-            return type(argument) is Slot and argument.number == slot
+            return type(argument) is SlotRef and argument.number == slot
 
         found = [(r.key, stage) for r in readers for stage in _stages(r.key, r.function, r.args, is_read)]
         with self._lock:

@@ -21,7 +21,6 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import time
-from types import MappingProxyType
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
@@ -32,14 +31,13 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
-from distarray.runtime.scheduler_runs import RUN, Runs
+from distarray.runtime.scheduler_runs import ScheduledRuns
+from distarray.runtime.task_graph import HOME, RUN
 from distarray.runtime.wire import TOPIC, is_ours, unpack
 from distarray.runtime.worker_plugin import CUT, GONE, LEAVE, LineagePlugin
 
-__all__ = ["PlacementPlugin", "TaskGraph", "join"]
+__all__ = ["PlacementPlugin", "join"]
 
-#: Annotation of a task: the home that it runs on.
-HOME = "distarray-home"
 #: Looking after blocks and their copies is done four times as often as dask's memory manager acts.
 _SWEEP = "distarray-apart"
 _SWEEP_SECONDS = 0.5
@@ -96,46 +94,6 @@ class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no 
             # a worker that is paused, or leaves, need not keep anything
             is_kept = visiting and all(worker.status == Status.running for worker in keeping)
             yield suggestion._replace(candidates=visiting) if is_kept else suggestion
-
-
-class TaskGraph:
-    """A TaskGraph is tasks and their homes, in the form in which the scheduler asks for them.
-
-    Stands where dask has an expression. A ``dask._expr.Expr`` would hash every task when it is made, and a
-    HighLevelGraph would store one annotation per task and layer.
-
-    Parameters
-    ----------
-    tasks
-        The tasks by key; all of them are wanted, nothing is culled.
-    members
-        Index into `homes` of each task. Tasks without one run anywhere.
-    homes
-        Homes of the members, in rank order.
-    runs
-        Of the tasks that are programs of members: the name of the run, and the member.
-    """
-
-    __slots__ = ("homes", "members", "runs", "tasks")
-
-    def __init__(
-        self,
-        tasks: Mapping[Key, Task],
-        members: Mapping[Key, int],
-        homes: Sequence[str],
-        runs: Mapping[Key, tuple[str, int]] = MappingProxyType({}),
-    ) -> None:
-        self.tasks = dict(tasks)
-        self.runs = dict(runs)
-        self.members = {key: members[key] for key in self.tasks if key in members}
-        self.homes = tuple(homes)
-
-    def __dask_graph__(self) -> dict[Key, Task]:
-        return self.tasks
-
-    def __dask_annotations__(self) -> dict[str, dict[Key, Any]]:
-        homes = {key: self.homes[member] for key, member in self.members.items()}
-        return {HOME: homes, RUN: self.runs} if self.runs else {HOME: homes}
 
 
 class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
@@ -195,7 +153,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             "distarray_relieve": self.relieve,
         }
         scheduler.handlers.update(self.handlers)
-        self.runs = Runs(scheduler, self, lambda task: task.annotations[HOME])
+        self.runs = ScheduledRuns(scheduler, self, lambda task: task.annotations[HOME])
         scheduler.stream_handlers.update(self.runs.stream_handlers)
         scheduler.worker_plugins[CUT] = dumps(LineagePlugin(self.generation))
         #: Done when the workers that were there have the plugin; those that join have it when they hear their first.
@@ -357,7 +315,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         self.paused.pop(worker, None)
         self.idle.discard(worker)
-        # Runs after the scheduler released what the worker had: what could run at once now waits in "no-worker".
+        # ScheduledRuns after the scheduler released what the worker had: what could run at once now waits in "no-worker".
         self.hearing.discard(worker)
         self._hand_over(worker, stimulus_id)
         self._tell_workers({"op": GONE, "address": worker})

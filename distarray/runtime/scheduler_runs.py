@@ -1,4 +1,4 @@
-"""Runs of member programs, as the scheduler sees them: which belong together, and what happens when one is lost.
+"""ScheduledRuns of member programs, as the scheduler sees them: which belong together, and what happens when one is lost.
 
 A run is the programs of one submission. While it is under way its programs, and the blocks that they were given, are
 kept; when all are done they are let go of as Dask would. A program that has to run once more, since its worker or what
@@ -21,20 +21,17 @@ from distributed.scheduler import ClientState
 
 from distarray.runtime.transport import BEGIN, END, RAN
 
-__all__ = ["RUN", "Runs"]
-
-#: Annotation of the task of a program: the name of its run, and its member.
-RUN = "distarray-run"
+__all__ = ["ScheduledRuns"]
 
 
-class Places(Protocol):
-    """A Places knows which worker serves a home, and reaches workers."""
+class Homes(Protocol):
+    """A Homes knows which worker serves a home, and reaches workers."""
 
     def address(self, home: str) -> str: ...
     def tell(self, worker: str, message: dict[str, Any]) -> None: ...
 
 
-class _Run:
+class _ScheduledRun:
     """What is known of a run.
 
     Parameters
@@ -65,26 +62,26 @@ class _Run:
         self.due: list[tuple[str, tuple[Any, ...]]] = []
 
 
-class Runs:
-    """The Runs of a scheduler.
+class ScheduledRuns:
+    """The ScheduledRuns of a scheduler are the records of all runs of member programs that it may have to begin anew.
 
     Parameters
     ----------
     scheduler
         The ``distributed.Scheduler``.
-    places
+    homes
         Says who serves a home.
     home_of
         Returns the home of a task.
     """
 
-    def __init__(self, scheduler: Any, places: Places, home_of: Callable[[Any], str]) -> None:
+    def __init__(self, scheduler: Any, homes: Homes, home_of: Callable[[Any], str]) -> None:
         self._scheduler = scheduler
-        self._places = places
+        self._homes = homes
         self._home_of = home_of
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _ScheduledRun] = {}
         #: By the key of a program, or of what is made of its result.
-        self._of: dict[Key, _Run] = {}
+        self._of: dict[Key, _ScheduledRun] = {}
         self.stream_handlers = {RAN: self.ran}
 
     def clear(self) -> None:
@@ -108,7 +105,7 @@ class Runs:
             if name not in self._runs:
                 programs[name][member] = self._scheduler.tasks[key]
         for name, tasks in programs.items():
-            run = _Run(name, tasks, {member: self._home_of(task) for member, task in tasks.items()})
+            run = _ScheduledRun(name, tasks, {member: self._home_of(task) for member, task in tasks.items()})
             self._runs[name] = run
             self._of.update(dict.fromkeys([*run.members, *run.results], run))
             key = (f"dx-run-{name}",)
@@ -117,11 +114,11 @@ class Runs:
             for task in tasks.values():
                 run.anchor.add_dependency(task)
             self._keep(run)
-            run.places = {member: self._places.address(home) for member, home in run.homes.items()}
+            run.places = {member: self._homes.address(home) for member, home in run.homes.items()}
             if run.places != run.homes:
                 self._tell(run)
 
-    def _keep(self, run: _Run) -> None:
+    def _keep(self, run: _ScheduledRun) -> None:
         """Keep the programs of a run, and what they are given."""
         for task in run.programs.values():
             for kept in (task, *task.dependencies):
@@ -130,21 +127,21 @@ class Runs:
                 kept.who_wants.add(run.hold)
                 run.hold.wants_what.add(kept)
 
-    def _let_go(self, run: _Run) -> dict[Key, str]:
+    def _let_go(self, run: _ScheduledRun) -> dict[Key, str]:
         found: dict[Key, str] = {}
         keys = [task.key for task in run.hold.wants_what]
         self._scheduler._client_releases_keys(keys=keys, cs=run.hold, recommendations=found)
         return found
 
-    def _tell(self, run: _Run) -> None:
+    def _tell(self, run: _ScheduledRun) -> None:
         """Tell the workers of a run where its members are, and that an attempt begins."""
         where = {home: run.places[member] for member, home in run.homes.items() if run.places[member] != home}
         for worker in dict.fromkeys(run.places.values()):
-            self._places.tell(worker, {"op": BEGIN, "run": run.name, "attempt": run.attempt, "where": where})
+            self._homes.tell(worker, {"op": BEGIN, "run": run.name, "attempt": run.attempt, "where": where})
 
-    def _tell_of_end(self, run: _Run, error: Any = None) -> None:
+    def _tell_of_end(self, run: _ScheduledRun, error: Any = None) -> None:
         for worker in dict.fromkeys(run.places.values()):
-            self._places.tell(worker, {"op": END, "run": run.name, "attempt": run.attempt, "error": error})
+            self._homes.tell(worker, {"op": END, "run": run.name, "attempt": run.attempt, "error": error})
 
     # -- what happens to it --------------------------------------------------------------------------------------
 
@@ -188,18 +185,18 @@ class Runs:
                 if not run.results:
                     self._soon(run, self._drop)
 
-    def _soon(self, run: _Run, action: Callable[..., None], *args: Any) -> None:
+    def _soon(self, run: _ScheduledRun, action: Callable[..., None], *args: Any) -> None:
         due = action.__name__, args
         if due not in run.due:
             run.due.append(due)
             asyncio.get_running_loop().call_soon(self._do, run, action, *args)
 
-    def _do(self, run: _Run, action: Callable[..., None], *args: Any) -> None:
+    def _do(self, run: _ScheduledRun, action: Callable[..., None], *args: Any) -> None:
         run.due.remove((action.__name__, args))
         if self._runs.get(run.name) is run:
             action(run, *args)
 
-    def _begin_anew(self, run: _Run) -> None:
+    def _begin_anew(self, run: _ScheduledRun) -> None:
         run.attempt += 1
         run.is_over = False
         self._keep(run)
@@ -210,7 +207,7 @@ class Runs:
                 run.begun.add(member)
                 run.places[member] = task.processing_on.address
             else:
-                run.places[member] = self._places.address(run.homes[member])
+                run.places[member] = self._homes.address(run.homes[member])
                 if task.state in ("memory", "released"):
                     again[task.key] = "released" if task.state == "memory" else "waiting"
         self._tell(run)
@@ -221,28 +218,28 @@ class Runs:
         if (found := self._runs.get(run)) is not None:
             found.ran[member] = attempt
 
-    def _again(self, run: _Run, member: int) -> None:
+    def _again(self, run: _ScheduledRun, member: int) -> None:
         """Have a program run again that was done when its run began anew: its messages went to an earlier attempt."""
         task = run.programs[member]
         if task.state == "memory" and member not in run.done:
             run.begun.discard(member)
             self._scheduler.transitions({task.key: "released"}, f"distarray-again-{time()}")
 
-    def _complete(self, run: _Run) -> None:
+    def _complete(self, run: _ScheduledRun) -> None:
         if len(run.done) < len(run.programs):
             return
         run.is_over = True
         self._tell_of_end(run)
         self._scheduler.transitions(self._let_go(run), f"distarray-complete-{time()}")
 
-    def _fail(self, run: _Run, error: Any) -> None:
+    def _fail(self, run: _ScheduledRun, error: Any) -> None:
         if run.is_over:
             return
         run.is_over = True
         self._tell_of_end(run, error)
         self._scheduler.transitions(self._let_go(run), f"distarray-failed-{time()}")
 
-    def _drop(self, run: _Run) -> None:
+    def _drop(self, run: _ScheduledRun) -> None:
         """Forget a run of which nothing is needed any more."""
         if run.results:
             return

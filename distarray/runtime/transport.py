@@ -28,7 +28,7 @@ from distributed.protocol import to_serialize
 from distributed.utils import thread_state
 from distributed.worker_state_machine import SecedeEvent
 
-from distarray.lower.member_programs import Program
+from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.wire import PLUGIN
 
@@ -51,7 +51,7 @@ _AGAIN_MOST = 1.0
 _MOST_THREADS = 10_000
 
 
-def shipped_program(program: Program) -> bytes:
+def shipped_program(program: MemberProgram) -> bytes:
     """Return a program as the scheduler passes it on: it need not unpack what only workers read."""
     from distributed.protocol.pickle import dumps
 
@@ -85,7 +85,7 @@ async def run_program(key: Key, run: str, member: int, homes: Mapping[int, str],
     return await transport.run(key, run, member, homes, pickle.loads(data), given)
 
 
-class _Run:
+class _LocalRun:
     """What a worker knows of a run: its attempt, the programs that run here, and messages for those to come."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Transport:
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _LocalRun] = {}
         self._ended: OrderedDict[str, tuple[int, BaseException | None]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
         #: Of the executions that begin from now on.
@@ -135,7 +135,7 @@ class Transport:
     # -- programs ------------------------------------------------------------------------------------------------
 
     async def run(
-        self, key: Key, name: str, member: int, homes: Mapping[int, str], program: Program, given: Sequence[Any]
+        self, key: Key, name: str, member: int, homes: Mapping[int, str], program: MemberProgram, given: Sequence[Any]
     ) -> Any:
         """Run a program until one of its attempts is done."""
         self._worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"secede-{time()}"))
@@ -174,12 +174,12 @@ class Transport:
             self._worker.batched_send({"op": RAN, "run": name, "attempt": attempt, "member": member})
             return tuple(execution.results.values())
 
-    def _run_of(self, name: str) -> _Run:
+    def _run_of(self, name: str) -> _LocalRun:
         run = self._runs.get(name)
         if run is None:
             if name in self._ended and (error := self._ended[name][1]) is not None:
                 raise error
-            run = self._runs[name] = _Run()
+            run = self._runs[name] = _LocalRun()
         return run
 
     def _starter(self, key: Key) -> Callable[[Callable[[], None]], None]:
@@ -222,7 +222,7 @@ class Transport:
         if run in self._ended and self._ended[run][0] >= attempt:
             return
         self._ended.pop(run, None)
-        record = self._runs.setdefault(run, _Run())
+        record = self._runs.setdefault(run, _LocalRun())
         record.where = where
         if attempt > record.attempt or not attempt:
             record.attempt = attempt
@@ -299,7 +299,7 @@ class Transport:
     def _deliver(self, name: str, attempt: int, member: int, number: int, value: Any) -> None:
         if name in self._ended and self._ended[name][0] >= attempt:
             return
-        run = self._runs.setdefault(name, _Run())
+        run = self._runs.setdefault(name, _LocalRun())
         execution = run.executions.get(member)
         if attempt == run.attempt and execution is not None and not execution.is_over:
             execution.receive(number, value)

@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import given
 
-from distarray.lower.member_programs import Program, Slot, has_messages, member_programs
+from distarray.lower.member_programs import MemberProgram, SlotRef, has_messages, member_programs
 from tests.support.member_graphs import Call, Ref, graphs, read_of
 
 
-def simulated(programs: dict[int, Program], blocks: dict[Any, int]) -> tuple[dict[Any, int], int]:
+def simulated(programs: dict[int, MemberProgram], blocks: dict[Any, int]) -> tuple[dict[Any, int], int]:
     """Run programs, each strictly in its order, and return what is kept and how many messages were sent."""
     slots = {m: dict(enumerate(blocks[key] for key in p.given)) for m, p in programs.items()}
     pending = {m: list(enumerate(p.steps, p.first_step)) for m, p in programs.items()}
@@ -31,10 +31,10 @@ def simulated(programs: dict[int, Program], blocks: dict[Any, int]) -> tuple[dic
     while any(pending.values()):
         moved = False
         for member, steps in pending.items():
-            while steps and all(a.number in slots[member] for a in steps[0][1].args if type(a) is Slot):
+            while steps and all(a.number in slots[member] for a in steps[0][1].args if type(a) is SlotRef):
                 slot, step = steps.pop(0)
                 slots[member][slot] = step.function(
-                    *[slots[member][a.number] if type(a) is Slot else a for a in step.args]
+                    *[slots[member][a.number] if type(a) is SlotRef else a for a in step.args]
                 )
                 send(member, slot)
                 moved = True

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distarray.lower.member_programs import Program, Slot, Step, member_programs
+from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
 from distarray.runtime.execution import Execution, StoppedError, nbytes_of
 from tests.support.member_graphs import graphs, read_of
 
@@ -25,7 +25,7 @@ Graph = Any
 class Team:
     """Runs programs beside each other, and carries their messages."""
 
-    def __init__(self, programs: dict[int, Program], blocks: dict[Any, Any], n_threads: int) -> None:
+    def __init__(self, programs: dict[int, MemberProgram], blocks: dict[Any, Any], n_threads: int) -> None:
         self.pool = ThreadPoolExecutor(16)
         self.over = {member: threading.Event() for member in programs}
         self.executions = {
@@ -71,9 +71,9 @@ def test_programs_on_threads_make_what_the_tasks_make(graph: Graph, n_threads: i
     assert Team(programs, blocks, n_threads).run() == {key: values[key] for key in keep}
 
 
-def alone(steps: Sequence[Step], results: dict[Any, int], n_threads: int = 1, **options: Any) -> Execution:
+def alone(steps: Sequence[KernelCall], results: dict[Any, int], n_threads: int = 1, **options: Any) -> Execution:
     return Execution(
-        Program(steps=list(steps), results=results),
+        MemberProgram(steps=list(steps), results=results),
         (),
         n_threads,
         options.pop("permit", nullcontext()),
@@ -102,7 +102,11 @@ def test_a_value_is_let_go_of_after_its_last_reader() -> None:
         return made[0]() is None
 
     over = threading.Event()
-    steps = [Step(("a", 0, 0), make, ()), Step(("b", 0, 0), use, (Slot(0),)), Step(("c", 0, 0), look, (Slot(1),))]
+    steps = [
+        KernelCall(("a", 0, 0), make, ()),
+        KernelCall(("b", 0, 0), use, (SlotRef(0),)),
+        KernelCall(("c", 0, 0), look, (SlotRef(1),)),
+    ]
     execution = alone(steps, {"c": 2}, finish=over.set)
     execution.begin()
     assert over.wait(5)
@@ -125,13 +129,13 @@ def test_steps_that_are_ready_run_beside_each_other_as_far_as_there_are_threads(
     for n_threads, expected in ((1, 1), (3, 3)):
         most = 0
         over = threading.Event()
-        alone([Step(("s", n, 0), step, ()) for n in range(9)], {}, n_threads, finish=over.set).begin()
+        alone([KernelCall(("s", n, 0), step, ()) for n in range(9)], {}, n_threads, finish=over.set).begin()
         assert over.wait(5)
         assert most == expected
     most = 0
     over = threading.Event()
     permit = threading.BoundedSemaphore(2)  # shared with others
-    alone([Step(("s", n, 0), step, ()) for n in range(9)], {}, 3, permit=permit, finish=over.set).begin()
+    alone([KernelCall(("s", n, 0), step, ()) for n in range(9)], {}, 3, permit=permit, finish=over.set).begin()
     assert over.wait(5)
     assert most == 2
 
@@ -143,7 +147,7 @@ def test_an_error_ends_it_and_names_the_task() -> None:
         raise ZeroDivisionError("no")
 
     over = threading.Event()
-    steps = [Step(("dx-f", 3, 1), fail, ()), Step(("dx-g", 4, 0), ran.append, (Slot(0),))]
+    steps = [KernelCall(("dx-f", 3, 1), fail, ()), KernelCall(("dx-g", 4, 0), ran.append, (SlotRef(0),))]
     execution = alone(steps, {"g": 1}, finish=over.set)
     execution.begin()
     assert over.wait(5)
@@ -155,7 +159,7 @@ def test_an_error_ends_it_and_names_the_task() -> None:
 
 def test_what_waits_for_a_message_can_be_stopped() -> None:
     over = threading.Event()
-    program = Program(received=[7], steps=[Step(("a", 0, 0), abs, (Slot(0),))], results={"a": 1})
+    program = MemberProgram(received=[7], steps=[KernelCall(("a", 0, 0), abs, (SlotRef(0),))], results={"a": 1})
     threads: list[threading.Thread] = []
 
     def start(function: Callable[[], None]) -> None:
@@ -185,12 +189,12 @@ def test_an_observer_is_told_of_slots_and_messages() -> None:
             self.now += nbytes
             self.most = max(self.most, self.now)
 
-        def received(self, nbytes: int, slot: int, readers: Sequence[Step]) -> None:
+        def received(self, nbytes: int, slot: int, readers: Sequence[KernelCall]) -> None:
             self.messages.append((nbytes, slot, [r.key for r in readers]))
 
     seen, over = Observer(), threading.Event()
-    steps = [Step(("a", 0, 0), np.negative, (Slot(0),)), Step(("b", 0, 0), np.sum, (Slot(1),))]
-    program = Program(received=[5], steps=steps, results={"b": 2})
+    steps = [KernelCall(("a", 0, 0), np.negative, (SlotRef(0),)), KernelCall(("b", 0, 0), np.sum, (SlotRef(1),))]
+    program = MemberProgram(received=[5], steps=steps, results={"b": 2})
     start = lambda function: threading.Thread(target=function).start()
     execution = Execution(program, (), 1, nullcontext(), start, lambda *args: None, over.set, [seen])
     execution.begin()

@@ -19,7 +19,8 @@ from distributed.worker_state_machine import TaskState as WorkerTaskState
 from distributed.worker_state_machine import WorkerState
 
 from distarray.runtime.placement import Placement
-from distarray.runtime.scheduler_plugin import HOME, PlacementPlugin, TaskGraph
+from distarray.runtime.scheduler_plugin import PlacementPlugin
+from distarray.runtime.task_graph import HOME, TaskGraph
 from distarray.runtime.worker_plugin import GONE
 
 
