@@ -315,7 +315,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         self.paused.pop(worker, None)
         self.idle.discard(worker)
-        # ScheduledRuns after the scheduler released what the worker had: what could run at once now waits in "no-worker".
+        # Runs after the scheduler released what the worker had: what could run at once now waits in "no-worker".
         self.hearing.discard(worker)
         self._hand_over(worker, stimulus_id)
         self._tell_workers({"op": GONE, "address": worker})

@@ -1,4 +1,4 @@
-"""ScheduledRuns of member programs, as the scheduler sees them: which belong together, and what happens when one is lost.
+"""Runs of member programs, as the scheduler sees them: which belong together, and what happens when one is lost.
 
 A run is the programs of one submission. While it is under way its programs, and the blocks that they were given, are
 kept; when all are done they are let go of as Dask would. A program that has to run once more, since its worker or what
