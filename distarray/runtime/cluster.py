@@ -180,7 +180,7 @@ class ClusterExecutor:
         """
         graph = TaskGraph(tasks, members, self.homes)
         beside: list[Key] = []
-        if as_programs and has_messages(tasks, members):
+        if as_programs and keep and has_messages(tasks, members):
             graph, beside = graph_of_programs(tasks, members, keep, self.homes, self._holder_of)
         futures = send(self.placement.client, graph, [*keep, *beside])
         # Programs of which nothing is kept run for the others, and stay as long as anything of these.

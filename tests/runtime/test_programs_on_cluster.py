@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dask._task_spec import Task, TaskRef
 from helpers import eventually
 
 import distarray as dx
+from distarray.runtime.members import executor_for
 from distarray.runtime.wire import PLUGIN, TOPIC, is_program
 
 distributed = pytest.importorskip("distributed")
@@ -244,3 +246,16 @@ def test_nothing_is_held_for_clients_that_have_gone(cluster4: Any) -> None:
         name = other.id
         cluster4.run_on_scheduler(lambda dask_scheduler: dask_scheduler.remove_client(name, stimulus_id="broken"))
         eventually(lambda: cluster4.run_on_scheduler(keys_of) <= before, 10)
+
+
+def test_tasks_of_which_nothing_is_kept_are_no_run(cluster4: Any) -> None:
+    """Nobody waits for them, as for any task of Dask that nobody wants."""
+    x = rows(A).persist()
+    executor = executor_for(x.__dx_node__().env)
+    tasks = {
+        ("dx-one-nothing", 0, 0): Task(("dx-one-nothing", 0, 0), abs, 1),
+        ("dx-two-nothing", 1, 0): Task(("dx-two-nothing", 1, 0), abs, TaskRef(("dx-one-nothing", 0, 0))),
+    }
+    assert executor.submit(tasks, dict(zip(tasks, (0, 1), strict=True)), [], as_programs=True) == {}
+    del x
+    eventually(lambda: nothing_left(cluster4))
