@@ -19,7 +19,7 @@ from dask._task_spec import DataNode
 from dask.typing import Key
 from distributed.scheduler import ClientState
 
-from distarray.runtime.transport import BEGIN, END, RAN
+from distarray.runtime.transport import BEGIN, BROKEN, END, FAILED, RAN
 
 __all__ = ["ScheduledRuns"]
 
@@ -82,7 +82,7 @@ class ScheduledRuns:
         self._runs: dict[str, _ScheduledRun] = {}
         #: By the key of a program, or of what is made of its result.
         self._of: dict[Key, _ScheduledRun] = {}
-        self.stream_handlers = {RAN: self.ran}
+        self.stream_handlers = {RAN: self.ran, BROKEN: self.broken, FAILED: self.failed}
 
     def clear(self) -> None:
         """Forget all: the scheduler has forgotten its tasks."""
@@ -217,6 +217,18 @@ class ScheduledRuns:
         """Note that a program is at its end: that its task is done follows, on the same stream."""
         if (found := self._runs.get(run)) is not None:
             found.ran[member] = attempt
+
+    def broken(self, worker: str, run: str, attempt: int) -> None:
+        """Begin a run anew of which messages may be lost."""
+        found = self._runs.get(run)
+        if found is not None and found.attempt == attempt and not found.is_over:
+            self._soon(found, self._begin_anew)
+
+    def failed(self, worker: str, run: str, attempt: int, exception: Any) -> None:
+        """End a run that cannot go on."""
+        found = self._runs.get(run)
+        if found is not None and found.attempt == attempt:
+            self._soon(found, self._fail, exception)
 
     def _again(self, run: _ScheduledRun, member: int) -> None:
         """Have a program run again that was done when its run began anew: its messages went to an earlier attempt."""

@@ -16,37 +16,39 @@ import contextvars
 import pickle
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import time
 from typing import Any
 
 from dask.typing import Key
-from distributed.core import clean_exception
+from distributed.core import clean_exception, error_message
 from distributed.protocol import to_serialize
 from distributed.utils import thread_state
 from distributed.worker_state_machine import SecedeEvent
 
 from distarray.lower.member_programs import MemberProgram
+from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.wire import PLUGIN
 
-__all__ = ["BEGIN", "END", "PUSH", "RAN", "Transport", "run_program", "shipped_program"]
+__all__ = ["BEGIN", "BROKEN", "END", "FAILED", "PUSH", "RAN", "Transport", "run_program", "shipped_program"]
 
 #: Messages from the scheduler: a run begins an attempt; it is over.
 BEGIN = "distarray-begin"
 END = "distarray-end"
 #: Message to the scheduler: a program is at its end.
 RAN = "distarray-ran"
+#: Message to the scheduler: messages of a run may be lost.
+BROKEN = "distarray-broken"
+#: Message to the scheduler: a run cannot go on.
+FAILED = "distarray-failed"
 #: Message between workers.
 PUSH = "distarray_push"
 
 #: Names of runs that are over, so that late messages of theirs are known.
 _N_ENDED = 1000
-#: Between attempts to reach a worker, at first and at most.
-_AGAIN_SECONDS = 0.05
-_AGAIN_MOST = 1.0
 #: Threads that wait for messages; those that run steps are as many as the worker has.
 _MOST_THREADS = 10_000
 
@@ -95,15 +97,11 @@ class _LocalRun:
         self.executions: dict[int, Execution] = {}
         #: By attempt and member.
         self.early: defaultdict[tuple[int, int], dict[int, Any]] = defaultdict(dict)
-        #: Messages on their way from here.
-        self.pushes: set[asyncio.Task[None]] = set()
 
     def stop(self, error: BaseException) -> None:
-        """Stop what runs, and what is on its way."""
+        """Stop what runs."""
         for execution in list(self.executions.values()):
             execution.stop(error)
-        for push in self.pushes:
-            push.cancel()
 
 
 class Transport:
@@ -120,6 +118,7 @@ class Transport:
         self._runs: dict[str, _LocalRun] = {}
         self._ended: OrderedDict[str, tuple[int, BaseException | None]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
+        self._channels = Channels(worker, self._broken, self._failed)
         #: Of the executions that begin from now on.
         self.observers: list[Observer] = []
         self.stream_handlers: dict[str, Callable[..., Any]] = {BEGIN: self.begin, END: self.end}
@@ -129,6 +128,7 @@ class Transport:
         """Stop what runs."""
         for run in self._runs.values():
             run.stop(StoppedError("the last client that uses distarray has left"))
+        self._channels.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
@@ -229,6 +229,7 @@ class Transport:
             for key in [key for key in record.early if key[0] < attempt]:
                 del record.early[key]
             if attempt:
+                self._channels.forget(run, attempt - 1)
                 record.stop(StoppedError("the run begins anew"))
 
     def end(self, run: str, attempt: int, error: Any = None) -> None:
@@ -236,6 +237,7 @@ class Transport:
         if error is not None:
             error = clean_exception(error)[1]
         self._ended[run] = attempt, error
+        self._channels.forget(run, attempt)
         if len(self._ended) > _N_ENDED:
             self._ended.popitem(last=False)
         record = self._runs.get(run)
@@ -252,12 +254,20 @@ class Transport:
         if self._address(name, home) == self._worker.address:
             self._deliver(name, attempt, member, number, value)
             return
-        task = asyncio.get_running_loop().create_task(
-            self._push_until_there(name, attempt, member, home, number, value)
-        )
-        pushes = self._runs[name].pushes
-        pushes.add(task)
-        task.add_done_callback(pushes.discard)
+        message = {"op": PUSH, "reply": False, "name": name, "attempt": attempt, "member": member, "number": number}
+        message |= {"data": to_serialize(value), "who": self._worker.address, "sent": time()}
+        self._channels.send(self._address(name, home), (name, attempt), message)
+
+    def _broken(self, attempts: Collection[Attempt]) -> None:
+        """Have runs begin anew whose messages may be lost."""
+        for name, attempt in attempts:
+            if not self._is_over(name, attempt):
+                self._worker.batched_send({"op": BROKEN, "run": name, "attempt": attempt})
+
+    def _failed(self, attempt: Attempt, error: Exception) -> None:
+        """End a run of which something cannot travel; the program that made it may be over."""
+        exception = error_message(error)["exception"]
+        self._worker.batched_send({"op": FAILED, "run": attempt[0], "attempt": attempt[1], "exception": exception})
 
     def _address(self, name: str, home: str) -> str:
         run = self._runs.get(name)
@@ -267,34 +277,16 @@ class Transport:
         run = self._runs.get(name)
         return (run is None and name in self._ended) or (run is not None and run.attempt > attempt)
 
-    async def _push_until_there(self, name: str, attempt: int, member: int, home: str, number: int, value: Any) -> None:
-        message = {"name": name, "attempt": attempt, "member": member, "number": number, "data": to_serialize(value)}
-        message |= {"who": self._worker.address, "sent": time()}
-        pause = _AGAIN_SECONDS
-        while not self._is_over(name, attempt):
-            try:
-                answer = await getattr(self._worker.rpc(self._address(name, home)), PUSH)(**message)
-            except (TimeoutError, OSError):
-                # If the worker is lost, the run will begin anew, or end.
-                answer = None
-            except Exception as error:
-                # Such as what cannot travel: the run cannot go on.
-                if name in self._runs:
-                    self._runs[name].stop(error)
-                return
-            if answer == "OK":
-                return
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _AGAIN_MOST)
-
-    async def pushed(self, name: str, attempt: int, member: int, number: int, data: Any, who: str, sent: float) -> str:
+    async def pushed(self, name: str, attempt: int, member: int, number: int, data: Any, who: str, sent: float) -> None:
         """Take a message of another worker, and note it where the worker notes what it fetches."""
         now, nbytes = time(), nbytes_of(data)
         seconds = max(0.001, now - sent)
         entry = {"start": now - seconds, "stop": now, "middle": now - seconds / 2, "duration": seconds, "who": who}
         self._worker.transfer_incoming_log.append({**entry, "keys": {}, "total": nbytes, "bandwidth": nbytes / seconds})
-        self._deliver(name, attempt, member, number, data)
-        return "OK"
+        try:
+            self._deliver(name, attempt, member, number, data)
+        except Exception as error:  # nobody is told of it by an answer
+            self._failed((name, attempt), error)
 
     def _deliver(self, name: str, attempt: int, member: int, number: int, value: Any) -> None:
         if name in self._ended and self._ended[name][0] >= attempt:

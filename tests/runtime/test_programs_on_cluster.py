@@ -259,3 +259,45 @@ def test_tasks_of_which_nothing_is_kept_are_no_run(cluster4: Any) -> None:
     assert executor.submit(tasks, dict(zip(tasks, (0, 1), strict=True)), [], as_programs=True) == {}
     del x
     eventually(lambda: nothing_left(cluster4))
+
+
+def break_connections(dask_worker: Any) -> int:
+    """Break the connections that messages of programs went over, as a network does."""
+    channels = list(dask_worker.plugins[PLUGIN].transport._channels._channels.values())
+    for channel in channels:
+        channel.comm.abort()
+    return len(channels)
+
+
+def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "go")
+    x = rows(A).persist()
+    with dx.config.set(errors="deferred"):
+        held = dx.map_blocks(lambda block: waits_for(path, block), x[:4], dtype=x.dtype)
+    y = (held.sum() * 0 + (x + x.T)).persist()
+    eventually(lambda: list(tmp_path.glob("*.here")))
+    assert sum(process_cluster.run(break_connections).values()) > 0
+    eventually(lambda: 1 in process_cluster.run_on_scheduler(attempts))
+    Path(path).touch()
+    np.testing.assert_array_equal(np.asarray(y), A + A.T)
+    del y, held
+    eventually(lambda: nothing_left(process_cluster))
+
+
+class Untransportable:
+    """Is an array to numpy, and refuses to travel."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+def test_what_cannot_travel_ends_the_run_with_its_error(process_cluster: Any) -> None:
+    x = rows(A).persist()
+    executor = executor_for((x + 0).__dx_node__().env)
+    one, two = ("dx-one-stays", 0, 0), ("dx-two-stays", 1, 0)
+    tasks = {one: Task(one, Untransportable), two: Task(two, repr, TaskRef(one))}
+    found = executor.submit(tasks, {one: 0, two: 1}, [two], as_programs=True)
+    with pytest.raises(TypeError, match=r"stays here|serialize"):
+        executor.fetch(list(found.values()))
+    del found, x
+    eventually(lambda: nothing_left(process_cluster))
