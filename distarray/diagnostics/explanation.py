@@ -228,6 +228,8 @@ class Explanation:
         What products must move at least, however they are cut: each by itself, its operands lying as suits it best.
     saved_seconds
         Predicted seconds of stages that some members compute while others compute another.
+    programs
+        Members whose tasks would be one program each, and one task of Dask; 0 where each task is one of Dask.
     measured
         With ``analyze=True``.
     passes
@@ -250,6 +252,7 @@ class Explanation:
     host_bytes: int = 0
     products_bound_bytes: int = 0
     saved_seconds: float = 0.0
+    programs: int = 0
     measured: Measured | None = None
     passes: tuple[Pass, ...] = ()
 
@@ -385,7 +388,9 @@ class Explanation:
         if self.saved_seconds:
             saved = format_seconds(self.saved_seconds)
             overlap = f"their total is less by {saved} in which different members compute different stages"
+        programs = f"runs as {self.programs} member programs: one task of Dask each, however many tasks it has"
         return [
+            *([programs] if self.programs else ()),
             "read, moved, bound (must be moved at least, so cut) and written: summed over members",
             f"peak: {format_nbytes(self.peak_bytes)} per member, of {format_nbytes(self.limit_bytes)} allowed{fits}",
             f"seconds: of the busiest member, by {self.rates}; {overlap}",
@@ -440,6 +445,7 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
         host_bytes=sum([part.host_bytes for part in parts]),
         products_bound_bytes=sum([part.products_bound_bytes for part in parts]),
         saved_seconds=sum([part.saved_seconds for part in parts]),
+        programs=sum([part.programs for part in parts]),
         passes=tuple({id(p): p for part in parts for p in part.passes}.values()),
         measured=whole if measured else None,
     )

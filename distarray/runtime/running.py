@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from distarray.expr.expr import Environment, Expr, Stored
+from distarray.lower.member_programs import has_messages
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
@@ -29,7 +30,7 @@ from distarray.runtime.promised import joined
 from distarray.runtime.task_times import timed
 from distarray.sharding.mesh import is_wave
 
-__all__ = ["count", "handed_out", "kept_nbytes", "lowered_to_run", "run"]
+__all__ = ["count", "handed_out", "kept_nbytes", "lowered_to_run", "n_programs", "run", "run_as_programs"]
 
 #: Bytes of results per task below which tasks run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
@@ -130,6 +131,13 @@ def run_as_programs(lowered: Lowered, graph: Graph, env: Environment) -> bool:
     """
     is_streamed = any(is_wave(name) for draft in lowered.drafts for name in draft.sharding.mesh.names)
     return not is_streamed and makes_little(lowered, graph, env)
+
+
+def n_programs(lowered: Lowered, graph: Graph, env: Environment) -> int:
+    """Return how many member programs tasks would be; 0 where each is a task of its own."""
+    if not env.is_cluster or not has_messages(lowered.tasks, lowered.members):
+        return 0
+    return len(set(lowered.members.values())) if run_as_programs(lowered, graph, env) else 0
 
 
 def kept_nbytes(lowered: Lowered, graph: Graph) -> dict[Any, int]:

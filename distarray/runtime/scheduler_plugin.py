@@ -33,6 +33,7 @@ from tornado.ioloop import PeriodicCallback
 
 from distarray.runtime.scheduler_runs import ScheduledRuns
 from distarray.runtime.task_graph import HOME, RUN
+from distarray.runtime.transport import RUNS
 from distarray.runtime.wire import TOPIC, is_ours, unpack
 from distarray.runtime.worker_plugin import CUT, GONE, LEAVE, LineagePlugin
 
@@ -154,7 +155,6 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         }
         scheduler.handlers.update(self.handlers)
         self.runs = ScheduledRuns(scheduler, self, lambda task: task.annotations[HOME])
-        scheduler.stream_handlers.update(self.runs.stream_handlers)
         scheduler.worker_plugins[CUT] = dumps(LineagePlugin(self.generation))
         #: Done when the workers that were there have the plugin; those that join have it when they hear their first.
         self.equipped = asyncio.ensure_future(self._equip())
@@ -198,14 +198,13 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
                 manager.add_policy(policy.replaced)
         for name in self.handlers:
             del scheduler.handlers[name]
-        for name in self.runs.stream_handlers:
-            del scheduler.stream_handlers[name]
         if (sweep := scheduler.periodic_callbacks.pop(_SWEEP, None)) is not None:
             sweep.stop()
         self.runs.close()
         scheduler.remove_plugin(TOPIC)
         del scheduler.worker_plugins[CUT]
         self._tell_workers({"op": LEAVE, "generation": self.generation})
+        self.hearing.clear()
 
     def _tell_workers(self, message: dict[str, Any]) -> None:
         # A worker that does not know a message would break with the scheduler.
@@ -337,6 +336,8 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
     def log_event(self, topic: str, msg: Any) -> None:
         """The scheduler's events, of which the plugin wants those that tell how workers are, and why they went."""
+        if topic == RUNS:
+            self.runs.told(**msg)
         action = msg.get("action") if type(msg) is dict else None
         if action == "worker-status-change":
             self._changed(topic, Status[msg["status"]], msg["stimulus_id"])
@@ -416,7 +417,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
         Dask would keep the replica for as long as the block, or until its memory manager acts.
         """
-        self.runs.transition(key, start, finish, kwargs.get("exception"))
+        self.runs.transition(key, start, finish, kwargs)
         if start != "processing" or finish != "memory":
             return
         task = self.scheduler.tasks[key]

@@ -19,7 +19,7 @@ from dask._task_spec import DataNode
 from dask.typing import Key
 from distributed.scheduler import ClientState
 
-from distarray.runtime.transport import BEGIN, BROKEN, END, FAILED, RAN
+from distarray.runtime.transport import ATTEMPT, BEGIN, END
 
 __all__ = ["ScheduledRuns"]
 
@@ -54,8 +54,6 @@ class _ScheduledRun:
         self.places: dict[int, str] = {}
         self.begun: set[int] = set()
         self.done: set[int] = set()
-        #: The attempt in which each program was last at its end.
-        self.ran: dict[int, int] = {}
         self.is_over = False
         self.hold = ClientState(f"distarray-run-{name}")
         self.anchor: Any = None
@@ -82,7 +80,6 @@ class ScheduledRuns:
         self._runs: dict[str, _ScheduledRun] = {}
         #: By the key of a program, or of what is made of its result.
         self._of: dict[Key, _ScheduledRun] = {}
-        self.stream_handlers = {RAN: self.ran, BROKEN: self.broken, FAILED: self.failed}
 
     def clear(self) -> None:
         """Forget all: the scheduler has forgotten its tasks."""
@@ -145,8 +142,14 @@ class ScheduledRuns:
 
     # -- what happens to it --------------------------------------------------------------------------------------
 
-    def transition(self, key: Key, start: str, finish: str, exception: Any = None) -> None:
-        """Note what became of a task; what follows from it is done once the scheduler is through with it."""
+    def transition(self, key: Key, start: str, finish: str, facts: Mapping[str, Any]) -> None:
+        """Note what became of a task; what follows from it is done once the scheduler is through with it.
+
+        Parameters
+        ----------
+        facts
+            What the scheduler tells plugins of it: the metadata of a task that is done, the error of one that failed.
+        """
         run = self._of.get(key)
         if run is None:
             return
@@ -166,14 +169,14 @@ class ScheduledRuns:
             if run.places[member] != run.programs[member].processing_on.address:
                 self._soon(run, self._begin_anew)
         elif finish == "memory" and start == "processing":
-            if run.ran.pop(member, None) != run.attempt:
+            if (facts.get("metadata") or {}).get(ATTEMPT) != run.attempt:
                 self._soon(run, self._again, member)
                 return
             run.done.add(member)
             if len(run.done) == len(run.programs):
                 self._soon(run, self._complete)
         elif finish == "erred":
-            self._soon(run, self._fail, exception or run.programs[member].exception)
+            self._soon(run, self._fail, facts.get("exception") or run.programs[member].exception)
 
     def settled(self, keys: Any) -> None:
         """Note results that are forgotten, or whose lineage is cut: nothing is to be made again for them."""
@@ -213,21 +216,14 @@ class ScheduledRuns:
         self._tell(run)
         self._scheduler.transitions(again, f"distarray-anew-{time()}")
 
-    def ran(self, worker: str, run: str, attempt: int, member: int) -> None:
-        """Note that a program is at its end: that its task is done follows, on the same stream."""
-        if (found := self._runs.get(run)) is not None:
-            found.ran[member] = attempt
-
-    def broken(self, worker: str, run: str, attempt: int) -> None:
-        """Begin a run anew of which messages may be lost."""
+    def told(self, run: str, attempt: int, exception: Any) -> None:
+        """Begin a run anew of which messages may be lost, or end it if one cannot travel."""
         found = self._runs.get(run)
-        if found is not None and found.attempt == attempt and not found.is_over:
+        if found is None or found.attempt != attempt or found.is_over:
+            return
+        if exception is None:
             self._soon(found, self._begin_anew)
-
-    def failed(self, worker: str, run: str, attempt: int, exception: Any) -> None:
-        """End a run that cannot go on."""
-        found = self._runs.get(run)
-        if found is not None and found.attempt == attempt:
+        else:
             self._soon(found, self._fail, exception)
 
     def _again(self, run: _ScheduledRun, member: int) -> None:

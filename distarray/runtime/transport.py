@@ -33,17 +33,15 @@ from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.wire import PLUGIN
 
-__all__ = ["BEGIN", "BROKEN", "END", "FAILED", "PUSH", "RAN", "Transport", "run_program", "shipped_program"]
+__all__ = ["ATTEMPT", "BEGIN", "END", "PUSH", "RUNS", "Transport", "run_program", "shipped_program"]
 
 #: Messages from the scheduler: a run begins an attempt; it is over.
 BEGIN = "distarray-begin"
 END = "distarray-end"
-#: Message to the scheduler: a program is at its end.
-RAN = "distarray-ran"
-#: Message to the scheduler: messages of a run may be lost.
-BROKEN = "distarray-broken"
-#: Message to the scheduler: a run cannot go on.
-FAILED = "distarray-failed"
+#: In the metadata of the task of a program: the attempt in which it came to its end.
+ATTEMPT = "distarray-attempt"
+#: Topic of events for the scheduler: messages of a run may be lost, or one cannot travel, with its error.
+RUNS = "distarray-runs"
 #: Message between workers.
 PUSH = "distarray_push"
 
@@ -171,7 +169,8 @@ class Transport:
                 del run.executions[member]
             if execution.error is not None:
                 raise execution.error
-            self._worker.batched_send({"op": RAN, "run": name, "attempt": attempt, "member": member})
+            # It travels with the message that the task is done.
+            self._worker.state.tasks[key].metadata[ATTEMPT] = attempt
             return tuple(execution.results.values())
 
     def _run_of(self, name: str) -> _LocalRun:
@@ -262,12 +261,12 @@ class Transport:
         """Have runs begin anew whose messages may be lost."""
         for name, attempt in attempts:
             if not self._is_over(name, attempt):
-                self._worker.batched_send({"op": BROKEN, "run": name, "attempt": attempt})
+                self._worker.log_event(RUNS, {"run": name, "attempt": attempt, "exception": None})
 
     def _failed(self, attempt: Attempt, error: Exception) -> None:
         """End a run of which something cannot travel; the program that made it may be over."""
         exception = error_message(error)["exception"]
-        self._worker.batched_send({"op": FAILED, "run": attempt[0], "attempt": attempt[1], "exception": exception})
+        self._worker.log_event(RUNS, {"run": attempt[0], "attempt": attempt[1], "exception": exception})
 
     def _address(self, name: str, home: str) -> str:
         run = self._runs.get(name)

@@ -301,3 +301,13 @@ def test_what_cannot_travel_ends_the_run_with_its_error(process_cluster: Any) ->
         executor.fetch(list(found.values()))
     del found, x
     eventually(lambda: nothing_left(process_cluster))
+
+
+def test_explain_says_which_evaluations_run_as_programs(cluster4: Any) -> None:
+    x = (rows(A) + 0).persist()
+    told = (x + x.T).explain()
+    assert told.programs == 4
+    assert "runs as 4 member programs" in str(told)
+    assert (x + 1).explain().programs == 0  # no messages
+    with dx.config.set(memory_limit=x.nbytes):
+        assert (x + x.T).explain().programs == 0  # not all that it makes fits at once
