@@ -69,7 +69,7 @@ def _local_cluster(n_workers: int, *, threads: int, processes: bool) -> Any:
         dashboard_address=None,
         # Workers that are threads count the memory of the whole test run as theirs, and would pause for good.
         memory_limit="512MiB" if processes else 0,
-        silence_logs="ERROR",
+        silence_logs="CRITICAL",
     )
 
 

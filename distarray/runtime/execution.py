@@ -21,7 +21,10 @@ _thread = threading.local()
 
 
 def waits_of_thread() -> list[tuple[float, float]]:
-    """Return when this thread waited for messages since it was last asked, by ``time.perf_counter``."""
+    """Return when this thread, which runs a program, waited for messages since it was last asked.
+
+    By ``time.perf_counter``; nothing in other threads.
+    """
     found: list[tuple[float, float]] = getattr(_thread, "waits", [])
     _thread.waits = []
     return found
@@ -174,6 +177,7 @@ class Execution:
 
     def _work(self) -> None:
         """Run steps until all are begun; only one thread waits for messages, others come as steps are ready."""
+        _thread.waits = []
         while True:
             with self._changed:
                 while not self._ready and not self.is_over and self._n_threads_at_work == 1:
@@ -203,8 +207,7 @@ class Execution:
         begin = perf_counter()
         self._changed.wait()
         self._is_waiting = False
-        if self._observers:
-            _thread.waits = [*getattr(_thread, "waits", ()), (begin, perf_counter())]
+        _thread.waits.append((begin, perf_counter()))
 
     def _note(self, slot: int, value: Any, sign: int) -> None:
         if self._observers and slot >= len(self._program.given):

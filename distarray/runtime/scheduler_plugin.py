@@ -337,7 +337,7 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
     def log_event(self, topic: str, msg: Any) -> None:
         """The scheduler's events, of which the plugin wants those that tell how workers are, and why they went."""
         if topic == RUNS:
-            self.runs.told(**msg)
+            self.runs.told(msg["run"], msg["attempt"], msg["exception"])
         action = msg.get("action") if type(msg) is dict else None
         if action == "worker-status-change":
             self._changed(topic, Status[msg["status"]], msg["stimulus_id"])

@@ -23,8 +23,9 @@ from time import time
 from typing import Any
 
 from dask.typing import Key
-from distributed.core import clean_exception, error_message
+from distributed.core import clean_exception
 from distributed.protocol import to_serialize
+from distributed.protocol.pickle import dumps
 from distributed.utils import thread_state
 from distributed.worker_state_machine import SecedeEvent
 
@@ -53,8 +54,6 @@ _MOST_THREADS = 10_000
 
 def shipped_program(program: MemberProgram) -> bytes:
     """Return a program as the scheduler passes it on: it need not unpack what only workers read."""
-    from distributed.protocol.pickle import dumps
-
     data: bytes = dumps(program)
     return data
 
@@ -265,7 +264,10 @@ class Transport:
 
     def _failed(self, attempt: Attempt, error: Exception) -> None:
         """End a run of which something cannot travel; the program that made it may be over."""
-        exception = error_message(error)["exception"]
+        try:
+            exception = dumps(error)
+        except Exception:
+            exception = dumps(RuntimeError(repr(error)))
         self._worker.log_event(RUNS, {"run": attempt[0], "attempt": attempt[1], "exception": exception})
 
     def _address(self, name: str, home: str) -> str:

@@ -1,5 +1,6 @@
 """Clocks around tasks: what they write down, and that they stay out of the way."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -95,16 +96,23 @@ def test_a_device_is_waited_for() -> None:
     assert [(s.stage, s.member) for s in task_times.stop("test")] == [(4, 1)] * 4
 
 
+def late_at_the_first(block: Any, block_info: Any = None) -> Any:
+    if block_info[0]["chunk-location"][0] == 0:
+        time.sleep(0.3)
+    return block
+
+
 @pytest.mark.cluster
 def test_workers_tell_what_they_waited_for(cluster4: Any) -> None:
     team = dx.Team((4,), ("R",), client=cluster4)
     x = lying((8, 8), team)
     dx.wait(x)
-    with measuring(cluster4) as spans:
-        y = x.reshard((None, "R"), mode="direct").persist()
+    with measuring(cluster4) as spans, dx.config.set(errors="deferred"):
+        y = dx.map_blocks(late_at_the_first, x, dtype=x.dtype).reshard((None, "R"), mode="direct").persist()
         dx.wait(y)
     assert {s.member for s in spans} == {0, 1, 2, 3}
-    # each member is sent something by every other one
-    assert {s.member for s in spans if s.is_transfer} == {0, 1, 2, 3}
+    # Each member is sent something by every other one, and the first is late.
+    waited = {m: sum(s.stop - s.start for s in spans if s.is_transfer and s.member == m) for m in range(1, 4)}
+    assert all(seconds > 0.1 for seconds in waited.values())
     assert all(s.stop >= s.start for s in spans)
     assert not task_times._spans
