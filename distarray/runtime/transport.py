@@ -26,12 +26,14 @@ from dask.typing import Key
 from distributed.core import clean_exception
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
+from distributed.threadpoolexecutor import thread_state as pool_state
 from distributed.utils import thread_state
 from distributed.worker_state_machine import SecedeEvent
 
 from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
+from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN
 
 __all__ = ["ATTEMPT", "BEGIN", "END", "PUSH", "RUNS", "Transport", "run_program", "shipped_program"]
@@ -84,6 +86,12 @@ async def run_program(key: Key, run: str, member: int, homes: Mapping[int, str],
     return await transport.run(key, run, member, homes, pickle.loads(data), given)
 
 
+def _raisable(error: Any) -> BaseException:
+    """Return a new exception of one that came from the scheduler: one that was raised holds the frames that it left."""
+    found: BaseException = clean_exception(error)[1]
+    return found
+
+
 class _LocalRun:
     """What a worker knows of a run: its attempt, the programs that run here, and messages for those to come."""
 
@@ -113,7 +121,8 @@ class Transport:
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._runs: dict[str, _LocalRun] = {}
-        self._ended: OrderedDict[str, tuple[int, BaseException | None]] = OrderedDict()
+        #: By name of a run that is over its last attempt, and its error as it came.
+        self._ended: OrderedDict[str, tuple[int, Any]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
         self._channels = Channels(worker, self._broken, self._failed)
         #: Of the executions that begin from now on.
@@ -166,8 +175,12 @@ class Transport:
                 continue
             if run.executions.get(member) is execution:
                 del run.executions[member]
-            if execution.error is not None:
-                raise execution.error
+            if (error := execution.error) is not None:
+                execution.error = None
+                try:
+                    raise error
+                finally:
+                    del error  # its traceback holds this frame, which would hold it
             # It travels with the message that the task is done.
             self._worker.state.tasks[key].metadata[ATTEMPT] = attempt
             return tuple(execution.results.values())
@@ -176,20 +189,21 @@ class Transport:
         run = self._runs.get(name)
         if run is None:
             if name in self._ended and (error := self._ended[name][1]) is not None:
-                raise error
+                raise _raisable(error)
             run = self._runs[name] = _LocalRun()
         return run
 
     def _starter(self, key: Key) -> Callable[[Callable[[], None]], None]:
         """Return what has a thread call a function as if it were the task of this key."""
         if self._threads is None:
-            self._permit = threading.BoundedSemaphore(self._worker.state.nthreads)
+            self._permit = Permits(self._worker.state.nthreads)
             self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="distarray-program")
         worker, threads = self._worker, self._threads
         state = worker.execution_state
 
         def as_task(function: Callable[[], None]) -> None:
             thread_state.key, thread_state.execution_state, thread_state.start_time = key, state, time()
+            pool_state.proceed, pool_state.executor = True, self._permit
             ident = threading.get_ident()
             with worker.active_threads_lock:
                 worker.active_threads[ident] = key
@@ -199,6 +213,7 @@ class Transport:
                 with worker.active_threads_lock:
                     worker.active_threads.pop(ident, None)
                 del thread_state.key, thread_state.execution_state, thread_state.start_time
+                del pool_state.proceed, pool_state.executor
 
         context = contextvars.copy_context()  # names the worker
 
@@ -232,8 +247,6 @@ class Transport:
 
     def end(self, run: str, attempt: int, error: Any = None) -> None:
         """End a run, after this attempt: what is left of it here stops, with an error as distributed passes it on."""
-        if error is not None:
-            error = clean_exception(error)[1]
         self._ended[run] = attempt, error
         self._channels.forget(run, attempt)
         if len(self._ended) > _N_ENDED:
@@ -241,7 +254,7 @@ class Transport:
         record = self._runs.get(run)
         if record is not None and record.attempt <= attempt:
             del self._runs[run]
-            record.stop(error if error is not None else StoppedError("the run is over"))
+            record.stop(_raisable(error) if error is not None else StoppedError("the run is over"))
 
     # -- messages between programs -------------------------------------------------------------------------------
 

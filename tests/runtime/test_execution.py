@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
 from distarray.runtime.execution import Execution, StoppedError, nbytes_of
+from distarray.runtime.permits import Permits
 from tests.support.member_graphs import graphs, read_of
 
 Graph = Any
@@ -203,3 +204,33 @@ def test_an_observer_is_told_of_slots_and_messages() -> None:
     assert seen.messages == [(80, 0, [("a", 0, 0)])]
     assert seen.most == 160 and seen.now == 0
     assert nbytes_of(([np.ones(2)], 3, np.ones(1, "f4"))) == 20
+
+
+def test_a_step_that_secedes_gives_its_permit_back() -> None:
+    permits, log = Permits(1), []
+    inside, go = threading.Event(), threading.Event()
+
+    def secedes() -> None:
+        with permits:
+            permits.remove(threading.current_thread())
+            inside.set()
+            go.wait(5)
+            again = threading.Event()
+            permits._rejoin_list.append((threading.current_thread(), again))
+            permits.submit(lambda: None)
+            assert again.is_set()
+            log.append("again")
+
+    thread = threading.Thread(target=secedes)
+    thread.start()
+    assert inside.wait(5)
+    with permits:  # its own is free meanwhile
+        go.set()
+        time.sleep(0.02)
+        assert not log
+    thread.join(5)
+    assert log == ["again"]
+    with permits, pytest.raises(AssertionError):
+        assert permits._free.acquire(timeout=0.01)  # there is one
+    with pytest.raises(KeyError):
+        permits.remove(threading.current_thread())  # of a thread that has none
