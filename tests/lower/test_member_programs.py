@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import given
+from member_graphs import Call, Ref, graphs, read_of
 
 from distarray.lower.member_programs import MemberProgram, SlotRef, has_messages, member_programs
-from tests.support.member_graphs import Call, Ref, graphs, read_of
 
 
 def simulated(programs: dict[int, MemberProgram], blocks: dict[Any, int]) -> tuple[dict[Any, int], int]:

@@ -14,37 +14,31 @@ import numpy as np
 import pytest
 from dask._task_spec import Task, TaskRef
 from helpers import eventually
+from on_workers import (
+    Untransportable,
+    asks_others,
+    attempts,
+    break_connections,
+    fails_at,
+    keys_of,
+    kinds_of_tasks,
+    left_at_scheduler,
+    left_at_workers,
+    sleeps,
+    waits_for,
+)
 
 import distarray as dx
 from distarray.runtime.members import executor_for
-from distarray.runtime.wire import PLUGIN, TOPIC, is_program
 
 distributed = pytest.importorskip("distributed")
 
 pytestmark = pytest.mark.cluster
 
 
-def left_at_workers(dask_worker: Any) -> tuple[int, int]:
-    """Return the runs that a worker knows of, and the programs that run there."""
-    transport = dask_worker.plugins[PLUGIN].transport
-    return len(transport._runs), sum(len(run.executions) for run in transport._runs.values())
-
-
-def left_at_scheduler(dask_scheduler: Any) -> tuple[int, int, int]:
-    """Return the runs that the scheduler knows of, their tasks, and the tasks that are programs or anchors."""
-    runs = dask_scheduler.plugins[TOPIC].runs
-    n_tasks = sum(is_program(key) or str(key[0]).startswith("dx-run-") for key in dask_scheduler.tasks)
-    return len(runs._runs), len(runs._of), n_tasks
-
-
 def nothing_left(client: Any) -> bool:
     found = client.run(left_at_workers).values()
     return client.run_on_scheduler(left_at_scheduler) == (0, 0, 0) and set(found) == {(0, 0)}
-
-
-def kinds_of_tasks(dask_scheduler: Any) -> dict[str, int]:
-    names = [str(key[0]) for key in dask_scheduler.tasks]
-    return {"program": sum(n.startswith("dx-program-") for n in names), "all": len(names)}
 
 
 @pytest.fixture(params=["threads", "processes"])
@@ -94,12 +88,6 @@ def test_the_scheduler_knows_one_task_of_each_member_and_one_of_each_block_that_
     assert found["all"] - before <= 4 * (1 + 1) + 1  # programs, blocks, and what holds the run together
 
 
-def fails_at(n: int, block: Any) -> Any:
-    if block[0, 0] == n:
-        raise ZeroDivisionError("on purpose")
-    return block
-
-
 def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> None:
     a = np.arange(48.0 * 48).reshape(48, 48)
     x = rows(a).persist()
@@ -114,14 +102,6 @@ def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> Non
     eventually(lambda: nothing_left(cluster))
 
 
-def waits_for(path: str, block: Any) -> Any:
-    """Return a block when there is a file of this name."""
-    Path(path + f".{os.getpid()}.here").touch()
-    while not Path(path).exists():
-        time.sleep(0.01)
-    return block
-
-
 def test_what_nobody_wants_any_more_stops(cluster: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "go")
     x = rows(A).persist()
@@ -134,11 +114,6 @@ def test_what_nobody_wants_any_more_stops(cluster: Any, tmp_path: Path) -> None:
     Path(path).touch()
     eventually(lambda: nothing_left(cluster))
     np.testing.assert_array_equal(np.asarray(x + x.T), A + A.T)
-
-
-def sleeps(seconds: float) -> float:
-    time.sleep(seconds)
-    return seconds
 
 
 def test_programs_take_no_slot_of_others_and_wait_for_no_slot_for_ever(cluster4: Any) -> None:
@@ -209,10 +184,6 @@ def test_results_that_are_lost_when_their_run_is_over_are_made_again_by_the_whol
     np.testing.assert_allclose(np.asarray(z), (A + A.T) @ (A + A.T).sum(1), rtol=1e-12)
 
 
-def attempts(dask_scheduler: Any) -> list[int]:
-    return [run.attempt for run in dask_scheduler.plugins[TOPIC].runs._runs.values()]
-
-
 def test_a_chain_of_runs_begins_anew_once_each(mortal_cluster: Any) -> None:
     """What one is given has to be made by all of the ones before: they begin at once, not one after the other."""
     x, a = rows(A).persist(), A.copy()
@@ -229,10 +200,6 @@ def test_a_chain_of_runs_begins_anew_once_each(mortal_cluster: Any) -> None:
     found = mortal_cluster.run_on_scheduler(attempts)
     # The worker that comes back may take a part over while they run.
     assert len(found) > 2 and max(found) <= 3
-
-
-def keys_of(dask_scheduler: Any) -> set[Any]:
-    return set(dask_scheduler.tasks)
 
 
 def test_nothing_is_held_for_clients_that_have_gone(cluster4: Any) -> None:
@@ -261,15 +228,6 @@ def test_tasks_of_which_nothing_is_kept_are_no_run(cluster4: Any) -> None:
     eventually(lambda: nothing_left(cluster4))
 
 
-def break_connections(dask_worker: Any) -> int:
-    """Break the connections that messages of programs went over, as a network does."""
-    channels = dask_worker.plugins[PLUGIN].transport._channels._channels.values()
-    comms = [channel.comm for channel in channels if channel.comm is not None and channel.attempts]
-    for comm in comms:
-        comm.abort()
-    return len(comms)
-
-
 def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "go")
     x = rows(A).persist()
@@ -283,13 +241,6 @@ def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster
     np.testing.assert_array_equal(np.asarray(y), A + A.T)
     del y, held
     eventually(lambda: nothing_left(process_cluster))
-
-
-class Untransportable:
-    """Is an array to numpy, and refuses to travel."""
-
-    def __reduce__(self) -> Any:
-        raise TypeError("stays here")
 
 
 def test_what_cannot_travel_ends_the_run_with_its_error(process_cluster: Any) -> None:
@@ -312,11 +263,6 @@ def test_explain_says_which_evaluations_run_as_programs(cluster4: Any) -> None:
     assert (x + 1).explain().programs == 0  # no messages
     with dx.config.set(memory_limit=x.nbytes):
         assert (x + x.T).explain().programs == 0  # not all that it makes fits at once
-
-
-def asks_others(block: Any) -> Any:
-    with distributed.worker_client() as client:
-        return block + sum(client.gather([client.submit(sleeps, 0.01 * n, pure=False) for n in range(1, 4)]))
 
 
 def test_a_function_in_a_program_may_wait_for_other_tasks(cluster4: Any) -> None:

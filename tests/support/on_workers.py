@@ -1,0 +1,78 @@
+"""What tests of member programs run on workers and schedulers, which can import this module and not the tests."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import distributed
+
+from distarray.runtime.wire import PLUGIN, TOPIC, is_program
+
+
+def left_at_workers(dask_worker: Any) -> tuple[int, int]:
+    """Return the runs that a worker knows of, and the programs that run there."""
+    transport = dask_worker.plugins[PLUGIN].transport
+    return len(transport._runs), sum(len(run.executions) for run in transport._runs.values())
+
+
+def left_at_scheduler(dask_scheduler: Any) -> tuple[int, int, int]:
+    """Return the runs that the scheduler knows of, their tasks, and the tasks that are programs or anchors."""
+    runs = dask_scheduler.plugins[TOPIC].runs
+    n_tasks = sum(is_program(key) or str(key[0]).startswith("dx-run-") for key in dask_scheduler.tasks)
+    return len(runs._runs), len(runs._of), n_tasks
+
+
+def kinds_of_tasks(dask_scheduler: Any) -> dict[str, int]:
+    names = [str(key[0]) for key in dask_scheduler.tasks]
+    return {"program": sum(n.startswith("dx-program-") for n in names), "all": len(names)}
+
+
+def fails_at(n: int, block: Any) -> Any:
+    if block[0, 0] == n:
+        raise ZeroDivisionError("on purpose")
+    return block
+
+
+def waits_for(path: str, block: Any) -> Any:
+    """Return a block when there is a file of this name."""
+    Path(path + f".{os.getpid()}.here").touch()
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return block
+
+
+def sleeps(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def attempts(dask_scheduler: Any) -> list[int]:
+    return [run.attempt for run in dask_scheduler.plugins[TOPIC].runs._runs.values()]
+
+
+def keys_of(dask_scheduler: Any) -> set[Any]:
+    return set(dask_scheduler.tasks)
+
+
+def break_connections(dask_worker: Any) -> int:
+    """Break the connections that messages of programs went over, as a network does."""
+    channels = dask_worker.plugins[PLUGIN].transport._channels._channels.values()
+    comms = [channel.comm for channel in channels if channel.comm is not None and channel.attempts]
+    for comm in comms:
+        comm.abort()
+    return len(comms)
+
+
+class Untransportable:
+    """Is an array to numpy, and refuses to travel."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+def asks_others(block: Any) -> Any:
+    with distributed.worker_client() as client:
+        return block + sum(client.gather([client.submit(sleeps, 0.01 * n, pure=False) for n in range(1, 4)]))
