@@ -165,9 +165,6 @@ class MemberPrograms:
     def teardown(self, loop: str, size: str) -> None:
         self.cluster.close()
 
-    def track_tasks_ratio(self, loop: str, size: str) -> float:
-        return tasks_ratio(self.cluster.client, loop, self.a, self.steps)
-
     def track_seconds_by_tasks(self, loop: str, size: str) -> float:
         return seconds(loop, "programs", self.a, self.steps) / seconds(loop, "tasks", self.a, self.steps)
 
