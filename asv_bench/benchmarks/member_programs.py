@@ -78,8 +78,6 @@ LOOPS: dict[str, Callable[[Any, Any, int], Any]] = {
 }
 #: Of each worker: what its programs read, make and send at all has to fit.
 MEMORY = "2GiB"
-#: What dask.array cannot express without being told how to cut: transforms of a cut axis.
-NOT_DASK = frozenset({"Richardson-Lucy"})
 
 
 @contextmanager
@@ -106,7 +104,7 @@ def seconds(name: str, system: str, a: Any, steps: int) -> float:
     Parameters
     ----------
     system
-        ``programs``, ``tasks`` (one for each tile and piece), ``numpy`` or ``dask``.
+        ``programs``, ``tasks`` (one for each tile and piece), ``numpy`` or ``dask``, which cannot transform a cut axis.
     """
     if system == "numpy":
         xp, x = np, a

@@ -18,16 +18,16 @@ from distarray.lower.messages import Key
 from distarray.runtime import metering
 from distarray.runtime.watching import Watch, watched
 
-__all__ = ["ThreadExecutor"]
+__all__ = ["REFERENCES", "ThreadExecutor"]
 
 #: How often a thread that waits for tasks looks whether it was interrupted.
 INTERRUPT_SECONDS = 0.2
 #: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).
-_REFERENCES = frozenset({Alias, TaskRef})
+REFERENCES = frozenset({Alias, TaskRef})
 
 
 def _resolve(value: Any, results: Mapping[Key, Any]) -> Any:
-    return results[value.key] if type(value) in _REFERENCES else value
+    return results[value.key] if type(value) in REFERENCES else value
 
 
 class _Ready:

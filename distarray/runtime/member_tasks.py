@@ -6,19 +6,17 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from dask._task_spec import Alias, Task, TaskRef
+from dask._task_spec import Task, TaskRef
 from dask.typing import Key
 
 from distarray.kernels import tasks as kernels
 from distarray.lower.member_programs import member_programs
+from distarray.runtime.executors import REFERENCES
 from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.transport import run_program, shipped_program
 from distarray.runtime.wire import PROGRAM
 
 __all__ = ["graph_of_programs"]
-
-#: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).
-_REFERENCES = frozenset({Alias, TaskRef})
 
 
 def graph_of_programs(
@@ -66,4 +64,4 @@ def graph_of_programs(
 
 
 def _read(argument: Any) -> Key | None:
-    return argument.key if type(argument) in _REFERENCES else None
+    return argument.key if type(argument) in REFERENCES else None

@@ -19,6 +19,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from time import time
 from typing import Any
 
@@ -123,7 +124,6 @@ class Transport:
         self._runs: dict[str, _LocalRun] = {}
         #: By name of a run that is over its last attempt, and its error as it came.
         self._ended: OrderedDict[str, tuple[int, Any]] = OrderedDict()
-        self._threads: ThreadPoolExecutor | None = None
         self._channels = Channels(worker, self._broken, self._failed)
         #: Of the executions that begin from now on.
         self.observers: list[Observer] = []
@@ -135,8 +135,16 @@ class Transport:
         for run in self._runs.values():
             run.stop(StoppedError("the last client that uses distarray has left"))
         self._channels.close()
-        if self._threads is not None:
+        if "_threads" in vars(self):
             self._threads.shutdown(wait=False)
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="distarray-program")
+
+    @cached_property
+    def _permits(self) -> Permits:
+        return Permits(self._worker.state.nthreads)
 
     # -- programs ------------------------------------------------------------------------------------------------
 
@@ -161,7 +169,7 @@ class Transport:
                     loop.call_soon_threadsafe(over.set)
 
             n_threads = self._worker.state.nthreads
-            execution = Execution(program, given, n_threads, self._permit, start, send, finish, tuple(self.observers))
+            execution = Execution(program, given, n_threads, self._permits, start, send, finish, tuple(self.observers))
             run.executions[member] = execution
             execution.begin()
             for number, value in run.early.pop((attempt, member), {}).items():
@@ -195,15 +203,12 @@ class Transport:
 
     def _starter(self, key: Key) -> Callable[[Callable[[], None]], None]:
         """Return what has a thread call a function as if it were the task of this key."""
-        if self._threads is None:
-            self._permit = Permits(self._worker.state.nthreads)
-            self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="distarray-program")
         worker, threads = self._worker, self._threads
         state = worker.execution_state
 
         def as_task(function: Callable[[], None]) -> None:
             thread_state.key, thread_state.execution_state, thread_state.start_time = key, state, time()
-            pool_state.proceed, pool_state.executor = True, self._permit
+            pool_state.proceed, pool_state.executor = True, self._permits
             ident = threading.get_ident()
             with worker.active_threads_lock:
                 worker.active_threads[ident] = key
@@ -237,13 +242,12 @@ class Transport:
         self._ended.pop(run, None)
         record = self._runs.setdefault(run, _LocalRun())
         record.where = where
-        if attempt > record.attempt or not attempt:
+        if attempt > record.attempt:
             record.attempt = attempt
             for key in [key for key in record.early if key[0] < attempt]:
                 del record.early[key]
-            if attempt:
-                self._channels.forget(run, attempt - 1)
-                record.stop(StoppedError("the run begins anew"))
+            self._channels.forget(run, attempt - 1)
+            record.stop(StoppedError("the run begins anew"))
 
     def end(self, run: str, attempt: int, error: Any = None) -> None:
         """End a run, after this attempt: what is left of it here stops, with an error as distributed passes it on."""
@@ -260,19 +264,20 @@ class Transport:
 
     def _push(self, name: str, attempt: int, member: int, home: str, number: int, value: Any) -> None:
         """Send a message."""
-        if name not in self._runs or self._is_over(name, attempt):
+        if not self._is_current(name, attempt):
             return
-        if self._address(name, home) == self._worker.address:
+        address = self._runs[name].where.get(home, home)
+        if address == self._worker.address:
             self._deliver(name, attempt, member, number, value)
             return
         message = {"op": PUSH, "reply": False, "name": name, "attempt": attempt, "member": member, "number": number}
         message |= {"data": to_serialize(value), "who": self._worker.address, "sent": time()}
-        self._channels.send(self._address(name, home), (name, attempt), message)
+        self._channels.send(address, (name, attempt), message)
 
     def _broken(self, attempts: Collection[Attempt]) -> None:
         """Have runs begin anew whose messages may be lost."""
         for name, attempt in attempts:
-            if not self._is_over(name, attempt):
+            if self._is_current(name, attempt):
                 self._worker.log_event(RUNS, {"run": name, "attempt": attempt, "exception": None})
 
     def _failed(self, attempt: Attempt, error: Exception) -> None:
@@ -283,13 +288,10 @@ class Transport:
             exception = dumps(RuntimeError(repr(error)))
         self._worker.log_event(RUNS, {"run": attempt[0], "attempt": attempt[1], "exception": exception})
 
-    def _address(self, name: str, home: str) -> str:
+    def _is_current(self, name: str, attempt: int) -> bool:
+        """Return whether a run is under way here, and has not begun a later attempt."""
         run = self._runs.get(name)
-        return home if run is None else run.where.get(home, home)
-
-    def _is_over(self, name: str, attempt: int) -> bool:
-        run = self._runs.get(name)
-        return (run is None and name in self._ended) or (run is not None and run.attempt > attempt)
+        return run is not None and run.attempt <= attempt
 
     async def pushed(self, name: str, attempt: int, member: int, number: int, data: Any, who: str, sent: float) -> None:
         """Take a message of another worker, and note it where the worker notes what it fetches."""

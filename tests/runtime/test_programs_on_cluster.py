@@ -61,6 +61,12 @@ PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 
+def held_up(x: Any, path: str) -> Any:
+    """Return an array whose blocks are made when there is a file of this name."""
+    with dx.config.set(errors="deferred"):
+        return dx.map_blocks(lambda block: waits_for(path, block), x, dtype=x.dtype)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_are_numpys_and_nothing_is_left(cluster: Any, name: str) -> None:
     ours, numpys = PROGRAMS[name]
@@ -105,8 +111,7 @@ def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> Non
 def test_what_nobody_wants_any_more_stops(cluster: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "go")
     x = rows(A).persist()
-    with dx.config.set(errors="deferred"):
-        held = dx.map_blocks(lambda block: waits_for(path, block), x[:2], dtype=x.dtype)
+    held = held_up(x[:2], path)
     y = (held.sum() + x.T @ x).persist()
     eventually(lambda: list(tmp_path.glob("*.here")))
     del y, held
@@ -155,8 +160,7 @@ def test_a_run_of_which_a_worker_is_lost_begins_anew(mortal_cluster: Any, tmp_pa
     dx.wait(x)
     pids = list(workers_of(mortal_cluster).values())
     part = x[:4] if is_first else x[-4:]
-    with dx.config.set(errors="deferred"):
-        held = dx.map_blocks(lambda block: waits_for(path, block), part, dtype=x.dtype)
+    held = held_up(part, path)
     y = (held.sum() * 0 + (x + x.T)).persist()
     z = dx.sort(y, axis=0).persist()  # a later run, in flight
     eventually(lambda: list(tmp_path.glob("*.here")))
@@ -231,8 +235,7 @@ def test_tasks_of_which_nothing_is_kept_are_no_run(cluster4: Any) -> None:
 def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "go")
     x = rows(A).persist()
-    with dx.config.set(errors="deferred"):
-        held = dx.map_blocks(lambda block: waits_for(path, block), x[:4], dtype=x.dtype)
+    held = held_up(x[:4], path)
     y = (held.sum() * 0 + (x + x.T)).persist()
     eventually(lambda: list(tmp_path.glob("*.here")))
     eventually(lambda: sum(process_cluster.run(break_connections).values()))

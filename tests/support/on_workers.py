@@ -26,8 +26,7 @@ def left_at_scheduler(dask_scheduler: Any) -> tuple[int, int, int]:
 
 
 def kinds_of_tasks(dask_scheduler: Any) -> dict[str, int]:
-    names = [str(key[0]) for key in dask_scheduler.tasks]
-    return {"program": sum(n.startswith("dx-program-") for n in names), "all": len(names)}
+    return {"program": sum(map(is_program, dask_scheduler.tasks)), "all": len(dask_scheduler.tasks)}
 
 
 def fails_at(n: int, block: Any) -> Any:
