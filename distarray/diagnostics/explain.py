@@ -29,6 +29,7 @@ from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.runtime import evaluate, known_rates, members, observations
+from distarray.runtime.clocks import Span
 from distarray.runtime.counters import Counters, counting
 from distarray.runtime.crossings import Foreseen, foreseen, passage_of, sources_of
 from distarray.runtime.fit import ahead, peaks_of
@@ -38,7 +39,7 @@ from distarray.runtime.moves import transfers
 from distarray.runtime.passage import Passage
 from distarray.runtime.passes import passes_of
 from distarray.runtime.running import n_programs
-from distarray.runtime.task_times import Span, busy_seconds, measuring
+from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 

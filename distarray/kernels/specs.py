@@ -132,6 +132,9 @@ class StageSpec:
         Of the loops of the stage.
     filled
         The run-time scalar that the written box is filled with; -1 if a result of the program is written.
+    number, node
+        Of the record in its template, which is filled in for every run, and of the node whose late parameters it
+        takes; -1 if it is all that there is.
     """
 
     program: Program | None
@@ -147,6 +150,8 @@ class StageSpec:
     params: Any = ()  # a tuple: see `Expr.params`
     extents: tuple[int, ...] = ()
     filled: int = -1
+    number: int = -1
+    node: int = -1
 
     @property
     def modes(self) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from itertools import pairwise
 from distarray.kernels import tasks
 from distarray.kernels.specs import Link, TileSpec
 from distarray.lower.messages import Key
-from distarray.lower.template import Recipe, Template, is_key
+from distarray.lower.recipes import Recipe, is_key
+from distarray.lower.template import Template
 
 __all__ = ["fuse"]
 

@@ -9,6 +9,7 @@ block on. What comes out is a `Template`, remembered by geometry, which the runt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from distarray.kernels import tasks
 from distarray.lower import block_kernels, collectives, gather, halo_tasks, programs, reshapes
 from distarray.lower.fuse import fuse
 from distarray.lower.loop_tiles import loop_tiles
+from distarray.lower.messages import Key
 from distarray.lower.records import Draft
 from distarray.lower.route import Located
 from distarray.lower.site import Site
@@ -175,7 +177,23 @@ def _template(
     del low.routes, low.messages
     is_streamed = any(stage.cut.waves for stage in plan.stages)
     fuse(low.template, is_paced=is_streamed and site.is_cluster)
+    _sum_up(low.template)
     return low.template
+
+
+def _sum_up(template: Template) -> None:
+    """Note what all tasks come to."""
+    out, depths = template.lowered, dict[Key, int]()
+    for key, recipe in template.recipes.items():
+        read, member = recipe.reads(), out.members[key]
+        depths[key] = 1 + max([depths[k] for k in read], default=0)
+        out.has_messages = out.has_messages or any(out.members[k] != member for k in read)
+    out.depth = max(depths.values(), default=0)
+    total = Counter(out.made)
+    for t in out.transfers:
+        total[t.source] += t.nbytes
+        total[t.destination] += t.nbytes
+    out.most_nbytes = max(total.values(), default=0)
 
 
 def _finish(low: Lowering) -> None:

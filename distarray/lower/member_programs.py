@@ -5,28 +5,24 @@ member is a message there: the program that makes a value, or has it from before
 the other one receives it into a slot. The order of steps is the order of the tasks, which is one in which they can
 run; so of all programs of a run there is always a step that can run next, and none waits for ever.
 
-Nothing here knows Dask: tasks are anything with a function, arguments and the keys of what they read.
+A program is cut once of a template and serves all its runs: `MemberProgram.filled` fills in the parameters of one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
 
 from distarray.lower.messages import Key
+from distarray.lower.parameters import Filler, Parameters
+from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key, named
 
-__all__ = ["MemberProgram", "SlotRef", "KernelCall", "has_messages", "member_programs"]
+__all__ = ["KernelCall", "MemberProgram", "SlotRef", "member_programs"]
 
-
-class TaskLike(Protocol):
-    """A TaskLike is a function with arguments, some of which stand for what other tasks make."""
-
-    @property
-    def func(self) -> Callable[..., Any]: ...
-    @property
-    def args(self) -> tuple[Any, ...]: ...
+#: What a task reads: what another one makes, a block from before, or data of this process.
+Ref: TypeAlias = Key | Leaf | ClientBox
 
 
 class SlotRef(NamedTuple):
@@ -58,7 +54,7 @@ class MemberProgram:
     Parameters
     ----------
     given
-        Keys of the blocks that it is given.
+        What it is given: blocks from before, and boxes of data of this process.
     received
         Numbers of the messages that it receives.
     steps
@@ -66,10 +62,10 @@ class MemberProgram:
     sent
         By slot, to which members its value goes, and the number of the message.
     results
-        Keys of what is kept, and the slot of each.
+        Keys of what is kept, without the name of a run, and the slot of each.
     """
 
-    given: list[Key] = field(default_factory=list)
+    given: list[Leaf | ClientBox] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
     steps: list[KernelCall] = field(default_factory=list)
     sent: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
@@ -80,91 +76,102 @@ class MemberProgram:
         """Return the slot of what the first step makes."""
         return len(self.given) + len(self.received)
 
-
-def has_messages(tasks: Mapping[Key, Any], members: Mapping[Key, int]) -> bool:
-    """Return whether a task reads what a task of another member makes; not if some are bound to no member."""
-    if not all(key in members for key in tasks):
-        return False
-    return any(
-        members[read] != members[key] for key, task in tasks.items() for read in task.dependencies if read in tasks
-    )
+    def filled(self, parameters: Parameters, run: str) -> MemberProgram:
+        """Return the program of one run, with its name and its parameters in the steps."""
+        fill = Filler(parameters)
+        steps = [
+            KernelCall(named(key, run), function, tuple([fill(a) for a in args])) for key, function, args in self.steps
+        ]
+        return replace(self, steps=steps)
 
 
 def member_programs(
-    tasks: Mapping[Key, TaskLike],
+    recipes: Mapping[Key, Recipe],
     members: Mapping[Key, int],
     keep: Collection[Key],
-    read_of: Callable[[Any], Key | None],
-    holder_of: Callable[[Key], int | None],
+    holders: Mapping[int, tuple[int, ...]],
 ) -> dict[int, MemberProgram]:
     """Return the program of each member that has something to do.
 
     Parameters
     ----------
-    tasks
-        In an order in which they can run.
+    recipes
+        Tasks, in an order in which they can run.
     members
         Rank of each task's member.
     keep
         Keys of the results that stay.
-    read_of
-        Returns the key that an argument stands for; None for what is an argument itself.
-    holder_of
-        Returns the member that has a block from before; None where it is to be given to whoever reads it.
+    holders
+        By number of a node the members that have its blocks; those of other nodes are given to whoever reads them.
     """
-    made = _Flows(members, holder_of)
-    reads: dict[Key, list[Key | None]] = {}
-    for key, task in tasks.items():
-        reads[key] = [read_of(a) for a in task.args]
-        for read in reads[key]:
-            if read is not None:
-                made.read(read, members[key], is_task=read in tasks)
+    flows = _Flows(members, holders)
+    for key, recipe in recipes.items():
+        for argument in (*recipe.args, *recipe.waits):
+            if _is_ref(argument):
+                flows.read(argument, members[key])
     programs: defaultdict[int, MemberProgram] = defaultdict(MemberProgram)
-    slots: dict[tuple[int, Key], int] = {}
-    for member, keys in made.given.items():
-        programs[member].given = list(keys)
-        slots.update({(member, key): n for n, key in enumerate(keys)})
-    numbers: dict[Key, int] = {}
-    for member, keys in made.received.items():
+    slots: dict[tuple[int, Any], int] = {}
+    for member, given in flows.given.items():
+        programs[member].given = list(given.values())
+        slots.update({(member, name): n for n, name in enumerate(given)})
+    numbers: dict[Any, int] = {}
+    for member, names in flows.received.items():
         program = programs[member]
-        for key in keys:
-            slots[member, key] = program.first_step
-            program.received.append(numbers.setdefault(key, len(numbers)))
-    for key, task in tasks.items():
+        for name in names:
+            slots[member, name] = program.first_step
+            program.received.append(numbers.setdefault(name, len(numbers)))
+    for key, recipe in recipes.items():
         member, program = members[key], programs[members[key]]
         slots[member, key] = program.first_step + len(program.steps)
-        args = [a if r is None else SlotRef(slots[member, r]) for a, r in zip(task.args, reads[key], strict=True)]
-        program.steps.append(KernelCall(key, task.func, tuple(args)))
-    for key, destinations in made.sent.items():
-        source = made.owner(key)
-        programs[source].sent[slots[source, key]] = numbers[key], list(destinations)
+        args = [SlotRef(slots[member, _name(a)]) if _is_ref(a) else a for a in (*recipe.args, *recipe.waits)]
+        program.steps.append(KernelCall(key, recipe.function, tuple(args)))
+    for name, destinations in flows.sent.items():
+        source = flows.owners[name]
+        assert source is not None, "only what a member has is sent"
+        programs[source].sent[slots[source, name]] = numbers[name], list(destinations)
     for key in keep:
         programs[members[key]].results[key] = slots[members[key], key]
     return dict(programs)
 
 
+def _is_ref(argument: Any) -> bool:
+    kind = type(argument)
+    return kind is Leaf or kind is ClientBox or (kind is tuple and is_key(argument))
+
+
+def _name(ref: Ref) -> Any:
+    """Return a hashable name of what is read."""
+    return repr(ref) if type(ref) is ClientBox else ref
+
+
 class _Flows:
-    """Notes, task by task, what each member is given, what it receives, and what is sent; dicts, for their order."""
+    """A _Flows notes what each member is given, what it receives, and what is sent; in dicts, for their order."""
 
-    def __init__(self, members: Mapping[Key, int], holder_of: Callable[[Key], int | None]) -> None:
+    def __init__(self, members: Mapping[Key, int], holders: Mapping[int, tuple[int, ...]]) -> None:
         self._members = members
-        self._holder_of = holder_of
-        self._owners: dict[Key, int | None] = {}
-        self.given: defaultdict[int, dict[Key, None]] = defaultdict(dict)
-        self.received: defaultdict[int, dict[Key, None]] = defaultdict(dict)
-        self.sent: defaultdict[Key, dict[int, None]] = defaultdict(dict)
+        self._holders = holders
+        self.owners: dict[Any, int | None] = {}
+        self.given: defaultdict[int, dict[Any, Leaf | ClientBox]] = defaultdict(dict)
+        self.received: defaultdict[int, dict[Any, None]] = defaultdict(dict)
+        self.sent: defaultdict[Any, dict[int, None]] = defaultdict(dict)
 
-    def owner(self, key: Key) -> int:
-        found = self._owners[key]
-        assert found is not None, "only what a member has is sent"
-        return found
-
-    def read(self, key: Key, member: int, *, is_task: bool) -> None:
-        if key not in self._owners:
-            self._owners[key] = self._members[key] if is_task else self._holder_of(key)
-        owner = self._owners[key]
-        if not is_task:
-            self.given[member if owner is None else owner][key] = None
+    def read(self, ref: Ref, member: int) -> None:
+        """Note that a task of a member reads this."""
+        name = _name(ref)
+        if name not in self.owners:
+            self.owners[name] = self._owner(ref)
+        owner = self.owners[name]
+        if isinstance(ref, (Leaf, ClientBox)):
+            self.given[member if owner is None else owner][name] = ref
         if owner is not None and owner != member:
-            self.received[member][key] = None
-            self.sent[key][member] = None
+            self.received[member][name] = None
+            self.sent[name][member] = None
+
+    def _owner(self, ref: Ref) -> int | None:
+        """Return the member that makes something, or has it from before; None if it is given to all readers."""
+        if type(ref) is ClientBox:
+            return None
+        if isinstance(ref, Leaf):
+            held = self._holders.get(ref.node)
+            return held[ref.number] if held else None
+        return self._members[ref]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,24 +24,11 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels.specs import Generate, Part
 from distarray.lower.messages import Key, Messages, in_packs, key_of
+from distarray.lower.recipes import ClientBox
 from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, tile_box, union
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Arguments", "ClientBox", "Leaf", "Located", "Routes", "Want"]
-
-
-class Leaf(NamedTuple):
-    """A Leaf is a block of an evaluated node, by the number of the node and of the tile: filled in for every run."""
-
-    node: int
-    number: int
-
-
-class ClientBox(NamedTuple):
-    """A ClientBox is a box of host data that travels with a task."""
-
-    node: int
-    slices: tuple[slice, ...]
+__all__ = ["Arguments", "Located", "Routes", "Want"]
 
 
 @dataclass(slots=True)

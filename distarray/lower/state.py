@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from distarray.kernels.backends import NUMPY, Backend
 from distarray.kernels.devices import backend_for
 from distarray.kernels.specs import Part, Read, StageSpec
 from distarray.lower.messages import Key, Messages, key_of
+from distarray.lower.parameters import origins
+from distarray.lower.recipes import Leaf, Recipe, is_key
 from distarray.lower.records import Tile
-from distarray.lower.route import Arguments, Leaf, Located, Routes
+from distarray.lower.route import Arguments, Located, Routes
 from distarray.lower.site import Site
-from distarray.lower.template import Recipe, Template, is_key
+from distarray.lower.template import Template
 from distarray.planner.graph import Graph
 from distarray.planner.loops import Reading
 from distarray.planner.plan import Plan, Stage
@@ -110,8 +113,10 @@ class Lowering:
 
     def share(self, spec: StageSpec) -> StageSpec:
         """Return the record that the tasks of the stage share, to be filled in for every run."""
-        self.template.specs.append((spec, self._step))
-        return spec
+        stage, specs = self.plan.stages[self._step], self.template.specs
+        shared = replace(spec, where=origins(stage, self.graph.nodes), number=len(specs), node=stage.nodes[0])
+        specs.append((shared, stage))
+        return shared
 
     def allocated(self, box: Box, dtype: np.dtype[Any], member: int) -> None:
         """Count a block that a task of a member makes."""
@@ -133,6 +138,7 @@ class Lowering:
                 refs: list[Any] = [Leaf(i, k) for k in range(len(memo.blocks))]
                 self.located[i] = Located(memo.sharding, node.shape, node.dtype, refs, on_client=memo.on_client)
                 self.located[i].shared |= self.held.get(i, frozenset())
+                self.template.holders[i] = tuple(self.located[i].members)
             elif node.op.family.is_created:
                 # A created node is made wherever it is read; only as the base of a write, or when kept, it is stored
                 # too, under its own number.

@@ -7,18 +7,21 @@ A loop over fixed slices lowers once: its tasks are kept as a `Template` in whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from distarray.kernels.specs import StageSpec
+from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
+from distarray.lower.recipes import Recipe, is_key
+from distarray.planner.plan import Stage
 from distarray.sharding.sharding import Sharding
 
 if TYPE_CHECKING:
     from distarray.lower.records import Draft
 
-__all__ = ["Lowered", "Recipe", "Template", "is_key"]
+__all__ = ["Lowered", "Template"]
 
 
 @dataclass(slots=True)
@@ -41,6 +44,12 @@ class Lowered:
         Tasks by class: tiles, projections, pieces, combines.
     made
         By member the bytes of blocks that its tasks make.
+    most_nbytes
+        Bytes that a member makes, sends and receives, at most, if it never frees any.
+    depth
+        Tasks of the longest chain.
+    has_messages
+        Whether a task reads what a task of another member makes.
     drafts
         Per stage of the plan how its loops were cut and what its tiles read: what `explain` adds up.
     """
@@ -53,54 +62,40 @@ class Lowered:
     counts: dict[str, int] = field(default_factory=dict)
     kernels: Counter[tuple[str, Any]] = field(default_factory=Counter)
     made: Counter[int] = field(default_factory=Counter)
+    most_nbytes: int = 0
+    depth: int = 0
+    has_messages: bool = False
     packed_bytes: int = 0
     allocated_bytes: int = 0
     drafts: list[Draft] = field(default_factory=list)
 
-    @property
-    def most_nbytes(self) -> int:
-        """Return the bytes that a member makes, sends and receives, at most, if it never frees any."""
-        total = Counter(self.made)
-        for t in self.transfers:
-            total[t.source] += t.nbytes
-            total[t.destination] += t.nbytes
-        return max(total.values(), default=0)
 
-
-class Recipe(NamedTuple):
-    """A Recipe is a task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`.
-
-    `waits` are tasks that come before it although it reads nothing of them, so that not too much is under way: its
-    function gets their results last, and leaves them alone.
-    """
-
-    kind: str
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    waits: tuple[Key, ...] = ()
-
-
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Template:
     """A Template is the tasks of a plan for one geometry: all but blocks, scalars, late parameters and the run's name.
 
-    A loop over fixed slices lowers once; what varies from turn to turn is filled in by `runtime.instantiate`.
+    A loop over fixed slices lowers once; what varies from turn to turn are `parameters`, which the runtime fills in.
 
     Parameters
     ----------
     specs
-        The record of each stage that its tasks share, and the number of the stage.
+        The records that tasks of a stage share, by their number, and their stages.
     chains
         Tasks that are one with another, the last of them: of a member in a chain of halo stages.
+    holders
+        By number of a node that is there before, the members that have its blocks; nothing if it lies in this process.
     lowered
         Everything that does not vary.
     """
 
     recipes: dict[Key, Recipe] = field(default_factory=dict)
-    specs: list[tuple[StageSpec, int]] = field(default_factory=list)
+    specs: list[tuple[StageSpec, Stage]] = field(default_factory=list)
     chains: dict[Key, Key] = field(default_factory=dict)
+    holders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     lowered: Lowered = field(default_factory=Lowered)
 
-
-def is_key(a: tuple[Any, ...]) -> bool:
-    return len(a) >= 3 and isinstance(a[0], str) and a[0].startswith("dx-")
+    @cached_property
+    def programs(self) -> dict[int, MemberProgram]:
+        """The tasks as one program of each member."""
+        keep = [ref for _, refs in self.lowered.outputs.values() for ref in refs if type(ref) is tuple and is_key(ref)]
+        return member_programs(self.recipes, self.lowered.members, keep, self.holders)

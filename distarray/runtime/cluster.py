@@ -21,17 +21,15 @@ from dask.typing import Key
 from distributed.client import Future
 from distributed.utils_comm import gather_from_workers
 
-from distarray import config
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.kernels.devices import backend_for, check_here
-from distarray.lower.member_programs import has_messages
 from distarray.runtime import attached
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
-from distarray.runtime.lineage import Lineage, send
-from distarray.runtime.member_tasks import graph_of_programs
+from distarray.runtime.lineage import Lineage, longest_chain, read_from_outside, send
+from distarray.runtime.member_tasks import SentTemplates
 from distarray.runtime.pressure import room_made
-from distarray.runtime.task_graph import TaskGraph
+from distarray.runtime.task_graph import MemberRun, TaskGraph
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 
@@ -138,7 +136,7 @@ class ClusterExecutor:
         self.placement = placement_of(client)
         #: Of the members, in rank order. Nothing here refers to the team: it is remembered for as long as that lives.
         self.homes = tuple(str(member) for member in team.members)
-        self._member_at = {home: n for n, home in reversed(list(enumerate(self.homes)))}
+        self._templates = SentTemplates(self.homes)
         self.placement.hold(self.homes, team)
         #: Devices that all members have; `members.check_device` fills it.
         self.checked: set[str] = set()
@@ -154,8 +152,6 @@ class ClusterExecutor:
         members: Mapping[Key, int],
         keep: Collection[Key],
         nbytes: Mapping[Key, int] = MappingProxyType({}),
-        *,
-        as_programs: bool = False,
     ) -> dict[Key, Future]:
         """Start tasks, each on the worker that serves its member; one message, returns at once.
 
@@ -170,29 +166,42 @@ class ClusterExecutor:
             Keys whose results stay until their Future is dropped. The other results are freed once they are used.
         nbytes
             Of these, as far as it is known: what `held` adds up.
-        as_programs
-            Whether tasks that read each other's results across members may run as one program of each member.
 
         Returns
         -------
         dict of Key to Future
             One entry per key of `keep`.
         """
-        graph = TaskGraph(tasks, members, self.homes)
-        beside: list[Key] = []
-        if as_programs and keep and has_messages(tasks, members):
-            graph, beside = graph_of_programs(tasks, members, keep, self.homes, self._holder_of)
-        futures = send(self.placement.client, graph, [*keep, *beside])
-        # Programs of which nothing is kept run for the others, and stay as long as anything of these.
-        silent = [futures.pop(key) for key in beside]
+        futures = send(self.placement.client, TaskGraph(tasks, members, self.homes), keep)
         homes = {key: self.homes[members[key]] for key in futures}
-        self._lineage.extend(tasks, futures, homes, config.get("lineage-interval"), nbytes, silent)
+        self._lineage.extend(futures, homes, read_from_outside(tasks), longest_chain(tasks), nbytes)
         return futures
 
-    def _holder_of(self, key: Key) -> int | None:
-        """Return the first member of the team at whose home a block lies; None if that is not known."""
-        record = self._lineage.record(key)
-        return self._member_at.get(record.home) if record is not None else None
+    def run_programs(
+        self, run: MemberRun, keep: Collection[Key], read: Collection[Key], nbytes: Mapping[Key, int]
+    ) -> dict[Key, Future]:
+        """Start a run as one program of each member, and tasks beside it; one message, returns at once.
+
+        Parameters
+        ----------
+        keep, nbytes
+            As for `submit`.
+        read
+            Keys that the programs are given.
+        """
+        graph, new = self._templates.graph_of(run)
+        # Programs of which nothing is kept run for the others, and stay as long as anything of these.
+        silent = [graph.program_key(p.member) for p in graph.programs if not p.results]
+        futures = send(self.placement.client, graph, [*keep, *silent, *new])
+        if new:
+            self._templates.hold(run.template, {key: futures.pop(key) for key in new})
+        stay = [futures.pop(key) for key in silent]
+        members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
+        homes = {key: self.homes[members[key]] for key in futures}
+        outside = {*read, *read_from_outside(run.tasks)} - run.tasks.keys()
+        depth = longest_chain(run.tasks) + run.template.lowered.depth
+        self._lineage.extend(futures, homes, outside, depth, nbytes, stay)
+        return futures
 
     def serving(self) -> dict[int, int]:
         """Return, of members that one worker serves since others were lost, the first one; nothing of the others."""
@@ -237,7 +246,7 @@ class ClusterExecutor:
 
     def is_to_be_cut(self, tasks: Mapping[Key, Task]) -> bool:
         """Return whether what these tasks make will be given copies at once, since its lineage would be too deep."""
-        return self._lineage.is_to_be_cut(tasks, config.get("lineage-interval"))
+        return self._lineage.is_to_be_cut(read_from_outside(tasks), longest_chain(tasks))
 
     def put(self, blocks: Mapping[Key, Any], members: Mapping[Key, int], device: str = "cpu") -> dict[Key, Future]:
         """Bring host data to members so that no single worker holds the only copy.

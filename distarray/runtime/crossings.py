@@ -160,7 +160,7 @@ def _see_host(node: Expr, cut: Sharding, known: Foreseen, *, is_copied: bool = T
 def _see_results(lowered: Lowered, graph: Graph, env: Environment, known: Foreseen) -> None:
     """See the results of a plan come to members."""
     assert env.team is not None
-    for key, nbytes in kept_nbytes(lowered, graph).items():
+    for key, nbytes in kept_nbytes(lowered.outputs, graph).items():
         if key in lowered.members:  # else it is there already
             known.coming[env.team.members[lowered.members[key]]] += nbytes
 

@@ -156,10 +156,9 @@ def for_each_block(
         if not env.is_cluster:
             executor.submit(lowered.tasks, lowered.members, calls, lowered.after)
             return
-        whole = joined(nodes, lowered.tasks, lowered.members, calls)
+        whole = joined(nodes, lowered.tasks, lowered.members, calls, ())
         futures = executor.submit(whole.tasks, whole.members, whole.keep)
-        for blocks in whole.blocks:
-            blocks.settle(futures)
+        whole.settle(futures)
     executor.wait(futures.values())
 
 

@@ -1,38 +1,39 @@
-"""From a plan to the tasks of one run: the template is looked up or made, and filled in.
+"""From a plan to one run of it: the template is looked up or made, and filled in.
 
-What varies from run to run is filled in: the blocks, the scalars, what only kernels see (`expr.late_params`) and the
-name of the run. Keys are unique per evaluation: a key that named other work before would return the old value.
+What varies from run to run is filled in: the blocks, the parameters (`lower.parameters`) and the name of the run. Keys
+are unique per evaluation: a key that named other work before would return the old value.
 """
 
 from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
 
 from distarray import config
-from distarray.expr.expr import Environment, Expr, late_params
-from distarray.kernels.specs import Folding, StageSpec, TileSpec
+from distarray.expr.expr import Environment
 from distarray.lower import lower
 from distarray.lower.messages import Key
-from distarray.lower.route import ClientBox, Leaf
+from distarray.lower.parameters import Filler, Parameters, parameters_of
+from distarray.lower.recipes import ClientBox, Leaf, is_key, named
 from distarray.lower.site import Site
-from distarray.lower.template import Lowered, Template, is_key
+from distarray.lower.template import Lowered, Template
 from distarray.planner.graph import Graph
-from distarray.planner.plan import Plan, Stage
+from distarray.planner.plan import Plan
 from distarray.runtime.donation import withheld
 from distarray.runtime.known_rates import rates_for
 from distarray.runtime.memory import STREAMED, memory_limit
 from distarray.runtime.promised import Promise
 from distarray.runtime.shipping import shipped
+from distarray.sharding.sharding import Sharding
 
-__all__ = ["make_tasks", "make_tasks_once", "new_run", "tasks_of"]
+__all__ = ["Instance", "instance_of", "make_tasks", "make_tasks_once", "new_run", "tasks_of"]
 
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
@@ -43,10 +44,93 @@ def new_run() -> str:
     return f"{_process}-{next(_runs)}"
 
 
-def make_tasks(
+class Instance:
+    """An Instance is one run of a template: with blocks, parameters and a name.
+
+    Parameters
+    ----------
+    template
+        All that does not vary.
+    graph, env
+        The nodes at hand, and their team and device.
+    run
+        Names this evaluation: unique in the scheduler's lifetime.
+    """
+
+    def __init__(self, template: Template, graph: Graph, env: Environment, run: str) -> None:
+        self.template = template
+        self.graph = graph
+        self.env = env
+        self.run = run
+        self._blocks = [None if node.memo is None else node.memo.handles for node in graph.nodes]
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """What varies, as it travels."""
+        return parameters_of(self.template.specs, self.graph.nodes, shipped if self.env.is_cluster else tuple)
+
+    def named(self, key: Key) -> Key:
+        """Return the key of a task of this run, by its key in the template."""
+        return named(key, self.run)
+
+    def given(self, ref: Leaf | ClientBox) -> Any:
+        """Return a block, or what stands for it on a cluster: a reference to its key, which lives as long as its
+        memo.
+        """
+        blocks = self._blocks[ref.node]
+        assert blocks is not None, "leaves are of memoised nodes"
+        if isinstance(ref, ClientBox):
+            return blocks[0][ref.slices]
+        found = blocks[ref.number]
+        key = getattr(found, "key", None)
+        return found if key is None else TaskRef(key)
+
+    @cached_property
+    def outputs(self) -> dict[int, tuple[Sharding, list[Any]]]:
+        """By number of the node: its sharding and, per tile, a key or a block."""
+        return {i: (sharding, list(map(self._result, refs))) for i, (sharding, refs) in self._fixed.outputs.items()}
+
+    @property
+    def _fixed(self) -> Lowered:
+        return self.template.lowered
+
+    def _result(self, ref: Any) -> Any:
+        if type(ref) is Leaf:
+            found = self._blocks[ref.node][ref.number]  # type: ignore[index]  # leaves are of memoised nodes
+            return found.key if type(found) is Promise else found
+        return self.named(ref) if type(ref) is tuple and is_key(ref) else ref
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The tasks, each with all that it needs."""
+        fixed, fill = self._fixed, Filler(self.parameters)
+        names = {key: self.named(key) for key in self.template.recipes}
+
+        def filled(a: Any) -> Any:
+            kind = type(a)
+            if kind is tuple and is_key(a):
+                return TaskRef(names[a])
+            if kind is Leaf or kind is ClientBox:
+                return self.given(a)
+            return fill(a)
+
+        made: dict[Key, Task] = {}
+        for key, (_, function, args, waits) in self.template.recipes.items():
+            new = names[key]
+            made[new] = Task(new, function, *[filled(a) for a in (*args, *waits)])
+        return replace(
+            fixed,
+            tasks=made,
+            members=dict(zip(made, fixed.members.values(), strict=True)),
+            after={names[k]: {names[w] for w in waits} for k, waits in fixed.after.items()},
+            outputs=self.outputs,
+        )
+
+
+def instance_of(
     plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int] = MappingProxyType({})
-) -> Lowered:
-    """Make the tasks of a plan for the nodes at hand.
+) -> Instance:
+    """Return one run of a plan for the nodes at hand.
 
     Parameters
     ----------
@@ -61,8 +145,14 @@ def make_tasks(
         are retried.
     """
     held = {i: withheld(memo) for i in inplace.values() if (memo := graph.nodes[i].memo) is not None}
-    template = lower.lower(plan, graph, env, _site(env), inplace, held)
-    return _instantiate(template, plan, graph, env, run)
+    return Instance(lower.lower(plan, graph, env, _site(env), inplace, held), graph, env, run)
+
+
+def make_tasks(
+    plan: Plan, graph: Graph, env: Environment, run: str, inplace: Mapping[int, int] = MappingProxyType({})
+) -> Lowered:
+    """Return the tasks of one run of a plan: see `instance_of`."""
+    return instance_of(plan, graph, env, run, inplace).lowered
 
 
 def tasks_of(plan: Plan, graph: Graph, env: Environment) -> Lowered:
@@ -72,86 +162,10 @@ def tasks_of(plan: Plan, graph: Graph, env: Environment) -> Lowered:
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:
     """Return the tasks of a plan that is only tried: see `lower.lower_once`."""
-    return _instantiate(lower.lower_once(plan, graph, env, _site(env)), plan, graph, env, "trial")
+    return Instance(lower.lower_once(plan, graph, env, _site(env)), graph, env, "trial").lowered
 
 
 def _site(env: Environment) -> Site:
     limit = memory_limit(env)
     overlap, n_kept = config.get("overlap"), config.get("plan-cache-size")
     return Site(env.is_cluster, limit, max(1, limit // STREAMED), rates_for(env), overlap, n_kept)
-
-
-def _instantiate(template: Template, plan: Plan, graph: Graph, env: Environment, run: str) -> Lowered:
-    """Fill in what varies: the blocks, the scalars, the late parameters and the name of the run."""
-    nodes = graph.nodes
-
-    @cache
-    def late_of(i: int) -> tuple[Any, ...]:
-        late = late_params(nodes[i])
-        return shipped(late) if late and env.is_cluster else late
-
-    specs: dict[int, StageSpec] = {}
-    for spec, number in template.specs:
-        stage = plan.stages[number]
-        scalars = tuple([nodes[i].operands[p] for i, p in stage.scalars])
-        late = late_of(stage.nodes[0])
-        params = (*spec.params, *late) if late else spec.params
-        finishes = tuple([f.filled(late_of) for f in spec.finishes])
-        specs[id(spec)] = replace(spec, scalars=scalars, where=_origins(stage, nodes), params=params, finishes=finishes)
-    names: dict[str, str] = {}
-
-    def named(key: Key) -> Key:
-        name = names.get(key[0])
-        if name is None:
-            name = names[key[0]] = f"{key[0]}-{run}"
-        return (name, *key[1:])
-
-    blocks = [None if node.memo is None else node.memo.handles for node in nodes]
-
-    def block(leaf: Leaf) -> Any:
-        return blocks[leaf.node][leaf.number]  # type: ignore[index]  # leaves are of memoised nodes
-
-    def filled(a: Any) -> Any:
-        kind = type(a)
-        if kind is tuple and is_key(a):
-            return TaskRef(named(a))
-        if kind is Leaf:
-            found = block(a)
-            # a Future stands for its key, which the executor knows as long as the memo lives
-            key = getattr(found, "key", None)
-            return found if key is None else TaskRef(key)
-        if kind is ClientBox:
-            return block(Leaf(a.node, 0))[a.slices]
-        if kind is StageSpec:
-            return specs.get(id(a), a)
-        if kind is Folding:
-            return a.filled(late_of)
-        if kind is TileSpec and a.generated:
-            return replace(a, generated=tuple([g._replace(runtime=nodes[g.node].runtime) for g in a.generated]))
-        return a
-
-    made: dict[Key, Task] = {}
-    for key, (_, function, args, waits) in template.recipes.items():
-        new = named(key)
-        made[new] = Task(new, function, *[filled(a) for a in (*args, *waits)])
-    fixed = template.lowered
-
-    def result(ref: Any) -> Any:
-        if type(ref) is Leaf:
-            found = block(ref)
-            return found.key if type(found) is Promise else found
-        return named(ref) if type(ref) is tuple and is_key(ref) else ref
-
-    outputs = {i: (sharding, [result(r) for r in refs]) for i, (sharding, refs) in fixed.outputs.items()}
-    return replace(
-        fixed,
-        tasks=made,
-        members=dict(zip(made, fixed.members.values(), strict=True)),
-        after={named(k): {named(w) for w in waits} for k, waits in fixed.after.items()},
-        outputs=outputs,
-    )
-
-
-def _origins(stage: Stage, nodes: Sequence[Expr]) -> tuple[tuple[str, Any], ...]:
-    """Return the operations of a stage and where the user called them."""
-    return tuple([(nodes[i].op.name, nodes[i].origin) for i in stage.nodes if nodes[i].origin is not None])

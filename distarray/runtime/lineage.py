@@ -28,11 +28,12 @@ from dask.typing import Key
 from distributed.client import Future
 from distributed.spans import SpanMetadata
 
+from distarray import config
 from distarray.runtime.placement import Placement
 from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.wire import pack
 
-__all__ = ["BlockRecord", "Lineage", "send"]
+__all__ = ["BlockRecord", "Lineage", "longest_chain", "read_from_outside", "send"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,12 @@ def send(client: Any, graph: TaskGraph, keys: Collection[Key], priority: int = 0
     return {key: futures[key] for key in keys}
 
 
-def _longest_chain(tasks: Mapping[Key, Task]) -> int:
+def read_from_outside(tasks: Mapping[Key, Task]) -> set[Key]:
+    """Return the keys that tasks read and that none of them makes."""
+    return {key for task in tasks.values() for key in task.dependencies} - tasks.keys()
+
+
+def longest_chain(tasks: Mapping[Key, Task]) -> int:
     """Return the most tasks that run one after the other, of tasks in an order in which they can run.
 
     A window of a loop may be one submission of hundreds of steps.
@@ -126,23 +132,22 @@ class Lineage:
                 found[record.copied_to] += record.nbytes
         return found
 
-    def is_to_be_cut(self, tasks: Mapping[Key, Task], interval: int) -> bool:
-        """Return whether blocks that these tasks make will be given copies at once."""
-        return self._depth(tasks) >= interval
+    def is_to_be_cut(self, read: Iterable[Key], n_tasks: int) -> bool:
+        """Return whether blocks that are made of others, by so many tasks one after the other, get copies at once."""
+        return bool(self._depth(self._parents(read), n_tasks) >= config.get("lineage-interval"))
 
-    def _depth(self, tasks: Mapping[Key, Task]) -> int:
-        return _longest_chain(tasks) + max((record.depth for record in self._parents(tasks)), default=0)
+    def _depth(self, parents: Iterable[BlockRecord], n_tasks: int) -> int:
+        return n_tasks + max((record.depth for record in parents), default=0)
 
-    def _parents(self, tasks: Mapping[Key, Task]) -> tuple[BlockRecord, ...]:
-        outside = set().union(*(task.dependencies for task in tasks.values())) - tasks.keys()
-        return tuple(record for key in outside if (record := self._by_key.get(key)) is not None)
+    def _parents(self, read: Iterable[Key]) -> tuple[BlockRecord, ...]:
+        return tuple([record for key in read if (record := self._by_key.get(key)) is not None])
 
     def extend(
         self,
-        tasks: Mapping[Key, Task],
         futures: Mapping[Key, Future],
         homes: Mapping[Key, str],
-        interval: int,
+        read: Iterable[Key],
+        n_tasks: int,
         nbytes: Mapping[Key, int] = MappingProxyType({}),
         beside: Sequence[Future] = (),
     ) -> None:
@@ -150,19 +155,22 @@ class Lineage:
 
         Parameters
         ----------
-        tasks, futures
-            What was submitted, and the Futures of what is kept.
+        futures
+            Of the blocks that are kept.
         homes
-            Home of each kept block.
-        interval
-            Depth at which lineage is cut, in tasks one after the other.
+            Home of each of these.
+        read
+            Keys of the blocks that they are made of.
+        n_tasks
+            Tasks that run one after the other, at most.
         nbytes
             Of each kept block, as far as it is known.
         beside
             Futures that are held as long as any of `futures`.
         """
-        parents = self._parents(tasks)
-        depth = _longest_chain(tasks) + max((record.depth for record in parents), default=0)
+        interval = config.get("lineage-interval")
+        parents = self._parents(read)
+        depth = self._depth(parents, n_tasks)
         for key, future in futures.items():
             record = BlockRecord(key, homes[key], depth, parents, nbytes.get(key, 0))
             record.beside = beside

@@ -1,67 +1,174 @@
-"""Member programs as Dask tasks: one for each member, and one for each block that is kept."""
+"""Member programs as Dask tasks: one for each member, and one for each block that is kept.
+
+The first run of a template sends each member's program with its task. From the second on workers have the programs, as
+Dask's data under keys that live as long as the template, and a run sends what varies: the names of blocks and the
+parameters. The tasks themselves are made where the scheduler is (`RunGraph`).
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from dask._task_spec import Task, TaskRef
 from dask.typing import Key
+from distributed.client import Future
+from distributed.protocol.pickle import dumps
 
 from distarray.kernels import tasks as kernels
-from distarray.lower.member_programs import member_programs
-from distarray.runtime.executors import REFERENCES
-from distarray.runtime.task_graph import TaskGraph
-from distarray.runtime.transport import run_program, shipped_program
+from distarray.lower.recipes import named
+from distarray.lower.template import Template
+from distarray.runtime.task_graph import MemberRun, TaskGraph
+from distarray.runtime.transport import SentProgram, loaded_program, run_program
 from distarray.runtime.wire import PROGRAM
 
-__all__ = ["graph_of_programs"]
+__all__ = ["ProgramTask", "RunGraph", "SentTemplates"]
 
 
-def graph_of_programs(
-    tasks: Mapping[Key, Task],
-    members: Mapping[Key, int],
-    keep: Collection[Key],
-    homes: Sequence[str],
-    holder_of: Callable[[Key], int | None],
-) -> tuple[TaskGraph, list[Key]]:
-    """Return the graph that runs tasks as one program of each member.
+class ProgramTask(NamedTuple):
+    """A ProgramTask is the program of one member in one run.
 
     Parameters
     ----------
-    tasks, members, keep
-        As for `ClusterExecutor.submit`.
+    member
+        Rank.
+    program
+        Its `SentProgram` as bytes, or what stands for the key under which its worker has it.
+    given
+        Blocks, or what stands for their keys.
+    results
+        Keys of the blocks that are kept, in the order of the program.
+    """
+
+    member: int
+    program: bytes | TaskRef
+    given: tuple[Any, ...]
+    results: tuple[Key, ...]
+
+
+class RunGraph(TaskGraph):
+    """A RunGraph is the programs of one run, and the tasks beside them, as the scheduler asks for them.
+
+    Parameters
+    ----------
+    tasks, members, homes
+        Of the tasks beside them: see `TaskGraph`.
+    name
+        Of the run.
+    parameters
+        As bytes: every member gets them.
+    programs
+        One for each member that has something to do.
+    """
+
+    __slots__ = ("name", "parameters", "programs")
+
+    def __init__(
+        self,
+        tasks: Mapping[Key, Task],
+        members: Mapping[Key, int],
+        homes: Sequence[str],
+        name: str,
+        parameters: bytes,
+        programs: Sequence[ProgramTask],
+    ) -> None:
+        super().__init__(tasks, members, homes)
+        self.name = name
+        self.parameters = parameters
+        self.programs = programs
+
+    def program_key(self, member: int) -> Key:
+        """Return the key of the task of a member's program."""
+        return (f"{PROGRAM}{self.name}", member)
+
+    def __dask_graph__(self) -> dict[Key, Task]:
+        made = dict(self.tasks)
+        for member, program, given, results in self.programs:
+            key = self.program_key(member)
+            made[key] = Task(key, run_program, key, self.name, member, program, self.parameters, *given)
+            for n, result in enumerate(results):
+                made[result] = Task(result, kernels.project, n, TaskRef(key))
+        return made
+
+    def _homes(self) -> dict[Key, str]:
+        found = super()._homes()
+        for member, _, _, results in self.programs:
+            found.update(dict.fromkeys((self.program_key(member), *results), self.homes[member]))
+        return found
+
+    def _runs(self) -> dict[Key, tuple[str, int]]:
+        return {self.program_key(p.member): (self.name, p.member) for p in self.programs}
+
+
+class _SentTemplate:
+    """A _SentTemplate is what workers have of one template.
+
+    Parameters
+    ----------
+    programs
+        By member, as bytes.
+    """
+
+    def __init__(self, programs: Mapping[int, bytes]) -> None:
+        self.name = f"dx-template-{uuid.uuid4().hex}"
+        self.programs = programs
+        self.n_runs = 0
+        #: By key, from the second run on.
+        self.futures: dict[Key, Future] = {}
+
+    def key(self, member: int) -> Key:
+        return (self.name, member)
+
+    def is_there(self) -> bool:
+        """Return whether the scheduler knows the programs: not after a restart of the cluster."""
+        return bool(self.futures) and not any(f.status in ("cancelled", "error") for f in self.futures.values())
+
+
+class SentTemplates:
+    """The SentTemplates of a team are the templates that ran there as member programs, as long as they live.
+
+    Parameters
+    ----------
     homes
         Of the members, in rank order.
-    holder_of
-        Returns the member that has a block from before, None where that is not known.
-
-    Returns
-    -------
-    graph, list of Key
-        The second are the programs of which nothing is kept: they run if somebody wants them.
     """
-    programs = member_programs(tasks, members, keep, _read, holder_of)
-    name = uuid.uuid4().hex
-    made: dict[Key, Task] = {}
-    at: dict[Key, int] = {}
-    runs: dict[Key, tuple[str, int]] = {}
-    silent: list[Key] = []
-    for member, program in programs.items():
-        key = (f"{PROGRAM}{name}", member)
-        to = {n: homes[n] for _, destinations in program.sent.values() for n in destinations}
-        given = [TaskRef(k) for k in program.given]
-        made[key] = Task(key, run_program, key, name, member, to, shipped_program(program), *given)
-        at[key] = member
-        runs[key] = name, member
-        if not program.results:
-            silent.append(key)
-        for n, result in enumerate(program.results):
-            made[result] = Task(result, kernels.project, n, TaskRef(key))
-            at[result] = member
-    return TaskGraph(made, at, homes, runs), silent
 
+    def __init__(self, homes: Sequence[str]) -> None:
+        self._homes = homes
+        self._known: WeakKeyDictionary[Template, _SentTemplate] = WeakKeyDictionary()
 
-def _read(argument: Any) -> Key | None:
-    return argument.key if type(argument) in REFERENCES else None
+    def graph_of(self, run: MemberRun) -> tuple[RunGraph, dict[Key, Task]]:
+        """Return the graph of a run, and those of its tasks that make the programs known to workers."""
+        template = run.template
+        sent = self._known.get(template)
+        if sent is None:
+            sent = self._known[template] = _SentTemplate(self._shipped(template))
+        sent.n_runs += 1
+        new: dict[Key, Task] = {}
+        if sent.n_runs > 1 and not sent.is_there():
+            new = {sent.key(m): Task(sent.key(m), loaded_program, data) for m, data in sent.programs.items()}
+        programs = [
+            ProgramTask(
+                member,
+                sent.programs[member] if sent.n_runs == 1 else TaskRef(sent.key(member)),
+                run.given[member],
+                tuple([named(key, run.name) for key in program.results]),
+            )
+            for member, program in template.programs.items()
+        ]
+        beside = {**run.members, **{key: key[1] for key in new}}
+        data: bytes = dumps(run.parameters)
+        return RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs), new
+
+    def hold(self, template: Template, futures: Mapping[Key, Future]) -> None:
+        """Keep what makes the programs of a template known, as long as it lives."""
+        self._known[template].futures = dict(futures)
+
+    def _shipped(self, template: Template) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for member, program in template.programs.items():
+            to = {n: self._homes[n] for _, destinations in program.sent.values() for n in destinations}
+            found[member] = dumps(SentProgram(program, to))
+        return found

@@ -23,7 +23,7 @@ from distarray.runtime.clients import placement_of
 from distarray.runtime.instantiate import make_tasks
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.planning import context_of, exceeds
-from distarray.runtime.running import handed_out, lowered_to_run
+from distarray.runtime.running import handed_out, instance_to_run
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
@@ -130,8 +130,8 @@ def run(found: Passage) -> list[Any]:
         If members cannot hold what it needs; then nothing is handed out.
     """
     check(found)
-    lowered = lowered_to_run(*found)
+    instance = instance_to_run(*found)
     with interrupts_deferred():
         # What the source stands on may be read by others too.
-        ((_, stored),) = handed_out(lowered, found.graph, found.env, lambda: None)
+        ((_, stored),) = handed_out(instance, lambda: None)
     return list(stored.blocks)

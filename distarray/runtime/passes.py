@@ -59,7 +59,7 @@ def note(lowered: Lowered, peak_bytes: int) -> None:
     operations = tuple(dict.fromkeys(name for name, _ in lowered.kernels))
     moved = sum([t.nbytes for t in lowered.transfers])
     for found in recording:
-        found.append(Pass(operations, len(lowered.tasks), len(lowered.transfers), moved, peak_bytes))
+        found.append(Pass(operations, len(lowered.members), len(lowered.transfers), moved, peak_bytes))
 
 
 def keep(made: Any, found: Sequence[Pass]) -> None:

@@ -130,12 +130,18 @@ class Joined(NamedTuple):
     keep: Sequence[Key]
     blocks: Sequence[PromisedBlocks]
 
+    def settle(self, found: Mapping[Key, Any]) -> None:
+        """Note the promised blocks that are being made."""
+        for blocks in self.blocks:
+            blocks.settle(found)
+
 
 def joined(
     nodes: Iterable[Expr],
     tasks: Mapping[Key, Task],
     members: Mapping[Key, int],
     keep: Sequence[Key],
+    read: Collection[Key],
     others: Callable[[], Iterable[Expr] | None] = tuple,
 ) -> Joined:
     """Return the tasks of an evaluation on a cluster, and those that make the promised blocks that it reads.
@@ -146,6 +152,8 @@ def joined(
         Of the evaluation.
     keep
         Keys of results that are kept. Blocks of what is live, or pending elsewhere, are kept too.
+    read
+        Keys that it reads; those that its tasks depend on are among them in any case.
     others
         What is pending elsewhere; None: that cannot be told, and all blocks are kept.
     """
@@ -156,20 +164,21 @@ def joined(
     ]
     if not waiting:
         return Joined(tasks, members, keep, ())
-    read = {*keep}.union(*[task.dependencies for task in tasks.values()])
+    asked = {*keep, *read}.union(*[task.dependencies for task in tasks.values()])
     pending = others()
     needed = None if pending is None else {id(node) for node in postorder(pending)}
     sources: dict[Key, Task] = {}
     bound, kept = dict(members), dict.fromkeys(keep)
     for node, blocks in waiting:
-        numbers = {key: number for key, number in blocks.promised().items() if key in read}
+        numbers = {key: number for key, number in blocks.promised().items() if key in asked}
         assert blocks.make is not None
         made = blocks.make(list(numbers.values()))
         sources |= made.tasks
         bound |= made.members
         if needed is None or node.is_live or id(node) in needed:
             kept |= dict.fromkeys(numbers)
-    return Joined(_first_needed(tasks, sources, kept), bound, list(kept), [blocks for _, blocks in waiting])
+    ordered = _first_needed(tasks, sources, {**kept, **dict.fromkeys(read)})
+    return Joined(ordered, bound, list(kept), [blocks for _, blocks in waiting])
 
 
 def _first_needed(tasks: Mapping[Key, Task], sources: Mapping[Key, Task], wanted: Collection[Key]) -> dict[Key, Task]:

@@ -11,26 +11,29 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
+from dask._task_spec import TaskRef
+
 from distarray.expr.expr import Environment, Expr, Stored
-from distarray.lower.member_programs import has_messages
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime import counters, metering, passes
 from distarray.runtime.budget import check_held, check_whole_kernels
+from distarray.runtime.clocks import measurement, timed
 from distarray.runtime.donation import inplace_results, kept
 from distarray.runtime.fit import peaks_of
-from distarray.runtime.instantiate import make_tasks, new_run
+from distarray.runtime.instantiate import Instance, instance_of, new_run
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import makes_little, uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.promised import joined
-from distarray.runtime.task_times import timed
+from distarray.runtime.task_graph import MemberRun
 from distarray.sharding.mesh import is_wave
+from distarray.sharding.sharding import Sharding
 
-__all__ = ["count", "handed_out", "kept_nbytes", "lowered_to_run", "n_programs", "run", "run_as_programs"]
+__all__ = ["count", "handed_out", "kept_nbytes", "instance_to_run", "n_programs", "run", "run_as_programs"]
 
 #: Bytes of results per task below which tasks run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
@@ -60,40 +63,36 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     made = [n.nbytes for n in order if n.memo is None]
     is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
     inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
-    lowered = lowered_to_run(plan, graph, env, inplace)
+    instance = instance_to_run(plan, graph, env, inplace)
     overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
     # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
     with interrupts_deferred() if overwrites or cluster else nullcontext():
-        results = handed_out(lowered, graph, env, others, sum(made))
+        results = handed_out(instance, others, sum(made))
         kept(results, order, {id(graph.nodes[i]) for i in inplace.values()})
 
 
-def lowered_to_run(
+def instance_to_run(
     plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int] = MappingProxyType({})
-) -> Lowered:
-    """Return the tasks of a plan that is to run now, counted; for `inplace` see `lower`."""
-    lowered = make_tasks(plan, graph, env, new_run(), inplace)
-    check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
-    count(lowered)
+) -> Instance:
+    """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`."""
+    instance = instance_of(plan, graph, env, new_run(), inplace)
+    check_whole_kernels(instance.template.lowered.drafts, graph.nodes, memory_limit(env))
     if counters.active or passes.recording:
-        peak = max(peaks_of(lowered, graph, env).peak.values(), default=0)
-        passes.note(lowered, peak)
+        count(instance.lowered)
+        peak = max(peaks_of(instance.lowered, graph, env).peak.values(), default=0)
+        passes.note(instance.lowered, peak)
         for c in counters.active:
             c.predicted_peak = max(c.predicted_peak, peak)
     if not env.is_cluster:
         for meter in metering.active:
             meter.found(graph)
-    return lowered
+    return instance
 
 
 def handed_out(
-    lowered: Lowered,
-    graph: Graph,
-    env: Environment,
-    others: Callable[[], Iterable[Expr] | None] = tuple,
-    n_made: int = 0,
+    instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple, n_made: int = 0
 ) -> list[tuple[Expr, Stored]]:
-    """Give tasks to the executor of a team, with interrupts deferred; what becomes of the results that are kept.
+    """Give a run to the executor of its team, with interrupts deferred; what becomes of the results that are kept.
 
     Parameters
     ----------
@@ -102,20 +101,18 @@ def handed_out(
     n_made
         Bytes of all results.
     """
+    env, graph = instance.env, instance.graph
     executor = executor_for(env)
-    keep = [ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
     if env.is_cluster:
-        whole = joined(graph.nodes, timed(lowered), lowered.members, keep, others)
-        nbytes, as_programs = kept_nbytes(lowered, graph), run_as_programs(lowered, graph, env)
-        found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes, as_programs=as_programs)
-        for blocks in whole.blocks:
-            blocks.settle(found)
+        found = _sent(instance, keep, others)
     else:
+        lowered = instance.lowered
         is_inline = n_made < INLINE_NBYTES * len(lowered.tasks)
         found = executor.submit(timed(lowered), lowered.members, keep, lowered.after, is_inline)
     results = []
-    for i, (sharding, refs) in lowered.outputs.items():
+    for i, (sharding, refs) in instance.outputs.items():
         if graph.nodes[i].memo is None:
             stored = Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False)
             # Tiles of which nothing was to be computed were made with the template, for all its runs.
@@ -124,26 +121,46 @@ def handed_out(
     return results
 
 
+def _sent(instance: Instance, keep: Sequence[Any], others: Callable[[], Iterable[Expr] | None]) -> dict[Any, Any]:
+    """Send a run to the workers of a cluster, as member programs or as tasks; return the Futures of what is kept."""
+    env, graph = instance.env, instance.graph
+    executor = executor_for(env)
+    nbytes = kept_nbytes(instance.outputs, graph)
+    if keep and run_as_programs(instance.template.lowered, graph, env):
+        blocks = {member: tuple(map(instance.given, p.given)) for member, p in instance.template.programs.items()}
+        read = {block.key for given in blocks.values() for block in given if type(block) is TaskRef}
+        whole = joined(graph.nodes, {}, {}, keep, read, others)
+        parameters = instance.parameters, measurement()
+        run = MemberRun(instance.run, instance.template, parameters, blocks, whole.tasks, whole.members)
+        found = executor.run_programs(run, whole.keep, read, nbytes)
+    else:
+        lowered = instance.lowered
+        whole = joined(graph.nodes, timed(lowered), lowered.members, keep, (), others)
+        found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes)
+    whole.settle(found)
+    return dict(found)
+
+
 def run_as_programs(lowered: Lowered, graph: Graph, env: Environment) -> bool:
-    """Return whether tasks may run as one program of each member: where memory is no matter.
+    """Return whether tasks run as one program of each member: where they send messages, and memory is no matter.
 
     What a program is given stays until it is done, and messages come as soon as they are made.
     """
+    if not env.is_cluster or not lowered.has_messages:
+        return False
     is_streamed = any(is_wave(name) for draft in lowered.drafts for name in draft.sharding.mesh.names)
     return not is_streamed and makes_little(lowered, graph, env)
 
 
 def n_programs(lowered: Lowered, graph: Graph, env: Environment) -> int:
     """Return how many member programs tasks would be; 0 where each is a task of its own."""
-    if not env.is_cluster or not has_messages(lowered.tasks, lowered.members):
-        return 0
     return len(set(lowered.members.values())) if run_as_programs(lowered, graph, env) else 0
 
 
-def kept_nbytes(lowered: Lowered, graph: Graph) -> dict[Any, int]:
-    """Return the bytes of each block that tasks make and that is kept."""
+def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Graph) -> dict[Any, int]:
+    """Return the bytes of each block that tasks make and that is kept, by its key; for `outputs` see `Lowered`."""
     found: dict[Any, int] = {}
-    for i, (sharding, refs) in lowered.outputs.items():
+    for i, (sharding, refs) in outputs.items():
         node = graph.nodes[i]
         for tile, ref in zip(sharding.tiles(), refs, strict=True):
             if isinstance(ref, tuple):
@@ -154,7 +171,7 @@ def kept_nbytes(lowered: Lowered, graph: Graph) -> dict[Any, int]:
 def count(lowered: Lowered) -> None:
     """Add tasks to the counters that are open."""
     for c in counters.active:
-        c.tasks += len(lowered.tasks)
+        c.tasks += len(lowered.members)
         c.by_class.update(lowered.counts)
         c.transfers += lowered.transfers
         c.kernels.update(lowered.kernels)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask._task_spec import Task
 from dask.typing import Key
 
-__all__ = ["HOME", "RUN", "TaskGraph"]
+from distarray.lower.parameters import Parameters
+from distarray.lower.template import Template
+
+__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph"]
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
@@ -31,21 +33,12 @@ class TaskGraph:
         Index into `homes` of each task. Tasks without one run anywhere.
     homes
         Homes of the members, in rank order.
-    runs
-        Of the tasks that are programs of members: the name of the run, and the member.
     """
 
-    __slots__ = ("homes", "members", "runs", "tasks")
+    __slots__ = ("homes", "members", "tasks")
 
-    def __init__(
-        self,
-        tasks: Mapping[Key, Task],
-        members: Mapping[Key, int],
-        homes: Sequence[str],
-        runs: Mapping[Key, tuple[str, int]] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, tasks: Mapping[Key, Task], members: Mapping[Key, int], homes: Sequence[str]) -> None:
         self.tasks = dict(tasks)
-        self.runs = dict(runs)
         self.members = {key: members[key] for key in self.tasks if key in members}
         self.homes = tuple(homes)
 
@@ -53,5 +46,36 @@ class TaskGraph:
         return self.tasks
 
     def __dask_annotations__(self) -> dict[str, dict[Key, Any]]:
-        homes = {key: self.homes[member] for key, member in self.members.items()}
-        return {HOME: homes, RUN: self.runs} if self.runs else {HOME: homes}
+        homes, runs = self._homes(), self._runs()
+        return {HOME: homes, RUN: runs} if runs else {HOME: homes}
+
+    def _homes(self) -> dict[Key, str]:
+        """Return the homes of tasks."""
+        return {key: self.homes[member] for key, member in self.members.items()}
+
+    def _runs(self) -> dict[Key, tuple[str, int]]:
+        """Return, of tasks that are programs of members, the name of the run and the member."""
+        return {}
+
+
+class MemberRun(NamedTuple):
+    """A MemberRun is one run of a template as member programs, before it is sent.
+
+    Parameters
+    ----------
+    name
+        Of the run: unique in the scheduler's lifetime.
+    parameters
+        What varies, and the name of the measurement that it belongs to or None (`clocks`).
+    given
+        By member what its program is given: blocks, or what stands for their keys.
+    tasks, members
+        Of tasks beside the programs, which make what these are given.
+    """
+
+    name: str
+    template: Template
+    parameters: tuple[Parameters, str | None]
+    given: Mapping[int, tuple[Any, ...]]
+    tasks: Mapping[Key, Task]
+    members: Mapping[Key, int]

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from time import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask.typing import Key
 from distributed.core import clean_exception
@@ -33,11 +33,12 @@ from distributed.worker_state_machine import SecedeEvent
 
 from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
+from distarray.runtime.clocks import with_clocks
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN
 
-__all__ = ["ATTEMPT", "BEGIN", "END", "PUSH", "RUNS", "Transport", "run_program", "shipped_program"]
+__all__ = ["ATTEMPT", "BEGIN", "END", "PUSH", "RUNS", "SentProgram", "Transport", "loaded_program", "run_program"]
 
 #: Messages from the scheduler: a run begins an attempt; it is over.
 BEGIN = "distarray-begin"
@@ -55,23 +56,38 @@ _N_ENDED = 1000
 _MOST_THREADS = 10_000
 
 
-def shipped_program(program: MemberProgram) -> bytes:
-    """Return a program as the scheduler passes it on: it need not unpack what only workers read."""
-    data: bytes = dumps(program)
-    return data
+class SentProgram(NamedTuple):
+    """A SentProgram is a program as its worker has it.
+
+    Parameters
+    ----------
+    homes
+        Of the members that it sends something to.
+    """
+
+    program: MemberProgram
+    homes: Mapping[int, str]
 
 
-async def run_program(key: Key, run: str, member: int, homes: Mapping[int, str], data: bytes, *given: Any) -> Any:
+def loaded_program(data: bytes) -> SentProgram:
+    """Return the program that a scheduler passed on as bytes: it need not unpack what only workers read."""
+    found: SentProgram = pickle.loads(data)
+    return found
+
+
+async def run_program(
+    key: Key, run: str, member: int, program: bytes | SentProgram, parameters: bytes, *given: Any
+) -> Any:
     """Run the program of a member, on a worker: the function of its Dask task.
 
     Parameters
     ----------
     key
         Of the task.
-    homes
-        Of the members that it sends something to.
-    data
-        From `shipped_program`.
+    program
+        As it was sent, or as the worker has it from an earlier run.
+    parameters
+        Of this run, and the name of the measurement that it belongs to or None.
     given
         The blocks that it is given.
 
@@ -84,7 +100,10 @@ async def run_program(key: Key, run: str, member: int, homes: Mapping[int, str],
 
     worker = get_worker()
     transport: Transport = worker.plugins[PLUGIN].transport
-    return await transport.run(key, run, member, homes, pickle.loads(data), given)
+    sent = loaded_program(program) if isinstance(program, bytes) else program
+    filling, measurement = pickle.loads(parameters)
+    filled = with_clocks(sent.program.filled(filling, run), measurement, member)
+    return await transport.run(key, run, member, sent.homes, filled, given)
 
 
 def _raisable(error: Any) -> BaseException:

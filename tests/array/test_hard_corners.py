@@ -764,15 +764,16 @@ def test_results_are_the_same_at_every_window(window: int) -> None:
 def test_who_takes_over_a_block_waits_for_the_write_that_copies_it(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum takes over the block of its operand, of which a write keeps what it does not touch: both read it."""
     lowered: list[Any] = []
-    real = running.lowered_to_run
-    monkeypatch.setattr(running, "lowered_to_run", lambda *given: lowered.append(real(*given)) or lowered[-1])
+    real = running.instance_to_run
+    monkeypatch.setattr(running, "instance_to_run", lambda *given: lowered.append(real(*given)) or lowered[-1])
     a = np.arange(64.0)
     x, w = ((rows(v) + 0).persist() for v in (a, a + 1))
     lowered.clear()
     y = x + w
     x[1:63] = value
     dx.persist(x, y)
-    (found,) = lowered
+    found = lowered[0].lowered
+    assert len(lowered) == 1
     writes = {key for key in found.tasks if key[0].startswith("dx-put")}
     overwriting = {key for key in found.tasks if key[0].startswith("dx-add")}
     assert len(overwriting) == 4

@@ -250,21 +250,21 @@ def test_memory_that_is_off_is_marked() -> None:
 
 
 def test_nobody_else_has_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distarray.runtime import executors, task_times
+    from distarray.runtime import clocks, executors
 
-    clocks = []
+    found = []
     submit = executors.ThreadExecutor.submit
 
     def spied(self: Any, tasks: Any, *args: Any) -> Any:
-        clocks.append(sum(getattr(t.func, "func", None) is task_times._run for t in tasks.values()))
+        found.append(sum(getattr(t.func, "func", None) is clocks._run for t in tasks.values()))
         return submit(self, tasks, *args)
 
     monkeypatch.setattr(executors.ThreadExecutor, "submit", spied)
     column_sums().compute()
-    assert clocks == [0] * len(clocks)
+    assert found == [0] * len(found)
     target = column_sums()
-    clocks.clear()
+    found.clear()
     with counting() as counted:
         target.explain(analyze=True)
-    assert clocks == [counted.tasks]
-    assert not task_times._spans
+    assert found == [counted.tasks]
+    assert not clocks._spans

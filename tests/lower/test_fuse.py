@@ -12,7 +12,8 @@ import distarray as dx
 from distarray.kernels import tasks
 from distarray.kernels.specs import Link
 from distarray.lower.fuse import _pace, fuse
-from distarray.lower.template import Recipe, Template
+from distarray.lower.recipes import Recipe
+from distarray.lower.template import Template
 from distarray.testing import counting
 
 TEAM = dx.Team((3,), ("R",))

@@ -1,18 +1,27 @@
-"""Tasks cut into one program for each member: who is given, sends and receives what."""
+"""Tasks cut into one program for each member: who is given, sends and receives what, and what a run fills in."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
+import numpy as np
 from hypothesis import given
-from member_graphs import Call, Ref, graphs, read_of
+from member_graphs import MemberGraph, graphs
 
-from distarray.lower.member_programs import MemberProgram, SlotRef, has_messages, member_programs
+from distarray.kernels.specs import StageSpec, TileSpec
+from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
+from distarray.lower.parameters import Parameters
+from distarray.lower.recipes import Leaf
 
 
-def simulated(programs: dict[int, MemberProgram], blocks: dict[Any, int]) -> tuple[dict[Any, int], int]:
+def programs_of(graph: MemberGraph) -> dict[int, MemberProgram]:
+    return member_programs(graph.recipes, graph.members, graph.keep, graph.holders)
+
+
+def simulated(programs: dict[int, MemberProgram], graph: MemberGraph) -> tuple[dict[Any, int], int]:
     """Run programs, each strictly in its order, and return what is kept and how many messages were sent."""
-    slots = {m: dict(enumerate(blocks[key] for key in p.given)) for m, p in programs.items()}
+    slots = {m: dict(enumerate(graph.given(p.given))) for m, p in programs.items()}
     pending = {m: list(enumerate(p.steps, p.first_step)) for m, p in programs.items()}
     sent = 0
 
@@ -43,35 +52,43 @@ def simulated(programs: dict[int, MemberProgram], blocks: dict[Any, int]) -> tup
 
 
 @given(graphs())
-def test_programs_make_what_the_tasks_make_and_never_wait_for_each_other(
-    graph: tuple[dict[Any, Call], dict[Any, int], list[Any], dict[Any, int | None]],
-) -> None:
-    tasks, members, keep, holders = graph
-    programs = member_programs(tasks, members, keep, read_of, holders.get)
-    blocks = {key: 100 * n for n, key in enumerate(holders)}
-    values = dict(blocks)
-    for key, task in tasks.items():
-        values[key] = task.func(*[values[a.key] if isinstance(a, Ref) else a for a in task.args])
-    found, n_sent = simulated(programs, blocks)
-    assert found == {key: values[key] for key in keep}
+def test_programs_make_what_the_tasks_make_and_never_wait_for_each_other(graph: MemberGraph) -> None:
+    programs = programs_of(graph)
+    found, n_sent = simulated(programs, graph)
+    assert found == graph.results()
     # One message for each value and member that reads it, and has not made it or had it before.
+    owners: dict[Any, int] = dict(graph.members)
+    owners |= {Leaf(node, n): m for node, held in graph.holders.items() for n, m in enumerate(held)}
     crossings = {
-        (read, members[key])
-        for key, task in tasks.items()
-        for read in task.dependencies
-        if (owner := members.get(read, holders.get(read))) is not None and owner != members[key]
+        (str(read), graph.members[key])
+        for key, recipe in graph.recipes.items()
+        for read in (*recipe.args, *recipe.waits)
+        if isinstance(read, tuple) and type(read).__name__ != "ClientBox" and read in owners
+        if owners[read] != graph.members[key]
     }
     assert n_sent == len(crossings) == sum(len(p.received) for p in programs.values())
-    assert has_messages(tasks, members) == any(read in tasks for read, _ in crossings)
 
 
 @given(graphs())
-def test_blocks_are_given_to_who_has_them_or_else_to_who_reads_them(
-    graph: tuple[dict[Any, Call], dict[Any, int], list[Any], dict[Any, int | None]],
-) -> None:
-    tasks, members, keep, holders = graph
-    programs = member_programs(tasks, members, keep, read_of, holders.get)
-    for key, holder in holders.items():
-        readers = {members[k] for k, task in tasks.items() if key in task.dependencies}
-        given_to = {m for m, p in programs.items() if key in p.given}
-        assert given_to == (readers if holder is None or not readers else {holder})
+def test_blocks_are_given_to_who_has_them_or_else_to_who_reads_them(graph: MemberGraph) -> None:
+    programs = programs_of(graph)
+    for name in graph.blocks:
+        readers = {graph.members[key] for key, r in graph.recipes.items() if any(repr(a) == name for a in r.args)}
+        given_to = {m for m, p in programs.items() for ref in p.given if repr(ref) == name}
+        leaf = next((ref for p in programs.values() for ref in p.given if repr(ref) == name), None)
+        held = graph.holders.get(leaf.node, ()) if isinstance(leaf, Leaf) else ()
+        assert given_to == ({held[leaf.number]} if held and isinstance(leaf, Leaf) else readers)
+
+
+def test_a_run_fills_in_its_parameters_and_leaves_the_program_as_it_is() -> None:
+    spec = StageSpec(None, where=(("add", "here"),), params=(1,), number=0, node=3)
+    steps = [KernelCall(("dx-add", 0, n), len, (spec, TileSpec(0, (n,)), SlotRef(n))) for n in range(2)]
+    program: MemberProgram = pickle.loads(pickle.dumps(MemberProgram(steps=steps)))
+    one = program.filled(Parameters(((2.5,),), (None,), {3: (np.int64(7),)}, {}), "a")
+    two = program.filled(Parameters(((4.0,),), ((("add", "there"),),), {3: ()}, {}), "b")
+    first, second = (step.args[0] for step in one.steps)
+    assert first is second, "what tasks share stays shared"
+    assert (first.scalars, first.params, first.where) == ((2.5,), (1, 7), spec.where)
+    assert two.steps[0].args[0].where == (("add", "there"),)
+    assert [step.key for step in two.steps] == [("dx-add-b", 0, 0), ("dx-add-b", 0, 1)]
+    assert program.steps[0].args[0].scalars == (), "the program serves other runs"

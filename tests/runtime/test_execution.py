@@ -14,25 +14,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from member_graphs import graphs, read_of
+from member_graphs import MemberGraph, graphs
 
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
 from distarray.runtime.execution import Execution, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
 
-Graph = Any
-
 
 class Team:
     """Runs programs beside each other, and carries their messages."""
 
-    def __init__(self, programs: dict[int, MemberProgram], blocks: dict[Any, Any], n_threads: int) -> None:
+    def __init__(self, programs: dict[int, MemberProgram], graph: MemberGraph, n_threads: int) -> None:
         self.pool = ThreadPoolExecutor(16)
         self.over = {member: threading.Event() for member in programs}
         self.executions = {
             member: Execution(
                 program,
-                [blocks[key] for key in program.given],
+                graph.given(program.given),
                 n_threads,
                 nullcontext(),
                 lambda function: self.pool.submit(function) and None,
@@ -62,14 +60,9 @@ class Team:
 
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(1, 3))
-def test_programs_on_threads_make_what_the_tasks_make(graph: Graph, n_threads: int) -> None:
-    tasks, members, keep, holders = graph
-    programs = member_programs(tasks, members, keep, read_of, holders.get)
-    blocks = {key: 100 * n for n, key in enumerate(holders)}
-    values: dict[Any, int] = dict(blocks)
-    for key, task in tasks.items():
-        values[key] = task.func(*[values[read_of(a)] if read_of(a) is not None else a for a in task.args])
-    assert Team(programs, blocks, n_threads).run() == {key: values[key] for key in keep}
+def test_programs_on_threads_make_what_the_tasks_make(graph: MemberGraph, n_threads: int) -> None:
+    programs = member_programs(graph.recipes, graph.members, graph.keep, graph.holders)
+    assert Team(programs, graph, n_threads).run() == graph.results()
 
 
 def alone(steps: Sequence[KernelCall], results: dict[Any, int], n_threads: int = 1, **options: Any) -> Execution:

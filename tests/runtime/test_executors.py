@@ -84,13 +84,13 @@ def test_ctrl_c_is_answered_while_something_large_is_planned(after: float) -> No
 def test_ctrl_c_does_not_wait_for_long_chains_of_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not done in place, so they may be interrupted anywhere."""
     seen: list[dict[int, int]] = []
-    make_tasks = running.make_tasks
+    instance_of = running.instance_of
 
     def spy(plan: Any, graph: Any, env: Any, run: str, inplace: Any) -> Any:
         seen.append(inplace)
-        return make_tasks(plan, graph, env, run, inplace)
+        return instance_of(plan, graph, env, run, inplace)
 
-    monkeypatch.setattr(running, "make_tasks", spy)
+    monkeypatch.setattr(running, "instance_of", spy)
     for limit in (running.INPLACE_NBYTES, 1 << 20):
         monkeypatch.setattr(running, "INPLACE_NBYTES", limit)
         x = dx.asarray(np.arange(400_000.0), team=TEAM, sharding=("T",))

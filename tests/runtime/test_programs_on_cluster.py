@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dask._task_spec import Task, TaskRef
 from helpers import eventually
 from on_workers import (
     Untransportable,
@@ -29,9 +28,18 @@ from on_workers import (
 )
 
 import distarray as dx
+from distarray.lower import lower
+from distarray.lower.parameters import Parameters
+from distarray.lower.recipes import Recipe, named
+from distarray.lower.template import Lowered, Template
+from distarray.runtime import cluster as runtime_cluster
+from distarray.runtime.counters import counting
 from distarray.runtime.members import executor_for
+from distarray.runtime.task_graph import MemberRun
+from distarray.sharding.sharding import Sharding
 
 distributed = pytest.importorskip("distributed")
+dumps = distributed.protocol.pickle.dumps
 
 pytestmark = pytest.mark.cluster
 
@@ -92,6 +100,51 @@ def test_the_scheduler_knows_one_task_of_each_member_and_one_of_each_block_that_
     found = cluster4.run_on_scheduler(kinds_of_tasks)
     assert found["program"] == 4
     assert found["all"] - before <= 4 * (1 + 1) + 1  # programs, blocks, and what holds the run together
+
+
+def test_a_repeat_sends_what_varies(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 20 kB and 1 kB for each member, however many steps; nothing is planned or lowered."""
+    sent: list[int] = []
+    real = runtime_cluster.send
+
+    def spy(client: Any, graph: Any, *rest: Any) -> Any:
+        sent.append(len(dumps(graph)))
+        return real(client, graph, *rest)
+
+    monkeypatch.setattr(runtime_cluster, "send", spy)
+    x = rows(A).persist()
+    v = x.sum(1).persist()
+
+    def power(scale: float, steps: int) -> Any:
+        w, expected = v, A.sum(1)
+        for _ in range(steps):
+            w, expected = x @ w * scale, A @ expected * scale
+        np.testing.assert_allclose(np.asarray(w), expected, rtol=1e-12)
+
+    for steps in (5, 60):
+        for n in range(5):
+            sent.clear()
+            lowered = lower._TEMPLATES.info().misses
+            with counting() as counted:
+                power(0.01 * (n + 1), steps)
+        assert counted.planner_calls == 0 and lower._TEMPLATES.info().misses == lowered
+        assert len(sent) == 1
+        assert sent[0] <= 20_000 + 4 * 1_000
+
+
+def test_programs_are_known_to_workers_for_as_long_as_their_template(cluster4: Any) -> None:
+    x = rows(A).persist()
+
+    def known() -> set[Any]:
+        return {key for key in cluster4.run_on_scheduler(keys_of) if str(key[0]).startswith("dx-template-")}
+
+    before = known()
+    with dx.config.set(plan_cache_size=1):
+        for n in range(3):
+            np.testing.assert_array_equal(np.asarray(x + n * x.T), A + n * A.T)
+            assert len(known() - before) == (4 if n else 0), "from the second run on"
+        np.testing.assert_array_equal(np.asarray(x.T - x), A.T - A)
+        eventually(lambda: known() <= before)
 
 
 def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> None:
@@ -219,19 +272,6 @@ def test_nothing_is_held_for_clients_that_have_gone(cluster4: Any) -> None:
         eventually(lambda: cluster4.run_on_scheduler(keys_of) <= before, 10)
 
 
-def test_tasks_of_which_nothing_is_kept_are_no_run(cluster4: Any) -> None:
-    """Nobody waits for them, as for any task of Dask that nobody wants."""
-    x = rows(A).persist()
-    executor = executor_for(x.__dx_node__().env)
-    tasks = {
-        ("dx-one-nothing", 0, 0): Task(("dx-one-nothing", 0, 0), abs, 1),
-        ("dx-two-nothing", 1, 0): Task(("dx-two-nothing", 1, 0), abs, TaskRef(("dx-one-nothing", 0, 0))),
-    }
-    assert executor.submit(tasks, dict(zip(tasks, (0, 1), strict=True)), [], as_programs=True) == {}
-    del x
-    eventually(lambda: nothing_left(cluster4))
-
-
 def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "go")
     x = rows(A).persist()
@@ -248,10 +288,14 @@ def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster
 
 def test_what_cannot_travel_ends_the_run_with_its_error(process_cluster: Any) -> None:
     x = rows(A).persist()
-    executor = executor_for((x + 0).__dx_node__().env)
-    one, two = ("dx-one-stays", 0, 0), ("dx-two-stays", 1, 0)
-    tasks = {one: Task(one, Untransportable), two: Task(two, repr, TaskRef(one))}
-    found = executor.submit(tasks, {one: 0, two: 1}, [two], as_programs=True)
+    env = (x + 0).__dx_node__().env
+    executor = executor_for(env)
+    one, two = ("dx-one", 0, 0), ("dx-two", 1, 0)
+    recipes = {one: Recipe("tile", Untransportable, ()), two: Recipe("tile", repr, (one,))}
+    lowered = Lowered(members={one: 0, two: 1}, outputs={0: (Sharding.whole(env.mesh, 0), [two])})
+    template = Template(recipes=recipes, lowered=lowered)
+    run = MemberRun("stays", template, (Parameters((), (), {}, {}), None), {0: (), 1: ()}, {}, {})
+    found = executor.run_programs(run, [named(two, "stays")], (), {})
     with pytest.raises(TypeError, match=r"stays here|serialize"):
         executor.fetch(list(found.values()))
     del found, x

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.runtime import task_times
-from distarray.runtime.task_times import Span, busy_seconds, measuring
+from distarray.runtime import clocks
+from distarray.runtime.clocks import Span
+from distarray.runtime.task_times import busy_seconds, measuring
 
 
 def computing(stage: int, member: int, start: float, stop: float) -> Span:
@@ -49,7 +50,7 @@ def test_every_task_of_the_block_is_measured_and_none_after_it() -> None:
     n = len(spans)
     (y * 2).persist()
     assert len(spans) == n
-    assert not task_times._spans
+    assert not clocks._spans
 
 
 def test_values_and_errors_are_those_without_clocks() -> None:
@@ -58,7 +59,7 @@ def test_values_and_errors_are_those_without_clocks() -> None:
         assert np.array_equal(np.asarray(x @ x), np.asarray(x) @ np.asarray(x))
         with pytest.raises(np.linalg.LinAlgError):
             np.asarray(dx.linalg.cholesky(-x))
-    assert not task_times._spans
+    assert not clocks._spans
 
 
 def test_what_runs_inside_a_task_belongs_to_the_stage_of_the_task() -> None:
@@ -76,7 +77,7 @@ def test_what_runs_inside_a_task_belongs_to_the_stage_of_the_task() -> None:
 
 
 def test_a_task_that_is_run_again_later_just_runs() -> None:
-    assert task_times._run("gone", 0, 0, True, divmod, 7, 3) == (2, 1)
+    assert clocks._run("gone", 0, 0, True, divmod, 7, 3) == (2, 1)
 
 
 def test_a_device_is_waited_for() -> None:
@@ -89,11 +90,11 @@ def test_a_device_is_waited_for() -> None:
     class Block:
         device = Device()
 
-    task_times.start("test")
+    clocks.start("test")
     for result in (Block(), [Block(), Block()], np.zeros(3), None):
-        assert task_times._run("test", 4, 1, True, lambda r=result: r) is result
+        assert clocks._run("test", 4, 1, True, lambda r=result: r) is result
     assert Device.n_waits == 3
-    assert [(s.stage, s.member) for s in task_times.stop("test")] == [(4, 1)] * 4
+    assert [(s.stage, s.member) for s in clocks.stop("test")] == [(4, 1)] * 4
 
 
 def late_at_the_first(block: Any, block_info: Any = None) -> Any:
@@ -115,4 +116,4 @@ def test_workers_tell_what_they_waited_for(cluster4: Any) -> None:
     waited = {m: sum(s.stop - s.start for s in spans if s.is_transfer and s.member == m) for m in range(1, 4)}
     assert all(seconds > 0.1 for seconds in waited.values())
     assert all(s.stop >= s.start for s in spans)
-    assert not task_times._spans
+    assert not clocks._spans

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-
-class Ref(NamedTuple):
-    """Stands for what another task makes."""
-
-    key: Any
+from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key
 
 
-class Call(NamedTuple):
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
+class MemberGraph(NamedTuple):
+    """Tasks in an order in which they can run, their members, what is kept, and the blocks from before."""
 
-    @property
-    def dependencies(self) -> set[Any]:
-        return {a.key for a in self.args if isinstance(a, Ref)}
+    recipes: dict[Any, Recipe]
+    members: dict[Any, int]
+    keep: list[Any]
+    holders: dict[int, tuple[int, ...]]
+    blocks: Mapping[Any, int]
+
+    def value_of(self, argument: Any, made: Mapping[Any, int]) -> Any:
+        """Return what an argument stands for, where tasks have made this."""
+        if type(argument) in (Leaf, ClientBox):
+            return self.blocks[repr(argument)]
+        return made[argument] if isinstance(argument, tuple) and is_key(argument) else argument
+
+    def given(self, refs: list[Any]) -> list[int]:
+        return [self.blocks[repr(ref)] for ref in refs]
+
+    def results(self) -> dict[Any, int]:
+        """Return what the tasks make that is kept."""
+        made: dict[Any, int] = {}
+        for key, recipe in self.recipes.items():
+            made[key] = recipe.function(*[self.value_of(a, made) for a in (*recipe.args, *recipe.waits)])
+        return {key: made[key] for key in self.keep}
 
 
 def total(*args: int) -> int:
@@ -28,23 +41,21 @@ def total(*args: int) -> int:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[dict[Any, Call], dict[Any, int], list[Any], dict[Any, int | None]]:
-    """Tasks in an order in which they can run, their members, what is kept, and who has the blocks from before."""
+def graphs(draw: st.DrawFn) -> MemberGraph:
     n_members = draw(st.integers(1, 4))
-    before = [("old", n) for n in range(draw(st.integers(0, 3)))]
-    holders = {key: draw(st.none() | st.integers(0, n_members - 1)) for key in before}
-    tasks: dict[Any, Call] = {}
+    nodes = range(draw(st.integers(0, 3)))
+    before: list[Any] = [Leaf(node, number) for node in nodes for number in range(2)]
+    before += [ClientBox(9, (slice(0, n), slice(None))) for n in range(draw(st.integers(0, 2)))]
+    member = st.integers(0, n_members - 1)
+    holders = {node: draw(st.sampled_from([(), (draw(member), draw(member))])) for node in nodes}
+    recipes: dict[Any, Recipe] = {}
     members: dict[Any, int] = {}
     for n in range(draw(st.integers(1, 12))):
-        known = [*before, *tasks]
-        read = draw(st.lists(st.sampled_from(known), max_size=3)) if known else []
-        args = [Ref(k) for k in read]
-        args.insert(draw(st.integers(0, len(args))), n)  # type: ignore[arg-type]  # an argument that is no reference
-        tasks["dx-t", n, 0] = Call(total, tuple(args))
-        members["dx-t", n, 0] = draw(st.integers(0, n_members - 1))
-    keep = draw(st.lists(st.sampled_from(list(tasks)), unique=True, max_size=4))
-    return tasks, members, keep, holders
-
-
-def read_of(argument: Any) -> Any:
-    return argument.key if isinstance(argument, Ref) else None
+        known = [*before, *recipes]
+        args = draw(st.lists(st.sampled_from(known), max_size=3)) if known else []
+        args.insert(draw(st.integers(0, len(args))), n)  # an argument that is no reference
+        waits = draw(st.lists(st.sampled_from(list(recipes)), max_size=1)) if recipes else []
+        recipes["dx-t", n, 0] = Recipe("tile", total, tuple(args), tuple(waits))
+        members["dx-t", n, 0] = draw(member)
+    keep = draw(st.lists(st.sampled_from(list(recipes)), unique=True, max_size=4))
+    return MemberGraph(recipes, members, keep, holders, {repr(ref): 100 * n for n, ref in enumerate(before)})

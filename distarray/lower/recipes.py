@@ -1,0 +1,51 @@
+"""Recipes: tasks whose arguments are named by what they are, so that they can be filled in for every run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from distarray.lower.messages import Key
+
+__all__ = ["ClientBox", "Leaf", "Recipe", "is_key", "named"]
+
+
+class Leaf(NamedTuple):
+    """A Leaf is a block of an evaluated node, by the number of the node and of the tile: filled in for every run."""
+
+    node: int
+    number: int
+
+
+class ClientBox(NamedTuple):
+    """A ClientBox is a box of host data that travels with a task."""
+
+    node: int
+    slices: tuple[slice, ...]
+
+
+class Recipe(NamedTuple):
+    """A Recipe is a task whose arguments are still named by what they are: keys without a run, `Leaf` and `ClientBox`.
+
+    `waits` are tasks that come before it although it reads nothing of them, so that not too much is under way: its
+    function gets their results last, and leaves them alone.
+    """
+
+    kind: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    waits: tuple[Key, ...] = ()
+
+    def reads(self) -> list[Key]:
+        """Return the tasks that it reads, or waits for."""
+        return [*[a for a in self.args if type(a) is tuple and is_key(a)], *self.waits]
+
+
+def named(key: Key, run: str) -> Key:
+    """Return the key of a task in a run of this name."""
+    return (f"{key[0]}-{run}", *key[1:])
+
+
+def is_key(a: tuple[Any, ...]) -> bool:
+    """Return whether an argument that is a tuple is the key of another task."""
+    return len(a) >= 3 and isinstance(a[0], str) and a[0].startswith("dx-")
