@@ -19,7 +19,7 @@ from distarray.lower.messages import Key
 from distarray.lower.parameters import Filler, Parameters
 from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key, named
 
-__all__ = ["KernelCall", "MemberProgram", "SlotRef", "member_programs"]
+__all__ = ["Credits", "KernelCall", "MemberProgram", "SlotRef", "member_programs"]
 
 #: What a task reads: what another one makes, a block from before, or data of this process.
 Ref: TypeAlias = Key | Leaf | ClientBox
@@ -38,11 +38,32 @@ class KernelCall(NamedTuple):
     ----------
     key
         Of the task that it was: it names the stage, for errors and measurements.
+    order
+        Its place in the order of all tasks, of all members.
     """
 
     key: Key
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    order: int = 0
+
+
+class Credits(NamedTuple):
+    """A Credits says when a program lets messages come, and how far it goes while its own have not left (`credits`).
+
+    Parameters
+    ----------
+    granted
+        By step the messages that it grants when it is begun, and the members that send them.
+    sends
+        The messages that the program sends, and to whom, in the order in which they are awaited.
+    awaited
+        By step how many of these must have left before it runs.
+    """
+
+    granted: tuple[tuple[tuple[int, int], ...], ...]
+    sends: tuple[tuple[int, int], ...]
+    awaited: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -63,6 +84,8 @@ class MemberProgram:
         By slot, to which members its value goes, and the number of the message.
     results
         Keys of what is kept, without the name of a run, and the slot of each.
+    credits
+        When messages may come; None if that is no matter.
     """
 
     given: list[Leaf | ClientBox] = field(default_factory=list)
@@ -70,17 +93,26 @@ class MemberProgram:
     steps: list[KernelCall] = field(default_factory=list)
     sent: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     results: dict[Key, int] = field(default_factory=dict)
+    credits: Credits | None = None
 
     @property
     def first_step(self) -> int:
         """Return the slot of what the first step makes."""
         return len(self.given) + len(self.received)
 
+    def others(self) -> set[int]:
+        """Return the members to which it sends messages, or grants some."""
+        found = {member for _, members in self.sent.values() for member in members}
+        if self.credits is not None:
+            found.update(member for granted in self.credits.granted for _, member in granted)
+        return found
+
     def filled(self, parameters: Parameters, run: str) -> MemberProgram:
         """Return the program of one run, with its name and its parameters in the steps."""
         fill = Filler(parameters)
         steps = [
-            KernelCall(named(key, run), function, tuple([fill(a) for a in args])) for key, function, args in self.steps
+            KernelCall(named(key, run), function, tuple([fill(a) for a in args]), order)
+            for key, function, args, order in self.steps
         ]
         return replace(self, steps=steps)
 
@@ -120,11 +152,11 @@ def member_programs(
         for name in names:
             slots[member, name] = program.first_step
             program.received.append(numbers.setdefault(name, len(numbers)))
-    for key, recipe in recipes.items():
+    for order, (key, recipe) in enumerate(recipes.items()):
         member, program = members[key], programs[members[key]]
         slots[member, key] = program.first_step + len(program.steps)
         args = [SlotRef(slots[member, _name(a)]) if _is_ref(a) else a for a in (*recipe.args, *recipe.waits)]
-        program.steps.append(KernelCall(key, recipe.function, tuple(args)))
+        program.steps.append(KernelCall(key, recipe.function, tuple(args), order))
     for name, destinations in flows.sent.items():
         source = flows.owners[name]
         assert source is not None, "only what a member has is sent"

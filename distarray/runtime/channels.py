@@ -30,6 +30,7 @@ class _Waiting(NamedTuple):
 
     attempt: Attempt
     message: dict[str, Any]
+    written: Callable[[], None] | None
 
 
 class _Channel:
@@ -69,13 +70,15 @@ class Channels:
         self._failed = failed
         self._channels: dict[str, _Channel] = {}
 
-    def send(self, address: str, attempt: Attempt, message: dict[str, Any]) -> None:
-        """Write a message to another worker as soon as those before it are written."""
+    def send(
+        self, address: str, attempt: Attempt, message: dict[str, Any], written: Callable[[], None] | None = None
+    ) -> None:
+        """Write a message to another worker as soon as those before it are written, and call `written` then."""
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = _Channel(address)
         channel.attempts.add(attempt)
-        channel.waiting.append(_Waiting(attempt, message))
+        channel.waiting.append(_Waiting(attempt, message, written))
         if channel.writer is None:
             channel.writer = asyncio.get_running_loop().create_task(self._write(channel))
 
@@ -119,7 +122,7 @@ class Channels:
                     break  # the worker closes
                 channel.listener = asyncio.get_running_loop().create_task(self._listen(channel, channel.comm))
                 continue
-            attempt, message = channel.waiting.popleft()
+            attempt, message, written = channel.waiting.popleft()
             try:
                 await channel.comm.write(message, on_error="raise")
             except OSError:
@@ -127,6 +130,9 @@ class Channels:
             except Exception as error:
                 self._failed(attempt, error)
             del message
+            if written is not None:
+                written()
+            del written
         channel.writer = None
 
     async def _listen(self, channel: _Channel, comm: Any) -> None:

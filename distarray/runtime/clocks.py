@@ -18,7 +18,7 @@ from dask._task_spec import Task
 
 from distarray.kernels import tasks
 from distarray.kernels.inside import is_inside_task
-from distarray.lower.member_programs import KernelCall, MemberProgram
+from distarray.lower.member_programs import MemberProgram
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.runtime.execution import waits_of_thread
@@ -93,9 +93,9 @@ def with_clocks(program: MemberProgram, name: str | None, member: int) -> Member
     if name is None:
         return program
     steps = []
-    for key, function, args in program.steps:
-        clocked, *given = _with_clock(name, key, function, args, member)
-        steps.append(KernelCall(key, clocked, tuple(given)))
+    for step in program.steps:
+        clocked, *given = _with_clock(name, step.key, step.function, step.args, member)
+        steps.append(step._replace(function=clocked, args=tuple(given)))
     return replace(program, steps=steps)
 
 

@@ -6,7 +6,7 @@ Whoever runs it provides threads and takes what is sent; messages that arrive ar
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from heapq import heappop, heappush
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef
 
-__all__ = ["Execution", "Observer", "StoppedError", "nbytes_of", "waits_of_thread"]
+__all__ = ["Execution", "Observer", "Post", "StoppedError", "nbytes_of", "waits_of_thread"]
 
 _thread = threading.local()
 
@@ -40,12 +40,26 @@ class Observer(Protocol):
         """Note a message, its slot and the steps that read it."""
 
 
+class Post(Protocol):
+    """A Post carries messages from one program of a run to the others; both may be called from any thread."""
+
+    def send(self, number: int, member: int, value: Any, left: Callable[[], None] | None) -> None:
+        """Send a message to a member, and call `left` when the value is needed no more."""
+
+    def grant(self, number: int, member: int) -> None:
+        """Tell a member that it may send a message to the one that this post belongs to."""
+
+
 class StoppedError(RuntimeError):
     """A StoppedError says that an execution was stopped before its end."""
 
 
 class Execution:
     """An Execution is one run of a program.
+
+    Without credits, steps run as soon as their slots are full, the first of the program first, and messages are sent as
+    soon as they are made. With credits (`lower.credits`) steps begin strictly in order, at most as many at a time as
+    there are threads, and messages are sent when they are granted.
 
     Parameters
     ----------
@@ -59,10 +73,10 @@ class Execution:
         Entered around each step: who shares it runs no more steps at a time than it admits.
     start
         Has a thread call a function.
-    send
-        ``send(number, members, value)``: a message is there for these members. Called from any thread.
+    post
+        Carries messages to other programs.
     finish
-        Called once, from any thread, when the results are there or the execution failed.
+        Called once, from any thread, when the results are there and all is sent, or the execution failed.
     observers
         See `Observer`; called from any thread.
     """
@@ -74,7 +88,7 @@ class Execution:
         n_threads: int,
         permit: AbstractContextManager[Any],
         start: Callable[[Callable[[], None]], None],
-        send: Callable[[int, Sequence[int], Any], None],
+        post: Post,
         finish: Callable[[], None],
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -82,7 +96,7 @@ class Execution:
         self._n_threads = n_threads
         self._permit = permit
         self._start = start
-        self._send = send
+        self._post = post
         self._finish = finish
         self._observers = observers
         self._changed = threading.Condition()
@@ -99,11 +113,23 @@ class Execution:
             self._missing.append(len(slots))
             for slot in slots:
                 self._readers[slot].append(n)
-        self._uses = {slot: len(readers) for slot, readers in self._readers.items()}
-        self._ready = [n for n, missing in enumerate(self._missing) if not missing]
+        self._uses = Counter({slot: len(readers) for slot, readers in self._readers.items()})
         self._n_left = len(program.steps)
         self._n_threads_at_work = 0
+        # without credits
+        self._ready = [n for n, missing in enumerate(self._missing) if not missing]
         self._is_waiting = False
+        # with credits
+        self._credits = program.credits
+        self._n_begun = 0
+        self._running: set[int] = set()
+        self._granted: set[tuple[int, int]] = set()
+        #: Messages that have left, and how many of those that are awaited in turn.
+        self._gone: set[tuple[int, int]] = set()
+        self._n_gone = 0
+        self._sends = {number: slot for slot, (number, _) in program.sent.items()}
+        if self._credits is not None:
+            self._uses.update([self._sends[number] for number, _ in self._credits.sends])
         self.is_over = False
         self.error: BaseException | None = None
         self.results: dict[Any, Any] = {}
@@ -114,11 +140,13 @@ class Execution:
             self._fill(slot, value)
         self._given = ()
         with self._changed:
-            if not self._n_left:
+            if self._is_done():
                 self._end()
                 return
-            self._n_threads_at_work += 1
-        self._start(self._work)
+            n = min(self._n_left, self._n_threads if self._credits is not None else 1)
+            self._n_threads_at_work += n
+        for _ in range(n):
+            self._start(self._work)
 
     def receive(self, number: int, value: Any) -> None:
         """Take a message; what comes twice is dropped."""
@@ -135,9 +163,37 @@ class Execution:
         if is_help_wanted:
             self._start(self._work)
 
+    def grant(self, number: int, member: int) -> None:
+        """Take the word of a member that a message may come."""
+        with self._changed:
+            slot = self._sends[number]
+            is_due = slot in self._values and (number, member) not in self._granted and not self.is_over
+            self._granted.add((number, member))
+            value = self._values[slot] if is_due else None
+        if is_due:
+            self._send(number, member, value)
+
+    def _send(self, number: int, member: int, value: Any) -> None:
+        self._post.send(number, member, value, lambda: self._left(number, member))
+
+    def _left(self, number: int, member: int) -> None:
+        """Note that a message with credit has left."""
+        assert self._credits is not None
+        with self._changed:
+            if self.is_over:
+                return
+            self._gone.add((number, member))
+            sends = self._credits.sends
+            while self._n_gone < len(sends) and sends[self._n_gone] in self._gone:
+                self._n_gone += 1
+            self._let_go(self._sends[number])
+            if self._is_done():
+                self._end()
+            self._changed.notify_all()
+
     def _wants_help(self) -> bool:
         """Return whether another thread is to come, and count it as here."""
-        wants = not self.is_over and 0 < self._n_threads_at_work < self._n_threads
+        wants = not self.is_over and 0 < self._n_threads_at_work < self._n_threads and self._credits is None
         self._n_threads_at_work += wants
         return wants
 
@@ -147,6 +203,9 @@ class Execution:
             if not self.is_over:
                 self.error = error
                 self._end()
+
+    def _is_done(self) -> bool:
+        return not self._n_left and (self._credits is None or self._n_gone == len(self._credits.sends))
 
     def _end(self) -> None:
         self.is_over = True
@@ -163,34 +222,33 @@ class Execution:
             if self.is_over or slot in self._filled:
                 return
             self._filled.add(slot)
-            if self._uses.get(slot) or slot in self._kept:
+            if self._uses[slot] or slot in self._kept:
                 self._values[slot] = value
                 self._note(slot, value, 1)
             for n in self._readers.get(slot, ()):
                 self._missing[n] -= 1
                 if not self._missing[n]:
-                    heappush(self._ready, n)
-                    self._changed.notify()
-        if slot in self._program.sent:
-            number, members = self._program.sent[slot]
-            self._send(number, members, value)
+                    if self._credits is None:
+                        heappush(self._ready, n)
+                    self._changed.notify_all()
+            number, members = self._program.sent.get(slot, (-1, ()))
+            due = [m for m in members if self._credits is None or (number, m) in self._granted]
+        for member in due:
+            if self._credits is None:
+                self._post.send(number, member, value, None)
+            else:
+                self._send(number, member, value)
 
     def _work(self) -> None:
-        """Run steps until all are begun; only one thread waits for messages, others come as steps are ready."""
+        """Run steps until all are begun."""
         _thread.waits = []
-        while True:
+        take = self._take_ready if self._credits is None else self._take_next
+        while (n := take()) is not None:
+            step = self._program.steps[n]
             with self._changed:
-                while not self._ready and not self.is_over and self._n_threads_at_work == 1:
-                    self._wait()
-                if self.is_over or not self._ready:
-                    self._n_threads_at_work -= 1
+                if self.is_over:
                     return
-                n = heappop(self._ready)
-                step = self._program.steps[n]
                 args = [self._values[a.number] if type(a) is SlotRef else a for a in step.args]
-                is_help_wanted = bool(self._ready) and self._wants_help()
-            if is_help_wanted:
-                self._start(self._work)
             try:
                 with self._permit:
                     value = step.function(*args)
@@ -200,7 +258,42 @@ class Execution:
             del args
             self._fill(self._first + n, value)
             del value
-            self._done(_slots(step.args))
+            self._done(n, _slots(step.args))
+
+    def _take_ready(self) -> int | None:
+        """Return the first step that can run; only one thread waits for messages, others come as steps are ready."""
+        with self._changed:
+            while not self._ready and not self.is_over and self._n_threads_at_work == 1:
+                self._wait()
+            if self.is_over or not self._ready:
+                self._n_threads_at_work -= 1
+                return None
+            n = heappop(self._ready)
+            is_help_wanted = bool(self._ready) and self._wants_help()
+        if is_help_wanted:
+            self._start(self._work)
+        return n
+
+    def _take_next(self) -> int | None:
+        """Begin the next step: grant messages, and wait until it can run; return None if there is none."""
+        assert self._credits is not None
+        n_steps = len(self._program.steps)
+        with self._changed:
+            # Those that run are at most so far apart as there are threads: what they hold together is known.
+            while not self.is_over and self._running and self._n_begun - min(self._running) >= self._n_threads:
+                self._wait()
+            if self.is_over or self._n_begun == n_steps:
+                self._n_threads_at_work -= 1
+                return None
+            n = self._n_begun
+            self._n_begun += 1
+            self._running.add(n)
+        for number, member in self._credits.granted[n]:
+            self._post.grant(number, member)
+        with self._changed:
+            while not self.is_over and (self._missing[n] or self._n_gone < self._credits.awaited[n]):
+                self._wait()
+            return None if self.is_over else n
 
     def _wait(self) -> None:
         self._is_waiting = True
@@ -214,18 +307,25 @@ class Execution:
             for observer in self._observers:
                 observer.holds(sign * nbytes_of(value))
 
-    def _done(self, slots: Collection[int]) -> None:
-        """Note that a step has run, and let go of what nobody reads any more."""
+    def _let_go(self, slot: int) -> None:
+        """Note that a value is read once less, and let go of what nobody reads any more."""
+        self._uses[slot] -= 1
+        if not self._uses[slot] and slot not in self._kept and slot in self._values:
+            self._note(slot, self._values.pop(slot), -1)
+
+    def _done(self, n: int, slots: Collection[int]) -> None:
+        """Note that a step has run."""
         with self._changed:
             if self.is_over:
                 return
+            self._running.discard(n)
             for slot in slots:
-                self._uses[slot] -= 1
-                if not self._uses[slot] and slot not in self._kept:
-                    self._note(slot, self._values.pop(slot), -1)
+                self._let_go(slot)
             self._n_left -= 1
-            if not self._n_left:
+            if self._is_done():
                 self._end()
+            elif self._credits is not None:
+                self._changed.notify_all()
 
 
 def nbytes_of(value: Any) -> int:

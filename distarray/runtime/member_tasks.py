@@ -22,7 +22,7 @@ from distarray.lower.recipes import named
 from distarray.lower.template import Template
 from distarray.runtime.task_graph import MemberRun, TaskGraph
 from distarray.runtime.transport import SentProgram, loaded_program, run_program
-from distarray.runtime.wire import PROGRAM
+from distarray.runtime.wire import PROGRAM, TEMPLATE
 
 __all__ = ["ProgramTask", "RunGraph", "SentTemplates"]
 
@@ -112,7 +112,7 @@ class _SentTemplate:
     """
 
     def __init__(self, programs: Mapping[int, bytes]) -> None:
-        self.name = f"dx-template-{uuid.uuid4().hex}"
+        self.name = f"{TEMPLATE}{uuid.uuid4().hex}"
         self.programs = programs
         self.n_runs = 0
         #: By key, from the second run on.
@@ -169,6 +169,5 @@ class SentTemplates:
     def _shipped(self, template: Template) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
         for member, program in template.programs.items():
-            to = {n: self._homes[n] for _, destinations in program.sent.values() for n in destinations}
-            found[member] = dumps(SentProgram(program, to))
+            found[member] = dumps(SentProgram(program, {n: self._homes[n] for n in program.others()}))
         return found

@@ -38,7 +38,18 @@ from distarray.runtime.execution import Execution, Observer, StoppedError, nbyte
 from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN
 
-__all__ = ["ATTEMPT", "BEGIN", "END", "PUSH", "RUNS", "SentProgram", "Transport", "loaded_program", "run_program"]
+__all__ = [
+    "ATTEMPT",
+    "BEGIN",
+    "END",
+    "GRANT",
+    "PUSH",
+    "RUNS",
+    "SentProgram",
+    "Transport",
+    "loaded_program",
+    "run_program",
+]
 
 #: Messages from the scheduler: a run begins an attempt; it is over.
 BEGIN = "distarray-begin"
@@ -47,8 +58,9 @@ END = "distarray-end"
 ATTEMPT = "distarray-attempt"
 #: Topic of events for the scheduler: messages of a run may be lost, or one cannot travel, with its error.
 RUNS = "distarray-runs"
-#: Message between workers.
+#: Messages between workers: a value for a program, and the word that one may come.
 PUSH = "distarray_push"
+GRANT = "distarray_grant"
 
 #: Names of runs that are over, so that late messages of theirs are known.
 _N_ENDED = 1000
@@ -62,7 +74,7 @@ class SentProgram(NamedTuple):
     Parameters
     ----------
     homes
-        Of the members that it sends something to.
+        Of the members with which it exchanges messages.
     """
 
     program: MemberProgram
@@ -120,8 +132,8 @@ class _LocalRun:
         #: Who serves homes that do not serve themselves.
         self.where: Mapping[str, str] = {}
         self.executions: dict[int, Execution] = {}
-        #: By attempt and member.
-        self.early: defaultdict[tuple[int, int], dict[int, Any]] = defaultdict(dict)
+        #: By attempt and member what its execution is to be told.
+        self.early: defaultdict[tuple[int, int], list[Callable[[Execution], None]]] = defaultdict(list)
 
     def stop(self, error: BaseException) -> None:
         """Stop what runs."""
@@ -147,7 +159,7 @@ class Transport:
         #: Of the executions that begin from now on.
         self.observers: list[Observer] = []
         self.stream_handlers: dict[str, Callable[..., Any]] = {BEGIN: self.begin, END: self.end}
-        self.handlers: dict[str, Callable[..., Any]] = {PUSH: self.pushed}
+        self.handlers: dict[str, Callable[..., Any]] = {PUSH: self.pushed, GRANT: self.granted}
 
     def close(self) -> None:
         """Stop what runs."""
@@ -178,21 +190,18 @@ class Transport:
             attempt = run.attempt
             over = asyncio.Event()
             start = self._starter(key)
-
-            def send(number: int, members: Sequence[int], value: Any, attempt: int = attempt) -> None:
-                for to in members:
-                    loop.call_soon_threadsafe(self._push, name, attempt, to, homes[to], number, value)
+            post = _Post(self, loop, name, attempt, member, homes)
 
             def finish(over: asyncio.Event = over) -> None:
                 with suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(over.set)
 
             n_threads = self._worker.state.nthreads
-            execution = Execution(program, given, n_threads, self._permits, start, send, finish, tuple(self.observers))
+            execution = Execution(program, given, n_threads, self._permits, start, post, finish, tuple(self.observers))
             run.executions[member] = execution
             execution.begin()
-            for number, value in run.early.pop((attempt, member), {}).items():
-                execution.receive(number, value)
+            for tell in run.early.pop((attempt, member), ()):
+                tell(execution)
             try:
                 await over.wait()
             except BaseException:
@@ -281,17 +290,40 @@ class Transport:
 
     # -- messages between programs -------------------------------------------------------------------------------
 
-    def _push(self, name: str, attempt: int, member: int, home: str, number: int, value: Any) -> None:
-        """Send a message."""
-        if not self._is_current(name, attempt):
+    def send(
+        self,
+        attempt: Attempt,
+        home: str,
+        member: int,
+        number: int,
+        value: Any,
+        left: Callable[[], None] | None,
+    ) -> None:
+        """Send a message to the program of a member, and call `left` when its value is needed here no more."""
+        if (address := self._address(attempt, home)) is None:
             return
-        address = self._runs[name].where.get(home, home)
         if address == self._worker.address:
-            self._deliver(name, attempt, member, number, value)
+            self._tell(attempt, member, lambda execution: execution.receive(number, value))
+            if left is not None:
+                left()
             return
-        message = {"op": PUSH, "reply": False, "name": name, "attempt": attempt, "member": member, "number": number}
-        message |= {"data": to_serialize(value), "who": self._worker.address, "sent": time()}
-        self._channels.send(address, (name, attempt), message)
+        message = {"op": PUSH, "reply": False, "name": attempt[0], "attempt": attempt[1], "member": member}
+        message |= {"number": number, "data": to_serialize(value), "who": self._worker.address, "sent": time()}
+        self._channels.send(address, attempt, message, left)
+
+    def grant(self, attempt: Attempt, home: str, member: int, number: int, to: int) -> None:
+        """Tell the program of a member that it may send a message to another one."""
+        if (address := self._address(attempt, home)) is None:
+            return
+        if address == self._worker.address:
+            self._tell(attempt, member, lambda execution: execution.grant(number, to))
+            return
+        message = {"op": GRANT, "reply": False, "name": attempt[0], "attempt": attempt[1]}
+        self._channels.send(address, attempt, {**message, "member": member, "number": number, "to": to})
+
+    def _address(self, attempt: Attempt, home: str) -> str | None:
+        """Return the worker that serves a home in an attempt; None if this is over."""
+        return self._runs[attempt[0]].where.get(home, home) if self._is_current(*attempt) else None
 
     def _broken(self, attempts: Collection[Attempt]) -> None:
         """Have runs begin anew whose messages may be lost."""
@@ -318,17 +350,50 @@ class Transport:
         seconds = max(0.001, now - sent)
         entry = {"start": now - seconds, "stop": now, "middle": now - seconds / 2, "duration": seconds, "who": who}
         self._worker.transfer_incoming_log.append({**entry, "keys": {}, "total": nbytes, "bandwidth": nbytes / seconds})
-        try:
-            self._deliver(name, attempt, member, number, data)
-        except Exception as error:  # nobody is told of it by an answer
-            self._failed((name, attempt), error)
+        self._tell((name, attempt), member, lambda execution: execution.receive(number, data))
 
-    def _deliver(self, name: str, attempt: int, member: int, number: int, value: Any) -> None:
-        if name in self._ended and self._ended[name][0] >= attempt:
+    async def granted(self, name: str, attempt: int, member: int, number: int, to: int) -> None:
+        """Take the word of another worker that a message may come."""
+        self._tell((name, attempt), member, lambda execution: execution.grant(number, to))
+
+    def _tell(self, attempt: Attempt, member: int, tell: Callable[[Execution], None]) -> None:
+        """Tell the execution of a program something: now, or when it begins."""
+        name, number = attempt
+        if name in self._ended and self._ended[name][0] >= number:
             return
         run = self._runs.setdefault(name, _LocalRun())
         execution = run.executions.get(member)
-        if attempt == run.attempt and execution is not None and not execution.is_over:
-            execution.receive(number, value)
-        elif attempt >= run.attempt:
-            run.early[attempt, member][number] = value
+        if number == run.attempt and execution is not None and not execution.is_over:
+            try:
+                tell(execution)
+            except Exception as error:  # nobody is told of it by an answer
+                self._failed(attempt, error)
+        elif number >= run.attempt:
+            run.early[attempt[1], member].append(tell)
+
+
+class _Post:
+    """A _Post carries the messages of one program in one attempt: from its threads to the event loop.
+
+    Parameters
+    ----------
+    homes
+        Of the members with which it exchanges messages.
+    """
+
+    def __init__(
+        self, transport: Transport, loop: Any, name: str, attempt: int, member: int, homes: Mapping[int, str]
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._attempt = name, attempt
+        self._member = member
+        self._homes = homes
+
+    def send(self, number: int, member: int, value: Any, left: Callable[[], None] | None) -> None:
+        home = self._homes[member]
+        self._loop.call_soon_threadsafe(self._transport.send, self._attempt, home, member, number, value, left)
+
+    def grant(self, number: int, member: int) -> None:
+        home = self._homes[member]
+        self._loop.call_soon_threadsafe(self._transport.grant, self._attempt, home, member, number, self._member)

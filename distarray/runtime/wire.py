@@ -10,14 +10,27 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["EMBED_NBYTES", "PLUGIN", "PREFIX", "PROGRAM", "TOPIC", "Packed", "is_ours", "is_program", "pack", "unpack"]
+__all__ = [
+    "EMBED_NBYTES",
+    "PLUGIN",
+    "PREFIX",
+    "PROGRAM",
+    "TEMPLATE",
+    "TOPIC",
+    "Packed",
+    "is_ours",
+    "is_program",
+    "pack",
+    "unpack",
+]
 
 #: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
 EMBED_NBYTES = 64 * 1024
 #: What the names of all our tasks and data begin with.
 PREFIX = "dx-"
-#: What the names of the tasks of member programs begin with.
+#: What the names of the tasks of member programs begin with, and those of the programs that workers have as data.
 PROGRAM = "dx-program-"
+TEMPLATE = "dx-template-"
 #: Topic under which the scheduler announces who serves whom.
 TOPIC = "distarray-placement"
 #: Name of the workers' plugin.

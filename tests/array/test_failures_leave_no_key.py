@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import collected, eventually_equal, no_garbage_collected
+from on_workers import keys_but_templates
 
 import distarray as dx
 from distarray.runtime.members import executor_for
@@ -40,7 +41,7 @@ def rows(values: np.ndarray) -> dx.DistArray:
 
 
 def keys_of_scheduler(client: Any) -> set[Any]:
-    return set(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)))
+    return set(client.run_on_scheduler(keys_but_templates))
 
 
 def raising(error: type[BaseException], *args: Any) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import collected, eventually
+from on_workers import keys_but_templates
 
 import distarray as dx
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError, WorkerPausedError
@@ -250,7 +251,7 @@ def test_adaptive_clusters_work_from_nothing_to_n_and_back_with_data_held() -> N
             np.testing.assert_array_equal(np.asarray(y * 2), A * 4)
             del y
             eventually(lambda: not client.scheduler_info(n_workers=-1)["workers"])
-            eventually(lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+            eventually(lambda: not client.run_on_scheduler(keys_but_templates))
             np.testing.assert_array_equal(np.asarray(dx.asarray(A) * 5), A * 5)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import eventually
+from on_workers import keys_but_templates
 
 import distarray as dx
 from distarray.testing import counting
@@ -48,7 +49,7 @@ def kill_one(client: Any, number: int = 0) -> None:
 
 
 def tasks_of_scheduler(client: Any) -> int:
-    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+    return len(client.run_on_scheduler(keys_but_templates))
 
 
 # -- same results (B-20, B-31) -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import eventually, module_at, no_garbage_collected
+from on_workers import keys_but_templates
 
 import distarray as dx
 from distarray.errors import BlocksLostError
@@ -138,7 +139,7 @@ def _keys(dask_scheduler: Any) -> dict[str, str]:
     return {
         str(task.key): f"{task.state}, wanted by {sorted(c.client_key for c in task.who_wants or ())}, "
         f"read by {[d.key for d in task.dependents]}, waited for by {[d.key for d in task.waiters or ()]}"
-        for task in dask_scheduler.tasks.values()
+        for task in map(dask_scheduler.tasks.__getitem__, keys_but_templates(dask_scheduler))
     }
 
 

@@ -16,16 +16,64 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from member_graphs import MemberGraph, graphs
 
+from distarray.lower.credits import peaks, with_credits
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef, member_programs
 from distarray.runtime.execution import Execution, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
+
+
+class Observer:
+    """Notes what an execution holds in its slots, and the messages to it."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.messages: list[tuple[int, int, list[Any]]] = []
+        self.lock = threading.Lock()
+
+    def holds(self, nbytes: int) -> None:
+        with self.lock:
+            self.now += nbytes
+            self.most = max(self.most, self.now)
+
+    def received(self, nbytes: int, slot: int, readers: Sequence[KernelCall]) -> None:
+        self.messages.append((nbytes, slot, [r.key for r in readers]))
+
+
+class Silent:
+    """Carries no messages."""
+
+    def send(self, number: int, member: int, value: Any, left: Callable[[], None] | None) -> None: ...
+    def grant(self, number: int, member: int) -> None: ...
+
+
+class Carrier:
+    """Carries the messages of one program of a team; what has credit leaves late."""
+
+    def __init__(self, team: Team, member: int) -> None:
+        self.team = team
+        self.member = member
+
+    def send(self, number: int, member: int, value: Any, left: Callable[[], None] | None) -> None:
+        execution = self.team.executions[member]
+
+        def carried() -> None:
+            execution.receive(number, value)
+            execution.receive(number, "twice")  # is dropped
+            if left is not None:
+                left()
+
+        carried() if left is None else self.team.pool.submit(carried)
+
+    def grant(self, number: int, member: int) -> None:
+        self.team.pool.submit(self.team.executions[member].grant, number, self.member)
 
 
 class Team:
     """Runs programs beside each other, and carries their messages."""
 
     def __init__(self, programs: dict[int, MemberProgram], graph: MemberGraph, n_threads: int) -> None:
-        self.pool = ThreadPoolExecutor(16)
+        self.pool = ThreadPoolExecutor(32)
+        self.observers = {member: Observer() for member in programs}
         self.over = {member: threading.Event() for member in programs}
         self.executions = {
             member: Execution(
@@ -34,16 +82,12 @@ class Team:
                 n_threads,
                 nullcontext(),
                 lambda function: self.pool.submit(function) and None,
-                self.send,
+                Carrier(self, member),
                 self.over[member].set,
+                (self.observers[member],),
             )
             for member, program in programs.items()
         }
-
-    def send(self, number: int, members: Sequence[int], value: Any) -> None:
-        for member in members:
-            self.executions[member].receive(number, value)
-            self.executions[member].receive(number, "twice")  # is dropped
 
     def run(self) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -65,6 +109,21 @@ def test_programs_on_threads_make_what_the_tasks_make(graph: MemberGraph, n_thre
     assert Team(programs, graph, n_threads).run() == graph.results()
 
 
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.integers(1, 3), st.integers(0, 3))
+def test_programs_with_credits_hold_no_more_than_is_known_before(
+    graph: MemberGraph, n_threads: int, ahead: int
+) -> None:
+    programs = member_programs(graph.recipes, graph.members, graph.keep, graph.holders)
+    programs = with_credits(programs, ahead)
+    given = {n: 0 for p in programs.values() for n, _ in p.sent.values()}
+    known = peaks(programs, graph.sizes(), given, n_threads)
+    team = Team(programs, graph, n_threads)
+    assert team.run() == graph.results()
+    for member, seen in team.observers.items():
+        assert seen.most <= known[member] and seen.now == 0
+
+
 def alone(steps: Sequence[KernelCall], results: dict[Any, int], n_threads: int = 1, **options: Any) -> Execution:
     return Execution(
         MemberProgram(steps=list(steps), results=results),
@@ -72,7 +131,7 @@ def alone(steps: Sequence[KernelCall], results: dict[Any, int], n_threads: int =
         n_threads,
         options.pop("permit", nullcontext()),
         options.pop("start", lambda function: threading.Thread(target=function).start()),
-        lambda *args: None,
+        Silent(),
         options.pop("finish", lambda: None),
         **options,
     )
@@ -160,7 +219,7 @@ def test_what_waits_for_a_message_can_be_stopped() -> None:
         threads.append(threading.Thread(target=function))
         threads[-1].start()
 
-    execution = Execution(program, (), 1, nullcontext(), start, lambda *args: None, over.set)
+    execution = Execution(program, (), 1, nullcontext(), start, Silent(), over.set)
     execution.begin()
     time.sleep(0.02)
     assert not execution.is_over
@@ -173,24 +232,11 @@ def test_what_waits_for_a_message_can_be_stopped() -> None:
 
 
 def test_an_observer_is_told_of_slots_and_messages() -> None:
-    class Observer:
-        now = most = 0
-
-        def __init__(self) -> None:
-            self.messages: list[tuple[int, int, list[Any]]] = []
-
-        def holds(self, nbytes: int) -> None:
-            self.now += nbytes
-            self.most = max(self.most, self.now)
-
-        def received(self, nbytes: int, slot: int, readers: Sequence[KernelCall]) -> None:
-            self.messages.append((nbytes, slot, [r.key for r in readers]))
-
     seen, over = Observer(), threading.Event()
     steps = [KernelCall(("a", 0, 0), np.negative, (SlotRef(0),)), KernelCall(("b", 0, 0), np.sum, (SlotRef(1),))]
     program = MemberProgram(received=[5], steps=steps, results={"b": 2})
     start = lambda function: threading.Thread(target=function).start()
-    execution = Execution(program, (), 1, nullcontext(), start, lambda *args: None, over.set, [seen])
+    execution = Execution(program, (), 1, nullcontext(), start, Silent(), over.set, [seen])
     execution.begin()
     execution.receive(5, np.ones(10))
     assert over.wait(5)

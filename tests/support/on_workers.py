@@ -9,7 +9,7 @@ from typing import Any
 
 import distributed
 
-from distarray.runtime.wire import PLUGIN, TOPIC, is_program
+from distarray.runtime.wire import PLUGIN, TEMPLATE, TOPIC, is_program
 
 
 def left_at_workers(dask_worker: Any) -> tuple[int, int]:
@@ -54,6 +54,11 @@ def attempts(dask_scheduler: Any) -> list[int]:
 
 def keys_of(dask_scheduler: Any) -> set[Any]:
     return set(dask_scheduler.tasks)
+
+
+def keys_but_templates(dask_scheduler: Any) -> list[Any]:
+    """Return the keys of all but the programs that workers have for the next run, which stay with their plan."""
+    return [key for key in dask_scheduler.tasks if not str(key[0]).startswith(TEMPLATE)]
 
 
 def break_connections(dask_worker: Any) -> int:
