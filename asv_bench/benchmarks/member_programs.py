@@ -82,13 +82,13 @@ MEMORY = "2GiB"
 
 @contextmanager
 def _programs(is_on: bool) -> Iterator[None]:
-    before = running.run_as_programs
+    before = running.programs_of
     if not is_on:
-        running.run_as_programs = lambda lowered, graph, env: False
+        running.programs_of = lambda instance: None
     try:
         yield
     finally:
-        running.run_as_programs = before
+        running.programs_of = before
 
 
 def _settled(value: Any) -> None:

@@ -38,7 +38,6 @@ from distarray.runtime.metering import Count, metering
 from distarray.runtime.moves import transfers
 from distarray.runtime.passage import Passage
 from distarray.runtime.passes import passes_of
-from distarray.runtime.running import n_programs
 from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
@@ -339,7 +338,7 @@ def _planned(targets: Sequence[Expr], operations: Sequence[str], env: Environmen
         rehearsal.host_bytes,
         round(rehearsal.products_bound),
         round(sum([c.seconds.total for c in rehearsal.placed.costs]) - rehearsal.placed.seconds, 9),
-        n_programs(lowered, rehearsal.graph, env),
+        rehearsal.n_programs,
     )
 
 

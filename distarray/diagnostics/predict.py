@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 
 import numpy as np
 
 from distarray.expr.expr import Environment, Expr
+from distarray.lower.credits import Programs
 from distarray.lower.footprint import least_moved
 from distarray.lower.liveness import Liveness
 from distarray.lower.records import Draft
@@ -29,6 +30,7 @@ from distarray.runtime import members, planning, prepare
 from distarray.runtime.crossings import foreseen
 from distarray.runtime.fit import peaks_of
 from distarray.runtime.known_rates import rates_for
+from distarray.runtime.member_runs import programs_of
 from distarray.sharding.boxes import Box, size, union
 from distarray.sharding.sharding import Sharding
 
@@ -82,6 +84,8 @@ class Rehearsal:
         Bytes that products must move at least, however they are cut.
     kept
         The nodes whose results would be kept.
+    n_programs
+        Member programs that it would run as; 0 where each task is one of Dask.
     """
 
     plan: Plan
@@ -94,6 +98,7 @@ class Rehearsal:
     placed: PlacedStages
     products_bound: float
     kept: tuple[Expr, ...]
+    n_programs: int
 
 
 def rehearse(
@@ -120,10 +125,12 @@ def rehearse(
     found = prepare.rehearsed(targets, stand_ins, others)
     if found is None:
         return None
-    plan, graph, lowered, from_cache, host_bytes, kept = found
+    plan, graph, instance, from_cache, host_bytes, kept = found
+    lowered = instance.lowered
     cluster = env.is_cluster
     if cluster:
         host_bytes += sum(a.nbytes for task in lowered.tasks.values() for a in task.args if isinstance(a, np.ndarray))
+    programs = programs_of(instance)
     # As the planner counts what it compares: by the types that arrays have, or will have before it runs.
     problem = Planning(graph, env.mesh, planning.limits_of(env), rates_for(env), plan.stages)
     return Rehearsal(
@@ -132,12 +139,21 @@ def rehearse(
         lowered,
         from_cache,
         traffic_of(lowered, graph),
-        peaks_of(lowered, graph, env),
+        _memory(peaks_of(lowered, graph, env), programs),
         host_bytes * cluster,
         problem.place(plan.stages),
         sum([stage_bound(facts, env.size) for facts in problem.facts]),
         kept,
+        0 if programs is None else len(programs.by_member),
     )
+
+
+def _memory(found: Liveness, programs: Programs | None) -> Liveness:
+    """Return what members hold: where programs keep to credits, what these say."""
+    if programs is None or not programs.peak:
+        return found
+    members = {*found.peak, *programs.peak}
+    return replace(found, peak={m: programs.peak.get(m, found.peak.get(m, 0)) for m in members})
 
 
 def planned_sharding(node: Expr, env: Environment) -> Sharding:

@@ -1,28 +1,31 @@
 """Credits: when the programs of a run let messages come, so that no member holds more than is known before it runs.
 
-With credits a program begins its steps strictly in order, and a message is sent when its receiver grants it: so many
-steps ahead of the first that reads it. The sender keeps the value until then, and goes on only so far: before a step it
-waits for those of its messages that would be over if all steps of all members ran one after the other. Thus what a
-member holds at each of its steps is known (`peaks`), however fast the others are.
+The tasks of all members are brought into one order by *turns*: a turn is a tile of each member that has one to make,
+and what is sent for it comes before. With credits a program begins its steps strictly in this order, and a message is
+sent when its receiver grants it: so many turns ahead of the first step that reads it. The sender keeps the value until
+then, and goes on only so far: before a step it waits for those of its messages that would have left so many turns ago
+if all steps of all members ran one after the other. Thus what a member holds at each step is known (`peaks`),
+however fast the others are.
 
-None waits for ever. Of all steps that have not run take the first in the order of the tasks: what it reads was made
-by steps before it and granted at the latest by itself, and messages that its member waits for were granted by steps
-before it. So it can run.
+None waits for ever. Of all steps that have not run take the first in the order of all: what it reads was made by steps
+before it and granted at the latest by itself, and messages that its member waits for were granted by steps before it.
+So it can run.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from distarray.lower.member_programs import Credits, MemberProgram, SlotRef
+from distarray.lower.member_programs import Credits, MemberProgram, SlotRef, member_programs
 from distarray.lower.messages import Key
+from distarray.lower.recipes import Recipe
 
-__all__ = ["Sizes", "peaks", "with_credits"]
+__all__ = ["Programs", "Sizes", "peaks", "with_credits"]
 
 
 class Sizes(NamedTuple):
@@ -38,6 +41,24 @@ class Sizes(NamedTuple):
 
     results: Mapping[Key, int]
     needs: Mapping[Key, int]
+
+
+class Programs(NamedTuple):
+    """A Programs is the form in which a template runs as one program of each member.
+
+    Parameters
+    ----------
+    by_member
+        The programs.
+    ahead
+        Turns that messages come ahead; None if they come as they are made.
+    peak
+        By member the most bytes that it will hold, what lies there before included; empty where that is no matter.
+    """
+
+    by_member: Mapping[int, MemberProgram]
+    ahead: int | None
+    peak: Mapping[int, int]
 
 
 class _Uses(NamedTuple):
@@ -64,38 +85,75 @@ def _received(program: MemberProgram) -> Iterator[tuple[int, int]]:
         yield number, len(program.given) + n
 
 
-def with_credits(programs: Mapping[int, MemberProgram], ahead: int) -> dict[int, MemberProgram]:
-    """Return programs whose messages are granted so many steps ahead of the first step that reads them.
+def with_credits(
+    recipes: Mapping[Key, Recipe],
+    members: Mapping[Key, int],
+    keep: Collection[Key],
+    holders: Mapping[int, tuple[int, ...]],
+    ahead: int,
+) -> dict[int, MemberProgram]:
+    """Return the program of each member, whose messages come so many turns before the first step that reads them.
 
     Parameters
     ----------
-    programs
-        All those of a run.
+    recipes, members, keep, holders
+        As for `member_programs`. What tasks wait for is left out, since turns see to it.
     """
-    orders = {member: [step.order for step in program.steps] for member, program in programs.items()}
+    recipes = {key: recipe._replace(waits=()) for key, recipe in recipes.items()}
+    turns = _turns(recipes, members, ahead)
+    programs = member_programs({key: recipes[key] for key in turns}, members, keep, holders)
+    order = {key: n for n, key in enumerate(turns)}
+    in_turn = list(turns.values())
     senders = {number: member for member, program in programs.items() for number, _ in program.sent.values()}
     granted: dict[int, list[list[tuple[int, int]]]] = {}
     #: By message and receiver the place, in the order of all steps, of the step that grants it.
     places: dict[tuple[int, int], int] = {}
     for member, program in programs.items():
         first = _uses(program).first
+        own = [turns[step.key] for step in program.steps]
         granted[member] = [[] for _ in program.steps]
         for number, slot in _received(program):
-            n = max(0, first[slot] - ahead)
+            n = bisect_left(own, own[first[slot]] - ahead)
             granted[member][n].append((number, senders[number]))
-            places[number, member] = orders[member][n]
+            places[number, member] = order[program.steps[n].key]
     found = {}
     for member, program in programs.items():
         over = []
         for slot, (number, receivers) in program.sent.items():
-            made = orders[member][slot - program.first_step] if slot >= program.first_step else -1
+            made = order[program.steps[slot - program.first_step].key] if slot >= program.first_step else -1
             over += [(max(made, places[number, to]), number, to) for to in receivers]
         over.sort()
         ends = [place for place, _, _ in over]
-        awaited = tuple([bisect_left(ends, order) for order in orders[member]])
+        # By step the place of the first step of all so many turns before it.
+        before = [bisect_left(in_turn, turns[step.key] - ahead) for step in program.steps]
+        awaited = tuple([bisect_left(ends, min(place, order[s.key])) for place, s in zip(before, program.steps)])
         sends = tuple([(number, to) for _, number, to in over])
         found[member] = replace(program, credits=Credits(tuple(map(tuple, granted[member])), sends, awaited))
     return found
+
+
+def _turns(recipes: Mapping[Key, Recipe], members: Mapping[Key, int], ahead: int) -> dict[Key, int]:
+    """Return the turn of each task, in an order in which they can run: turn by turn, a tile of a member in each.
+
+    What is sent for a tile is made as many turns before it as messages may come ahead; all else as soon as it can be.
+    """
+    turns: dict[Key, int] = {}
+    last: defaultdict[int, int] = defaultdict(lambda: -1)
+    readers: defaultdict[Key, list[Key]] = defaultdict(list)
+    for key, recipe in recipes.items():
+        read = recipe.reads()
+        turn = max([turns[k] + (recipes[k].kind == "tile") for k in read], default=0)
+        if recipe.kind == "tile":
+            turn = last[members[key]] = max(turn, last[members[key]] + 1)
+        turns[key] = turn
+        for k in read:
+            readers[k].append(key)
+    for key in reversed(list(recipes)):
+        if recipes[key].kind == "piece" and key in readers:
+            turns[key] = max(turns[key], min([turns[reader] for reader in readers[key]]) - ahead)
+    numbers = {key: n for n, key in enumerate(recipes)}
+    ordered = sorted(recipes, key=lambda key: (turns[key], recipes[key].kind == "tile", numbers[key]))
+    return {key: turns[key] for key in ordered}
 
 
 def peaks(

@@ -30,11 +30,12 @@ import numpy as np
 
 from distarray.kernels import tasks
 from distarray.kernels.specs import Finish, Link, StageSpec, TileSpec
+from distarray.lower.credits import Sizes
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 
-__all__ = ["Liveness", "Standing", "liveness"]
+__all__ = ["Liveness", "Standing", "liveness", "sizes_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,11 @@ class _Simulation:
                 self._sent[m].append((self._resident[m], nbytes))
         self._kept = {ref for _, refs in lowered.outputs.values() for ref in refs if isinstance(ref, tuple)}
         self._made = {key: self._task(key) for key in lowered.tasks}
+
+    def sizes(self) -> Sizes:
+        """Return what each task makes, and what it needs for that."""
+        results = {key: self._size_of(key) for key in self._made}
+        return Sizes(results, {key: max(made.most, results[key]) for key, made in self._made.items()})
 
     def run(self) -> Liveness:
         n_tasks = Counter(self._members.values())
@@ -573,3 +579,8 @@ def liveness(
         What lies on the workers of a cluster already.
     """
     return _Simulation(lowered, graph, is_cluster=is_cluster, n_threads=n_threads, standing=standing).run()
+
+
+def sizes_of(lowered: Lowered, graph: Graph) -> Sizes:
+    """Return what each task on a cluster makes, and what it needs for that."""
+    return _Simulation(lowered, graph, is_cluster=True, n_threads=1, standing=_UNKNOWN).sizes()

@@ -38,14 +38,11 @@ class KernelCall(NamedTuple):
     ----------
     key
         Of the task that it was: it names the stage, for errors and measurements.
-    order
-        Its place in the order of all tasks, of all members.
     """
 
     key: Key
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    order: int = 0
 
 
 class Credits(NamedTuple):
@@ -111,8 +108,7 @@ class MemberProgram:
         """Return the program of one run, with its name and its parameters in the steps."""
         fill = Filler(parameters)
         steps = [
-            KernelCall(named(key, run), function, tuple([fill(a) for a in args]), order)
-            for key, function, args, order in self.steps
+            KernelCall(named(key, run), function, tuple([fill(a) for a in args])) for key, function, args in self.steps
         ]
         return replace(self, steps=steps)
 
@@ -152,11 +148,11 @@ def member_programs(
         for name in names:
             slots[member, name] = program.first_step
             program.received.append(numbers.setdefault(name, len(numbers)))
-    for order, (key, recipe) in enumerate(recipes.items()):
+    for key, recipe in recipes.items():
         member, program = members[key], programs[members[key]]
         slots[member, key] = program.first_step + len(program.steps)
         args = [SlotRef(slots[member, _name(a)]) if _is_ref(a) else a for a in (*recipe.args, *recipe.waits)]
-        program.steps.append(KernelCall(key, recipe.function, tuple(args), order))
+        program.steps.append(KernelCall(key, recipe.function, tuple(args)))
     for name, destinations in flows.sent.items():
         source = flows.owners[name]
         assert source is not None, "only what a member has is sent"

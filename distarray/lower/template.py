@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distarray.kernels.specs import StageSpec
+from distarray.lower.credits import with_credits
 from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
 from distarray.lower.recipes import Recipe, is_key
@@ -96,6 +97,12 @@ class Template:
 
     @cached_property
     def programs(self) -> dict[int, MemberProgram]:
-        """The tasks as one program of each member."""
-        keep = [ref for _, refs in self.lowered.outputs.values() for ref in refs if type(ref) is tuple and is_key(ref)]
-        return member_programs(self.recipes, self.lowered.members, keep, self.holders)
+        """The tasks as one program of each member, whose messages come as they are made."""
+        return member_programs(self.recipes, self.lowered.members, self._keep(), self.holders)
+
+    def with_credits(self, ahead: int) -> dict[int, MemberProgram]:
+        """Return the tasks as one program of each member, whose messages come at most so many turns ahead."""
+        return with_credits(self.recipes, self.lowered.members, self._keep(), self.holders, ahead)
+
+    def _keep(self) -> list[Key]:
+        return [ref for _, refs in self.lowered.outputs.values() for ref in refs if type(ref) is tuple and is_key(ref)]

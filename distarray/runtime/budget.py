@@ -97,6 +97,14 @@ def excess_of(found: Liveness, env: Environment) -> str | None:
     )
 
 
+def most_in_memory(env: Environment) -> int | None:
+    """Return the bytes of blocks that a worker may hold with none of them on disk; None where there is no limit."""
+    if is_limit_set():
+        return memory_limit(env)
+    room = room_of(env)
+    return None if room is None else room.held
+
+
 def refuse(names: str, needed: int, why: str) -> NoReturn:
     """Raise the error that says that a plan does not fit."""
     raise MemoryBudgetError(

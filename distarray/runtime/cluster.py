@@ -194,7 +194,7 @@ class ClusterExecutor:
         silent = [graph.program_key(p.member) for p in graph.programs if not p.results]
         futures = send(self.placement.client, graph, [*keep, *silent, *new])
         if new:
-            self._templates.hold(run.template, {key: futures.pop(key) for key in new})
+            self._templates.hold(run, {key: futures.pop(key) for key in new})
         stay = [futures.pop(key) for key in silent]
         members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
         homes = {key: self.homes[members[key]] for key in futures}
@@ -244,9 +244,11 @@ class ClusterExecutor:
         found = [self.placement.spare(self.placement.address(home)) for home in self.homes]
         return {n: rank[spare] for n, spare in enumerate(found) if spare in rank}
 
-    def is_to_be_cut(self, tasks: Mapping[Key, Task]) -> bool:
-        """Return whether what these tasks make will be given copies at once, since its lineage would be too deep."""
-        return self._lineage.is_to_be_cut(read_from_outside(tasks), longest_chain(tasks))
+    def is_to_be_cut(self, read: Collection[Key], n_tasks: int) -> bool:
+        """Return whether what is made of these blocks, by so many tasks one after the other, will get copies at once,
+        since its lineage would be too deep.
+        """
+        return self._lineage.is_to_be_cut(read, n_tasks)
 
     def put(self, blocks: Mapping[Key, Any], members: Mapping[Key, int], device: str = "cpu") -> dict[Key, Future]:
         """Bring host data to members so that no single worker holds the only copy.

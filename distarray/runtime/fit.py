@@ -80,7 +80,8 @@ def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
     """Return what the members of an environment hold for these tasks, beside all that lies there already."""
     if not env.is_cluster:
         return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
-    standing = standing_of(env, is_copied=executor_for(env).is_to_be_cut(lowered.tasks))
+    read = {key for task in lowered.tasks.values() for key in task.dependencies} - lowered.tasks.keys()
+    standing = standing_of(env, is_copied=executor_for(env).is_to_be_cut(read, lowered.depth))
     return liveness(lowered, graph, is_cluster=True, n_threads=n_tasks_at_once(env), standing=standing)
 
 

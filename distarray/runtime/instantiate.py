@@ -33,7 +33,7 @@ from distarray.runtime.promised import Promise
 from distarray.runtime.shipping import shipped
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Instance", "instance_of", "make_tasks", "make_tasks_once", "new_run", "tasks_of"]
+__all__ = ["Instance", "instance_of", "make_tasks", "make_tasks_once", "new_run"]
 
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
@@ -84,6 +84,12 @@ class Instance:
         found = blocks[ref.number]
         key = getattr(found, "key", None)
         return found if key is None else TaskRef(key)
+
+    @cached_property
+    def read(self) -> set[Key]:
+        """The keys of blocks from before that its tasks read."""
+        leaves = {ref for program in self.template.programs.values() for ref in program.given if type(ref) is Leaf}
+        return {found.key for leaf in leaves if type(found := self.given(leaf)) is TaskRef}
 
     @cached_property
     def outputs(self) -> dict[int, tuple[Sharding, list[Any]]]:
@@ -153,11 +159,6 @@ def make_tasks(
 ) -> Lowered:
     """Return the tasks of one run of a plan: see `instance_of`."""
     return instance_of(plan, graph, env, run, inplace).lowered
-
-
-def tasks_of(plan: Plan, graph: Graph, env: Environment) -> Lowered:
-    """Return what is known of the tasks of a plan, whatever varies from run to run: all but the tasks themselves."""
-    return lower.lower(plan, graph, env, _site(env), {}, {}).lowered
 
 
 def make_tasks_once(plan: Plan, graph: Graph, env: Environment) -> Lowered:

@@ -18,6 +18,7 @@ from distributed.client import Future
 from distributed.protocol.pickle import dumps
 
 from distarray.kernels import tasks as kernels
+from distarray.lower.member_programs import MemberProgram
 from distarray.lower.recipes import named
 from distarray.lower.template import Template
 from distarray.runtime.task_graph import MemberRun, TaskGraph
@@ -137,14 +138,15 @@ class SentTemplates:
 
     def __init__(self, homes: Sequence[str]) -> None:
         self._homes = homes
-        self._known: WeakKeyDictionary[Template, _SentTemplate] = WeakKeyDictionary()
+        #: By template and steps that messages come ahead.
+        self._known: WeakKeyDictionary[Template, dict[int | None, _SentTemplate]] = WeakKeyDictionary()
 
     def graph_of(self, run: MemberRun) -> tuple[RunGraph, dict[Key, Task]]:
         """Return the graph of a run, and those of its tasks that make the programs known to workers."""
-        template = run.template
-        sent = self._known.get(template)
+        known, (by_member, ahead, _) = self._known.setdefault(run.template, {}), run.programs
+        sent = known.get(ahead)
         if sent is None:
-            sent = self._known[template] = _SentTemplate(self._shipped(template))
+            sent = known[ahead] = _SentTemplate(self._shipped(by_member))
         sent.n_runs += 1
         new: dict[Key, Task] = {}
         if sent.n_runs > 1 and not sent.is_there():
@@ -156,18 +158,18 @@ class SentTemplates:
                 run.given[member],
                 tuple([named(key, run.name) for key in program.results]),
             )
-            for member, program in template.programs.items()
+            for member, program in by_member.items()
         ]
         beside = {**run.members, **{key: key[1] for key in new}}
         data: bytes = dumps(run.parameters)
         return RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs), new
 
-    def hold(self, template: Template, futures: Mapping[Key, Future]) -> None:
-        """Keep what makes the programs of a template known, as long as it lives."""
-        self._known[template].futures = dict(futures)
+    def hold(self, run: MemberRun, futures: Mapping[Key, Future]) -> None:
+        """Keep what makes the programs of a run known, as long as their template lives."""
+        self._known[run.template][run.programs.ahead].futures = dict(futures)
 
-    def _shipped(self, template: Template) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
-        for member, program in template.programs.items():
-            found[member] = dumps(SentProgram(program, {n: self._homes[n] for n in program.others()}))
-        return found
+    def _shipped(self, programs: Mapping[int, MemberProgram]) -> dict[int, bytes]:
+        return {
+            member: dumps(SentProgram(program, {n: self._homes[n] for n in program.others()}))
+            for member, program in programs.items()
+        }

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from distarray import config
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr
-from distarray.lower.template import Lowered
 from distarray.planner.cache import PLANS, LRUCache
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Limits, Plan
@@ -21,8 +20,9 @@ from distarray.planner.rates import current_rates
 from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
 from distarray.runtime.fit import fitted, held_in, peaks_of, standing_of
-from distarray.runtime.instantiate import make_tasks, tasks_of
+from distarray.runtime.instantiate import instance_of
 from distarray.runtime.known_rates import rates_for, rates_of
+from distarray.runtime.member_runs import makes_little, programs_of
 from distarray.runtime.memory import limits_to_try, memory_limit
 from distarray.runtime.retention import is_beyond_memory
 from distarray.sharding.sharding import Sharding
@@ -37,7 +37,6 @@ __all__ = [
     "exceeds",
     "fit_to_memory",
     "is_ample",
-    "makes_little",
     "limits_of",
     "plan_of",
     "plan_with_inputs",
@@ -49,8 +48,6 @@ USES_BEFORE_SEARCH = 2
 _USES: LRUCache[list[int]] = LRUCache()
 #: Times that a member may have an array at most: as it lies, as it is sent, as it arrives, and copied for its loss.
 COPIES = 4
-#: What tasks make and what they need to make it, at most, in terms of what they make.
-SCRATCH = 2
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
 TILES_PER_LIMIT = 8
 
@@ -149,9 +146,12 @@ def checked(graph: Graph, env: Environment) -> Plan:
 
 def exceeds(plan: Plan, graph: Graph, env: Environment) -> tuple[tuple[int, int], str] | None:
     """Return what the workers of a cluster cannot hold of a plan: the most bytes of one, and the stage; and why."""
-    if is_ample(graph.nodes, env) or makes_little(tasks_of(plan, graph, env), graph, env):
+    if is_ample(graph.nodes, env):
         return None
-    found = peaks_of(make_tasks(plan, graph, env, "budget"), graph, env)
+    instance = instance_of(plan, graph, env, "budget")
+    if makes_little(instance.template.lowered, graph, env) or programs_of(instance) is not None:
+        return None
+    found = peaks_of(instance.lowered, graph, env)
     why = excess_of(found, env)
     return None if why is None else (found.worst, why)
 
@@ -161,14 +161,6 @@ def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) ->
     held = max(held_in(env).values(), default=0)
     most = limits_to_try(memory_limit(env), is_worker=True)[0]
     return bool(held + n_copies * sum(node.nbytes for node in nodes) <= most)
-
-
-def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
-    """Return whether members could hold all that tasks read, make and send, without ever freeing any of it."""
-    held = max(held_in(env).values(), default=0)
-    given = sum(node.nbytes for node in graph.nodes if node.memo is not None)
-    most = limits_to_try(memory_limit(env), is_worker=True)[0]
-    return bool(held + given + SCRATCH * lowered.most_nbytes <= most)
 
 
 def uses_of(graph: Graph) -> list[int]:

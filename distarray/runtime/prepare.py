@@ -17,7 +17,7 @@ from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Plan
 from distarray.runtime.donation import inplace_results
 from distarray.runtime.hosts import as_cut, host_cuts, put
-from distarray.runtime.instantiate import make_tasks
+from distarray.runtime.instantiate import Instance, instance_of
 from distarray.runtime.memory import is_limit_set
 from distarray.runtime.planning import checked, context_of, found_plan, is_ample
 from distarray.runtime.retention import retained
@@ -61,9 +61,13 @@ class Prepared(NamedTuple):
         put(self.hosts, self.cuts)
         return self._replace(graph=canonical(self.order, self.wanted, context_of(self.env)), cuts={})
 
-    def lowered(self, run: str, inplace: Mapping[int, int] = MappingProxyType({})) -> Lowered:
-        """Return the tasks; `run` names them, for `inplace` see `lower`."""
-        return make_tasks(self.plan, self.graph, self.env, run, inplace)
+    def instance(self, run: str, inplace: Mapping[int, int] = MappingProxyType({})) -> Instance:
+        """Return a run of it; `run` names its tasks, for `inplace` see `lower`."""
+        return instance_of(self.plan, self.graph, self.env, run, inplace)
+
+    def lowered(self, run: str) -> Lowered:
+        """Return the tasks; `run` names them."""
+        return self.instance(run).lowered
 
 
 def prepare(
@@ -108,7 +112,7 @@ class Rehearsed(NamedTuple):
 
     Parameters
     ----------
-    plan, graph, lowered
+    plan, graph, instance
         In the graph others stand in for host arrays, and for what is to come from other environments.
     from_cache
         Whether the plan was there before.
@@ -120,10 +124,15 @@ class Rehearsed(NamedTuple):
 
     plan: Plan
     graph: Graph
-    lowered: Lowered
+    instance: Instance
     from_cache: bool
     host_bytes: int
     kept: tuple[Expr, ...]
+
+    @property
+    def lowered(self) -> Lowered:
+        """The tasks."""
+        return self.instance.lowered
 
 
 def rehearsed(
@@ -152,4 +161,4 @@ def rehearsed(
     inplace = {} if env.is_cluster else inplace_results(found.plan, found.graph, order, others)
     host_bytes = sum(n.nbytes for n in found.hosts)
     kept = tuple([order[i] for i in found.plan.outputs])
-    return Rehearsed(found.plan, found.graph, found.lowered("rehearsal", inplace), from_cache, host_bytes, kept)
+    return Rehearsed(found.plan, found.graph, found.instance("rehearsal", inplace), from_cache, host_bytes, kept)

@@ -11,8 +11,6 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from dask._task_spec import TaskRef
-
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
@@ -24,16 +22,16 @@ from distarray.runtime.donation import inplace_results, kept
 from distarray.runtime.fit import peaks_of
 from distarray.runtime.instantiate import Instance, instance_of, new_run
 from distarray.runtime.interrupts import interrupts_deferred
+from distarray.runtime.member_runs import programs_of
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import memory_limit
-from distarray.runtime.planning import makes_little, uses_of
+from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.promised import joined
 from distarray.runtime.task_graph import MemberRun
-from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["count", "handed_out", "kept_nbytes", "instance_to_run", "n_programs", "run", "run_as_programs"]
+__all__ = ["count", "handed_out", "kept_nbytes", "instance_to_run", "run"]
 
 #: Bytes of results per task below which tasks run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
@@ -126,35 +124,18 @@ def _sent(instance: Instance, keep: Sequence[Any], others: Callable[[], Iterable
     env, graph = instance.env, instance.graph
     executor = executor_for(env)
     nbytes = kept_nbytes(instance.outputs, graph)
-    if keep and run_as_programs(instance.template.lowered, graph, env):
-        blocks = {member: tuple(map(instance.given, p.given)) for member, p in instance.template.programs.items()}
-        read = {block.key for given in blocks.values() for block in given if type(block) is TaskRef}
-        whole = joined(graph.nodes, {}, {}, keep, read, others)
+    if keep and (programs := programs_of(instance)) is not None:
+        blocks = {member: tuple(map(instance.given, p.given)) for member, p in programs.by_member.items()}
+        whole = joined(graph.nodes, {}, {}, keep, instance.read, others)
         parameters = instance.parameters, measurement()
-        run = MemberRun(instance.run, instance.template, parameters, blocks, whole.tasks, whole.members)
-        found = executor.run_programs(run, whole.keep, read, nbytes)
+        run = MemberRun(instance.run, instance.template, programs, parameters, blocks, whole.tasks, whole.members)
+        found = executor.run_programs(run, whole.keep, instance.read, nbytes)
     else:
         lowered = instance.lowered
         whole = joined(graph.nodes, timed(lowered), lowered.members, keep, (), others)
         found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes)
     whole.settle(found)
     return dict(found)
-
-
-def run_as_programs(lowered: Lowered, graph: Graph, env: Environment) -> bool:
-    """Return whether tasks run as one program of each member: where they send messages, and memory is no matter.
-
-    What a program is given stays until it is done, and messages come as soon as they are made.
-    """
-    if not env.is_cluster or not lowered.has_messages:
-        return False
-    is_streamed = any(is_wave(name) for draft in lowered.drafts for name in draft.sharding.mesh.names)
-    return not is_streamed and makes_little(lowered, graph, env)
-
-
-def n_programs(lowered: Lowered, graph: Graph, env: Environment) -> int:
-    """Return how many member programs tasks would be; 0 where each is a task of its own."""
-    return len(set(lowered.members.values())) if run_as_programs(lowered, graph, env) else 0
 
 
 def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Graph) -> dict[Any, int]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from dask._task_spec import Task
 from dask.typing import Key
 
+from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.template import Template
 
@@ -65,6 +66,8 @@ class MemberRun(NamedTuple):
     ----------
     name
         Of the run: unique in the scheduler's lifetime.
+    template, programs
+        What it is a run of, and in which form.
     parameters
         What varies, and the name of the measurement that it belongs to or None (`clocks`).
     given
@@ -75,6 +78,7 @@ class MemberRun(NamedTuple):
 
     name: str
     template: Template
+    programs: Programs
     parameters: tuple[Parameters, str | None]
     given: Mapping[int, tuple[Any, ...]]
     tasks: Mapping[Key, Task]

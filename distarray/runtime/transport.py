@@ -190,7 +190,7 @@ class Transport:
             attempt = run.attempt
             over = asyncio.Event()
             start = self._starter(key)
-            post = _Post(self, loop, name, attempt, member, homes)
+            post = _LoopPost(self, loop, name, attempt, member, homes)
 
             def finish(over: asyncio.Event = over) -> None:
                 with suppress(RuntimeError):  # the loop has ended
@@ -372,8 +372,8 @@ class Transport:
             run.early[attempt[1], member].append(tell)
 
 
-class _Post:
-    """A _Post carries the messages of one program in one attempt: from its threads to the event loop.
+class _LoopPost:
+    """A _LoopPost carries the messages of one program in one attempt: from its threads to the event loop.
 
     Parameters
     ----------

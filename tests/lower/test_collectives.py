@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed.diagnostics.plugin import WorkerPlugin
 
 import distarray as dx
 from distarray.array.chunks import sharding_of_chunks
 from distarray.errors import MemoryBudgetError, ShardingError
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
-from distarray.testing import counting
+from distarray.testing import counting, peaks
 from distarray.testing.redistributions import Case, small_cases
 
 MODES = ("paper", "fused", "direct", "auto")
@@ -198,29 +197,11 @@ def test_waves_fit_into_memory(cluster4: Any) -> None:
     assert np.array_equal(np.asarray(x), whole)
 
 
-class _Stored(WorkerPlugin):  # type: ignore[misc]  # distributed has no type information
-    """The most bytes of results that a worker had in store."""
-
-    name = "most-stored"
-
-    def setup(self, worker: Any) -> None:
-        self.worker, self.most = worker, 0
-
-    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
-        self.most = max(self.most, self.worker.state.nbytes)
-
-
-def _most_stored(dask_worker: Any) -> int:
-    most, dask_worker.plugins["most-stored"].most = dask_worker.plugins["most-stored"].most, 0
-    return int(most)
-
-
 @pytest.mark.cluster
-@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("is_bounded", [True, False])
 @pytest.mark.parametrize("mode", MODES)
-def test_members_never_hold_more_than_was_said(cluster4: Any, mode: str, is_kept: bool) -> None:
+def test_members_never_hold_more_than_was_said(cluster4: Any, mode: str, is_bounded: bool) -> None:
     # R-7, measured
-    cluster4.register_plugin(_Stored())
     team = dx.Team((4,), ("a",), client=cluster4)
     for shape, source, target in [
         ((256, 256), (256, 4), (4, 256)),
@@ -229,14 +210,17 @@ def test_members_never_hold_more_than_was_said(cluster4: Any, mode: str, is_kept
     ]:
         x = (dx.asarray(values(shape), team=team).rechunk(source) + 0).persist()
         dx.wait(x)
-        cluster4.run(_most_stored)
-        y = x.reshard(sharding_of_chunks(x.rechunk(target).chunks, x._env), mode=mode)
-        (stage,) = y.explain().stages
-        if not is_kept:
-            del x
-        dx.wait(y.persist())
-        most = max(cluster4.run(_most_stored).values())
-        n_packs = stage.tasks - stage.tiles
-        assert 0 < most <= stage.held_bytes + 256 * n_packs  # a pack is a list, which has a few bytes itself
+        cut = sharding_of_chunks(x.rechunk(target).chunks, x._env)
+        y = x.reshard(cut, mode=mode)
+        if is_bounded:
+            y = x.reshard(cut, mode=mode, memory=y.explain().stages[0].held_bytes)
+        told = y.explain()
+        assert not (is_bounded and told.programs), "these keep to it by what waits for what"
+        said = told.stages[0].held_bytes if is_bounded else told.peak_bytes
+        with peaks() as found:
+            dx.wait(y.persist())
+        most = max(p.blocks for p in found.values())
+        n_packs = told.stages[0].tasks - told.stages[0].tiles
+        assert 0 < most <= said + 256 * n_packs  # a pack is a list, which has a few bytes itself
         assert np.array_equal(np.asarray(y), values(shape))
         del y

@@ -40,7 +40,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have even little be counted to the byte."""
-    for door in ("planning.is_ample", "planning.makes_little", "running.makes_little"):
+    for door in ("planning.is_ample", "planning.makes_little", "member_runs.makes_little"):
         monkeypatch.setattr(f"distarray.runtime.{door}", lambda *args: False)
 
 

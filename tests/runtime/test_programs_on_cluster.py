@@ -29,10 +29,12 @@ from on_workers import (
 
 import distarray as dx
 from distarray.lower import lower
+from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import Recipe, named
 from distarray.lower.template import Lowered, Template
 from distarray.runtime import cluster as runtime_cluster
+from distarray.runtime import member_runs, planning
 from distarray.runtime.counters import counting
 from distarray.runtime.members import executor_for
 from distarray.runtime.task_graph import MemberRun
@@ -47,6 +49,15 @@ pytestmark = pytest.mark.cluster
 def nothing_left(client: Any) -> bool:
     found = client.run(left_at_workers).values()
     return client.run_on_scheduler(left_at_scheduler) == (0, 0, 0) and set(found) == {(0, 0)}
+
+
+@pytest.fixture(autouse=True, params=["at once", "with credits"])
+def come(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether messages come as they are made, or when they are granted as where memory matters."""
+    if request.param == "with credits":
+        for door in (member_runs, planning):
+            monkeypatch.setattr(door, "makes_little", lambda *args: False)
+    return str(request.param)
 
 
 @pytest.fixture(params=["threads", "processes"])
@@ -294,7 +305,15 @@ def test_what_cannot_travel_ends_the_run_with_its_error(process_cluster: Any) ->
     recipes = {one: Recipe("tile", Untransportable, ()), two: Recipe("tile", repr, (one,))}
     lowered = Lowered(members={one: 0, two: 1}, outputs={0: (Sharding.whole(env.mesh, 0), [two])})
     template = Template(recipes=recipes, lowered=lowered)
-    run = MemberRun("stays", template, (Parameters((), (), {}, {}), None), {0: (), 1: ()}, {}, {})
+    run = MemberRun(
+        "stays",
+        template,
+        Programs(template.programs, None, {}),
+        (Parameters((), (), {}, {}), None),
+        {0: (), 1: ()},
+        {},
+        {},
+    )
     found = executor.run_programs(run, [named(two, "stays")], (), {})
     with pytest.raises(TypeError, match=r"stays here|serialize"):
         executor.fetch(list(found.values()))
@@ -309,7 +328,9 @@ def test_explain_says_which_evaluations_run_as_programs(cluster4: Any) -> None:
     assert "runs as 4 member programs" in str(told)
     assert (x + 1).explain().programs == 0  # no messages
     with dx.config.set(memory_limit=x.nbytes):
-        assert (x + x.T).explain().programs == 0  # not all that it makes fits at once
+        assert (x + x.T).explain().programs == 4  # with credits: not all that it makes fits at once
+    bounded = x.reshard((None, dx.current_team().mesh.names[0]), memory=x.nbytes)
+    assert bounded.explain().programs == 0  # what a redistribution may hold is kept to by tasks
 
 
 def test_a_function_in_a_program_may_wait_for_other_tasks(cluster4: Any) -> None:

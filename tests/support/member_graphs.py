@@ -33,11 +33,12 @@ class MemberGraph(NamedTuple):
     def given(self, refs: list[Any]) -> list[int]:
         return [self.blocks[repr(ref)] for ref in refs]
 
-    def results(self) -> dict[Any, int]:
-        """Return what the tasks make that is kept."""
+    def results(self, *, has_waits: bool = True) -> dict[Any, int]:
+        """Return what the tasks make that is kept; they add up what they wait for too, if they get it."""
         made: dict[Any, int] = {}
         for key, recipe in self.recipes.items():
-            made[key] = recipe.function(*[self.value_of(a, made) for a in (*recipe.args, *recipe.waits)])
+            read = (*recipe.args, *recipe.waits) if has_waits else recipe.args
+            made[key] = recipe.function(*[self.value_of(a, made) for a in read])
         return {key: made[key] for key in self.keep}
 
 
@@ -73,7 +74,8 @@ def graphs(draw: st.DrawFn) -> MemberGraph:
         args = draw(st.lists(st.sampled_from(known), max_size=3)) if known else []
         args.insert(0, n)  # an argument that is no reference
         waits = draw(st.lists(st.sampled_from(list(recipes)), max_size=1)) if recipes else []
-        recipes["dx-t", n, 0] = Recipe("tile", total, tuple(args), tuple(waits))
+        kind = draw(st.sampled_from(["tile", "piece", "combine"]))
+        recipes["dx-t", n, 0] = Recipe(kind, total, tuple(args), tuple(waits))
         members["dx-t", n, 0] = draw(member)
     keep = draw(st.lists(st.sampled_from(list(recipes)), unique=True, max_size=4))
     return MemberGraph(recipes, members, keep, holders, {repr(ref): 100 * n for n, ref in enumerate(before)})

@@ -1,0 +1,167 @@
+"""Which evaluations run as member programs, and how far these let messages come ahead.
+
+Where all that a member reads, makes and sends would fit even if it never freed any of it, memory is no matter, and
+messages come as they are made. Else they come with credits, as many turns ahead as fits: what a member then holds is
+known before (`lower.credits`). Blocks that are still to be made by others' tasks would all have to be there at once, so
+what reads such, and what fits in no way, runs as one task for each tile: there Dask brings what a task needs, and takes
+it to disk meanwhile. So does a redistribution for which the user says how much memory it may take.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from math import prod
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from distarray.expr.expr import Environment
+from distarray.lower.credits import Programs, Sizes, peaks
+from distarray.lower.liveness import sizes_of
+from distarray.lower.member_programs import MemberProgram
+from distarray.lower.recipes import Leaf
+from distarray.lower.template import Lowered, Template
+from distarray.planner.graph import Graph
+from distarray.planner.redistributing import wishes
+from distarray.runtime.budget import most_in_memory
+from distarray.runtime.fit import held_in, standing_of
+from distarray.runtime.instantiate import Instance
+from distarray.runtime.members import executor_for
+from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
+from distarray.runtime.promised import PromisedBlocks
+from distarray.sharding.mesh import is_wave
+
+__all__ = ["makes_little", "programs_of"]
+
+#: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
+AHEAD = (2, 1, 0)
+#: What tasks make and what they need to make it, at most, in terms of what they make.
+SCRATCH = 2
+
+
+class _Paced(NamedTuple):
+    """A _Paced is what is known of a template with credits: sizes, and by turns ahead programs and what they hold."""
+
+    sizes: Sizes
+    tried: dict[tuple[int, int], tuple[Mapping[int, MemberProgram], Mapping[int, int]]]
+
+
+_PACED: WeakKeyDictionary[Template, _Paced] = WeakKeyDictionary()
+
+
+def programs_of(instance: Instance) -> Programs | None:
+    """Return the programs that a run is; None where each of its tasks is a task of Dask."""
+    env, graph, template = instance.env, instance.graph, instance.template
+    fixed = template.lowered
+    if not env.is_cluster or not fixed.has_messages:
+        return None
+    if any(draft.is_move and wishes(draft.stage, graph.nodes)[1] is not None for draft in fixed.drafts):
+        return None  # what the user lets it hold
+    is_streamed = any(is_wave(name) for draft in fixed.drafts for name in draft.sharding.mesh.names)
+    if not is_streamed and makes_little(fixed, graph, env):
+        return Programs(template.programs, None, {})
+    if any(node.memo is not None and _is_promised(node.memo.blocks) for node in graph.nodes):
+        return None
+    return _fitting(instance)
+
+
+def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
+    """Return whether members could hold all that tasks read, make and send, without ever freeing any of it."""
+    held = max(held_in(env).values(), default=0)
+    given = sum(node.nbytes for node in graph.nodes if node.memo is not None)
+    most = limits_to_try(memory_limit(env), is_worker=True)[0]
+    return bool(held + given + SCRATCH * lowered.most_nbytes <= most)
+
+
+def _is_promised(blocks: object) -> bool:
+    return isinstance(blocks, PromisedBlocks) and blocks.make is not None
+
+
+def _fitting(instance: Instance) -> Programs | None:
+    """Return the programs that let messages come furthest ahead of those that fit."""
+    env = instance.env
+    limit = most_in_memory(env)
+    resident, serving = _resident(instance), executor_for(env).serving()
+    for ahead in AHEAD:
+        programs, needs = _paced(instance, ahead)
+        peak = resident + _copies(instance)
+        for member, nbytes in needs.items():
+            peak[serving.get(member, member)] += nbytes
+        if limit is None or max(peak.values(), default=0) <= limit:
+            return Programs(programs, ahead, peak)
+    return None
+
+
+def _resident(instance: Instance) -> Counter[int]:
+    """Return by member the bytes that are there before and stay, with host data that travel with its program."""
+    env, graph = instance.env, instance.graph
+    standing = standing_of(env)
+    found = Counter(standing.held)
+    for node in graph.nodes:
+        memo = node.memo
+        if memo is None or memo.on_client:
+            continue
+        for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
+            if type(ref) is tuple:  # host data that are to be sent first
+                member, nbytes = memo.sharding.member(tile), prod(memo.sharding.shard_shape(node.shape, tile))
+                nbytes *= node.dtype.itemsize
+                found[member] += nbytes
+                if (spare := standing.copied_to(member, nbytes)) is not None:
+                    found[spare] += nbytes
+    for member, program in instance.template.programs.items():
+        found[member] += sum([block.nbytes for block in map(instance.given, program.given) if _is_host(block)])
+    return found
+
+
+def _is_host(block: object) -> bool:
+    return isinstance(block, np.ndarray)
+
+
+def _copies(instance: Instance) -> Counter[int]:
+    """Return by member the bytes of copies that it gets at once of what others make."""
+    executor, fixed, sizes = executor_for(instance.env), instance.template.lowered, _PACED[instance.template].sizes
+    if not executor.is_to_be_cut(instance.read, fixed.depth):
+        return Counter()
+    spares, found = executor.spares(), Counter[int]()
+    for program in instance.template.programs.values():
+        for key in program.results:
+            if (spare := spares.get(fixed.members[key])) is not None:
+                found[spare] += sizes.results[key]
+    return found
+
+
+def _paced(instance: Instance, ahead: int) -> tuple[Mapping[int, MemberProgram], Mapping[int, int]]:
+    """Return the programs of a template with credits, and the most bytes that each holds beside what it is given."""
+    template, graph = instance.template, instance.graph
+    n_threads = n_tasks_at_once(instance.env)
+    known = _PACED.get(template)
+    if known is None:
+        known = _PACED[template] = _Paced(_sizes(instance), {})
+    if (ahead, n_threads) not in known.tried:
+        programs = template.with_credits(ahead)
+        given = {
+            program.sent[slot][0]: _nbytes(graph, ref)
+            for program in programs.values()
+            for slot, ref in enumerate(program.given)
+            if slot in program.sent and isinstance(ref, Leaf)
+        }
+        known.tried[ahead, n_threads] = programs, peaks(programs, known.sizes, given, n_threads)
+    return known.tried[ahead, n_threads]
+
+
+def _nbytes(graph: Graph, leaf: Leaf) -> int:
+    """Return the bytes of a block that is there before."""
+    node = graph.nodes[leaf.node]
+    assert node.memo is not None
+    sharding = node.memo.sharding
+    nbytes: int = prod(sharding.shard_shape(node.shape, list(sharding.tiles())[leaf.number])) * node.dtype.itemsize
+    return nbytes
+
+
+def _sizes(instance: Instance) -> Sizes:
+    """Return what the tasks of a template need, by their keys there."""
+    found = sizes_of(instance.lowered, instance.graph)
+    of = {key: instance.named(key) for key in instance.template.recipes}
+    return Sizes({key: found.results[n] for key, n in of.items()}, {key: found.needs[n] for key, n in of.items()})
