@@ -81,12 +81,18 @@ def _is_promised(blocks: object) -> bool:
 
 def _fitting(instance: Instance) -> Programs | None:
     """Return the programs that let messages come furthest ahead of those that fit."""
-    env = instance.env
-    limit = most_in_memory(env)
-    resident, serving = _resident(instance), executor_for(env).serving()
+    env, template = instance.env, instance.template
+    known = _PACED.get(template)
+    if known is None:
+        known = _PACED[template] = _Paced(_sizes(instance), {})
+    limit, serving = most_in_memory(env), executor_for(env).serving()
+    resident = _resident(instance) + _copies(instance, known.sizes)
     for ahead in AHEAD:
-        programs, needs = _paced(instance, ahead)
-        peak = resident + _copies(instance)
+        at = ahead, n_tasks_at_once(env)
+        if at not in known.tried:
+            known.tried[at] = _tried(instance, known.sizes, *at)
+        programs, needs = known.tried[at]
+        peak = Counter(resident)
         for member, nbytes in needs.items():
             peak[serving.get(member, member)] += nbytes
         if limit is None or max(peak.values(), default=0) <= limit:
@@ -119,45 +125,42 @@ def _is_host(block: object) -> bool:
     return isinstance(block, np.ndarray)
 
 
-def _copies(instance: Instance) -> Counter[int]:
+def _copies(instance: Instance, sizes: Sizes) -> Counter[int]:
     """Return by member the bytes of copies that it gets at once of what others make."""
-    executor, fixed, sizes = executor_for(instance.env), instance.template.lowered, _PACED[instance.template].sizes
-    if not executor.is_to_be_cut(instance.read, fixed.depth):
-        return Counter()
-    spares, found = executor.spares(), Counter[int]()
-    for program in instance.template.programs.values():
-        for key in program.results:
-            if (spare := spares.get(fixed.members[key])) is not None:
-                found[spare] += sizes.results[key]
+    executor, fixed = executor_for(instance.env), instance.template.lowered
+    found: Counter[int] = Counter()
+    if executor.is_to_be_cut(instance.read, fixed.depth):
+        spares = executor.spares()
+        for member, program in instance.template.programs.items():
+            if (spare := spares.get(member)) is not None:
+                found[spare] += sum([sizes.results[key] for key in program.results])
     return found
 
 
-def _paced(instance: Instance, ahead: int) -> tuple[Mapping[int, MemberProgram], Mapping[int, int]]:
+def _tried(
+    instance: Instance, sizes: Sizes, ahead: int, n_threads: int
+) -> tuple[Mapping[int, MemberProgram], Mapping[int, int]]:
     """Return the programs of a template with credits, and the most bytes that each holds beside what it is given."""
-    template, graph = instance.template, instance.graph
-    n_threads = n_tasks_at_once(instance.env)
-    known = _PACED.get(template)
-    if known is None:
-        known = _PACED[template] = _Paced(_sizes(instance), {})
-    if (ahead, n_threads) not in known.tried:
-        programs = template.with_credits(ahead)
-        given = {
-            program.sent[slot][0]: _nbytes(graph, ref)
-            for program in programs.values()
-            for slot, ref in enumerate(program.given)
-            if slot in program.sent and isinstance(ref, Leaf)
-        }
-        known.tried[ahead, n_threads] = programs, peaks(programs, known.sizes, given, n_threads)
-    return known.tried[ahead, n_threads]
+    programs = instance.template.with_credits(ahead)
+    nbytes = _nbytes(instance.graph)
+    given = {
+        program.sent[slot][0]: nbytes[ref]
+        for program in programs.values()
+        for slot, ref in enumerate(program.given)
+        if slot in program.sent and isinstance(ref, Leaf)
+    }
+    return programs, peaks(programs, sizes, given, n_threads)
 
 
-def _nbytes(graph: Graph, leaf: Leaf) -> int:
-    """Return the bytes of a block that is there before."""
-    node = graph.nodes[leaf.node]
-    assert node.memo is not None
-    sharding = node.memo.sharding
-    nbytes: int = prod(sharding.shard_shape(node.shape, list(sharding.tiles())[leaf.number])) * node.dtype.itemsize
-    return nbytes
+def _nbytes(graph: Graph) -> dict[Leaf, int]:
+    """Return the bytes of all blocks that are there before."""
+    found: dict[Leaf, int] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.memo is not None and not isinstance(node.dtype, tuple):
+            for number, tile in enumerate(node.memo.sharding.tiles()):
+                shape = node.memo.sharding.shard_shape(node.shape, tile)
+                found[Leaf(i, number)] = prod(shape) * node.dtype.itemsize
+    return found
 
 
 def _sizes(instance: Instance) -> Sizes:

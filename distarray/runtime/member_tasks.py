@@ -62,9 +62,11 @@ class RunGraph(TaskGraph):
         As bytes: every member gets them.
     programs
         One for each member that has something to do.
+    has_credits
+        Whether their messages come with credits.
     """
 
-    __slots__ = ("name", "parameters", "programs")
+    __slots__ = ("has_credits", "name", "parameters", "programs")
 
     def __init__(
         self,
@@ -74,11 +76,14 @@ class RunGraph(TaskGraph):
         name: str,
         parameters: bytes,
         programs: Sequence[ProgramTask],
+        *,
+        has_credits: bool,
     ) -> None:
         super().__init__(tasks, members, homes)
         self.name = name
         self.parameters = parameters
         self.programs = programs
+        self.has_credits = has_credits
 
     def program_key(self, member: int) -> Key:
         """Return the key of the task of a member's program."""
@@ -99,8 +104,8 @@ class RunGraph(TaskGraph):
             found.update(dict.fromkeys((self.program_key(member), *results), self.homes[member]))
         return found
 
-    def _runs(self) -> dict[Key, tuple[str, int]]:
-        return {self.program_key(p.member): (self.name, p.member) for p in self.programs}
+    def _runs(self) -> dict[Key, tuple[str, int, bool]]:
+        return {self.program_key(p.member): (self.name, p.member, self.has_credits) for p in self.programs}
 
 
 class _SentTemplate:
@@ -162,7 +167,8 @@ class SentTemplates:
         ]
         beside = {**run.members, **{key: key[1] for key in new}}
         data: bytes = dumps(run.parameters)
-        return RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs), new
+        tasks = {**run.tasks, **new}
+        return RunGraph(tasks, beside, self._homes, run.name, data, programs, has_credits=ahead is not None), new
 
     def hold(self, run: MemberRun, futures: Mapping[Key, Future]) -> None:
         """Keep what makes the programs of a run known, as long as their template lives."""

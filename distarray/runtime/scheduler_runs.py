@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from time import time
 from typing import Any, Protocol
 
@@ -40,10 +41,13 @@ class _ScheduledRun:
         Of the run.
     programs
         The tasks of its programs, by member.
+    has_credits
+        Whether its programs hold so much that no other such run may be under way beside it.
     """
 
-    def __init__(self, name: str, programs: dict[int, Any], homes: dict[int, str]) -> None:
+    def __init__(self, name: str, programs: dict[int, Any], homes: dict[int, str], *, has_credits: bool) -> None:
         self.name = name
+        self.has_credits = has_credits
         self.programs = programs
         self.homes = homes
         self.members = {task.key: member for member, task in programs.items()}
@@ -52,6 +56,8 @@ class _ScheduledRun:
         self.attempt = 0
         #: Where each program runs in this attempt; those that were begun in it; those that are done.
         self.places: dict[int, str] = {}
+        #: Workers that have a part in it, or had.
+        self.workers: set[str] = set()
         self.begun: set[int] = set()
         self.done: set[int] = set()
         self.is_over = False
@@ -95,14 +101,21 @@ class ScheduledRuns:
 
     # -- a run's life --------------------------------------------------------------------------------------------
 
-    def begin(self, annotations: Mapping[Key, tuple[str, int]]) -> None:
-        """Note the runs of a graph that has come; none of its tasks has been sent to a worker."""
-        programs: defaultdict[str, dict[int, Any]] = defaultdict(dict)
-        for key, (name, member) in annotations.items():
+    def begin(self, annotations: Mapping[Key, tuple[str, int, bool]]) -> None:
+        """Note the runs of a graph that has come; none of its tasks has been sent to a worker.
+
+        Parameters
+        ----------
+        annotations
+            Of the tasks of programs: the name of the run, the member, and whether messages come with credits.
+        """
+        programs: defaultdict[tuple[str, bool], dict[int, Any]] = defaultdict(dict)
+        for key, (name, member, has_credits) in annotations.items():
             if name not in self._runs:
-                programs[name][member] = self._scheduler.tasks[key]
-        for name, tasks in programs.items():
-            run = _ScheduledRun(name, tasks, {member: self._home_of(task) for member, task in tasks.items()})
+                programs[name, has_credits][member] = self._scheduler.tasks[key]
+        for (name, has_credits), tasks in programs.items():
+            homes = {member: self._home_of(task) for member, task in tasks.items()}
+            run = _ScheduledRun(name, tasks, homes, has_credits=has_credits)
             self._runs[name] = run
             self._of.update(dict.fromkeys([*run.members, *run.results], run))
             key = (f"dx-run-{name}",)
@@ -112,7 +125,7 @@ class ScheduledRuns:
                 run.anchor.add_dependency(task)
             self._keep(run)
             run.places = {member: self._homes.address(home) for member, home in run.homes.items()}
-            if run.places != run.homes:
+            if run.places != run.homes or has_credits:
                 self._tell(run)
 
     def _keep(self, run: _ScheduledRun) -> None:
@@ -131,13 +144,24 @@ class ScheduledRuns:
         return found
 
     def _tell(self, run: _ScheduledRun) -> None:
-        """Tell the workers of a run where its members are, and that an attempt begins."""
+        """Tell the workers of a run where its members are, that an attempt begins, and which runs it waits for.
+
+        Of runs with credits one is under way at a worker at a time, in the order in which they came: so what they hold
+        does not add up. None waits for one that came later, so none waits for ever.
+        """
         where = {home: run.places[member] for member, home in run.homes.items() if run.places[member] != home}
+        before = []
+        if run.has_credits:
+            earlier = takewhile(lambda other: other is not run, self._runs.values())
+            before = [other for other in earlier if other.has_credits and not other.is_over]
+        run.workers.update(run.places.values())
         for worker in dict.fromkeys(run.places.values()):
-            self._homes.tell(worker, {"op": BEGIN, "run": run.name, "attempt": run.attempt, "where": where})
+            after = [other.name for other in before if worker in other.workers]
+            message = {"op": BEGIN, "run": run.name, "attempt": run.attempt, "where": where, "after": after}
+            self._homes.tell(worker, message)
 
     def _tell_of_end(self, run: _ScheduledRun, error: Any = None) -> None:
-        for worker in dict.fromkeys(run.places.values()):
+        for worker in run.workers.union(run.places.values()):
             self._homes.tell(worker, {"op": END, "run": run.name, "attempt": run.attempt, "error": error})
 
     # -- what happens to it --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ __all__ = ["HOME", "RUN", "MemberRun", "TaskGraph"]
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
-#: Annotation of the task of a member program: the name of its run, and its member.
+#: Annotation of the task of a member program: the name of its run, its member, and whether its messages have credits.
 RUN = "distarray-run"
 
 
@@ -54,8 +54,8 @@ class TaskGraph:
         """Return the homes of tasks."""
         return {key: self.homes[member] for key, member in self.members.items()}
 
-    def _runs(self) -> dict[Key, tuple[str, int]]:
-        """Return, of tasks that are programs of members, the name of the run and the member."""
+    def _runs(self) -> dict[Key, tuple[str, int, bool]]:
+        """Return, of tasks that are programs of members, the name of the run, the member, and whether with credits."""
         return {}
 
 

@@ -131,6 +131,8 @@ class _LocalRun:
         self.attempt = 0
         #: Who serves homes that do not serve themselves.
         self.where: Mapping[str, str] = {}
+        #: Runs that have to be over before its programs begin.
+        self.after: set[str] = set()
         self.executions: dict[int, Execution] = {}
         #: By attempt and member what its execution is to be told.
         self.early: defaultdict[tuple[int, int], list[Callable[[Execution], None]]] = defaultdict(list)
@@ -156,6 +158,8 @@ class Transport:
         #: By name of a run that is over its last attempt, and its error as it came.
         self._ended: OrderedDict[str, tuple[int, Any]] = OrderedDict()
         self._channels = Channels(worker, self._broken, self._failed)
+        #: Set whenever a run begins or ends.
+        self._changed = asyncio.Event()
         #: Of the executions that begin from now on.
         self.observers: list[Observer] = []
         self.stream_handlers: dict[str, Callable[..., Any]] = {BEGIN: self.begin, END: self.end}
@@ -187,6 +191,11 @@ class Transport:
         loop = asyncio.get_running_loop()
         while True:
             run = self._run_of(name)
+            while run.after and self._runs.get(name) is run:
+                self._changed.clear()
+                await self._changed.wait()
+            if self._runs.get(name) is not run:
+                raise self._end_of(name)
             attempt = run.attempt
             over = asyncio.Event()
             start = self._starter(key)
@@ -224,10 +233,15 @@ class Transport:
     def _run_of(self, name: str) -> _LocalRun:
         run = self._runs.get(name)
         if run is None:
-            if name in self._ended and (error := self._ended[name][1]) is not None:
-                raise _raisable(error)
+            if name in self._ended and self._ended[name][1] is not None:
+                raise self._end_of(name)
             run = self._runs[name] = _LocalRun()
         return run
+
+    def _end_of(self, name: str) -> BaseException:
+        """Return the error with which the programs of a run that is over end."""
+        _, error = self._ended.get(name, (0, None))
+        return StoppedError("the run is over") if error is None else _raisable(error)
 
     def _starter(self, key: Key) -> Callable[[Callable[[], None]], None]:
         """Return what has a thread call a function as if it were the task of this key."""
@@ -257,19 +271,23 @@ class Transport:
 
     # -- messages of the scheduler -------------------------------------------------------------------------------
 
-    def begin(self, run: str, attempt: int, where: Mapping[str, str]) -> None:
+    def begin(self, run: str, attempt: int, where: Mapping[str, str], after: Collection[str] = ()) -> None:
         """Begin an attempt of a run.
 
         Parameters
         ----------
         where
             Who serves homes that do not serve themselves.
+        after
+            Runs that have to be over here before its programs begin.
         """
         if run in self._ended and self._ended[run][0] >= attempt:
             return
         self._ended.pop(run, None)
         record = self._runs.setdefault(run, _LocalRun())
         record.where = where
+        record.after = {name for name in after if name not in self._ended}
+        self._changed.set()
         if attempt > record.attempt:
             record.attempt = attempt
             for key in [key for key in record.early if key[0] < attempt]:
@@ -280,13 +298,16 @@ class Transport:
     def end(self, run: str, attempt: int, error: Any = None) -> None:
         """End a run, after this attempt: what is left of it here stops, with an error as distributed passes it on."""
         self._ended[run] = attempt, error
+        for other in self._runs.values():
+            other.after.discard(run)
+        self._changed.set()
         self._channels.forget(run, attempt)
         if len(self._ended) > _N_ENDED:
             self._ended.popitem(last=False)
         record = self._runs.get(run)
         if record is not None and record.attempt <= attempt:
             del self._runs[run]
-            record.stop(_raisable(error) if error is not None else StoppedError("the run is over"))
+            record.stop(self._end_of(run))
 
     # -- messages between programs -------------------------------------------------------------------------------
 

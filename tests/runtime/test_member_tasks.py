@@ -65,7 +65,7 @@ def test_the_scheduler_is_told_of_no_task_for_each_pair_of_members(name: str, ah
     assert kept <= N and len(made) <= N + kept
     annotations = run.__dask_annotations__()
     assert annotations[HOME].keys() == made.keys()
-    assert set(annotations[RUN].values()) <= {("one", n) for n in range(N)}
+    assert set(annotations[RUN].values()) <= {("one", n, ahead is not None) for n in range(N)}
     # Between a pair of members one message for each step at which one needs something of the other.
     n_steps = len(template.lowered.drafts)
     sent = [(m, receivers) for m, p in template.programs.items() for _, receivers in p.sent.values()]
@@ -85,7 +85,7 @@ def test_from_the_second_run_on_workers_have_the_programs() -> None:
         task = new[p.program.key]
         assert task.func is loaded_program
         assert loaded_program(*task.args).program.received == template.programs[p.member].received
-    size = len(pickle.dumps(RunGraph({}, {}, HOMES, "two", second.parameters, second.programs)))
+    size = len(pickle.dumps(RunGraph({}, {}, HOMES, "two", second.parameters, second.programs, has_credits=False)))
     assert size <= 20_000 + N * 1_000
     assert size < len(pickle.dumps(first)) / 2
 

@@ -211,6 +211,40 @@ def test_programs_take_no_slot_of_others_and_wait_for_no_slot_for_ever(cluster4:
     assert cluster4.gather(long) == [0.3, 0.4]
 
 
+def test_runs_with_credits_come_one_after_the_other(cluster: Any, tmp_path: Path, come: str) -> None:
+    """What a program of the one holds need not fit beside that of the other."""
+    path = str(tmp_path / "go")
+    x = rows(A).persist()
+    held = held_up(x[:4], path)
+    y = (held.sum() * 0 + (x + x.T)).persist()
+    eventually(lambda: list(tmp_path.glob("*.here")))
+    z = (x - x.T).persist()
+    if come == "with credits":
+        time.sleep(0.3)
+        n_programs = sum(n for _, n in cluster.run(left_at_workers).values())
+        assert n_programs <= 4, "those of the second have not begun"
+    Path(path).touch()
+    np.testing.assert_array_equal(np.asarray(z), A - A.T)
+    np.testing.assert_array_equal(np.asarray(y), A + A.T)
+    del y, z, held
+    eventually(lambda: nothing_left(cluster))
+
+
+def test_a_run_that_waits_for_another_may_be_dropped(cluster: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "go")
+    x = rows(A).persist()
+    held = held_up(x[:4], path)
+    y = (held.sum() * 0 + (x + x.T)).persist()
+    eventually(lambda: list(tmp_path.glob("*.here")))
+    z = (x - x.T).persist()
+    time.sleep(0.1)
+    del z
+    Path(path).touch()
+    np.testing.assert_array_equal(np.asarray(y), A + A.T)
+    del y, held
+    eventually(lambda: nothing_left(cluster))
+
+
 def workers_of(client: Any) -> dict[str, int]:
     found: dict[str, int] = client.run(os.getpid)
     return found
