@@ -76,7 +76,7 @@ LOOPS: dict[str, Callable[[Any, Any, int], Any]] = {
     "conjugate gradients": gradients,
     "Richardson-Lucy": sharpened,
 }
-#: Of each worker: what its programs read, make and send at all has to fit.
+#: Of each worker: all that its programs read, make and send fits, so that messages come as they are made.
 MEMORY = "2GiB"
 
 

@@ -18,6 +18,7 @@ from distributed.client import Future
 from distributed.protocol.pickle import dumps
 
 from distarray.kernels import tasks as kernels
+from distarray.kernels.inside import is_inside_task
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.recipes import named
 from distarray.lower.template import Template
@@ -63,7 +64,7 @@ class RunGraph(TaskGraph):
     programs
         One for each member that has something to do.
     has_credits
-        Whether their messages come with credits.
+        Whether it is one of those, with credits, of which one is under way at a time.
     """
 
     __slots__ = ("has_credits", "name", "parameters", "programs")
@@ -167,8 +168,10 @@ class SentTemplates:
         ]
         beside = {**run.members, **{key: key[1] for key in new}}
         data: bytes = dumps(run.parameters)
-        tasks = {**run.tasks, **new}
-        return RunGraph(tasks, beside, self._homes, run.name, data, programs, has_credits=ahead is not None), new
+        # A run of which a task asks, maybe one of a program, waits for nobody: that program's run waits for it.
+        has_credits = ahead is not None and not is_inside_task()
+        graph = RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs, has_credits=has_credits)
+        return graph, new
 
     def hold(self, run: MemberRun, futures: Mapping[Key, Future]) -> None:
         """Keep what makes the programs of a run known, as long as their template lives."""

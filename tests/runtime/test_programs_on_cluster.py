@@ -18,6 +18,7 @@ from on_workers import (
     asks_others,
     attempts,
     break_connections,
+    evaluates_more,
     fails_at,
     keys_of,
     kinds_of_tasks,
@@ -243,6 +244,15 @@ def test_a_run_that_waits_for_another_may_be_dropped(cluster: Any, tmp_path: Pat
     np.testing.assert_array_equal(np.asarray(y), A + A.T)
     del y, held
     eventually(lambda: nothing_left(cluster))
+
+
+def test_a_function_in_a_program_may_wait_for_another_run(cluster4: Any) -> None:
+    """That run does not wait for the one that it is a part of."""
+    x = rows(A).persist()
+    with dx.config.set(errors="deferred"):
+        y = dx.map_blocks(evaluates_more, x, dtype=x.dtype)
+    assert (y + y.T).explain().programs == 4
+    np.testing.assert_allclose(np.asarray(y + y.T), A + A.T + 2, rtol=1e-12)
 
 
 def workers_of(client: Any) -> dict[str, int]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import distributed
+import numpy as np
 
+import distarray as dx
 from distarray.runtime.wire import PLUGIN, TEMPLATE, TOPIC, is_program
 
 
@@ -80,3 +82,11 @@ class Untransportable:
 def asks_others(block: Any) -> Any:
     with distributed.worker_client() as client:
         return block + sum(client.gather([client.submit(sleeps, 0.01 * n, pure=False) for n in range(1, 4)]))
+
+
+def evaluates_more(block: Any) -> Any:
+    """Return a block and the sum of what members of the same cluster compute meanwhile."""
+    with distributed.worker_client() as client:
+        team = dx.Team((4,), ("r",), client=client)
+        z = dx.asarray(np.ones((48, 48)), team=team, sharding=("r", None)).persist()
+        return block + float((z + z.T).sum()) / 4608
