@@ -189,12 +189,12 @@ class ClusterExecutor:
         read
             Keys that the programs are given.
         """
-        graph, new = self._templates.graph_of(run)
+        graph, sent, new = self._templates.graph_of(run)
         # Programs of which nothing is kept run for the others, and stay as long as anything of these.
         silent = [graph.program_key(p.member) for p in graph.programs if not p.results]
         futures = send(self.placement.client, graph, [*keep, *silent, *new])
         if new:
-            self._templates.hold(run, {key: futures.pop(key) for key in new})
+            sent.hold({key: futures.pop(key) for key in new})
         stay = [futures.pop(key) for key in silent]
         members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
         homes = {key: self.homes[members[key]] for key in futures}

@@ -7,8 +7,9 @@ parameters. The tasks themselves are made where the scheduler is (`RunGraph`).
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -109,8 +110,8 @@ class RunGraph(TaskGraph):
         return {self.program_key(p.member): (self.name, p.member, self.has_credits) for p in self.programs}
 
 
-class _SentTemplate:
-    """A _SentTemplate is what workers have of one template.
+class SentTemplate:
+    """A SentTemplate is what workers have of one template.
 
     Parameters
     ----------
@@ -127,6 +128,10 @@ class _SentTemplate:
 
     def key(self, member: int) -> Key:
         return (self.name, member)
+
+    def hold(self, futures: Mapping[Key, Future]) -> None:
+        """Keep what makes the programs known, as long as the template lives."""
+        self.futures = dict(futures)
 
     def is_there(self) -> bool:
         """Return whether the scheduler knows the programs: not after a restart of the cluster."""
@@ -145,15 +150,20 @@ class SentTemplates:
     def __init__(self, homes: Sequence[str]) -> None:
         self._homes = homes
         #: By template and steps that messages come ahead.
-        self._known: WeakKeyDictionary[Template, dict[int | None, _SentTemplate]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._known: WeakKeyDictionary[Template, dict[int | None, SentTemplate]] = WeakKeyDictionary()
 
-    def graph_of(self, run: MemberRun) -> tuple[RunGraph, dict[Key, Task]]:
-        """Return the graph of a run, and those of its tasks that make the programs known to workers."""
-        known, (by_member, ahead, _) = self._known.setdefault(run.template, {}), run.programs
-        sent = known.get(ahead)
-        if sent is None:
-            sent = known[ahead] = _SentTemplate(self._shipped(by_member))
-        sent.n_runs += 1
+    def graph_of(self, run: MemberRun) -> tuple[RunGraph, SentTemplate, Collection[Key]]:
+        """Return the graph of a run, what workers have of its template, and keys of the graph that are to be held for
+        that.
+        """
+        by_member, ahead, _ = run.programs
+        with self._lock:  # tasks that evaluate something hold no other
+            known = self._known.setdefault(run.template, {})
+            if ahead not in known:
+                known[ahead] = SentTemplate(self._shipped(by_member))
+            sent = known[ahead]
+            sent.n_runs += 1
         new: dict[Key, Task] = {}
         if sent.n_runs > 1 and not sent.is_there():
             new = {sent.key(m): Task(sent.key(m), loaded_program, data) for m, data in sent.programs.items()}
@@ -171,11 +181,7 @@ class SentTemplates:
         # A run of which a task asks, maybe one of a program, waits for nobody: that program's run waits for it.
         has_credits = ahead is not None and not is_inside_task()
         graph = RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs, has_credits=has_credits)
-        return graph, new
-
-    def hold(self, run: MemberRun, futures: Mapping[Key, Future]) -> None:
-        """Keep what makes the programs of a run known, as long as their template lives."""
-        self._known[run.template][run.programs.ahead].futures = dict(futures)
+        return graph, sent, new.keys()
 
     def _shipped(self, programs: Mapping[int, MemberProgram]) -> dict[int, bytes]:
         return {

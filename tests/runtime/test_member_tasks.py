@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ def run_of(template: Template, graph: Any, name: str, ahead: int | None = None) 
 def test_the_scheduler_is_told_of_no_task_for_each_pair_of_members(name: str, ahead: int | None) -> None:
     template, graph = template_of(STEPS[name])
     kept = sum(len(refs) for _, refs in template.lowered.outputs.values())
-    run, new = SentTemplates(HOMES).graph_of(run_of(template, graph, "one", ahead))
+    run, _, new = SentTemplates(HOMES).graph_of(run_of(template, graph, "one", ahead))
     made = run.__dask_graph__()
     assert not new
     assert kept <= N and len(made) <= N + kept
@@ -76,18 +78,36 @@ def test_the_scheduler_is_told_of_no_task_for_each_pair_of_members(name: str, ah
 def test_from_the_second_run_on_workers_have_the_programs() -> None:
     template, graph = template_of(STEPS["power"])
     sent = SentTemplates(HOMES)
-    first, new = sent.graph_of(run_of(template, graph, "one"))
+    first, _, new = sent.graph_of(run_of(template, graph, "one"))
     assert not new and all(isinstance(p.program, bytes) for p in first.programs)
-    second, new = sent.graph_of(run_of(template, graph, "two"))
+    second, _, new = sent.graph_of(run_of(template, graph, "two"))
     assert len(new) == len(template.programs)
     for p in second.programs:
         assert isinstance(p.program, TaskRef)
-        task = new[p.program.key]
+        assert p.program.key in new
+        task = second.tasks[p.program.key]
         assert task.func is loaded_program
         assert loaded_program(*task.args).program.received == template.programs[p.member].received
     size = len(pickle.dumps(RunGraph({}, {}, HOMES, "two", second.parameters, second.programs, has_credits=False)))
     assert size <= 20_000 + N * 1_000
     assert size < len(pickle.dumps(first)) / 2
+
+
+def test_two_threads_that_run_a_template_first_know_of_one() -> None:
+    """What a thread holds is what the other refers to."""
+    template, graph = template_of(STEPS["transposed sum"])
+    for _ in range(20):
+        sent = SentTemplates(HOMES)
+        start = threading.Barrier(4)
+
+        def run(n: int, sent: SentTemplates = sent, start: threading.Barrier = start) -> Any:
+            start.wait()
+            return sent.graph_of(run_of(template, graph, f"run-{n}"))[1]
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(run, range(4)))
+        assert len({id(template_there) for template_there in found}) == 1
+        assert found[0].n_runs == 4
 
 
 def test_a_template_that_is_forgotten_is_let_go_of() -> None:
