@@ -25,6 +25,13 @@ _AGAIN_MOST = 1.0
 _N_IDLE = 64
 
 
+async def _drained(comm: Any) -> None:
+    """Wait until all that was written to a connection has left this process."""
+    stream = getattr(comm, "stream", None)
+    if stream is not None:  # of tcp and tls, whose writes return when their data are in a buffer
+        await stream.write(b"")
+
+
 class _Waiting(NamedTuple):
     """A message on its way to a channel."""
 
@@ -125,6 +132,8 @@ class Channels:
             attempt, message, written = channel.waiting.popleft()
             try:
                 await channel.comm.write(message, on_error="raise")
+                if written is not None:
+                    await _drained(channel.comm)
             except OSError:
                 self._break(channel)
             except Exception as error:

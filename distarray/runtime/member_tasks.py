@@ -23,6 +23,7 @@ from distarray.kernels.inside import is_inside_task
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.recipes import named
 from distarray.lower.template import Template
+from distarray.runtime.shipping import calls_back
 from distarray.runtime.task_graph import MemberRun, TaskGraph
 from distarray.runtime.transport import SentProgram, loaded_program, run_program
 from distarray.runtime.wire import PROGRAM, TEMPLATE
@@ -64,11 +65,11 @@ class RunGraph(TaskGraph):
         As bytes: every member gets them.
     programs
         One for each member that has something to do.
-    has_credits
-        Whether it is one of those, with credits, of which one is under way at a time.
+    is_queued
+        Whether it is one of those, with credits, of which one is under way at a time at each worker.
     """
 
-    __slots__ = ("has_credits", "name", "parameters", "programs")
+    __slots__ = ("is_queued", "name", "parameters", "programs")
 
     def __init__(
         self,
@@ -79,13 +80,13 @@ class RunGraph(TaskGraph):
         parameters: bytes,
         programs: Sequence[ProgramTask],
         *,
-        has_credits: bool,
+        is_queued: bool,
     ) -> None:
         super().__init__(tasks, members, homes)
         self.name = name
         self.parameters = parameters
         self.programs = programs
-        self.has_credits = has_credits
+        self.is_queued = is_queued
 
     def program_key(self, member: int) -> Key:
         """Return the key of the task of a member's program."""
@@ -95,7 +96,8 @@ class RunGraph(TaskGraph):
         made = dict(self.tasks)
         for member, program, given, results in self.programs:
             key = self.program_key(member)
-            made[key] = Task(key, run_program, key, self.name, member, program, self.parameters, *given)
+            args = self.name, member, self.is_queued, program, self.parameters
+            made[key] = Task(key, run_program, key, *args, *given)
             for n, result in enumerate(results):
                 made[result] = Task(result, kernels.project, n, TaskRef(key))
         return made
@@ -107,7 +109,7 @@ class RunGraph(TaskGraph):
         return found
 
     def _runs(self) -> dict[Key, tuple[str, int, bool]]:
-        return {self.program_key(p.member): (self.name, p.member, self.has_credits) for p in self.programs}
+        return {self.program_key(p.member): (self.name, p.member, self.is_queued) for p in self.programs}
 
 
 class SentTemplate:
@@ -178,9 +180,10 @@ class SentTemplates:
         ]
         beside = {**run.members, **{key: key[1] for key in new}}
         data: bytes = dumps(run.parameters)
-        # A run of which a task asks, maybe one of a program, waits for nobody: that program's run waits for it.
-        has_credits = ahead is not None and not is_inside_task()
-        graph = RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs, has_credits=has_credits)
+        # What a task asks for waits for nobody: the task, maybe a step of a program, waits for it. Nor is anybody to
+        # wait for functions of the user's, which may wait for anything.
+        is_queued = ahead is not None and not is_inside_task() and not calls_back(run.parameters[0].late.values())
+        graph = RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs, is_queued=is_queued)
         return graph, sent, new.keys()
 
     def _shipped(self, programs: Mapping[int, MemberProgram]) -> dict[int, bytes]:

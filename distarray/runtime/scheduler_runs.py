@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from itertools import takewhile
+from itertools import count
 from time import time
 from typing import Any, Protocol
 
@@ -41,13 +41,15 @@ class _ScheduledRun:
         Of the run.
     programs
         The tasks of its programs, by member.
-    has_credits
+    is_queued
         Whether its programs hold so much that no other such run may be under way beside it.
     """
 
-    def __init__(self, name: str, programs: dict[int, Any], homes: dict[int, str], *, has_credits: bool) -> None:
+    def __init__(self, name: str, programs: dict[int, Any], homes: dict[int, str], *, is_queued: bool) -> None:
         self.name = name
-        self.has_credits = has_credits
+        self.is_queued = is_queued
+        #: Its place among queued runs, from when all its programs had what they are given for the first time.
+        self.place: int | None = None
         self.programs = programs
         self.homes = homes
         self.members = {task.key: member for member, task in programs.items()}
@@ -83,6 +85,7 @@ class ScheduledRuns:
         self._scheduler = scheduler
         self._homes = homes
         self._home_of = home_of
+        self._numbers = count()
         self._runs: dict[str, _ScheduledRun] = {}
         #: By the key of a program, or of what is made of its result.
         self._of: dict[Key, _ScheduledRun] = {}
@@ -107,15 +110,15 @@ class ScheduledRuns:
         Parameters
         ----------
         annotations
-            Of the tasks of programs: the name of the run, the member, and whether messages come with credits.
+            Of the tasks of programs: the name of the run, the member, and whether it is queued.
         """
         programs: defaultdict[tuple[str, bool], dict[int, Any]] = defaultdict(dict)
-        for key, (name, member, has_credits) in annotations.items():
+        for key, (name, member, is_queued) in annotations.items():
             if name not in self._runs:
-                programs[name, has_credits][member] = self._scheduler.tasks[key]
-        for (name, has_credits), tasks in programs.items():
+                programs[name, is_queued][member] = self._scheduler.tasks[key]
+        for (name, is_queued), tasks in programs.items():
             homes = {member: self._home_of(task) for member, task in tasks.items()}
-            run = _ScheduledRun(name, tasks, homes, has_credits=has_credits)
+            run = _ScheduledRun(name, tasks, homes, is_queued=is_queued)
             self._runs[name] = run
             self._of.update(dict.fromkeys([*run.members, *run.results], run))
             key = (f"dx-run-{name}",)
@@ -125,7 +128,7 @@ class ScheduledRuns:
                 run.anchor.add_dependency(task)
             self._keep(run)
             run.places = {member: self._homes.address(home) for member, home in run.homes.items()}
-            if run.places != run.homes or has_credits:
+            if run.places != run.homes:
                 self._tell(run)
 
     def _keep(self, run: _ScheduledRun) -> None:
@@ -146,17 +149,20 @@ class ScheduledRuns:
     def _tell(self, run: _ScheduledRun) -> None:
         """Tell the workers of a run where its members are, that an attempt begins, and which runs it waits for.
 
-        Of runs with credits one is under way at a worker at a time, in the order in which they came: so what they hold
-        does not add up. None waits for one that came later, so none waits for ever.
+        Of queued runs one is under way at a worker at a time: so what they hold does not add up. A run has its place
+        when all its programs have what they are given, and waits for those with a place before it. What these are given
+        was made by runs with places before theirs, so none waits for ever, also when some begin anew.
         """
         where = {home: run.places[member] for member, home in run.homes.items() if run.places[member] != home}
-        before = []
-        if run.has_credits:
-            earlier = takewhile(lambda other: other is not run, self._runs.values())
-            before = [other for other in earlier if other.has_credits and not other.is_over]
+        if run.is_queued and run.place is None and len(run.begun) == len(run.programs):
+            run.place = next(self._numbers)
+        before: list[_ScheduledRun] | None = None
+        if (place := run.place) is not None:
+            queued = [other for other in self._runs.values() if not other.is_over]
+            before = [other for other in queued if other.place is not None and other.place < place]
         run.workers.update(run.places.values())
         for worker in dict.fromkeys(run.places.values()):
-            after = [other.name for other in before if worker in other.workers]
+            after = None if before is None else [other.name for other in before if worker in other.workers]
             message = {"op": BEGIN, "run": run.name, "attempt": run.attempt, "where": where, "after": after}
             self._homes.tell(worker, message)
 
@@ -192,6 +198,8 @@ class ScheduledRuns:
             run.begun.add(member)
             if run.places[member] != run.programs[member].processing_on.address:
                 self._soon(run, self._begin_anew)
+            elif run.is_queued and run.place is None and len(run.begun) == len(run.programs):
+                self._tell(run)
         elif finish == "memory" and start == "processing":
             if (facts.get("metadata") or {}).get(ATTEMPT) != run.attempt:
                 self._soon(run, self._again, member)

@@ -7,12 +7,12 @@ wrote travels as bytes within the task, and is loaded when it is called.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["shipped"]
+__all__ = ["calls_back", "shipped"]
 
 #: Of what no module is loaded but numpy.
 _PLAIN = (np.ndarray, np.generic, np.dtype, int, float, complex, str, bytes, tuple, slice)
@@ -21,6 +21,11 @@ _PLAIN = (np.ndarray, np.generic, np.dtype, int, float, complex, str, bytes, tup
 def shipped(late: Sequence[Any]) -> tuple[Any, ...]:
     """Return arguments of kernels with functions, and objects that have some, in a form that travels safely."""
     return tuple([a if a is None or isinstance(a, _PLAIN) else _Shipped(repr(a), a) for a in late])
+
+
+def calls_back(lates: Iterable[Sequence[Any]]) -> bool:
+    """Return whether a function of the user's is among arguments of kernels as they travel."""
+    return any(isinstance(a, _Shipped) for late in lates for a in late)
 
 
 class _Shipped:

@@ -16,7 +16,7 @@ __all__ = ["HOME", "RUN", "MemberRun", "TaskGraph"]
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
-#: Annotation of the task of a member program: the name of its run, its member, and whether its messages have credits.
+#: Annotation of the task of a member program: the name of its run, its member, and whether it is queued.
 RUN = "distarray-run"
 
 
@@ -55,7 +55,7 @@ class TaskGraph:
         return {key: self.homes[member] for key, member in self.members.items()}
 
     def _runs(self) -> dict[Key, tuple[str, int, bool]]:
-        """Return, of tasks that are programs of members, the name of the run, the member, and whether with credits."""
+        """Return, of tasks that are programs of members, the name of the run, the member, and whether it is queued."""
         return {}
 
 

@@ -88,7 +88,7 @@ def loaded_program(data: bytes) -> SentProgram:
 
 
 async def run_program(
-    key: Key, run: str, member: int, program: bytes | SentProgram, parameters: bytes, *given: Any
+    key: Key, run: str, member: int, is_queued: bool, program: bytes | SentProgram, parameters: bytes, *given: Any
 ) -> Any:
     """Run the program of a member, on a worker: the function of its Dask task.
 
@@ -96,6 +96,8 @@ async def run_program(
     ----------
     key
         Of the task.
+    is_queued
+        Whether it begins when the scheduler says so.
     program
         As it was sent, or as the worker has it from an earlier run.
     parameters
@@ -115,7 +117,7 @@ async def run_program(
     sent = loaded_program(program) if isinstance(program, bytes) else program
     filling, measurement = pickle.loads(parameters)
     filled = with_clocks(sent.program.filled(filling, run), measurement, member)
-    return await transport.run(key, run, member, sent.homes, filled, given)
+    return await transport.run(key, run, member, sent.homes, filled, given, is_queued=is_queued)
 
 
 def _raisable(error: Any) -> BaseException:
@@ -131,11 +133,15 @@ class _LocalRun:
         self.attempt = 0
         #: Who serves homes that do not serve themselves.
         self.where: Mapping[str, str] = {}
-        #: Runs that have to be over before its programs begin.
-        self.after: set[str] = set()
+        #: Runs that have to be over before its programs begin, if it is queued; None before its turn is known.
+        self.after: set[str] | None = None
         self.executions: dict[int, Execution] = {}
         #: By attempt and member what its execution is to be told.
         self.early: defaultdict[tuple[int, int], list[Callable[[Execution], None]]] = defaultdict(list)
+
+    def is_due(self) -> bool:
+        """Return whether its programs may begin, if it is queued."""
+        return self.after is not None and not self.after
 
     def stop(self, error: BaseException) -> None:
         """Stop what runs."""
@@ -184,14 +190,22 @@ class Transport:
     # -- programs ------------------------------------------------------------------------------------------------
 
     async def run(
-        self, key: Key, name: str, member: int, homes: Mapping[int, str], program: MemberProgram, given: Sequence[Any]
+        self,
+        key: Key,
+        name: str,
+        member: int,
+        homes: Mapping[int, str],
+        program: MemberProgram,
+        given: Sequence[Any],
+        *,
+        is_queued: bool,
     ) -> Any:
         """Run a program until one of its attempts is done."""
         self._worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"secede-{time()}"))
         loop = asyncio.get_running_loop()
         while True:
             run = self._run_of(name)
-            while run.after and self._runs.get(name) is run:
+            while is_queued and not run.is_due() and self._runs.get(name) is run:
                 self._changed.clear()
                 await self._changed.wait()
             if self._runs.get(name) is not run:
@@ -271,7 +285,7 @@ class Transport:
 
     # -- messages of the scheduler -------------------------------------------------------------------------------
 
-    def begin(self, run: str, attempt: int, where: Mapping[str, str], after: Collection[str] = ()) -> None:
+    def begin(self, run: str, attempt: int, where: Mapping[str, str], after: Collection[str] | None) -> None:
         """Begin an attempt of a run.
 
         Parameters
@@ -279,14 +293,14 @@ class Transport:
         where
             Who serves homes that do not serve themselves.
         after
-            Runs that have to be over here before its programs begin.
+            Runs that have to be over here before its programs begin; None if its turn has not come.
         """
         if run in self._ended and self._ended[run][0] >= attempt:
             return
         self._ended.pop(run, None)
         record = self._runs.setdefault(run, _LocalRun())
         record.where = where
-        record.after = {name for name in after if name not in self._ended}
+        record.after = None if after is None else {name for name in after if name not in self._ended}
         self._changed.set()
         if attempt > record.attempt:
             record.attempt = attempt
@@ -299,7 +313,8 @@ class Transport:
         """End a run, after this attempt: what is left of it here stops, with an error as distributed passes it on."""
         self._ended[run] = attempt, error
         for other in self._runs.values():
-            other.after.discard(run)
+            if other.after is not None:
+                other.after.discard(run)
         self._changed.set()
         self._channels.forget(run, attempt)
         if len(self._ended) > _N_ENDED:

@@ -26,6 +26,7 @@ from on_workers import (
     left_at_workers,
     sleeps,
     waits_for,
+    waits_for_event,
 )
 
 import distarray as dx
@@ -35,7 +36,7 @@ from distarray.lower.parameters import Parameters
 from distarray.lower.recipes import Recipe, named
 from distarray.lower.template import Lowered, Template
 from distarray.runtime import cluster as runtime_cluster
-from distarray.runtime import member_runs, planning
+from distarray.runtime import member_runs, member_tasks, planning
 from distarray.runtime.counters import counting
 from distarray.runtime.members import executor_for
 from distarray.runtime.task_graph import MemberRun
@@ -212,8 +213,11 @@ def test_programs_take_no_slot_of_others_and_wait_for_no_slot_for_ever(cluster4:
     assert cluster4.gather(long) == [0.3, 0.4]
 
 
-def test_runs_with_credits_come_one_after_the_other(cluster: Any, tmp_path: Path, come: str) -> None:
+def test_runs_with_credits_come_one_after_the_other(
+    cluster: Any, tmp_path: Path, come: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a program of the one holds need not fit beside that of the other."""
+    monkeypatch.setattr(member_tasks, "calls_back", lambda lates: False)  # the function that holds the first one up
     path = str(tmp_path / "go")
     x = rows(A).persist()
     held = held_up(x[:4], path)
@@ -231,7 +235,27 @@ def test_runs_with_credits_come_one_after_the_other(cluster: Any, tmp_path: Path
     eventually(lambda: nothing_left(cluster))
 
 
-def test_a_run_that_waits_for_another_may_be_dropped(cluster: Any, tmp_path: Path) -> None:
+def test_a_run_waits_for_none_that_waits_for_its_blocks_or_for_a_function(process_cluster: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "go")
+    x = rows(A).persist()
+    held = held_up(x[:4], path).persist()  # tasks of their own
+    y = (held.sum() * 0 + (x + x.T)).persist()
+    np.testing.assert_array_equal(np.asarray((x - x.T)[-2:]), (A - A.T)[-2:])
+    Path(path).touch()
+    np.testing.assert_array_equal(np.asarray(y), A + A.T)
+    with dx.config.set(errors="deferred"):
+        z = dx.map_blocks(waits_for_event, x + x.T, dtype=x.dtype)
+    z = (z + x.T).persist()
+    np.testing.assert_array_equal(np.asarray(x - x.T), A - A.T)
+    with process_cluster.as_current():
+        distributed.Event("go on").set()
+    np.testing.assert_array_equal(np.asarray(z), A + A.T + A.T)
+
+
+def test_a_run_that_waits_for_another_may_be_dropped(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_tasks, "calls_back", lambda lates: False)
     path = str(tmp_path / "go")
     x = rows(A).persist()
     held = held_up(x[:4], path)

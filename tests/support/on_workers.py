@@ -90,3 +90,10 @@ def evaluates_more(block: Any) -> Any:
         team = dx.Team((4,), ("r",), client=client)
         z = dx.asarray(np.ones((48, 48)), team=team, sharding=("r", None)).persist()
         return block + float((z + z.T).sum()) / 4608
+
+
+def waits_for_event(block: Any) -> Any:
+    """Return a block when somebody has set an event; the thread is given back meanwhile."""
+    with distributed.worker_client():
+        assert distributed.Event("go on").wait(20)
+    return block
