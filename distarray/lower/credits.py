@@ -126,7 +126,7 @@ def with_credits(
         ends = [place for place, _, _ in over]
         # By step the place of the first step of all so many turns before it.
         before = [bisect_left(in_turn, turns[step.key] - ahead) for step in program.steps]
-        awaited = tuple([bisect_left(ends, min(place, order[s.key])) for place, s in zip(before, program.steps)])
+        awaited = tuple([bisect_left(ends, place) for place in before])
         sends = tuple([(number, to) for _, number, to in over])
         found[member] = replace(program, credits=Credits(tuple(map(tuple, granted[member])), sends, awaited))
     return found

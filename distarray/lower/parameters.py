@@ -1,7 +1,7 @@
 """Parameters: what varies from run to run of a template, and how it is filled into the arguments of its tasks.
 
 They are small: scalars, what only kernels see (`expr.late_params`), the state of what is made on the spot. Blocks go
-beside them, by the number of the node and of the tile (`route.Leaf`).
+beside them, by the number of the node and of the tile (`recipes.Leaf`).
 """
 
 from __future__ import annotations

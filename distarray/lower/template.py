@@ -1,7 +1,7 @@
 """The tasks of a plan for one geometry, as records: what lowering makes.
 
 A loop over fixed slices lowers once: its tasks are kept as a `Template` in which blocks are named by node and tile
-(`route.Leaf`). `runtime.instantiate` fills in what varies from run to run and makes tasks of them.
+(`recipes.Leaf`). `runtime.instantiate` fills in what varies from run to run and makes tasks of them.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ from distarray.kernels.devices import backend_for, check_here
 from distarray.runtime import attached
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
-from distarray.runtime.lineage import Lineage, longest_chain, read_from_outside, send
+from distarray.runtime.lineage import Lineage, send
 from distarray.runtime.member_tasks import SentTemplates
 from distarray.runtime.pressure import room_made
-from distarray.runtime.task_graph import MemberRun, TaskGraph
+from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, read_from_outside
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 

@@ -26,6 +26,7 @@ from distarray.planner.rates import current_rates
 from distarray.runtime.instantiate import make_tasks_once
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
+from distarray.runtime.task_graph import read_from_outside
 from distarray.runtime.wire import EMBED_NBYTES
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def peaks_of(lowered: Lowered, graph: Graph, env: Environment) -> Liveness:
     """Return what the members of an environment hold for these tasks, beside all that lies there already."""
     if not env.is_cluster:
         return liveness(lowered, graph, is_cluster=False, n_threads=n_tasks_at_once(env))
-    read = {key for task in lowered.tasks.values() for key in task.dependencies} - lowered.tasks.keys()
-    standing = standing_of(env, is_copied=executor_for(env).is_to_be_cut(read, lowered.depth))
+    is_copied = executor_for(env).is_to_be_cut(read_from_outside(lowered.tasks), lowered.depth)
+    standing = standing_of(env, is_copied=is_copied)
     return liveness(lowered, graph, is_cluster=True, n_threads=n_tasks_at_once(env), standing=standing)
 
 

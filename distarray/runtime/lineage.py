@@ -33,7 +33,7 @@ from distarray.runtime.placement import Placement
 from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.wire import pack
 
-__all__ = ["BlockRecord", "Lineage", "longest_chain", "read_from_outside", "send"]
+__all__ = ["BlockRecord", "Lineage", "send"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,22 +52,6 @@ def send(client: Any, graph: TaskGraph, keys: Collection[Key], priority: int = 0
         user_priority=priority,
     )
     return {key: futures[key] for key in keys}
-
-
-def read_from_outside(tasks: Mapping[Key, Task]) -> set[Key]:
-    """Return the keys that tasks read and that none of them makes."""
-    return {key for task in tasks.values() for key in task.dependencies} - tasks.keys()
-
-
-def longest_chain(tasks: Mapping[Key, Task]) -> int:
-    """Return the most tasks that run one after the other, of tasks in an order in which they can run.
-
-    A window of a loop may be one submission of hundreds of steps.
-    """
-    depths: dict[Key, int] = {}
-    for key, task in tasks.items():
-        depths[key] = 1 + max((depths.get(k, 0) for k in task.dependencies), default=0)
-    return max(depths.values(), default=0)
 
 
 class BlockRecord:

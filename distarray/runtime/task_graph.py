@@ -12,12 +12,28 @@ from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.template import Template
 
-__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph"]
+__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph", "longest_chain", "read_from_outside"]
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
 #: Annotation of the task of a member program: the name of its run, its member, and whether it is queued.
 RUN = "distarray-run"
+
+
+def read_from_outside(tasks: Mapping[Key, Task]) -> set[Key]:
+    """Return the keys that tasks read and that none of them makes."""
+    return {key for task in tasks.values() for key in task.dependencies} - tasks.keys()
+
+
+def longest_chain(tasks: Mapping[Key, Task]) -> int:
+    """Return the most tasks that run one after the other, of tasks in an order in which they can run.
+
+    A window of a loop may be one submission of hundreds of steps.
+    """
+    depths: dict[Key, int] = {}
+    for key, task in tasks.items():
+        depths[key] = 1 + max((depths.get(k, 0) for k in task.dependencies), default=0)
+    return max(depths.values(), default=0)
 
 
 class TaskGraph:

@@ -88,6 +88,13 @@ def held_up(x: Any, path: str) -> Any:
         return dx.map_blocks(lambda block: waits_for(path, block), x, dtype=x.dtype)
 
 
+def held_run(x: Any, path: str) -> Any:
+    """Return the sum of an array and its transpose, whose run waits for a file of this name by now."""
+    y = (held_up(x[:4], path).sum() * 0 + (x + x.T)).persist()
+    eventually(lambda: list(Path(path).parent.glob("*.here")))
+    return y
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_are_numpys_and_nothing_is_left(cluster: Any, name: str) -> None:
     ours, numpys = PROGRAMS[name]
@@ -220,9 +227,7 @@ def test_runs_with_credits_come_one_after_the_other(
     monkeypatch.setattr(member_tasks, "calls_back", lambda lates: False)  # the function that holds the first one up
     path = str(tmp_path / "go")
     x = rows(A).persist()
-    held = held_up(x[:4], path)
-    y = (held.sum() * 0 + (x + x.T)).persist()
-    eventually(lambda: list(tmp_path.glob("*.here")))
+    y = held_run(x, path)
     z = (x - x.T).persist()
     if come == "with credits":
         time.sleep(0.3)
@@ -231,7 +236,7 @@ def test_runs_with_credits_come_one_after_the_other(
     Path(path).touch()
     np.testing.assert_array_equal(np.asarray(z), A - A.T)
     np.testing.assert_array_equal(np.asarray(y), A + A.T)
-    del y, z, held
+    del y, z
     eventually(lambda: nothing_left(cluster))
 
 
@@ -258,15 +263,13 @@ def test_a_run_that_waits_for_another_may_be_dropped(
     monkeypatch.setattr(member_tasks, "calls_back", lambda lates: False)
     path = str(tmp_path / "go")
     x = rows(A).persist()
-    held = held_up(x[:4], path)
-    y = (held.sum() * 0 + (x + x.T)).persist()
-    eventually(lambda: list(tmp_path.glob("*.here")))
+    y = held_run(x, path)
     z = (x - x.T).persist()
     time.sleep(0.1)
     del z
     Path(path).touch()
     np.testing.assert_array_equal(np.asarray(y), A + A.T)
-    del y, held
+    del y
     eventually(lambda: nothing_left(cluster))
 
 
@@ -354,14 +357,12 @@ def test_nothing_is_held_for_clients_that_have_gone(cluster4: Any) -> None:
 def test_messages_that_are_lost_with_a_connection_are_sent_again(process_cluster: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "go")
     x = rows(A).persist()
-    held = held_up(x[:4], path)
-    y = (held.sum() * 0 + (x + x.T)).persist()
-    eventually(lambda: list(tmp_path.glob("*.here")))
+    y = held_run(x, path)
     eventually(lambda: sum(process_cluster.run(break_connections).values()))
     eventually(lambda: 1 in process_cluster.run_on_scheduler(attempts))
     Path(path).touch()
     np.testing.assert_array_equal(np.asarray(y), A + A.T)
-    del y, held
+    del y
     eventually(lambda: nothing_left(process_cluster))
 
 
