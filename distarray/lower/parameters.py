@@ -14,7 +14,7 @@ from distarray.expr.expr import Expr, late_params
 from distarray.kernels.specs import Folding, StageSpec, TileSpec
 from distarray.planner.plan import Stage
 
-__all__ = ["Filler", "Parameters", "origins", "parameters_of"]
+__all__ = ["Filler", "Parameters", "origins", "parameters_of", "varies"]
 
 #: The operations of a stage, and where the user called them.
 Origins: TypeAlias = tuple[tuple[str, Any], ...]
@@ -77,6 +77,16 @@ def parameters_of(
     )
 
 
+def varies(argument: Any) -> bool:
+    """Return whether an argument of a task is filled in for every run."""
+    kind = type(argument)
+    return (
+        (kind is StageSpec and argument.number >= 0)
+        or kind is Folding
+        or (kind is TileSpec and bool(argument.generated))
+    )
+
+
 class Filler:
     """A Filler fills the parameters of a run into the arguments of tasks; records that tasks share stay shared."""
 
@@ -85,28 +95,29 @@ class Filler:
         self._specs: dict[int, StageSpec] = {}
 
     def __call__(self, argument: Any) -> Any:
-        kind = type(argument)
-        if kind is StageSpec and argument.number >= 0:
+        if not varies(argument):
+            return argument
+        if type(argument) is StageSpec:
             found = self._specs.get(argument.number)
             if found is None:
                 found = self._specs[argument.number] = self._filled(argument)
             return found
-        if kind is Folding:
+        if type(argument) is Folding:
             return argument.filled(self._late_of)
-        if kind is TileSpec and argument.generated:
-            states = self._parameters.states
-            return replace(argument, generated=tuple([g._replace(runtime=states[g.node]) for g in argument.generated]))
-        return argument
+        states = self._parameters.states
+        return replace(argument, generated=tuple([g._replace(runtime=states[g.node]) for g in argument.generated]))
 
     def _late_of(self, i: int) -> tuple[Any, ...]:
         return self._parameters.late[i]
 
     def _filled(self, spec: StageSpec) -> StageSpec:
         number, late = spec.number, self._late_of(spec.node)
-        where = self._parameters.where[number]
+        where, scalars = self._parameters.where[number], self._parameters.scalars[number]
+        if where is None and not (scalars or late or any(type(f) is Folding for f in spec.finishes)):
+            return spec
         return replace(
             spec,
-            scalars=self._parameters.scalars[number],
+            scalars=scalars,
             where=spec.where if where is None else where,
             params=(*spec.params, *late) if late else spec.params,
             finishes=tuple([f.filled(self._late_of) for f in spec.finishes]),

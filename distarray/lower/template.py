@@ -15,6 +15,7 @@ from distarray.kernels.specs import StageSpec
 from distarray.lower.credits import with_credits
 from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
+from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Recipe, is_key
 from distarray.planner.plan import Stage
 from distarray.sharding.sharding import Sharding
@@ -99,6 +100,11 @@ class Template:
     def programs(self) -> dict[int, MemberProgram]:
         """The tasks as one program of each member, whose messages come as they are made."""
         return member_programs(self.recipes, self.lowered.members, self._keep(), self.holders)
+
+    @cached_property
+    def in_process(self) -> ProcessProgram:
+        """The tasks as one program of a process, of which members are threads."""
+        return process_program(self.recipes, self.lowered.members, self._keep(), self.lowered.after)
 
     def with_credits(self, ahead: int) -> dict[int, MemberProgram]:
         """Return the tasks as one program of each member, whose messages come at most so many turns ahead."""

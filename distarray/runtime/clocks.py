@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from dask._task_spec import Task
 
 from distarray.kernels import tasks
 from distarray.kernels.inside import is_inside_task
-from distarray.lower.member_programs import MemberProgram
+from distarray.lower.member_programs import KernelCall
 from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.runtime.execution import waits_of_thread
@@ -88,15 +87,15 @@ def timed(lowered: Lowered) -> Mapping[Key, Task]:
     }
 
 
-def with_clocks(program: MemberProgram, name: str | None, member: int) -> MemberProgram:
-    """Return the program of a member with clocks around its steps, if there is a measurement."""
+def with_clocks(steps: list[KernelCall], members: Iterable[int], name: str | None) -> list[KernelCall]:
+    """Return steps of these members with clocks around them, if there is a measurement."""
     if name is None:
-        return program
-    steps = []
-    for step in program.steps:
+        return steps
+    found = []
+    for step, member in zip(steps, members):
         clocked, *given = _with_clock(name, step.key, step.function, step.args, member)
-        steps.append(step._replace(function=clocked, args=tuple(given)))
-    return replace(program, steps=steps)
+        found.append(step._replace(function=clocked, args=tuple(given)))
+    return found
 
 
 def _with_clock(name: str, key: Key, function: Callable[..., Any], args: Sequence[Any], member: int) -> tuple[Any, ...]:

@@ -1,66 +1,41 @@
-"""Executors: what runs the tasks that `lower` makes.
+"""The executor of this process: its threads take the steps of a program themselves.
 
-In process, `ThreadExecutor` walks the tasks in dependency order on a pool of threads, or inline where there is
-nothing to overlap; dask's own threaded scheduler costs ten times as much per task. On a cluster,
-`cluster.ClusterExecutor` hands the same tasks to the workers. Both give bitwise equal results.
+Nobody hands steps out. The thread that asks for results works too, and others come only while there is a step that
+nobody has taken: a program of which each step waits for the one before never wakes another thread. On a cluster,
+`cluster.ClusterExecutor` has workers run the same steps. Both give bitwise equal results.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Literal
 
 from dask._task_spec import Alias, Task, TaskRef
 
+from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
+from distarray.lower.process_program import ProcessProgram
 from distarray.runtime import metering
-from distarray.runtime.watching import Watch, watched
+from distarray.runtime.watching import StepObserver, watched
 
 __all__ = ["REFERENCES", "ThreadExecutor"]
 
-#: How often a thread that waits for tasks looks whether it was interrupted.
+#: How often a thread that waits for steps looks whether it was interrupted, or the run is over.
 INTERRUPT_SECONDS = 0.2
 #: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).
 REFERENCES = frozenset({Alias, TaskRef})
 
 
-def _resolve(value: Any, results: Mapping[Key, Any]) -> Any:
-    return results[value.key] if type(value) in REFERENCES else value
-
-
-class _Ready:
-    """A _Ready is a stack of the tasks whose dependencies have run; the next one to start is last."""
-
-    def __init__(self, tasks: Mapping[Key, Task], after: Mapping[Key, Collection[Key]]) -> None:
-        self._waits: dict[Key, int] = {}
-        self._readers: dict[Key, list[Key]] = {}
-        for key, task in tasks.items():
-            needs = {*task.dependencies, *after.get(key, ())}
-            self._waits[key] = len(needs)
-            for n in needs:
-                self._readers.setdefault(n, []).append(key)
-        self.keys = [key for key, n in self._waits.items() if n == 0]
-        self.keys.reverse()
-
-    def release(self, key: Key) -> None:
-        """Add the tasks that waited for this one alone: it has run."""
-        freed = []
-        for reader in self._readers.get(key, ()):
-            self._waits[reader] -= 1
-            if not self._waits[reader]:
-                freed.append(reader)
-        self.keys.extend(reversed(freed))
-
-
 class ThreadExecutor:
-    """Runs tasks on the threads of this process; blocks are the arrays themselves.
+    """Runs programs on the threads of this process; blocks are the arrays themselves.
 
     Parameters
     ----------
     size
-        Number of threads; 1 runs everything inline.
+        Number of threads that run steps at the same time, the one that asks included.
     """
 
     def __init__(self, size: int) -> None:
@@ -68,11 +43,40 @@ class ThreadExecutor:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def _workers(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="distarray")
-            return self._pool
+    def run(
+        self,
+        program: ProcessProgram,
+        steps: Sequence[KernelCall],
+        given: Sequence[Any],
+        tasks: Callable[[], Mapping[Key, Task]],
+        is_inline: bool = False,
+    ) -> dict[Key, Any]:
+        """Run a program and return what it keeps, by key, when all is done.
+
+        Parameters
+        ----------
+        program
+            Says what waits for what.
+        steps
+            Its steps, with the parameters of this run.
+        given
+            The blocks that it is given, in their order.
+        tasks
+            Returns the steps as tasks of Dask, for its callbacks and for meters.
+        is_inline
+            Run the steps here, one after the other: they are so small that another thread costs more.
+        """
+        values = [*given, *[None] * len(steps)]
+        try:
+            with watched(tasks) as watches:
+                observers = [*watches, *[meter.of_run(program, tasks()) for meter in metering.active]]
+                if is_inline or self._size == 1 or len(steps) == 1:
+                    _run_inline(program, steps, values, observers)
+                else:
+                    self._run_on_threads(_Run(program, steps, values, observers))
+            return {key: values[slot] for key, slot in program.results.items()}
+        finally:
+            values.clear()  # not to be kept by a traceback
 
     def submit(
         self,
@@ -80,134 +84,185 @@ class ThreadExecutor:
         members: Mapping[Key, int],
         keep: Collection[Key],
         after: Mapping[Key, Collection[Key]] | None = None,
-        inline: bool = False,
     ) -> dict[Key, Any]:
-        """Run tasks and return when all are done.
+        """Run tasks, in an order in which they can run, and return the results that are kept when all are done.
 
         Parameters
         ----------
-        tasks
-            In an order in which they can run.
         after
             Further keys that a task waits for, although it reads nothing of them.
-        inline
-            Run the tasks here, one after the other: they are so small that handing them out costs more.
         """
-        kept = set(keep)
-        uses: dict[Key, int] = {}
-        for task in tasks.values():
-            for key in task.dependencies:
-                uses[key] = uses.get(key, 0) + 1
-        meters = tuple(metering.active)
-        for meter in meters:
-            meter.begin(members)
-        with watched(tasks) as watch:
-            if inline or self._size == 1 or len(tasks) == 1:
-                return self._inline(tasks, kept, uses, watch, meters)
-            return self._threaded(tasks, kept, uses, after or {}, watch, meters)
-
-    def _inline(
-        self,
-        tasks: Mapping[Key, Task],
-        kept: set[Key],
-        uses: dict[Key, int],
-        watch: Watch | None,
-        meters: Sequence[metering.Meter],
-    ) -> dict[Key, Any]:
-        results: dict[Key, Any] = {}
-        try:
-            for key, task in tasks.items():
-                if watch is not None:
-                    watch.before(key)
-                for meter in meters:
-                    meter.reads(key, task, [_resolve(a, results) for a in task.args])
-                results[key] = task.func(*[_resolve(a, results) for a in task.args])
-                for meter in meters:
-                    meter.made(key, results[key])
-                if watch is not None:
-                    watch.after(key, results[key])
-                self._drop(task, results, kept, uses)
-                if key not in kept and not uses.get(key):
-                    del results[key]
-            return {key: results[key] for key in kept}
-        finally:
-            results.clear()  # not to be kept by a traceback
-
-    def _drop(self, task: Task, results: dict[Key, Any], kept: set[Key], uses: dict[Key, int]) -> None:
-        for key in task.dependencies:
-            uses[key] -= 1
-            if not uses[key] and key not in kept:
-                results.pop(key, None)
-
-    def _threaded(
-        self,
-        tasks: Mapping[Key, Task],
-        kept: set[Key],
-        uses: dict[Key, int],
-        after: Mapping[Key, Collection[Key]],
-        watch: Watch | None,
-        meters: Sequence[metering.Meter],
-    ) -> dict[Key, Any]:
-        results: dict[Key, Any] = {}
-        pool = self._workers()
-        ready = _Ready(tasks, after)
-        running: dict[Future[Any], Key] = {}
-        done: set[Future[Any]] = set()
-        future: Future[Any] | None = None
-
-        def start(key: Key) -> None:
-            task = tasks[key]
-            if watch is not None:
-                watch.before(key)
-            for meter in meters:
-                meter.reads(key, task, [_resolve(a, results) for a in task.args])
-            running[pool.submit(task.func, *[_resolve(a, results) for a in task.args])] = key
-
-        try:
-            while ready.keys or running:
-                # Newest first, and few at a time: what was just made is still in cache, and memory stays low.
-                while ready.keys and len(running) < self._size + 1:
-                    start(ready.keys.pop())
-                # An interrupt that comes just before a thread begins to wait does not wake it.
-                while not (done := wait(running, INTERRUPT_SECONDS, FIRST_COMPLETED).done):
-                    pass
-                for future in done:
-                    key = running.pop(future)
-                    try:
-                        results[key] = future.result()
-                    except Exception as error:
-                        error.add_note(f"in task {key[0]}")
-                        raise
-                    for meter in meters:
-                        meter.made(key, results[key])
-                    if watch is not None:
-                        watch.after(key, results[key])
-                    self._drop(tasks[key], results, kept, uses)
-                    if key not in kept and not uses.get(key):
-                        results.pop(key, None)
-                    ready.release(key)
-        except Exception:
-            # What runs cannot be stopped; it must be over before the caller may touch the blocks again.
-            for future in running:
-                future.cancel()
-            wait(running)
-            raise
-        except BaseException:
-            # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
-            # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
-            with self._lock:
-                self._pool = None
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        else:
-            return {key: results[key] for key in kept}
-        finally:
-            # A Future holds what its task raised, whose traceback holds this frame: such a cycle, and whoever keeps the
-            # traceback, would keep all blocks.
-            results.clear()
-            running.clear()
-            done, future = set(), None
+        number = {key: n for n, key in enumerate(tasks)}
+        steps = [
+            KernelCall(key, t.func, tuple([SlotRef(number[a.key]) if type(a) in REFERENCES else a for a in t.args]))
+            for key, t in tasks.items()
+        ]
+        results = {key: number[key] for key in keep}
+        waits = {number[key]: [number[k] for k in keys] for key, keys in (after or {}).items()}
+        program = ProcessProgram((), steps, [members[key] for key in tasks], results, waits)
+        return self.run(program, steps, (), lambda: tasks)
 
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
         """Return the blocks; they are in this process."""
         return list(handles)
+
+    def _run_on_threads(self, run: _Run) -> None:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._size - 1, thread_name_prefix="distarray")
+            pool = self._pool
+        try:
+            run.work(pool, self._size - 1)
+        except BaseException:
+            # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
+            # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
+            run.is_over = True
+            with self._lock:
+                self._pool = None
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        if run.error is not None:
+            try:
+                raise run.error
+            finally:
+                run.error = None  # its traceback holds this frame
+
+
+def _run_inline(
+    program: ProcessProgram, steps: Sequence[KernelCall], values: list[Any], observers: Sequence[StepObserver]
+) -> None:
+    slot, freed = len(program.given), program.freed
+    for n, step in enumerate(steps):
+        args = [values[a.number] if type(a) is SlotRef else a for a in step.args]
+        for observer in observers:
+            observer.before(n, args)
+        values[slot] = step.function(*args)
+        for observer in observers:
+            observer.after(n, values[slot])
+        for old in freed[n]:
+            values[old] = None
+        slot += 1
+
+
+class _Run:
+    """A _Run is one run of a program on several threads, each of which takes the newest step that can run.
+
+    What was just made is still in cache, and memory stays low.
+
+    Parameters
+    ----------
+    values
+        By slot; it is filled.
+    """
+
+    def __init__(
+        self,
+        program: ProcessProgram,
+        steps: Sequence[KernelCall],
+        values: list[Any],
+        observers: Sequence[StepObserver],
+    ) -> None:
+        self._program = program
+        self._steps = steps
+        self._values = values
+        self._observers = observers
+        self._observed = threading.Lock()
+        self._first = len(program.given)
+        self._missing = list(program.missing)
+        self._uses = list(program.uses)
+        self._ready = [n for n, missing in enumerate(self._missing) if not missing]
+        self._ready.reverse()
+        self._n_left = len(steps)
+        self._n_running = 0
+        self._n_waiting = 0
+        self._n_helpers = 0
+        self._changed = threading.Condition(threading.Lock())
+        self.is_over = False
+        self.error: BaseException | None = None
+
+    def work(self, pool: ThreadPoolExecutor, n_helpers: int) -> None:
+        """Run steps until all are over; up to so many threads of a pool come to help while steps are ready."""
+
+        def help_out() -> None:
+            while (taken := self._take()) is not None:
+                n, args = taken
+                del taken
+                with self._changed:
+                    is_help_wanted = bool(self._ready) and not self._n_waiting and self._n_helpers < n_helpers
+                    self._n_helpers += is_help_wanted
+                if is_help_wanted:
+                    with suppress(RuntimeError):  # the pool was left to what runs on after an interrupt
+                        pool.submit(help_out)
+                self._run(n, args)
+
+        help_out()
+        with self._changed:
+            while self._n_running:
+                self._changed.wait(INTERRUPT_SECONDS)
+
+    def _take(self) -> tuple[int, list[Any]] | None:
+        """Return the number of a step that is to run now, and its arguments; None if there will be none."""
+        with self._changed:
+            while not self._ready and self._n_left and not self.is_over:
+                self._n_waiting += 1
+                # An interrupt that comes just before a thread begins to wait does not wake it.
+                self._changed.wait(INTERRUPT_SECONDS)
+                self._n_waiting -= 1
+            if self.is_over or not self._ready:
+                return None
+            n = self._ready.pop()
+            self._n_running += 1
+            if self._ready and self._n_waiting:
+                self._changed.notify()
+            return n, [self._values[a.number] if type(a) is SlotRef else a for a in self._steps[n].args]
+
+    def _run(self, n: int, args: list[Any]) -> None:
+        step = self._steps[n]
+        try:
+            self._tell("before", n, args)
+            value = step.function(*args)
+            self._tell("after", n, value)
+        except Exception as error:
+            error.add_note(f"in task {step.key[0]}")
+            self._done(n, None, error)
+        except BaseException as error:
+            self._done(n, None, error)
+            raise
+        else:
+            args.clear()
+            self._done(n, value, None)
+
+    def _tell(self, event: Literal["before", "after"], n: int, value: Any) -> None:
+        if self._observers:
+            with self._observed:
+                for observer in self._observers:
+                    getattr(observer, event)(n, value)
+
+    def _done(self, n: int, value: Any, error: BaseException | None) -> None:
+        """Note what a step has returned, or raised."""
+        with self._changed:
+            self._n_running -= 1
+            self._n_left -= 1
+            if error is not None:
+                self.error = self.error or error
+                self.is_over = True
+            if self.is_over:
+                self._values.clear()
+            else:
+                self._fill(n, value)
+            if self.is_over or not self._n_left:
+                self._changed.notify_all()
+
+    def _fill(self, n: int, value: Any) -> None:
+        if self._uses[self._first + n]:
+            self._values[self._first + n] = value
+        for slot in self._program.reads[n]:
+            self._uses[slot] -= 1
+            if not self._uses[slot]:
+                self._values[slot] = None
+        freed = []
+        for reader in self._program.readers[n]:
+            self._missing[reader] -= 1
+            if not self._missing[reader]:
+                freed.append(reader)
+        self._ready.extend(reversed(freed))

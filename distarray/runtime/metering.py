@@ -11,19 +11,21 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask._task_spec import Task
 
 from distarray.kernels import tasks
 from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
+from distarray.lower.process_program import ProcessProgram
 from distarray.planner.graph import Graph
 from distarray.runtime.clients import placement_of
+from distarray.runtime.watching import StepObserver
 from distarray.runtime.wire import PLUGIN, is_program
 
 __all__ = ["Arrival", "Count", "active", "metering", "start", "stop"]
@@ -80,11 +82,10 @@ def _stages(
     return found or [key[1]]
 
 
-def _stages_of_task(key: Key, task: Any, read: Any) -> list[int]:
-    """Return the stages in which a task reads a result, which is named, or a block, which is passed."""
-    is_key = isinstance(read, (tuple, str))
-    function, args = getattr(task, "func", None), getattr(task, "args", ())
-    return _stages(key, function, args, lambda a: getattr(a, "key", None) == read if is_key else a is read)
+def _stages_of_task(task: Any, read: Key) -> list[int]:
+    """Return the stages in which a Dask task reads a result."""
+    function, args = getattr(task.run_spec, "func", None), getattr(task.run_spec, "args", ())
+    return _stages(task.key, function, args, lambda a: getattr(a, "key", None) == read)
 
 
 # -- on the workers of a cluster ----------------------------------------------------------------------------------
@@ -149,9 +150,7 @@ class _WorkerMeter:
     def _arrived(self, entry: Mapping[str, Any]) -> None:
         for key, nbytes in entry["keys"].items():
             readers = self._worker.state.tasks[key].dependents
-            found = [
-                (reader.key, stage) for reader in readers for stage in _stages_of_task(reader.key, reader.run_spec, key)
-            ]
+            found = [(reader.key, stage) for reader in readers for stage in _stages_of_task(reader, key)]
             self.count.arrivals.append(Arrival(nbytes or 0, tuple(found)))
 
     def end(self) -> Count:
@@ -186,13 +185,11 @@ class Meter:
         self._held: dict[int, int] = {}
         #: By `id` of the owner of memory the member whose block it is, as long as it lives.
         self._owners: dict[int, int] = {}
-        self._arrived: set[tuple[Any, int]] = set()
-        self._members: dict[Key, int] = {}
         self._lock = threading.RLock()  # memory may die at any allocation
 
-    def begin(self, members: Mapping[Key, int]) -> None:
-        """Note that tasks are about to run, each for its member."""
-        self._members.update(members)
+    def of_run(self, program: ProcessProgram, keys: Iterable[Key]) -> StepObserver:
+        """Return what counts for this meter in one run of a program, of whose steps these are the keys."""
+        return _MeteredRun(self, program, list(keys))
 
     def found(self, graph: Graph) -> None:
         """Note the blocks that are there before tasks run."""
@@ -202,38 +199,17 @@ class Meter:
                 continue
             for tile, block in zip(memo.sharding.tiles(), memo.blocks, strict=True):
                 member = memo.sharding.member(tile)
-                self._count(member).before += self._hold(member, block)
+                self.count(member).before += self.hold(member, block)
 
-    def reads(self, key: Key, task: Task, args: Sequence[Any]) -> None:
-        """A task is about to run with these arguments; what it reads of other members has come to its own."""
-        member = self._members[key]
-        for given, value in zip(task.args, args, strict=True):
-            source = self._source(given, value)
-            if source is None or source == member:
-                continue
-            at = getattr(given, "key", id(value)), member
-            with self._lock:
-                if at in self._arrived:
-                    continue
-                self._arrived.add(at)
-            readers = tuple([(key, stage) for stage in _stages_of_task(key, task, getattr(given, "key", given))])
-            self._count(member).arrivals.append(Arrival(sum(int(a.nbytes) for a in _arrays(value)), readers))
-
-    def made(self, key: Key, result: Any) -> None:
-        """Note that a task has returned."""
-        for array in _arrays(result):
-            self._hold(self._members[key], array)
-
-    def _source(self, given: Any, value: Any) -> int | None:
-        """Return the member that an argument lies on; None if it is no block."""
-        if hasattr(given, "key"):
-            return self._members.get(given.key)
+    def source(self, value: Any) -> int | None:
+        """Return the member that a block lies on; None if it is no block."""
         return self._owners.get(id(_owner(value)[0])) if hasattr(value, "nbytes") else None
 
-    def _count(self, member: int) -> Count:
+    def count(self, member: int) -> Count:
+        """Return what was counted for a member so far; it grows."""
         return self.counts.setdefault(member, Count())
 
-    def _hold(self, member: int, array: Any) -> int:
+    def hold(self, member: int, array: Any) -> int:
         """Count the memory of an array; its bytes, none if they are counted already."""
         owner, nbytes = _owner(array)
         with self._lock:
@@ -241,7 +217,7 @@ class Meter:
                 return 0
             self._owners[id(owner)] = member
             self._held[member] = self._held.get(member, 0) + nbytes
-            count = self._count(member)
+            count = self.count(member)
             count.most = max(count.most, self._held[member])
         weakref.finalize(owner, self._died, id(owner), member, nbytes).atexit = False
         return nbytes
@@ -250,6 +226,43 @@ class Meter:
         with self._lock:
             del self._owners[name]
             self._held[member] -= nbytes
+
+
+class _MeteredRun:
+    """Counts for one meter what the steps of one run read and return."""
+
+    def __init__(self, meter: Meter, program: ProcessProgram, keys: Sequence[Key]) -> None:
+        self._meter = meter
+        self._steps = program.steps
+        self._keys = keys
+        self._members = program.members
+        self._first = len(program.given)
+        self._arrived: set[tuple[int, int]] = set()
+
+    def before(self, n: int, args: Sequence[Any]) -> None:
+        """Note that a step is about to run with these arguments: what it reads of other members has come to its own."""
+        step, member = self._steps[n], self._members[n]
+        for given, value in zip(step.args, args, strict=True):
+            is_made = type(given) is SlotRef and given.number >= self._first
+            source = self._members[given.number - self._first] if is_made else self._meter.source(value)
+            at = given.number if type(given) is SlotRef else -id(value), member
+            if source is None or source == member or at in self._arrived:
+                continue
+            self._arrived.add(at)
+            is_read = partial(_is_same, given)
+            readers = tuple([(self._keys[n], stage) for stage in _stages(step.key, step.function, step.args, is_read)])
+            nbytes = sum(int(a.nbytes) for a in _arrays(value))
+            self._meter.count(member).arrivals.append(Arrival(nbytes, readers))
+
+    def after(self, n: int, value: Any) -> None:
+        """Note that a step has returned."""
+        for array in _arrays(value):
+            self._meter.hold(self._members[n], array)
+
+
+def _is_same(given: Any, argument: Any) -> bool:
+    """Return whether two arguments of a step are one slot, or one block."""
+    return argument is given or (type(argument) is SlotRef and type(given) is SlotRef and argument == given)
 
 
 def _arrays(value: Any) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime import counters, metering, passes
 from distarray.runtime.budget import check_held, check_whole_kernels
-from distarray.runtime.clocks import measurement, timed
+from distarray.runtime.clocks import measurement, timed, with_clocks
 from distarray.runtime.donation import inplace_results, kept
 from distarray.runtime.fit import peaks_of
 from distarray.runtime.instantiate import Instance, instance_of, new_run
@@ -33,7 +33,7 @@ from distarray.sharding.sharding import Sharding
 
 __all__ = ["count", "handed_out", "kept_nbytes", "instance_to_run", "run"]
 
-#: Bytes of results per task below which tasks run one after the other in the calling thread.
+#: Bytes of results per step below which steps run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
 #: Bytes of results up to which blocks are taken over: Ctrl-C waits for writes in place, so they take a second at most,
 #: or so many times the largest of the results: a few operations are no longer here than in numpy.
@@ -100,15 +100,9 @@ def handed_out(
         Bytes of all results.
     """
     env, graph = instance.env, instance.graph
-    executor = executor_for(env)
     keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
-    if env.is_cluster:
-        found = _sent(instance, keep, others)
-    else:
-        lowered = instance.lowered
-        is_inline = n_made < INLINE_NBYTES * len(lowered.tasks)
-        found = executor.submit(timed(lowered), lowered.members, keep, lowered.after, is_inline)
+    found = _sent(instance, keep, others) if env.is_cluster else _run_here(instance, n_made)
     results = []
     for i, (sharding, refs) in instance.outputs.items():
         if graph.nodes[i].memo is None:
@@ -117,6 +111,16 @@ def handed_out(
             stored.share(k for k, r in enumerate(refs) if not isinstance(r, tuple) and id(r) not in before)
             results.append((graph.nodes[i], stored))
     return results
+
+
+def _run_here(instance: Instance, n_made: int) -> dict[Any, Any]:
+    """Run the program of this process; return what is kept, by key."""
+    program = instance.template.in_process
+    steps = with_clocks(program.filled(instance.parameters), program.members, measurement())
+    is_inline = n_made < INLINE_NBYTES * len(steps)
+    given = [instance.given(ref) for ref in program.given]
+    found = executor_for(instance.env).run(program, steps, given, lambda: instance.lowered.tasks, is_inline)
+    return {instance.named(key): value for key, value in found.items()}
 
 
 def _sent(instance: Instance, keep: Sequence[Any], others: Callable[[], Iterable[Expr] | None]) -> dict[Any, Any]:

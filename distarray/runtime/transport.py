@@ -19,7 +19,9 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
+from itertools import repeat
 from time import time
 from typing import Any, NamedTuple
 
@@ -116,7 +118,8 @@ async def run_program(
     transport: Transport = worker.plugins[PLUGIN].transport
     sent = loaded_program(program) if isinstance(program, bytes) else program
     filling, measurement = pickle.loads(parameters)
-    filled = with_clocks(sent.program.filled(filling, run), measurement, member)
+    filled = sent.program.filled(filling, run)
+    filled = replace(filled, steps=with_clocks(filled.steps, repeat(member), measurement))
     return await transport.run(key, run, member, sent.homes, filled, given, is_queued=is_queued)
 
 

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from dask.callbacks import Callback, local_callbacks, unpack_callbacks
 
-__all__ = ["Watch", "draw_progress", "watched"]
+__all__ = ["StepObserver", "Watch", "draw_progress", "watched"]
+
+
+class StepObserver(Protocol):
+    """A StepObserver is told of each step of a run; by one thread at a time."""
+
+    def before(self, n: int, args: Sequence[Any]) -> None:
+        """Note that a step is about to run with these arguments."""
+
+    def after(self, n: int, value: Any) -> None:
+        """Note what a step has returned."""
 
 
 class Watch:
@@ -29,6 +39,7 @@ class Watch:
 
     def __init__(self, tasks: Mapping[Any, Any], callbacks: Any) -> None:
         self._tasks = tasks
+        self._keys = list(tasks)
         self._start, self._start_state, self._before, self._after, self._finish = unpack_callbacks(callbacks)
         self._state: dict[str, Any] = {
             "waiting": dict.fromkeys(tasks, ()),
@@ -45,19 +56,21 @@ class Watch:
         for call in self._start_state:
             call(self._tasks, self._state)
 
-    def before(self, key: Any) -> None:
-        """Note that a task is handed to a thread."""
+    def before(self, n: int, args: Sequence[Any]) -> None:
+        """Note that a thread has taken a task."""
+        key = self._keys[n]
         self._state["waiting"].pop(key, None)
         self._state["running"].add(key)
         for call in self._before:
             call(key, self._tasks, self._state)
 
-    def after(self, key: Any, result: Any) -> None:
+    def after(self, n: int, value: Any) -> None:
         """Note that a task is over."""
+        key = self._keys[n]
         self._state["running"].discard(key)
         self._state["finished"].add(key)
         for call in self._after:
-            call(key, result, self._tasks, self._state, 0)
+            call(key, value, self._tasks, self._state, 0)
 
     def end(self, *, has_failed: bool) -> None:
         """Note that the run is over."""
@@ -66,17 +79,23 @@ class Watch:
 
 
 @contextmanager
-def watched(tasks: Mapping[Any, Any]) -> Iterator[Watch | None]:
-    """Return a watch for a run of tasks, None if nobody watches; runs inside of tasks are not watched."""
+def watched(tasks: Callable[[], Mapping[Any, Any]]) -> Iterator[list[Watch]]:
+    """Yield a watch for a run of tasks, none if nobody watches; runs inside of tasks are not watched.
+
+    Parameters
+    ----------
+    tasks
+        Returns them, in the order of the steps of the run.
+    """
     if not Callback.active:
-        yield None
+        yield []
         return
     with local_callbacks() as callbacks:
-        watch = Watch(tasks, callbacks)
+        watch = Watch(tasks(), callbacks)
         has_failed = True
         try:
             watch.begin()
-            yield watch
+            yield [watch]
             has_failed = False
         finally:
             watch.end(has_failed=has_failed)

@@ -253,13 +253,13 @@ def test_nobody_else_has_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     from distarray.runtime import clocks, executors
 
     found = []
-    submit = executors.ThreadExecutor.submit
+    run = executors.ThreadExecutor.run
 
-    def spied(self: Any, tasks: Any, *args: Any) -> Any:
-        found.append(sum(getattr(t.func, "func", None) is clocks._run for t in tasks.values()))
-        return submit(self, tasks, *args)
+    def spied(self: Any, program: Any, steps: Any, *args: Any) -> Any:
+        found.append(sum(getattr(step.function, "func", None) is clocks._run for step in steps))
+        return run(self, program, steps, *args)
 
-    monkeypatch.setattr(executors.ThreadExecutor, "submit", spied)
+    monkeypatch.setattr(executors.ThreadExecutor, "run", spied)
     column_sums().compute()
     assert found == [0] * len(found)
     target = column_sums()

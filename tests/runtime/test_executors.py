@@ -1,12 +1,14 @@
-"""The threads of this process: Ctrl-C is answered at once, and what failed keeps no blocks."""
+"""The threads of this process take steps themselves: Ctrl-C is answered at once, and what failed keeps no blocks."""
 
 import gc
+import operator
 import signal
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +17,10 @@ import pytest
 
 import distarray as dx
 from distarray import config
+from distarray.lower.member_programs import KernelCall, SlotRef
+from distarray.lower.process_program import ProcessProgram
 from distarray.runtime import running
+from distarray.runtime.executors import ThreadExecutor
 
 TEAM = dx.Team((2,), ("T",))
 
@@ -156,3 +161,95 @@ def test_a_traceback_that_is_kept_keeps_no_results() -> None:
     assert sum(ref() is not None for ref in made) <= 1  # what the kernel that raised was given
     assert kept.value is not None
     assert sys.exc_info() == (None, None, None)
+
+
+# ------------------------------------------------------------------------------------------ threads take steps
+
+
+def program_of(functions: list[Callable[..., Any]], reads: list[list[int]]) -> tuple[ProcessProgram, list[KernelCall]]:
+    """A program whose steps read others; the last is kept."""
+    steps = [
+        KernelCall(("dx-step", 0, n), f, tuple(map(SlotRef, slots)))
+        for n, (f, slots) in enumerate(zip(functions, reads))
+    ]
+    return ProcessProgram((), steps, [0] * len(steps), {steps[-1].key: len(steps) - 1}), steps
+
+
+def test_a_chain_of_steps_never_wakes_another_thread() -> None:
+    used = set()
+
+    def step(*args: Any) -> int:
+        used.add(threading.get_ident())
+        return sum(args) + 1
+
+    executor = ThreadExecutor(4)
+    program, steps = program_of([step] * 20, [[n - 1] if n else [] for n in range(20)])
+    assert executor.run(program, steps, (), dict) == {("dx-step", 0, 19): 20}
+    assert used == {threading.get_ident()}
+    assert executor._pool is None or not executor._pool._threads
+
+
+def test_steps_that_can_run_run_side_by_side_and_the_caller_works_too() -> None:
+    together = threading.Barrier(3, timeout=20)
+    used = set()
+
+    def step(*args: Any) -> int:
+        used.add(threading.get_ident())
+        together.wait()
+        return 1
+
+    executor = ThreadExecutor(3)
+    program, steps = program_of([step] * 6 + [lambda *args: sum(args)], [[]] * 6 + [list(range(6))])
+    for _ in range(5):
+        assert list(executor.run(program, steps, (), dict).values()) == [6]
+    assert threading.get_ident() in used
+    assert len(used) == 3
+
+
+def test_a_run_that_fails_waits_for_what_runs_and_leaves_the_threads_to_the_next() -> None:
+    started, log = threading.Event(), []
+
+    def slow() -> None:
+        started.set()
+        time.sleep(0.2)
+        log.append("over")
+
+    def fails() -> None:
+        started.wait(20)
+        raise ValueError("no")
+
+    executor = ThreadExecutor(2)
+    for functions in ([slow, fails], [fails, slow]):
+        started.clear()
+        log.clear()
+        program, steps = program_of([*functions, lambda *args: 0], [[], [], [0, 1]])
+        with pytest.raises(ValueError, match="no") as caught:
+            executor.run(program, steps, (), dict)
+        assert log == ["over"]
+        assert caught.value.__notes__ == ["in task dx-step"]
+    program, steps = program_of([lambda: 1, lambda: 2, operator.add], [[], [], [0, 1]])
+    assert list(executor.run(program, steps, (), dict).values()) == [3]
+
+
+def test_runs_inside_of_steps_and_of_several_threads_share_the_threads() -> None:
+    """Whoever asks works too, so a run never waits for a thread."""
+    executor = ThreadExecutor(2)
+    program, steps = program_of([lambda: 1] * 4 + [lambda *args: sum(args)], [[]] * 4 + [[0, 1, 2, 3]])
+
+    def inner() -> int:
+        (found,) = executor.run(program, steps, (), dict).values()
+        return int(found)
+
+    outer, calls = program_of([inner] * 4 + [lambda *args: sum(args)], [[]] * 4 + [[0, 1, 2, 3]])
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(executor.run, outer, calls, (), dict) for _ in range(20)]
+        assert [list(run.result(20).values()) for run in runs] == [[16]] * 20
+
+
+def test_a_function_that_ends_its_thread_ends_the_run() -> None:
+    executor = ThreadExecutor(2)
+    for order in ([0, 1], [1, 0]):
+        functions: list[Any] = [[lambda: time.sleep(0.05), sys.exit][n] for n in order]
+        program, steps = program_of([*functions, lambda *args: 0], [[], [], [0, 1]])
+        with pytest.raises(SystemExit):
+            executor.run(program, steps, (), dict)
