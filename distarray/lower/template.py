@@ -102,6 +102,12 @@ class Template:
         return member_programs(self.recipes, self.lowered.members, self._keep(), self.holders)
 
     @cached_property
+    def is_shorter_as_programs(self) -> bool:
+        """Return whether there are fewer Dask tasks if each member has one, beside one for each block that is kept."""
+        n_kept = len(self._keep())
+        return len({*self.lowered.members.values()}) + (n_kept if n_kept > 1 else 0) < len(self.recipes)
+
+    @cached_property
     def in_process(self) -> ProcessProgram:
         """The tasks as one program of a process, of which members are threads."""
         return process_program(self.recipes, self.lowered.members, self._keep(), self.lowered.after)

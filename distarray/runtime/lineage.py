@@ -29,6 +29,7 @@ from distributed.client import Future
 from distributed.spans import SpanMetadata
 
 from distarray import config
+from distarray.runtime.connections import hurry
 from distarray.runtime.placement import Placement
 from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.wire import pack
@@ -44,13 +45,14 @@ _PATIENCE_SECONDS = 0.2
 
 
 def send(client: Any, graph: TaskGraph, keys: Collection[Key], priority: int = 0) -> dict[Key, Future]:
-    """Send a graph to the scheduler in one message; Futures of `keys`, at once."""
+    """Send a graph to the scheduler in one message, now; Futures of `keys`, at once."""
     futures = client._graph_to_futures(
         graph,
         keys,
         span_metadata=SpanMetadata(collections=[{"type": "distarray"}]),
         user_priority=priority,
     )
+    client.loop.add_callback(hurry, client.scheduler_comm)
     return {key: futures[key] for key in keys}
 
 

@@ -2,9 +2,12 @@
 
 Where all that a member reads, makes and sends would fit even if it never freed any of it, memory is no matter, and
 messages come as they are made. Else they come with credits, as many turns ahead as fits: what a member then holds is
-known before (`lower.credits`). Blocks that are still to be made by others' tasks would all have to be there at once, so
-what reads such, and what fits in no way, runs as one task for each tile: there Dask brings what a task needs, and takes
-it to disk meanwhile. So does a redistribution for which the user says how much memory it may take.
+known before (`lower.credits`). Where no member needs anything of another, programs are run if they are fewer Dask tasks,
+and only where memory is no matter.
+
+Blocks that are still to be made by others' tasks would all have to be there at once, so what reads such, and what fits
+in no way, runs as one task for each tile: there Dask brings what a task needs, and takes it to disk meanwhile. So does a
+redistribution for which the user says how much memory it may take.
 """
 
 from __future__ import annotations
@@ -55,13 +58,15 @@ def programs_of(instance: Instance) -> Programs | None:
     """Return the programs that a run is; None where each of its tasks is a task of Dask."""
     env, graph, template = instance.env, instance.graph, instance.template
     fixed = template.lowered
-    if not env.is_cluster or not fixed.has_messages:
+    if not env.is_cluster or not (fixed.has_messages or template.is_shorter_as_programs):
         return None
     if any(draft.is_move and wishes(draft.stage, graph.nodes)[1] is not None for draft in fixed.drafts):
         return None  # what the user lets it hold
     is_streamed = any(is_wave(name) for draft in fixed.drafts for name in draft.sharding.mesh.names)
     if not is_streamed and makes_little(fixed, graph, env):
         return Programs(template.programs, None, {})
+    if not fixed.has_messages:
+        return None
     if any(node.memo is not None and _is_promised(node.memo.blocks) for node in graph.nodes):
         return None
     return _fitting(instance)

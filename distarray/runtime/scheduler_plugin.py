@@ -31,6 +31,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
+from distarray.runtime.connections import hurry
 from distarray.runtime.scheduler_runs import ScheduledRuns
 from distarray.runtime.task_graph import HOME, RUN
 from distarray.runtime.transport import RUNS
@@ -215,6 +216,17 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """Send a message to a worker, on the stream that also brings it tasks; nothing if it is lost."""
         if worker in self.hearing and worker in self.scheduler.workers:
             self.scheduler.worker_send(worker, message)
+
+    def hurry(self, worker: str) -> None:
+        """Have a worker be sent at once what the scheduler has for it when it is through with what it does now."""
+        if (stream := self.scheduler.stream_comms.get(worker)) is not None:
+            asyncio.get_running_loop().call_soon(hurry, stream)
+
+    def hurry_to_clients(self, task: Any) -> None:
+        """Have the clients that want a task be told at once what became of it."""
+        for client in task.who_wants or ():
+            if (stream := self.scheduler.client_comms.get(client.client_key)) is not None:
+                asyncio.get_running_loop().call_soon(hurry, stream)
 
     def restart(self, scheduler: Any) -> None:
         self.runs.clear()

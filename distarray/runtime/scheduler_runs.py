@@ -21,6 +21,7 @@ from dask.typing import Key
 from distributed.scheduler import ClientState
 
 from distarray.runtime.transport import ATTEMPT, BEGIN, END
+from distarray.runtime.wire import is_program
 
 __all__ = ["ScheduledRuns"]
 
@@ -30,6 +31,8 @@ class Homes(Protocol):
 
     def address(self, home: str) -> str: ...
     def tell(self, worker: str, message: dict[str, Any]) -> None: ...
+    def hurry(self, worker: str) -> None: ...
+    def hurry_to_clients(self, task: Any) -> None: ...
 
 
 class _ScheduledRun:
@@ -53,8 +56,10 @@ class _ScheduledRun:
         self.programs = programs
         self.homes = homes
         self.members = {task.key: member for member, task in programs.items()}
-        #: What is made of the programs' results, as long as it is known and its lineage is not cut.
+        #: What is made of the programs' results, as long as it is known and its lineage is not cut; or what the one
+        #: program that makes something returns, if that is the block itself.
         self.results = {reader.key for task in programs.values() for reader in task.dependents}
+        self.results.update(key for key in self.members if not is_program(key))
         self.attempt = 0
         #: Where each program runs in this attempt; those that were begun in it; those that are done.
         self.places: dict[int, str] = {}
@@ -89,11 +94,14 @@ class ScheduledRuns:
         self._runs: dict[str, _ScheduledRun] = {}
         #: By the key of a program, or of what is made of its result.
         self._of: dict[Key, _ScheduledRun] = {}
+        #: Runs of one block that was let go of, and that others may still be made of.
+        self._let_go_of: dict[str, _ScheduledRun] = {}
 
     def clear(self) -> None:
         """Forget all: the scheduler has forgotten its tasks."""
         self._runs.clear()
         self._of.clear()
+        self._let_go_of.clear()
 
     def close(self) -> None:
         """Hold no task any longer: nobody will be told what becomes of them."""
@@ -180,6 +188,9 @@ class ScheduledRuns:
         facts
             What the scheduler tells plugins of it: the metadata of a task that is done, the error of one that failed.
         """
+        if finish == "forgotten":
+            for other in self._let_go_of.values():  # maybe the last that was made of their blocks
+                self._soon(other, self._look)
         run = self._of.get(key)
         if run is None:
             return
@@ -187,15 +198,23 @@ class ScheduledRuns:
         if member is None:
             if finish == "forgotten":
                 self.settled([key])
+            elif finish == "processing":
+                self._homes.hurry(self._scheduler.tasks[key].processing_on.address)
+            elif finish == "memory":
+                self._homes.hurry_to_clients(self._scheduler.tasks[key])
             return
         if start == "memory":
             run.done.discard(member)
+            if key in run.results:
+                self._let_go_of[run.name] = run
+                self._soon(run, self._look)
         if finish == "waiting":
             # At once, not when it is to be sent to a worker: what the others are given has to be made again with it.
             if run.is_over or member in run.begun:
                 self._soon(run, self._begin_anew)
         elif finish == "processing":
             run.begun.add(member)
+            self._homes.hurry(run.programs[member].processing_on.address)
             if run.places[member] != run.programs[member].processing_on.address:
                 self._soon(run, self._begin_anew)
             elif run.is_queued and run.place is None and len(run.begun) == len(run.programs):
@@ -219,6 +238,11 @@ class ScheduledRuns:
                 run.results.discard(key)
                 if not run.results:
                     self._soon(run, self._drop)
+
+    def _look(self, run: _ScheduledRun) -> None:
+        """Note if nobody needs the one block of a run any more: the anchor keeps it known for ever."""
+        needed = [task for task in run.programs.values() if task.key in run.results]
+        self.settled([t.key for t in needed if not t.who_wants and t.dependents <= {run.anchor}])
 
     def _soon(self, run: _ScheduledRun, action: Callable[..., None], *args: Any) -> None:
         due = action.__name__, args
@@ -278,6 +302,7 @@ class ScheduledRuns:
         run.is_over = True
         self._tell_of_end(run, error)
         self._scheduler.transitions(self._let_go(run), f"distarray-failed-{time()}")
+        self.settled(run.members)  # Dask forgets an error when it is let go of, and tells nobody
 
     def _drop(self, run: _ScheduledRun) -> None:
         """Forget a run of which nothing is needed any more."""
@@ -286,6 +311,7 @@ class ScheduledRuns:
         if not run.is_over:
             self._tell_of_end(run)
         del self._runs[run.name]
+        self._let_go_of.pop(run.name, None)
         for key in run.members:
             self._of.pop(key, None)
         self._scheduler.transitions(self._let_go(run), f"distarray-drop-{time()}")

@@ -36,9 +36,10 @@ from distributed.worker_state_machine import SecedeEvent
 from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
+from distarray.runtime.connections import hurry
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
-from distarray.runtime.wire import PLUGIN
+from distarray.runtime.wire import PLUGIN, is_program
 
 __all__ = [
     "ATTEMPT",
@@ -109,8 +110,8 @@ async def run_program(
 
     Returns
     -------
-    tuple
-        What is kept, in the order of the program.
+    tuple, or block
+        What is kept, in the order of the program; the one block that its run keeps, if the key is that of the block.
     """
     from distributed.worker import get_worker
 
@@ -120,7 +121,8 @@ async def run_program(
     filling, measurement = pickle.loads(parameters)
     filled = sent.program.filled(filling, run)
     filled = replace(filled, steps=with_clocks(filled.steps, repeat(member), measurement))
-    return await transport.run(key, run, member, sent.homes, filled, given, is_queued=is_queued)
+    found = await transport.run(key, run, member, sent.homes, filled, given, is_queued=is_queued)
+    return found if is_program(key) else found[0]
 
 
 def _raisable(error: Any) -> BaseException:
@@ -202,7 +204,7 @@ class Transport:
         given: Sequence[Any],
         *,
         is_queued: bool,
-    ) -> Any:
+    ) -> tuple[Any, ...]:
         """Run a program until one of its attempts is done."""
         self._worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"secede-{time()}"))
         loop = asyncio.get_running_loop()
@@ -243,8 +245,9 @@ class Transport:
                     raise error
                 finally:
                     del error  # its traceback holds this frame, which would hold it
-            # It travels with the message that the task is done.
+            # It travels with the message that the task is done, which goes at once.
             self._worker.state.tasks[key].metadata[ATTEMPT] = attempt
+            hurry(self._worker.batched_stream)
             return tuple(execution.results.values())
 
     def _run_of(self, name: str) -> _LocalRun:
