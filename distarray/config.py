@@ -102,7 +102,8 @@ def _device() -> _Option:
 
 #: The rates of the planner's model by name (`distarray.planner.rates.Rates`), and the largest value of each.
 _RATES: Mapping[str, float] = {
-    **dict.fromkeys(("latency", "task", "bandwidth", "node_bandwidth", "compute", "gemm", "generic"), float_info.max),
+    **dict.fromkeys(("latency", "task", "exchange", "step", "bandwidth", "node_bandwidth"), float_info.max),
+    **dict.fromkeys(("compute", "gemm", "generic"), float_info.max),
     **dict.fromkeys(("bandwidth_own", "compute_own", "gemm_own", "generic_own"), 1.0),
 }
 

@@ -29,10 +29,6 @@ from distarray.sharding.sharding import Sharding
 
 __all__ = ["HaloStage", "chained", "halo_stage", "needed_boxes", "needed_outside", "own_elements", "tiles_of_members"]
 
-#: Seconds from the end of a task to the begin of one at another member that reads what it made, beside latency and
-#: bytes. As tasks of Dask: a message to the scheduler, one to the worker, which then asks for the block (measured: 4 to
-#: 14 ms). As member programs it is 1 to 3 ms, and loops are as fast with chains that are made for 5.
-EXCHANGE_SECONDS = 5e-3
 #: Stages of a chain at most.
 DEEPEST = 64
 #: A member computes at most so many times its own elements.
@@ -269,7 +265,7 @@ def _seconds(
             ]
         )
         if arriving and rates.bandwidth:
-            seconds += EXCHANGE_SECONDS + rates.latency + arriving / rates.bandwidth
+            seconds += rates.exchange + arriving / rates.bandwidth
         most = max(most, seconds)
     return most
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from distarray.expr.expr import Expr
@@ -20,7 +21,7 @@ from distarray.sharding.boxes import Box
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Loops", "Reading", "base_reading", "reading", "stage_loops"]
+__all__ = ["Loops", "Reading", "base_reading", "n_elements", "reading", "stage_loops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,15 @@ class Loops:
     tiling: Tiling | None = None
     windows: Windows | None = None
     pinned: tuple[tuple[str, ...], ...] = ()
+
+
+def n_elements(loops: Loops) -> int:
+    """Return the elements of the largest result or operand: a kernel that takes a row of i elements to one of j has
+    not i * j.
+    """
+    terms = [*loops.results, *(tuple([k for k in axes if k is not None]) for axes in loops.operands or ())]
+    # Several axes may run over one loop: those of a group that a reshape joins.
+    return max([prod(loops.extents[k] for k in set(term)) for term in terms], default=prod(loops.extents))
 
 
 def _shape(node: Expr, what: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from math import prod
 from distarray.expr.expr import Environment
 from distarray.expr.lens import Affine
 from distarray.planner.graph import Graph
-from distarray.planner.loops import Loops, Reading, base_reading, reading, stage_loops
+from distarray.planner.loops import Loops, Reading, base_reading, n_elements, reading, stage_loops
 from distarray.planner.plan import Along, Cut, Followed, Limits, Pinned, Plan, Stage, Whole, Written
 from distarray.planner.shardings import follow, resolve_cut, result_shardings
 from distarray.planner.stages import group_stages
@@ -43,15 +43,6 @@ def reading_order(stage: Stage, readings: Sequence[Reading]) -> list[int]:
     lies = [p for p, r in enumerate(readings) if r.sharding is not None]
     first = _first_read(stage)
     return sorted(lies, key=lambda p: (-_n_read(readings[p].lens), p != first))
-
-
-def _n_elements(loops: Loops) -> int:
-    """Count the elements of the largest result or operand: a kernel that takes a row of i elements to one of j has
-    not i * j.
-    """
-    terms = [*loops.results, *(tuple([k for k in axes if k is not None]) for axes in loops.operands or ())]
-    # Several axes may run over one loop: those of a group that a reshape joins.
-    return max([prod(loops.extents[k] for k in set(term)) for term in terms], default=prod(loops.extents))
 
 
 def _auto(loops: Loops, itemsize: int, mesh: Mesh, limits: Limits, n_elements: int | None = None) -> Cut:
@@ -144,8 +135,8 @@ class _Propagation:
             if prod(big.lens.shape) <= self._limits.block and result <= self._limits.block:
                 return Cut(Whole())
             nbytes_loops = Loops(loops.extents, loops.whole | frozenset(loops.reduced))
-            return _auto(nbytes_loops, itemsize, self._mesh, self._limits, _n_elements(loops))
-        cut = _auto(loops, itemsize, self._mesh, self._limits, _n_elements(loops))
+            return _auto(nbytes_loops, itemsize, self._mesh, self._limits, n_elements(loops))
+        cut = _auto(loops, itemsize, self._mesh, self._limits, n_elements(loops))
         if isinstance(cut.rule, Whole) and order:
             return Cut(Followed(tuple(order)))
         return cut

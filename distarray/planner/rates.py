@@ -55,6 +55,11 @@ class Rates:
         Elementwise operations per second of a member: one function of one element, and reductions of one array.
     task
         Seconds per task, whichever member runs it: one scheduler hands them all out, one after the other.
+    exchange
+        Seconds from the end of a step to the begin of one at another member that reads what it made, beside bytes: a
+        message between member programs.
+    step
+        Seconds per step of a member program, beside what its kernel takes.
     node_bandwidth
         Bytes per second into a member from another process on its node; None: as `bandwidth`. Between members of one
         process nothing is moved.
@@ -71,6 +76,8 @@ class Rates:
     bandwidth: float = 1e9
     compute: float = 1e9
     task: float = 2e-4
+    exchange: float = 1e-3
+    step: float = 5e-5
     node_bandwidth: float | None = None
     gemm: RateTable | float = ((1e4, 5e8), (1e6, 6e9), (1e8, 2.5e10))
     generic: RateTable | float = 1e9

@@ -7,6 +7,7 @@ task on one member takes from another, and all members compute at once, since th
 * **latency, bandwidth, node_bandwidth**: a block is handed from member to member, and as often from a member to itself;
   the difference of a hop is what the message costs. Small blocks give the latency, large ones the bandwidth: between
   hosts, and between processes of one host.
+* **exchange, step**: member programs hand something on, to each other and to themselves.
 * **compute, gemm, generic**: operations per second of a member, for kernels on blocks of some sizes.
 * **bandwidth_own, compute_own, gemm_own, generic_own**: the same by one member alone, and by all at once.
 """
@@ -25,10 +26,17 @@ from dask._task_spec import Task, TaskRef
 
 from distarray.expr.expr import Environment
 from distarray.kernels.devices import backend_for
+from distarray.lower.credits import Programs
+from distarray.lower.parameters import Parameters
+from distarray.lower.recipes import Recipe, named
+from distarray.lower.template import Lowered, Template
 from distarray.planner.rates import RateTable, own_part
 from distarray.runtime.clients import n_threads
+from distarray.runtime.instantiate import new_run
 from distarray.runtime.known_rates import Calibration, WorkerFacts, signature, worker_facts
 from distarray.runtime.members import executor_for
+from distarray.runtime.task_graph import MemberRun
+from distarray.sharding.sharding import Sharding
 
 __all__ = ["measured"]
 
@@ -53,6 +61,8 @@ REPEAT = 0.02
 #: their turns; how often, of which the shortest counts; and kernels of which size.
 TOGETHER = 0.03
 ROUNDS = 3
+#: Steps of programs that pass something on.
+EXCHANGES = 20
 CROWDED = {"elementwise": ELEMENTS[1], "gemm": ROWS[2], "generic": GENERIC_ROWS[1]}
 #: What a hop between workers of one process takes may be too little to be seen.
 FASTEST = 1e12
@@ -78,6 +88,8 @@ def measured(env: Environment) -> Calibration:
     bench.run([(m, _nothing, ()) for m in range(env.size)])  # connections, pools, imports
     rates: dict[str, float | RateTable] = {"task": bench.task()}
     rates |= bench.links() if env.is_cluster else bench.inside()
+    if env.is_cluster and env.size > 1:
+        rates |= bench.programs()
     for kind in _KERNELS:
         rates |= bench.kernels(kind)
     date = datetime.now(UTC).strftime("%Y-%m-%d")
@@ -119,6 +131,27 @@ class _Bench:
         """Measure the seconds that a task costs."""
         calls = [(m, _nothing, ()) for _ in range(TASKS) for m in range(self.env.size)]
         return min(_measurements(lambda: self.run(calls)[0])) / len(calls)
+
+    def programs(self) -> dict[str, float]:
+        """Return the seconds of an exchange between programs of two members, and of a step that waits for nobody."""
+        step = min(self._steps([0] * EXCHANGES) for _ in range(ROUNDS))
+        there_and_back = min(self._steps([0, self.env.size - 1] * (EXCHANGES // 2) + [0]) for _ in range(ROUNDS))
+        return {"exchange": max(there_and_back - step, step), "step": step}
+
+    def _steps(self, members: Sequence[int]) -> float:
+        """Return the seconds of one of several steps, each of which reads what the one before made."""
+        keys = [("dx-calibrate", 0, n) for n in range(len(members))]
+        recipes = {key: Recipe("call", _passed_on, (keys[n - 1],) if n else ()) for n, key in enumerate(keys)}
+        at = dict(zip(keys, members, strict=True))
+        lowered = Lowered(members=at, outputs={0: (Sharding.whole(self.env.mesh, 0), keys[-1:])}, depth=len(keys))
+        template = Template(recipes, lowered=lowered)
+        programs = Programs(template.programs, None, {})
+        given = dict.fromkeys(programs.by_member, ())
+        run = MemberRun(new_run(), template, programs, (Parameters((), (), {}, {}), None), given, {}, {})
+        key = named(keys[-1], run.name)
+        (future,) = self.executor.run_programs(run, [key], (), {key: 0}).values()
+        ((first, last),) = self.executor.fetch([future])
+        return float(last - first) / (len(members) - 1)
 
     def _hop(self, nbytes: int, paths: Sequence[Sequence[int]]) -> float:
         """Return the seconds in which a block is made from the one before, from member to member, along all paths at
@@ -252,6 +285,12 @@ class _Returned:
 
 def _nothing(*_: Any) -> int:
     return 0
+
+
+def _passed_on(times: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Return when the first of several steps ran, and when this one did, by the clock of its member."""
+    now = time.perf_counter()
+    return (now, now) if times is None else (times[0], now)
 
 
 def _block(nbytes: int, device: str, member: int) -> Any:

@@ -31,11 +31,10 @@ def _dear_exchanges() -> Iterator[None]:
     """Chains wherever they are possible, in one process too, where the planner makes none."""
 
     def chained(plan: Plan, graph: Graph, env: Any, limits: Any) -> Plan:
-        return plan if env.size == 1 else halos.chained(plan, graph, env.mesh, limits, Rates())
+        return plan if env.size == 1 else halos.chained(plan, graph, env.mesh, limits, Rates(exchange=10.0))
 
     with pytest.MonkeyPatch.context() as patch, dx.config.set(block_bytes=0):
         patch.setattr(planning, "_chained", chained)
-        patch.setattr(halos, "EXCHANGE_SECONDS", 10.0)
         dx.plan_cache_clear()
         yield
     dx.plan_cache_clear()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import log2, prod
 
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT, Join
 from distarray.planner.graph import Graph
-from distarray.planner.loops import Loops, Reading, reading, stage_loops
+from distarray.planner.loops import Loops, Reading, n_elements, reading, stage_loops
 from distarray.planner.partition.box_traffic import View, view_of
 from distarray.planner.plan import Stage
 from distarray.planner.rates import KernelKind
@@ -54,7 +54,7 @@ class Facts:
     views: tuple[View | None, ...]
     itemsizes: tuple[int, ...]
     kernel: KernelKind
-    flops: int
+    flops: float
     results: tuple[tuple[int, tuple[int, ...]], ...]
     leader: int
     pinned: int
@@ -148,7 +148,7 @@ def _facts(
         tuple(views),
         tuple(itemsizes),
         _kernel(stage, loops, nodes),
-        _flops(stage, nodes),
+        _flops(stage, loops, nodes),
         _results(stage, loops, nodes),
         leader,
         pinned,
@@ -160,11 +160,15 @@ def _leader(stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None]) 
     return -1 if below is None or below in outside else below
 
 
-def _flops(stage: Stage, nodes: Sequence[Expr]) -> int:
+def _flops(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> float:
     if stage.family.is_contraction:
         join = nodes[stage.nodes[0]].params.join
         return 1 + max(1, len(join.steps)) if isinstance(join, Join) else 2
-    return max(1, len(stage.instructions) + len(stage.combines))
+    if stage.family.is_fused or not loops.whole:
+        return max(1, len(stage.instructions) + len(stage.combines))
+    # A kernel along whole axes (a sort, a transform) takes n log n for n elements, not what its loops multiply to.
+    longest = max(loops.extents[i] for i in loops.whole)
+    return max(1.0, log2(max(longest, 1))) * n_elements(loops) / max(1, prod(loops.extents))
 
 
 def _kernel(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> KernelKind:

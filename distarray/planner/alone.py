@@ -1,0 +1,110 @@
+"""Plans for one member: what is small is computed there before the others would have heard of it.
+
+Members that compute together wait for each other, a few milliseconds at each exchange. A program of one member waits
+for nobody: it is sent what it reads of others, once, and runs. So a loop over small arrays takes about as long on a
+cluster as in one process. `alone` decides it by predicted seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distarray.planner.graph import Graph
+from distarray.planner.partition.placed import PlacedStages, Planning
+from distarray.planner.plan import Cut, Limits, Pinned, Plan, Stage, Whole
+from distarray.planner.rates import Rates
+from distarray.sharding.mesh import Mesh
+
+__all__ = ["alone", "n_exchanges"]
+
+#: Arrays that are larger than so many blocks are never brought together at one member.
+MOST_BLOCKS = 16
+#: A plan for one member must be so much faster: what it keeps lies at that one, and later work begins there.
+GAIN = 1.25
+
+
+def alone(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) -> Plan:
+    """Return the plan with all its stages at one member, if all is small and that is faster.
+
+    Parameters
+    ----------
+    plan
+        Of a team on a cluster.
+    limits
+        Arrays of up to so many blocks are small (`MOST_BLOCKS`), and those that are there at a time have the bytes of a
+        tile at most.
+    """
+    if not _may_be_alone(plan, graph, limits):
+        return plan
+    stages = tuple([s if s.family.is_item or s.written >= 0 else replace(s, cut=Cut(Whole())) for s in plan.stages])
+    together = _placed(graph, mesh, limits, rates, plan.stages, mesh.size)
+    waits = n_exchanges(graph, together)
+    if not waits:
+        return plan
+    single = _placed(graph, mesh, limits, rates, stages, 1)
+    seconds = [p.seconds + rates.exchange * n for p, n in ((together, waits), (single, n_exchanges(graph, single)))]
+    if GAIN * seconds[1] > seconds[0]:
+        return plan
+    others = (*plan.alternatives, f"{plan.planner}, all members: {seconds[0] * 1e3:.3g} ms predicted")
+    return replace(
+        plan, stages=tuple([replace(s, chain=-1) for s in stages]), planner="one member", alternatives=others
+    )
+
+
+def _may_be_alone(plan: Plan, graph: Graph, limits: Limits) -> bool:
+    """Return whether all that a plan reads and makes is small, and nobody has said where any of it lies."""
+    nodes = graph.nodes
+    if any(isinstance(node.dtype, tuple) for node in nodes):
+        return False
+    if max([node.nbytes for node in nodes]) > MOST_BLOCKS * limits.block or _most_nbytes(plan, graph) > limits.tile:
+        return False
+    for stage in plan.stages:
+        if isinstance(stage.cut.rule, Pinned) or stage.cut.waves or stage.family.is_tiled or stage.kind == "windows":
+            return False
+        base = graph.operands[stage.written][0] if stage.written >= 0 else None
+        memo = None if base is None else nodes[base].memo
+        if memo is not None and (memo.on_client or memo.sharding.n_tiles > 1):
+            return False  # a version lies as the one before it
+    return True
+
+
+def _most_nbytes(plan: Plan, graph: Graph) -> int:
+    """Return the most bytes that a member has if it runs all stages in their order."""
+    last = dict.fromkeys(plan.outputs, len(plan.stages))
+    for number, stage in enumerate(plan.stages):
+        for i in _read(stage, graph):
+            last[i] = max(last.get(i, 0), number)
+    found = most = sum([graph.nodes[i].nbytes for i in last if graph.nodes[i].memo is not None])
+    for number, stage in enumerate(plan.stages):
+        found += sum([graph.nodes[i].nbytes for i in stage.nodes if i in last])
+        most = max(most, found)
+        found -= sum([graph.nodes[i].nbytes for i in {*_read(stage, graph)} if last[i] == number])
+    return most
+
+
+def _read(stage: Stage, graph: Graph) -> list[int]:
+    """Return the nodes that a stage reads, and the one of which it makes a new version."""
+    base = graph.operands[stage.written][0] if stage.written >= 0 else None
+    return [*[access.node for access in stage.reads], *([] if base is None else [base])]
+
+
+def _placed(
+    graph: Graph, mesh: Mesh, limits: Limits, rates: Rates, stages: tuple[Stage, ...], n_busy: int
+) -> PlacedStages:
+    """Return stages in their places; each of the busy members runs its own steps."""
+    own = replace(rates, task=rates.step / n_busy)
+    return Planning(graph, mesh, limits, own, stages).place(stages)
+
+
+def n_exchanges(graph: Graph, placed: PlacedStages) -> int:
+    """Return how often members wait for each other, one time after the other: those of a chain of halo stages once."""
+    sends = [cost.nbytes > 0 for cost in placed.costs]
+    chains = {stage.chain for stage, sent in zip(placed.stages, sends, strict=True) if sent and stage.chain >= 0}
+    done: dict[int, int] = {}
+    for stage, sent in zip(placed.stages, sends, strict=True):
+        begun = max([done.get(i, 0) for i in _read(stage, graph)], default=0)
+        if stage.chain >= 0:
+            sent = stage.chain in chains
+            chains.discard(stage.chain)
+        done.update(dict.fromkeys(stage.nodes, begun + sent))
+    return max(done.values(), default=0)
