@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distarray.kernels.specs import StageSpec
+from distarray.kernels.tasks import run_chain
 from distarray.lower.credits import with_credits
 from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
@@ -103,9 +104,13 @@ class Template:
 
     @cached_property
     def is_shorter_as_programs(self) -> bool:
-        """Return whether there are fewer Dask tasks if each member has one, beside one for each block that is kept."""
+        """Return whether there are fewer Dask tasks than steps if each member has one, beside one for each block that
+        is kept.
+        """
         n_kept = len(self._keep())
-        return len({*self.lowered.members.values()}) + (n_kept if n_kept > 1 else 0) < len(self.recipes)
+        members = {*self.lowered.members.values()}.union(*self.holders.values())
+        n_steps = sum(len(r.args[0]) if r.function is run_chain else 1 for r in self.recipes.values())
+        return len(members) + (n_kept if n_kept > 1 else 0) < n_steps
 
     @cached_property
     def in_process(self) -> ProcessProgram:

@@ -91,8 +91,8 @@ def _read(stage: Stage, graph: Graph) -> list[int]:
 def _placed(
     graph: Graph, mesh: Mesh, limits: Limits, rates: Rates, stages: tuple[Stage, ...], n_busy: int
 ) -> PlacedStages:
-    """Return stages in their places; each of the busy members runs its own steps."""
-    own = replace(rates, task=rates.step / n_busy)
+    """Return stages in their places; each of the busy members runs its own steps, and messages cost exchanges."""
+    own = replace(rates, task=rates.step / n_busy, latency=0.0)
     return Planning(graph, mesh, limits, own, stages).place(stages)
 
 

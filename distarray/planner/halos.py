@@ -22,6 +22,7 @@ from distarray.planner.loops import Reading
 from distarray.planner.partition.placed import Planning, Walk
 from distarray.planner.plan import Limits, Plan, Stage
 from distarray.planner.rates import Rates
+from distarray.planner.redistributing import redistributes
 from distarray.sharding.boxes import Box, intersect_boxes, size, tile_box
 from distarray.sharding.cuts import boundaries
 from distarray.sharding.mesh import Mesh
@@ -164,6 +165,7 @@ def chained(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) 
             and not stage.combines
             and not stage.cut.waves
             and sharding.mesh.n_members == mesh.size
+            and not redistributes(stage, graph.nodes)  # has a schedule of its own
         )
         links.append(halo_stage(stage, readings, graph) if is_plain else None)
     stages = list(plan.stages)

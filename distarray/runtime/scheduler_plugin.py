@@ -98,6 +98,11 @@ class ReduceVisits(ReduceReplicas):  # type: ignore[misc]  # distributed has no 
             yield suggestion._replace(candidates=visiting) if is_kept else suggestion
 
 
+def _is_idle(worker: Any) -> bool:
+    """Return whether a worker has a thread for each task that it was sent."""
+    return bool(len(worker.processing) <= worker.nthreads)
+
+
 class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
     """The PlacementPlugin of a scheduler lets a living worker serve every home.
 
@@ -217,15 +222,16 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         if worker in self.hearing and worker in self.scheduler.workers:
             self.scheduler.worker_send(worker, message)
 
-    def hurry(self, worker: str) -> None:
-        """Have a worker be sent at once what the scheduler has for it when it is through with what it does now."""
-        if (stream := self.scheduler.stream_comms.get(worker)) is not None:
-            asyncio.get_running_loop().call_soon(hurry, stream)
-
-    def hurry_to_clients(self, task: Any) -> None:
-        """Have the clients that want a task be told at once what became of it."""
-        for client in task.who_wants or ():
-            if (stream := self.scheduler.client_comms.get(client.client_key)) is not None:
+    def _hurry(self, task: Any) -> None:
+        """Have those be told at once, when the scheduler is through with what it does now, who wait for a task: the
+        worker that is to run it and has nothing else to do, and the clients that want its result.
+        """
+        if (worker := task.processing_on) is not None:
+            streams = [self.scheduler.stream_comms.get(worker.address)] if _is_idle(worker) else []
+        else:
+            streams = [self.scheduler.client_comms.get(client.client_key) for client in task.who_wants or ()]
+        for stream in streams:
+            if stream is not None:
                 asyncio.get_running_loop().call_soon(hurry, stream)
 
     def restart(self, scheduler: Any) -> None:
@@ -430,10 +436,13 @@ class PlacementPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         Dask would keep the replica for as long as the block, or until its memory manager acts.
         """
         self.runs.transition(key, start, finish, kwargs)
-        if start != "processing" or finish != "memory":
+        if finish not in ("processing", "memory"):
             return
         task = self.scheduler.tasks[key]
         if HOME not in (task.annotations or {}):
+            return
+        self._hurry(task)
+        if start != "processing" or finish != "memory":
             return
         for worker in task.who_has:
             visiting = [block.key for block in task.dependencies if self._is_done_with(block, worker)]

@@ -31,8 +31,6 @@ class Homes(Protocol):
 
     def address(self, home: str) -> str: ...
     def tell(self, worker: str, message: dict[str, Any]) -> None: ...
-    def hurry(self, worker: str) -> None: ...
-    def hurry_to_clients(self, task: Any) -> None: ...
 
 
 class _ScheduledRun:
@@ -198,10 +196,6 @@ class ScheduledRuns:
         if member is None:
             if finish == "forgotten":
                 self.settled([key])
-            elif finish == "processing":
-                self._homes.hurry(self._scheduler.tasks[key].processing_on.address)
-            elif finish == "memory":
-                self._homes.hurry_to_clients(self._scheduler.tasks[key])
             return
         if start == "memory":
             run.done.discard(member)
@@ -214,7 +208,6 @@ class ScheduledRuns:
                 self._soon(run, self._begin_anew)
         elif finish == "processing":
             run.begun.add(member)
-            self._homes.hurry(run.programs[member].processing_on.address)
             if run.places[member] != run.programs[member].processing_on.address:
                 self._soon(run, self._begin_anew)
             elif run.is_queued and run.place is None and len(run.begun) == len(run.programs):

@@ -36,7 +36,6 @@ from distributed.worker_state_machine import SecedeEvent
 from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
-from distarray.runtime.connections import hurry
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN, is_program
@@ -245,9 +244,8 @@ class Transport:
                     raise error
                 finally:
                     del error  # its traceback holds this frame, which would hold it
-            # It travels with the message that the task is done, which goes at once.
+            # It travels with the message that the task is done.
             self._worker.state.tasks[key].metadata[ATTEMPT] = attempt
-            hurry(self._worker.batched_stream)
             return tuple(execution.results.values())
 
     def _run_of(self, name: str) -> _LocalRun:

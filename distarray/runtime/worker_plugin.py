@@ -22,6 +22,7 @@ from dask.typing import Key
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from distarray.kernels.buffers import POOL
+from distarray.runtime.connections import hurry
 from distarray.runtime.pressure import full_nbytes
 from distarray.runtime.transport import Transport
 from distarray.runtime.wire import PLUGIN, is_ours
@@ -65,6 +66,11 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
         self.handlers = {CUT: self.cut, GONE: self.gone, LEAVE: self.leave, **self.transport.stream_handlers}
         worker.stream_handlers.update(self.handlers)
         worker.handlers.update(self.transport.handlers)
+
+    def transition(self, key: Key, start: str, finish: str, **kwargs: Any) -> None:
+        """Let the scheduler know at once of the last task that a worker has."""
+        if finish == "memory" and is_ours(key) and not self.worker.state.ready:
+            hurry(self.worker.batched_stream)
 
     def leave(self, generation: str) -> None:
         """Leave the worker as it was.

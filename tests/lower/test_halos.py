@@ -178,3 +178,14 @@ def test_programs_of_shifted_writes_are_numpys(program: Any, where: Any, n_colum
     found = run([x for _, x in pairs], program)
     for a, x in zip(expected, dx.compute(*found), strict=True):
         np.testing.assert_array_equal(np.asarray(x), a)
+
+
+@pytest.mark.parametrize(("team", "sharding"), TEAMS[:2])
+def test_a_redistribution_is_in_no_chain(team: dx.Team, sharding: Any) -> None:
+    a, x = placed(team, sharding, 17, 12)
+    y = x.reshard((None, team.axes[0]))
+    for z in (a, y):
+        z[1:9] = -1.0
+        z += 2
+        z[:, ::2] = z[:, 1::2]
+    np.testing.assert_array_equal(np.asarray(y), a)

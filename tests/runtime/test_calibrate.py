@@ -122,7 +122,9 @@ def test_members_that_share_a_core_are_told_from_those_that_do_not(
 def test_a_cluster_measures_its_links_and_finds_the_rates_again(process_cluster: Any) -> None:
     """The public function, on three worker processes; a client stands for all its workers."""
     found = dx.calibrate(process_cluster)
-    assert_measured(found, {"task", "latency", "bandwidth", "bandwidth_own", "node_bandwidth", "compute"})
+    assert_measured(
+        found, {"task", "latency", "bandwidth", "bandwidth_own", "node_bandwidth", "compute", "exchange", "step"}
+    )
     assert "3 workers of 2 threads, 3 processes, 1 hosts, tcp" in found.signature
     team = dx.Team((3,), ("x",), process_cluster)
     assert rates_for(environment(team)) == as_rates(found)

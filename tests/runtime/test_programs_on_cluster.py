@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,15 @@ def nothing_left(client: Any) -> bool:
 
 
 @pytest.fixture(autouse=True, params=["at once", "with credits"])
-def come(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether messages come as they are made, or when they are granted as where memory matters."""
+def come(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Whether messages come as they are made, or when they are granted as where memory matters; of all members, however
+    small the arrays are.
+    """
     if request.param == "with credits":
         for door in (member_runs, planning):
             monkeypatch.setattr(door, "makes_little", lambda *args: False)
-    return str(request.param)
+    with dx.config.set(block_bytes=0):
+        yield str(request.param)
 
 
 @pytest.fixture(params=["threads", "processes"])
@@ -159,7 +162,7 @@ def test_programs_are_known_to_workers_for_as_long_as_their_template(cluster4: A
         return {key for key in cluster4.run_on_scheduler(keys_of) if str(key[0]).startswith("dx-template-")}
 
     before = known()
-    with dx.config.set(plan_cache_size=1):
+    with dx.config.set(plan_cache_size=1, planner="propagation"):  # which never looks for a better plan
         for n in range(3):
             np.testing.assert_array_equal(np.asarray(x + n * x.T), A + n * A.T)
             assert len(known() - before) == (4 if n else 0), "from the second run on"
@@ -412,4 +415,57 @@ def test_a_function_in_a_program_may_wait_for_other_tasks(cluster4: Any) -> None
     np.testing.assert_allclose(np.asarray(z), A + A.T + 0.12, rtol=1e-12)
     np.testing.assert_array_equal(np.asarray(x + x.T), A + A.T)  # all threads are there again
     del y, z
+    eventually(lambda: nothing_left(cluster4))
+
+
+def test_small_loops_run_at_one_member(cluster: Any) -> None:
+    """As one Dask task there, whose key is that of the result; those that have parts of it send them."""
+
+    def mixture(xp: Any, points: Any) -> Any:
+        means = points[:4]
+        for _ in range(5):
+            weights = xp.exp(-((points[:, None, :] - means[None]) ** 2).sum(-1))
+            weights = weights / weights.sum(1)[:, None]
+            means = (weights.T @ points) / weights.sum(0)[:, None]
+        return means
+
+    a = np.random.default_rng(0).random((200, 3))
+    with dx.config.set(block_bytes="1 MiB"):
+        x = rows(a).persist()
+        dx.wait(x)
+        before = cluster.run_on_scheduler(keys_of)
+        for _ in range(3):
+            y = mixture(dx, x).persist()
+            dx.wait(y)
+            (block,) = y.__dx_node__().memo.blocks
+            assert block.key in cluster.run_on_scheduler(keys_of)
+            np.testing.assert_allclose(np.asarray(y), mixture(np, a), rtol=1e-12)
+        assert "planner: one member" in str(mixture(dx, x).explain())
+        assert {len(key) for key in cluster.run_on_scheduler(keys_of) - before if key[0] == block.key[0]} == {3}
+        del y, block
+        eventually(lambda: nothing_left(cluster))
+
+
+def test_a_run_of_one_block_is_known_for_as_long_as_what_is_made_of_it(mortal_cluster: Any) -> None:
+    """Its program has no key but that of the block: the scheduler lets go of it when nothing is left to make again."""
+    x = rows(A).persist()
+    total = (x @ x).sum().persist()
+    product = (x * total + x.T).persist()
+    dx.wait(product)
+    expected = float((A @ A).sum())
+    del total
+    pid = next(iter(workers_of(mortal_cluster).values()))
+    os.kill(pid, signal.SIGKILL)
+    np.testing.assert_allclose(np.asarray(product), A * expected + A.T, rtol=1e-12)
+    del product
+    eventually(lambda: nothing_left(mortal_cluster))
+
+
+def test_a_run_of_one_block_that_fails_leaves_nothing(cluster4: Any) -> None:
+    x = rows(A).persist()
+    with dx.config.set(errors="deferred"):
+        y = dx.map_blocks(lambda block: fails_at(A[0, 0], block), x, dtype=x.dtype)
+        with pytest.raises(ZeroDivisionError, match="on purpose"):
+            float((y + y.T).sum())
+    del y
     eventually(lambda: nothing_left(cluster4))
