@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.filterwarnings(
 N_PROGRAMS = int(os.environ.get("DISTARRAY_KILLED_PROGRAMS", "600"))
 N_WORKERS = 3
 HANGS_SECONDS = 120.0
+#: In which a nanny restarts its worker, if it does.
+NANNY_SECONDS = 10.0
 
 soak = module_at(Path(__file__).with_name("test_soak.py"), "soak_of_killed_programs")
 
@@ -54,16 +56,27 @@ class Workers:
 
 
 class WithNannies(Workers):
-    """Processes that their nannies restart."""
+    """Processes that their nannies restart; where one gives up, as nannies do whose worker is killed while it starts,
+    another comes.
+    """
+
+    def __init__(self, cluster: Any, threads: int) -> None:
+        super().__init__(cluster, threads)
+        self.pids: list[int] = []
+        self.complete = time.monotonic()
 
     def lose(self, one: random.Random) -> None:
-        pids = [pid for pid in self.pids if _is_alive(pid)]
-        if pids:
-            os.kill(one.choice(pids), signal.SIGKILL)
+        if alive := [pid for pid in self.pids if _is_alive(pid)]:
+            os.kill(one.choice(alive), signal.SIGKILL)
 
     def restore(self) -> None:
         found = distributed.get_client().run(os.getpid, on_error="ignore")
         self.pids = [pid for pid in found.values() if isinstance(pid, int)]
+        if len(self.pids) >= N_WORKERS:
+            self.complete = time.monotonic()
+        elif time.monotonic() > self.complete + NANNY_SECONDS:
+            self.complete = time.monotonic()
+            self.cluster.scale(len(self.cluster.workers) + 1)
 
 
 class WithoutNannies(Workers):

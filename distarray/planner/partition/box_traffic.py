@@ -221,17 +221,29 @@ def moved(view: View, loops: Loops, held: Boxes, boxes: Boxes) -> Numbers:
     -------
     Array (n, m, members).
     """
-    need = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
+    have_at_most = np.where(boxes.n_tiles > 0, boxes.share, 0.0)
     intervals, share = _held(view, held)
-    have = np.minimum(share[:, None], need[None])
-    for axis, ((a, z), (lo, hi)) in enumerate(zip(intervals, needed(view, loops, boxes), strict=True)):
-        a, z, producer = _distinct(a, z)
-        first, last, consumer = _distinct(lo, hi)
-        common = np.clip(np.minimum(z[:, None], last[None]) - np.maximum(a[:, None], first[None]), 0, None)
-        if view.shares[axis]:
-            # a run through this axis: only by chance is it what is held
-            have = have * (common / max(view.extents[axis], 1))[producer[:, None], consumer[None]]
+    wanted, need = needed(view, loops, boxes), have_at_most
+    for axis, (lo, hi) in enumerate(wanted):
+        if not view.shares[axis]:
+            need = need * (hi - lo)
+    of_consumers = [_distinct(lo, hi) for lo, hi in wanted]
+    found = np.empty((len(share), *need.shape))
+    # One cut of the producer after the other: what all cuts of the consumer have of it fits a cache.
+    known: dict[bytes, int] = {}
+    for i in range(len(share)):
+        rows = [a[i] for interval in intervals for a in interval]
+        same = known.setdefault(b"".join([row.tobytes() for row in (share[i], *rows)]), i)
+        if same != i:
+            found[i] = found[same]
             continue
-        have = have * common[producer[:, None], consumer[None]]
-        need = need * (hi - lo)
-    return need[None] - have
+        have = np.minimum(share[i], have_at_most)
+        for axis, ((a, z), (first, last, consumer)) in enumerate(zip(intervals, of_consumers, strict=True)):
+            common = np.minimum(z[i], last)
+            common -= np.maximum(a[i], first)
+            np.maximum(common, 0, out=common)
+            # a run through this axis: only by chance is it what is held
+            part = common / max(view.extents[axis], 1) if view.shares[axis] else common
+            have *= part if len(part) == len(have) else part[consumer]
+        np.subtract(need, have, out=found[i])
+    return found
