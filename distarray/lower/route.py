@@ -324,19 +324,21 @@ class Routes:
     def _send(self, parcels: Sequence[_Parcel], member: int) -> None:
         """Emit the task that packs parcels, unless it is a block that travels as it is, and count the message."""
         first = parcels[0]
-        source = self._located[first.node].members[first.number]
+        at, frame = self._located[first.node], self._wanted[first.node, first.number, member].frame
+        source = at.members[first.number]
+        if first.is_whole:
+            first.ref, first.first = at.refs[first.number], 0
+            n_rows = len(frame[0]) if frame else 0
+            self._messages.carry(first.ref, source, member, n_rows, first.size * at.dtype.itemsize)
+            return
         boxes: list[tuple[Any, tuple[slice, ...]]] = []
         rows = nbytes = 0
         for parcel in parcels:
             at, frame = self._located[parcel.node], self._wanted[parcel.node, parcel.number, member].frame
             parcel.first = len(boxes)
             boxes += [(at.refs[parcel.number], relative(b, frame)) for b in parcel.union]
-            rows += sum(len(b[0]) for b in union([(b[0],) for b in parcel.union])) if frame else 0
+            rows += _n_rows(parcel.union) if frame else 0
             nbytes += parcel.size * at.dtype.itemsize
-        if first.is_whole:
-            first.ref = boxes[0][0]
-            self._messages.carry(first.ref, source, member, rows, nbytes)
-            return
         key = self._messages.pack(boxes, source, member, rows, nbytes, self._waits(first, member, source))
         if len(boxes) == 1:
             first.first = -1
@@ -349,6 +351,13 @@ class Routes:
         if turn < 2 or not made or self._n_pieces(parcel.node, member) < 2:
             return ()
         return (made[min(turn - 2, len(made) - 1)],)
+
+
+def _n_rows(boxes: Sequence[Box]) -> int:
+    """Return the rows of disjoint boxes, each once."""
+    if len(boxes) == 1:
+        return len(boxes[0][0])
+    return sum(len(rows) for (rows,) in union([(b[0],) for b in boxes]))
 
 
 def _by_turns(boxes: Mapping[Box, Turn], n_pieces: int) -> list[dict[Box, Turn]]:

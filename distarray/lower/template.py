@@ -18,6 +18,7 @@ from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
 from distarray.lower.process_program import ProcessProgram, process_program
 from distarray.lower.recipes import Recipe, is_key
+from distarray.planner.cache import collected_later
 from distarray.planner.plan import Stage
 from distarray.sharding.sharding import Sharding
 
@@ -100,7 +101,8 @@ class Template:
     @cached_property
     def programs(self) -> dict[int, MemberProgram]:
         """The tasks as one program of each member, whose messages come as they are made."""
-        return member_programs(self.recipes, self.lowered.members, self._keep(), self.holders)
+        with collected_later():
+            return member_programs(self.recipes, self.lowered.members, self._keep(), self.holders)
 
     @cached_property
     def is_shorter_as_programs(self) -> bool:

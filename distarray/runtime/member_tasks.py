@@ -23,6 +23,7 @@ from distarray.kernels.inside import is_inside_task
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.recipes import named
 from distarray.lower.template import Template
+from distarray.planner.cache import collected_later
 from distarray.runtime.shipping import calls_back
 from distarray.runtime.task_graph import MemberRun, TaskGraph
 from distarray.runtime.transport import SentProgram, loaded_program, run_program
@@ -193,7 +194,8 @@ class SentTemplates:
         return graph, sent, new.keys()
 
     def _shipped(self, programs: Mapping[int, MemberProgram]) -> dict[int, bytes]:
-        return {
-            member: dumps(SentProgram(program, {n: self._homes[n] for n in program.others()}))
-            for member, program in programs.items()
-        }
+        with collected_later():
+            return {
+                member: dumps(SentProgram(program, {n: self._homes[n] for n in program.others()}))
+                for member, program in programs.items()
+            }
