@@ -94,6 +94,7 @@ class ScheduledRuns:
         self._of: dict[Key, _ScheduledRun] = {}
         #: Runs of one block that was let go of, and that others may still be made of.
         self._let_go_of: dict[str, _ScheduledRun] = {}
+        self._is_to_look = False
 
     def clear(self) -> None:
         """Forget all: the scheduler has forgotten its tasks."""
@@ -138,9 +139,12 @@ class ScheduledRuns:
                 self._tell(run)
 
     def _keep(self, run: _ScheduledRun) -> None:
-        """Keep the programs of a run, and what they are given."""
+        """Keep the programs of a run, and what they are given; not one that is the task of a block, which whoever wants
+        the block keeps.
+        """
         for task in run.programs.values():
-            for kept in (task, *task.dependencies):
+            own = () if task.key in run.results else (task,)
+            for kept in (*own, *task.dependencies):
                 if kept.who_wants is None:
                     kept.who_wants = set()
                 kept.who_wants.add(run.hold)
@@ -186,9 +190,8 @@ class ScheduledRuns:
         facts
             What the scheduler tells plugins of it: the metadata of a task that is done, the error of one that failed.
         """
-        if finish == "forgotten":
-            for other in self._let_go_of.values():  # maybe the last that was made of their blocks
-                self._soon(other, self._look)
+        if finish == "forgotten":  # maybe the last that was made of a block
+            self._look_soon()
         run = self._of.get(key)
         if run is None:
             return
@@ -199,9 +202,9 @@ class ScheduledRuns:
             return
         if start == "memory":
             run.done.discard(member)
-            if key in run.results:
-                self._let_go_of[run.name] = run
-                self._soon(run, self._look)
+        if finish == "released" and key in run.results:
+            self._let_go_of[run.name] = run
+            self._look_soon()
         if finish == "waiting":
             # At once, not when it is to be sent to a worker: what the others are given has to be made again with it.
             if run.is_over or member in run.begun:
@@ -232,10 +235,17 @@ class ScheduledRuns:
                 if not run.results:
                     self._soon(run, self._drop)
 
-    def _look(self, run: _ScheduledRun) -> None:
-        """Note if nobody needs the one block of a run any more: the anchor keeps it known for ever."""
-        needed = [task for task in run.programs.values() if task.key in run.results]
-        self.settled([t.key for t in needed if not t.who_wants and t.dependents <= {run.anchor}])
+    def _look_soon(self) -> None:
+        if self._let_go_of and not self._is_to_look:
+            self._is_to_look = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Note which runs' one block nobody needs any more: their anchors keep these known for ever."""
+        self._is_to_look = False
+        for run in list(self._let_go_of.values()):
+            blocks = [task for task in run.programs.values() if task.key in run.results]
+            self.settled([t.key for t in blocks if not t.who_wants and t.dependents <= {run.anchor}])
 
     def _soon(self, run: _ScheduledRun, action: Callable[..., None], *args: Any) -> None:
         due = action.__name__, args

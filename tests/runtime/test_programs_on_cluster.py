@@ -184,11 +184,12 @@ def test_an_error_ends_the_programs_of_its_run_and_no_other(cluster: Any) -> Non
     eventually(lambda: nothing_left(cluster))
 
 
-def test_what_nobody_wants_any_more_stops(cluster: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_one_block", [False, True])
+def test_what_nobody_wants_any_more_stops(cluster: Any, tmp_path: Path, is_one_block: bool) -> None:
     path = str(tmp_path / "go")
     x = rows(A).persist()
     held = held_up(x[:2], path)
-    y = (held.sum() + x.T @ x).persist()
+    y = (held.sum() + (x.T @ x).sum() if is_one_block else held.sum() + x.T @ x).persist()
     eventually(lambda: list(tmp_path.glob("*.here")))
     del y, held
     eventually(lambda: cluster.run_on_scheduler(left_at_scheduler) == (0, 0, 0))
