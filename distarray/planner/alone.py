@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from distarray.planner.graph import Graph
 from distarray.planner.partition.placed import PlacedStages, Planning
-from distarray.planner.plan import Cut, Limits, Pinned, Plan, Stage, Whole
+from distarray.planner.plan import ALONE, Cut, Limits, Pinned, Plan, Stage, Whole
 from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
 
@@ -46,9 +46,9 @@ def alone(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) ->
     if GAIN * seconds[1] > seconds[0]:
         return plan
     others = (*plan.alternatives, f"{plan.planner}, all members: {seconds[0] * 1e3:.3g} ms predicted")
-    return replace(
-        plan, stages=tuple([replace(s, chain=-1) for s in stages]), planner="one member", alternatives=others
-    )
+    stages = tuple([replace(s, chain=-1) for s in stages])
+    # Final: what a search could gain over it is little, as all is small.
+    return replace(plan, stages=stages, planner=ALONE, alternatives=others, is_provisional=False)
 
 
 def _may_be_alone(plan: Plan, graph: Graph, limits: Limits) -> bool:

@@ -17,10 +17,12 @@ from distarray.expr.instructions import Instruction, Operand
 from distarray.expr.op import FAMILIES, Family, Kind
 
 __all__ = [
-    "Access", "Along", "Combine", "Corner", "Cut", "Followed", "Limits", "Parts", "Pinned", "Plan", "Stage",
+    "ALONE", "Access", "Along", "Combine", "Corner", "Cut", "Followed", "Limits", "Parts", "Pinned", "Plan", "Stage",
     "StageKind", "Whole", "Written",
 ]  # fmt: skip
 
+#: What plans say of who made them that have all stages at one member (`planner.alone`).
+ALONE = "one member"
 #: What a stage does with the regions that it reads, one row for each in `lower.lower.FAMILIES`: a family of operations
 #: whose stages have one operation, or a program of those that are fused.
 StageKind: TypeAlias = Kind | Literal["program"]

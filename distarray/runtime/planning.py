@@ -14,7 +14,7 @@ from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr
 from distarray.planner.cache import PLANS, LRUCache
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.plan import Limits, Plan
+from distarray.planner.plan import ALONE, Limits, Plan
 from distarray.planner.propagation import propagate
 from distarray.planner.rates import current_rates
 from distarray.runtime import counters
@@ -48,6 +48,8 @@ USES_BEFORE_SEARCH = 2
 _USES: LRUCache[list[int]] = LRUCache()
 #: Times that a member may have an array at most: as it lies, as it is sent, as it arrives, and copied for its loss.
 COPIES = 4
+#: A member that has more than this part of what it may have gets no work of others.
+MOST_HELD = 0.25
 #: Largest tile that the planner chooses by itself, as a part of the memory limit.
 TILES_PER_LIMIT = 8
 
@@ -71,6 +73,9 @@ def found_plan(graph: Graph, env: Environment) -> Plan:
     if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
         plan = fit_to_memory(_plan(graph, env, "again"), graph, env)
         PLANS.put(graph.key, plan, n_kept)
+    if plan.planner == ALONE and _has_much(env):
+        key = graph.key, "all members"
+        return PLANS.get(key, lambda: fit_to_memory(_plan(graph, env), graph, env), n_kept)
     return plan
 
 
@@ -122,7 +127,12 @@ def _chained(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan
     rates = current_rates()
     plan = chained(plan, graph, env.mesh, limits, rates)
     is_auto = config.get("planner") == "auto" and config.get("objective") == "time"
-    return alone(plan, graph, env.mesh, limits, rates) if is_auto else plan
+    return alone(plan, graph, env.mesh, limits, rates) if is_auto and not _has_much(env) else plan
+
+
+def _has_much(env: Environment) -> bool:
+    """Return whether the first member has so much that it is not to be filled further while others are empty."""
+    return bool(held_in(env)[0] > MOST_HELD * memory_limit(env))
 
 
 def checked(graph: Graph, env: Environment) -> Plan:

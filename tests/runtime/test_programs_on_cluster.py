@@ -447,6 +447,27 @@ def test_small_loops_run_at_one_member(cluster: Any) -> None:
         eventually(lambda: nothing_left(cluster))
 
 
+def test_results_of_small_loops_that_are_kept_fill_all_members(cluster4: Any) -> None:
+    """When the first has its part others have the work: nothing is refused that all of them can hold."""
+    a = np.random.default_rng(0).random((8_000, 8))
+    with dx.config.set(block_bytes="1 MiB", memory_limit="24 MiB"):
+        x = rows(a).persist()
+        kept = []
+        for n in range(60):
+            y = x * n
+            for _ in range(3):
+                y = y - y.mean(0)
+                y = y / (1 + dx.abs(y).max())
+            kept.append(y.persist())
+        members = {m for y in kept for m in (y.__dx_node__().memo.sharding.parts[0],)}
+        assert members == {1, 4}
+        expected = a * 59.0
+        for _ in range(3):
+            expected = expected - expected.mean(0)
+            expected = expected / (1 + np.abs(expected).max())
+        np.testing.assert_allclose(np.asarray(kept[-1]), expected, rtol=1e-9, atol=1e-12)
+
+
 def test_a_run_of_one_block_is_known_for_as_long_as_what_is_made_of_it(mortal_cluster: Any) -> None:
     """Its program has no key but that of the block: the scheduler lets go of it when nothing is left to make again."""
     x = rows(A).persist()
