@@ -15,7 +15,7 @@ from distarray.planner.plan import ALONE, Cut, Limits, Pinned, Plan, Stage, Whol
 from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
 
-__all__ = ["alone", "n_exchanges"]
+__all__ = ["alone", "is_small", "n_exchanges"]
 
 #: Arrays that are larger than so many blocks are never brought together at one member.
 MOST_BLOCKS = 16
@@ -34,7 +34,7 @@ def alone(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) ->
         Arrays of up to so many blocks are small (`MOST_BLOCKS`), and those that are there at a time have the bytes of a
         tile at most.
     """
-    if not _may_be_alone(plan, graph, limits):
+    if not (is_small(plan, graph, limits) and _is_free(plan, graph)):
         return plan
     stages = tuple([s if s.family.is_item or s.written >= 0 else replace(s, cut=Cut(Whole())) for s in plan.stages])
     together = _placed(graph, mesh, limits, rates, plan.stages, mesh.size)
@@ -51,12 +51,16 @@ def alone(plan: Plan, graph: Graph, mesh: Mesh, limits: Limits, rates: Rates) ->
     return replace(plan, stages=stages, planner=ALONE, alternatives=others, is_provisional=False)
 
 
-def _may_be_alone(plan: Plan, graph: Graph, limits: Limits) -> bool:
-    """Return whether all that a plan reads and makes is small, and nobody has said where any of it lies."""
+def is_small(plan: Plan, graph: Graph, limits: Limits) -> bool:
+    """Return whether one member may have all that a plan reads and makes; other extents may have the same plan."""
+    largest = max([node.nbytes for node in graph.nodes])
+    return largest <= MOST_BLOCKS * limits.block and _most_nbytes(plan, graph) <= limits.tile
+
+
+def _is_free(plan: Plan, graph: Graph) -> bool:
+    """Return whether nobody has said where anything lies that a plan makes."""
     nodes = graph.nodes
     if any(isinstance(node.dtype, tuple) for node in nodes):
-        return False
-    if max([node.nbytes for node in nodes]) > MOST_BLOCKS * limits.block or _most_nbytes(plan, graph) > limits.tile:
         return False
     for stage in plan.stages:
         if isinstance(stage.cut.rule, Pinned) or stage.cut.waves or stage.family.is_tiled or stage.kind == "windows":

@@ -73,7 +73,7 @@ def found_plan(graph: Graph, env: Environment) -> Plan:
     if plan.is_provisional and uses_of(graph)[0] >= USES_BEFORE_SEARCH:
         plan = fit_to_memory(_plan(graph, env, "again"), graph, env)
         PLANS.put(graph.key, plan, n_kept)
-    if plan.planner == ALONE and _has_much(env):
+    if plan.planner == ALONE and not _may_be_alone(plan, graph, env):
         key = graph.key, "all members"
         return PLANS.get(key, lambda: fit_to_memory(_plan(graph, env), graph, env), n_kept)
     return plan
@@ -128,6 +128,13 @@ def _chained(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan
     plan = chained(plan, graph, env.mesh, limits, rates)
     is_auto = config.get("planner") == "auto" and config.get("objective") == "time"
     return alone(plan, graph, env.mesh, limits, rates) if is_auto and not _has_much(env) else plan
+
+
+def _may_be_alone(plan: Plan, graph: Graph, env: Environment) -> bool:
+    """Return whether a plan for one member may run for the nodes at hand."""
+    from distarray.planner.alone import is_small
+
+    return not _has_much(env) and is_small(plan, graph, limits_of(env))
 
 
 def _has_much(env: Environment) -> bool:

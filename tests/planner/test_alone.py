@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.planner.alone import MOST_BLOCKS, alone
+from distarray.planner.alone import MOST_BLOCKS, alone, is_small
 from distarray.planner.plan import Limits, Pinned, Plan, Written
 from distarray.planner.rates import Rates
 from distarray.runtime.planning import plan_of
@@ -101,3 +101,12 @@ def test_a_version_lies_as_the_one_before_it() -> None:
     for _ in range(3):
         y[1:] -= y[:-1].mean(0)
     assert is_alone(y)
+
+
+def test_a_plan_is_for_small_arrays_whatever_extents_it_was_made_for() -> None:
+    """Arrays with boundaries of their own have one plan for all extents."""
+    plan, _ = planned(centred(lying(), 3))
+    for rows, is_for in ((600, True), (6_000_000, False)):
+        stored = dx.zeros((rows, 8), team=TEAM, sharding=ROWS)
+        _, graph, _ = plan_of((centred(stored, 3).__dx_node__(),))
+        assert is_small(plan, graph, LIMITS) == is_for
