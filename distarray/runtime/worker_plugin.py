@@ -19,6 +19,7 @@ from time import time
 from typing import Any
 
 from dask.typing import Key
+from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from distarray.kernels.buffers import POOL
@@ -79,6 +80,8 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
         it and goes on to hear messages.
         """
         worker = self.worker
+        if worker.status in (Status.closing, Status.closed):
+            return  # Dask is about to remove all plugins
         if generation == self.generation and worker.plugins.get(CUT) is self:
             del worker.plugins[CUT]
             for name in self.handlers:
