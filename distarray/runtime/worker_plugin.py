@@ -80,10 +80,9 @@ class LineagePlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
         it and goes on to hear messages.
         """
         worker = self.worker
-        if worker.status in (Status.closing, Status.closed):
-            return  # Dask is about to remove all plugins
         if generation == self.generation and worker.plugins.get(CUT) is self:
-            del worker.plugins[CUT]
+            if worker.status not in (Status.closing, Status.closed):
+                del worker.plugins[CUT]  # else Dask is about to remove it
             for name in self.handlers:
                 del worker.stream_handlers[name]
             for name in self.transport.handlers:

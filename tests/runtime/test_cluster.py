@@ -18,6 +18,7 @@ pytest.importorskip("distributed")
 
 from dask._task_spec import Task, TaskRef
 from distributed import Client
+from distributed.core import Status
 
 from distarray import config
 from distarray.kernels.buffers import BufferPool
@@ -458,7 +459,8 @@ def test_workers_do_not_wait_for_a_lost_peer(cluster4):
     assert set(cluster4.run(breaks_off, "block").values()) == {False}
 
 
-def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch):
+@pytest.mark.parametrize("status", [Status.running, Status.closing])
+def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch, status):
     pool = BufferPool()
     monkeypatch.setattr("distarray.runtime.worker_plugin.POOL", pool)
     manager = SimpleNamespace(memory_limit=512 << 20)
@@ -469,16 +471,19 @@ def test_idle_memory_is_told_the_limit_of_the_worker(monkeypatch):
         memory_manager=manager,
         plugins={CUT: plugin},
         nanny="tcp://nanny",
+        status=Status.running,
     )
     plugin.setup(worker)
     plugin.leave("another")  # the message of one that was here before
     assert pool.memory == 512 << 20
     assert 0 < pool.full < pool.memory
     assert worker.plugins == {CUT: plugin}
+    worker.status = status
     plugin.leave("this")
     assert pool.memory is None
     assert pool.full is None
-    assert (worker.stream_handlers, worker.handlers, worker.plugins) == ({"other": 1}, {"another": 2}, {})
+    assert (worker.stream_handlers, worker.handlers) == ({"other": 1}, {"another": 2})
+    assert worker.plugins == ({} if status == Status.running else {CUT: plugin})  # Dask is about to remove it
 
 
 def test_worker_that_closes_goes_on_to_understand_messages():
