@@ -109,10 +109,9 @@ class Template:
         """Return whether there are fewer Dask tasks than steps if each member has one, beside one for each block that
         is kept.
         """
-        n_kept = len(self._keep())
         members = {*self.lowered.members.values()}.union(*self.holders.values())
         n_steps = sum(len(r.args[0]) if r.function is run_chain else 1 for r in self.recipes.values())
-        return len(members) + (n_kept if n_kept > 1 else 0) < n_steps
+        return len(members) + len(self._keep()) < n_steps
 
     @cached_property
     def in_process(self) -> ProcessProgram:

@@ -52,7 +52,8 @@ def send(client: Any, graph: TaskGraph, keys: Collection[Key], priority: int = 0
         span_metadata=SpanMetadata(collections=[{"type": "distarray"}]),
         user_priority=priority,
     )
-    client.loop.add_callback(hurry, client.scheduler_comm)
+    if client.scheduler_comm is not None:  # lost meanwhile
+        client.loop.add_callback(hurry, client.scheduler_comm)
     return {key: futures[key] for key in keys}
 
 

@@ -1,4 +1,4 @@
-"""Member programs as Dask tasks: one for each member, and one for each block that is kept, if these are several.
+"""Member programs as Dask tasks: one for each member, and one for each block that is kept.
 
 The first run of a template sends each member's program with its task. From the second on workers have the programs, as
 Dask's data under keys that live as long as the template, and a run sends what varies: the names of blocks and the
@@ -70,7 +70,7 @@ class RunGraph(TaskGraph):
         Whether it is one of those, with credits, of which one is under way at a time at each worker.
     """
 
-    __slots__ = ("_only", "is_queued", "name", "parameters", "programs")
+    __slots__ = ("is_queued", "name", "parameters", "programs")
 
     def __init__(
         self,
@@ -88,15 +88,10 @@ class RunGraph(TaskGraph):
         self.parameters = parameters
         self.programs = programs
         self.is_queued = is_queued
-        kept = [(p.member, key) for p in programs for key in p.results]
-        #: The one block that the run keeps, by its member; nothing if it keeps several.
-        self._only = dict(kept) if len(kept) == 1 else {}
 
     def program_key(self, member: int) -> Key:
-        """Return the key of the task of a member's program: that of the block which it makes, if the run keeps no
-        other.
-        """
-        return self._only.get(member, (f"{PROGRAM}{self.name}", member))
+        """Return the key of the task of a member's program."""
+        return (f"{PROGRAM}{self.name}", member)
 
     def __dask_graph__(self) -> dict[Key, Task]:
         made = dict(self.tasks)
@@ -105,8 +100,7 @@ class RunGraph(TaskGraph):
             args = self.name, member, self.is_queued, program, self.parameters
             made[key] = Task(key, run_program, key, *args, *given)
             for n, result in enumerate(results):
-                if result != key:
-                    made[result] = Task(result, kernels.project, n, TaskRef(key))
+                made[result] = Task(result, kernels.project, n, TaskRef(key))
         return made
 
     def _homes(self) -> dict[Key, str]:

@@ -21,7 +21,6 @@ from dask.typing import Key
 from distributed.scheduler import ClientState
 
 from distarray.runtime.transport import ATTEMPT, BEGIN, END
-from distarray.runtime.wire import is_program
 
 __all__ = ["ScheduledRuns"]
 
@@ -54,10 +53,8 @@ class _ScheduledRun:
         self.programs = programs
         self.homes = homes
         self.members = {task.key: member for member, task in programs.items()}
-        #: What is made of the programs' results, as long as it is known and its lineage is not cut; or what the one
-        #: program that makes something returns, if that is the block itself.
+        #: What is made of the programs' results, as long as it is known and its lineage is not cut.
         self.results = {reader.key for task in programs.values() for reader in task.dependents}
-        self.results.update(key for key in self.members if not is_program(key))
         self.attempt = 0
         #: Where each program runs in this attempt; those that were begun in it; those that are done.
         self.places: dict[int, str] = {}
@@ -92,15 +89,11 @@ class ScheduledRuns:
         self._runs: dict[str, _ScheduledRun] = {}
         #: By the key of a program, or of what is made of its result.
         self._of: dict[Key, _ScheduledRun] = {}
-        #: Runs of one block that was let go of, and that others may still be made of.
-        self._let_go_of: dict[str, _ScheduledRun] = {}
-        self._is_to_look = False
 
     def clear(self) -> None:
         """Forget all: the scheduler has forgotten its tasks."""
         self._runs.clear()
         self._of.clear()
-        self._let_go_of.clear()
 
     def close(self) -> None:
         """Hold no task any longer: nobody will be told what becomes of them."""
@@ -139,12 +132,9 @@ class ScheduledRuns:
                 self._tell(run)
 
     def _keep(self, run: _ScheduledRun) -> None:
-        """Keep the programs of a run, and what they are given; not one that is the task of a block, which whoever wants
-        the block keeps.
-        """
+        """Keep the programs of a run, and what they are given."""
         for task in run.programs.values():
-            own = () if task.key in run.results else (task,)
-            for kept in (*own, *task.dependencies):
+            for kept in (task, *task.dependencies):
                 if kept.who_wants is None:
                     kept.who_wants = set()
                 kept.who_wants.add(run.hold)
@@ -190,8 +180,6 @@ class ScheduledRuns:
         facts
             What the scheduler tells plugins of it: the metadata of a task that is done, the error of one that failed.
         """
-        if finish == "forgotten":  # maybe the last that was made of a block
-            self._look_soon()
         run = self._of.get(key)
         if run is None:
             return
@@ -202,9 +190,6 @@ class ScheduledRuns:
             return
         if start == "memory":
             run.done.discard(member)
-        if finish == "released" and key in run.results:
-            self._let_go_of[run.name] = run
-            self._look_soon()
         if finish == "waiting":
             # At once, not when it is to be sent to a worker: what the others are given has to be made again with it.
             if run.is_over or member in run.begun:
@@ -234,18 +219,6 @@ class ScheduledRuns:
                 run.results.discard(key)
                 if not run.results:
                     self._soon(run, self._drop)
-
-    def _look_soon(self) -> None:
-        if self._let_go_of and not self._is_to_look:
-            self._is_to_look = True
-            asyncio.get_running_loop().call_soon(self._look)
-
-    def _look(self) -> None:
-        """Note which runs' one block nobody needs any more: their anchors keep these known for ever."""
-        self._is_to_look = False
-        for run in list(self._let_go_of.values()):
-            blocks = [task for task in run.programs.values() if task.key in run.results]
-            self.settled([t.key for t in blocks if not t.who_wants and t.dependents <= {run.anchor}])
 
     def _soon(self, run: _ScheduledRun, action: Callable[..., None], *args: Any) -> None:
         due = action.__name__, args
@@ -305,7 +278,6 @@ class ScheduledRuns:
         run.is_over = True
         self._tell_of_end(run, error)
         self._scheduler.transitions(self._let_go(run), f"distarray-failed-{time()}")
-        self.settled(run.members)  # Dask forgets an error when it is let go of, and tells nobody
 
     def _drop(self, run: _ScheduledRun) -> None:
         """Forget a run of which nothing is needed any more."""
@@ -314,7 +286,6 @@ class ScheduledRuns:
         if not run.is_over:
             self._tell_of_end(run)
         del self._runs[run.name]
-        self._let_go_of.pop(run.name, None)
         for key in run.members:
             self._of.pop(key, None)
         self._scheduler.transitions(self._let_go(run), f"distarray-drop-{time()}")

@@ -38,7 +38,7 @@ from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
 from distarray.runtime.permits import Permits
-from distarray.runtime.wire import PLUGIN, is_program
+from distarray.runtime.wire import PLUGIN
 
 __all__ = [
     "ATTEMPT",
@@ -109,8 +109,8 @@ async def run_program(
 
     Returns
     -------
-    tuple, or block
-        What is kept, in the order of the program; the one block that its run keeps, if the key is that of the block.
+    tuple
+        What is kept, in the order of the program.
     """
     from distributed.worker import get_worker
 
@@ -120,8 +120,7 @@ async def run_program(
     filling, measurement = pickle.loads(parameters)
     filled = sent.program.filled(filling, run)
     filled = replace(filled, steps=with_clocks(filled.steps, repeat(member), measurement))
-    found = await transport.run(key, run, member, sent.homes, filled, given, is_queued=is_queued)
-    return found if is_program(key) else found[0]
+    return await transport.run(key, run, member, sent.homes, filled, given, is_queued=is_queued)
 
 
 def _raisable(error: Any) -> BaseException:

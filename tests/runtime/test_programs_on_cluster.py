@@ -420,7 +420,7 @@ def test_a_function_in_a_program_may_wait_for_other_tasks(cluster4: Any) -> None
 
 
 def test_small_loops_run_at_one_member(cluster: Any) -> None:
-    """As one Dask task there, whose key is that of the result; those that have parts of it send them."""
+    """As one program there; those that have parts of what it reads send them."""
 
     def mixture(xp: Any, points: Any) -> Any:
         means = points[:4]
@@ -469,7 +469,7 @@ def test_results_of_small_loops_that_are_kept_fill_all_members(cluster4: Any) ->
 
 
 def test_a_run_of_one_block_is_known_for_as_long_as_what_is_made_of_it(mortal_cluster: Any) -> None:
-    """Its program has no key but that of the block: the scheduler lets go of it when nothing is left to make again."""
+    """The scheduler lets go of it when nothing is left to make again."""
     x = rows(A).persist()
     total = (x @ x).sum().persist()
     product = (x * total + x.T).persist()
