@@ -247,10 +247,8 @@ def _place_results(low: Lowering, draft: Draft) -> None:
     stage, nodes = draft.stage, low.graph.nodes
     lies: dict[int, Sharding | None] = {}
     if stage.written >= 0:
-        below = low.graph.operands[stage.written][0]
-        assert below is not None
-        draft.base = below
-        lies[below] = low.located[below].sharding
+        draft.base = low.graph.base(stage.written)
+        lies[draft.base] = low.located[draft.base].sharding
     for i, types in result_shardings(stage, draft.sharding, draft.loops, low.graph, lies, low.mesh).items():
         node = nodes[i]
         if isinstance(node.dtype, tuple):

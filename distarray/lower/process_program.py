@@ -52,16 +52,21 @@ class ProcessProgram:
     @cached_property
     def readers(self) -> list[list[int]]:
         """By step those that wait for it."""
+        first = len(self.given)
         found: list[list[int]] = [[] for _ in self.steps]
-        for n in range(len(self.steps)):
-            for before in self._waits_of(n):
+        for n, reads in enumerate(self.reads):
+            for before in {slot - first for slot in reads if slot >= first}.union(self.after.get(n, ())):
                 found[before].append(n)
         return found
 
     @cached_property
     def missing(self) -> list[int]:
         """By step how many others it waits for."""
-        return [len(self._waits_of(n)) for n in range(len(self.steps))]
+        found = [0] * len(self.steps)
+        for readers in self.readers:
+            for n in readers:
+                found[n] += 1
+        return found
 
     @cached_property
     def uses(self) -> list[int]:
@@ -95,10 +100,6 @@ class ProcessProgram:
         """The steps whose arguments vary from run to run, and which of these do."""
         found = [(n, [i for i, a in enumerate(step.args) if varies(a)]) for n, step in enumerate(self.steps)]
         return [(n, places) for n, places in found if places]
-
-    def _waits_of(self, n: int) -> set[int]:
-        first = len(self.given)
-        return {slot - first for slot in self.reads[n] if slot >= first}.union(self.after.get(n, ()))
 
 
 def process_program(

@@ -65,8 +65,8 @@ def _is_free(plan: Plan, graph: Graph) -> bool:
     for stage in plan.stages:
         if isinstance(stage.cut.rule, Pinned) or stage.cut.waves or stage.family.is_tiled or stage.kind == "windows":
             return False
-        base = graph.operands[stage.written][0] if stage.written >= 0 else None
-        memo = None if base is None else nodes[base].memo
+        base = graph.base(stage.written)
+        memo = None if base < 0 else nodes[base].memo
         if memo is not None and (memo.on_client or memo.sharding.n_tiles > 1):
             return False  # a version lies as the one before it
     return True
@@ -88,8 +88,8 @@ def _most_nbytes(plan: Plan, graph: Graph) -> int:
 
 def _read(stage: Stage, graph: Graph) -> list[int]:
     """Return the nodes that a stage reads, and the one of which it makes a new version."""
-    base = graph.operands[stage.written][0] if stage.written >= 0 else None
-    return [*[access.node for access in stage.reads], *([] if base is None else [base])]
+    found = [access.node for access in stage.reads]
+    return found if stage.written < 0 else [*found, graph.base(stage.written)]
 
 
 def _placed(

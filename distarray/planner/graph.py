@@ -48,6 +48,14 @@ class Graph:
         node = self.nodes[i]
         return node.memo is None and node.op.family.is_created and not node.op.repeatable and i in self.kept
 
+    def base(self, written: int) -> int:
+        """Return the number of the node of which this one is a new version; -1 if this is -1, for none."""
+        if written < 0:
+            return -1
+        base = self.operands[written][0]
+        assert base is not None, "what is written is an array"
+        return base
+
     def users(self) -> list[list[int]]:
         """Return for each node the numbers of the nodes that read it."""
         result: list[list[int]] = [[] for _ in self.nodes]

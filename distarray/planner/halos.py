@@ -66,12 +66,9 @@ class HaloStage(NamedTuple):
 def halo_stage(stage: Stage, readings: Sequence[Reading], graph: Graph) -> HaloStage:
     """Return what a program stage makes and reads."""
     written = stage.written
-    base = graph.operands[written][0] if written >= 0 else -1
-    assert base is not None
     lens = graph.nodes[written].runtime if written >= 0 else None
-    return HaloStage(
-        tuple([i for _, i in stage.stores]), written, base, lens, tuple([(r.node, r.lens) for r in readings])
-    )
+    stored, reads = tuple([i for _, i in stage.stores]), tuple([(r.node, r.lens) for r in readings])
+    return HaloStage(stored, written, graph.base(written), lens, reads)
 
 
 def needed_boxes(stages: Sequence[HaloStage], wanted: Mapping[int, Box]) -> tuple[list[Box | None], dict[int, Box]]:
@@ -127,9 +124,7 @@ def needed_outside(plan: Plan, graph: Graph, numbers: Sequence[int]) -> set[int]
             continue
         found.update([access.node for access in stage.reads])
         if stage.written >= 0:
-            base = graph.operands[stage.written][0]
-            assert base is not None
-            found.add(base)
+            found.add(graph.base(stage.written))
     return found
 
 

@@ -280,7 +280,6 @@ def base_reading(stage: Stage, graph: Graph, lies: Callable[[int], Sharding | No
     if stage.write is None:
         return None
     put = graph.nodes[stage.written]
-    below = graph.operands[stage.written][0]
-    assert below is not None
+    below = graph.base(stage.written)
     lens: Affine = put.runtime
     return Reading(below, lens, tuple(range(len(lens.shape))), put.shape, lies(below))

@@ -347,9 +347,7 @@ def result_shardings(
         found[c.node] = (combined_sharding(sharding, c.axes, keepdims=nodes[c.node].params.keepdims),)
     i, written = stage.nodes[0], stage.written
     if written >= 0:
-        below = graph.operands[written][0]
-        assert below is not None
-        found[written] = (lies[below] or Sharding.whole(mesh, nodes[written].ndim),)
+        found[written] = (lies[graph.base(written)] or Sharding.whole(mesh, nodes[written].ndim),)
     elif not stage.family.is_fused:
         found[i] = _kernel_shardings(sharding, loops)
     return found

@@ -136,8 +136,7 @@ def inplace_results(
             last[access.node] = number
         put = stage.written
         if put >= 0:
-            base = graph.operands[put][0]
-            assert base is not None
+            base = graph.base(put)
             last[base] = max(last.get(base, -1), number)
             writes[put] = (base, number)
     result: dict[int, int] = {}

@@ -184,12 +184,9 @@ class _Run:
         """Run steps until all are over; up to so many threads of a pool come to help while steps are ready."""
 
         def help_out() -> None:
-            while (taken := self._take()) is not None:
-                n, args = taken
+            while (taken := self._take(n_helpers)) is not None:
+                n, args, is_help_wanted = taken
                 del taken
-                with self._changed:
-                    is_help_wanted = bool(self._ready) and not self._n_waiting and self._n_helpers < n_helpers
-                    self._n_helpers += is_help_wanted
                 if is_help_wanted:
                     with suppress(RuntimeError):  # the pool was left to what runs on after an interrupt
                         pool.submit(help_out)
@@ -200,8 +197,10 @@ class _Run:
             while self._n_running:
                 self._changed.wait(INTERRUPT_SECONDS)
 
-    def _take(self) -> tuple[int, list[Any]] | None:
-        """Return the number of a step that is to run now, and its arguments; None if there will be none."""
+    def _take(self, n_helpers: int) -> tuple[int, list[Any], bool] | None:
+        """Return the number of a step that is to run now, its arguments, and whether one more of so many threads is to
+        come; None if there will be none.
+        """
         with self._changed:
             while not self._ready and self._n_left and not self.is_over:
                 self._n_waiting += 1
@@ -214,7 +213,10 @@ class _Run:
             self._n_running += 1
             if self._ready and self._n_waiting:
                 self._changed.notify()
-            return n, [self._values[a.number] if type(a) is SlotRef else a for a in self._steps[n].args]
+            is_help_wanted = bool(self._ready) and not self._n_waiting and self._n_helpers < n_helpers
+            self._n_helpers += is_help_wanted
+            args = [self._values[a.number] if type(a) is SlotRef else a for a in self._steps[n].args]
+            return n, args, is_help_wanted
 
     def _run(self, n: int, args: list[Any]) -> None:
         step = self._steps[n]

@@ -52,7 +52,7 @@ def send(client: Any, graph: TaskGraph, keys: Collection[Key], priority: int = 0
         span_metadata=SpanMetadata(collections=[{"type": "distarray"}]),
         user_priority=priority,
     )
-    if client.scheduler_comm is not None:  # lost meanwhile
+    if client.scheduler_comm is not None:  # else the scheduler was lost meanwhile
         client.loop.add_callback(hurry, client.scheduler_comm)
     return {key: futures[key] for key in keys}
 

@@ -156,8 +156,8 @@ def _facts(
 
 
 def _leader(stage: Stage, graph: Graph, outside: Mapping[int, Sharding | None]) -> int:
-    below = graph.operands[stage.written][0] if stage.written >= 0 else None
-    return -1 if below is None or below in outside else below
+    below = graph.base(stage.written)
+    return -1 if below in outside else below
 
 
 def _flops(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> float:

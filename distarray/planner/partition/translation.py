@@ -133,9 +133,7 @@ def ein_graph(
         if not f.stage.family.is_item:
             if 0 in f.loops.extents or any(0 in r.shape for r in f.readings):
                 return None
-            written = f.stage.nodes[0] if f.stage.write is None else f.stage.write[1]
-            base = graph.operands[written][0] if f.is_written else None
-            builder.add(f, shardings[f.number], -1 if base is None else base)
+            builder.add(f, shardings[f.number], graph.base(f.stage.written))
     return EinGraph(builder.inputs, builder.ops)
 
 
