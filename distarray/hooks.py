@@ -14,6 +14,7 @@ __all__ = [
     "adopt",
     "drive",
     "find_client",
+    "find_helpers",
     "is_beyond_memory",
     "known_following",
     "meet",
@@ -43,6 +44,11 @@ known_following: Callable[[Any], Any] | None = None
 
 #: Whether an array, given by its node, is larger than the memory of its members.
 is_beyond_memory: Callable[[Any], bool] | None = None
+
+# --------------------------------------------------------------------------------- kernels ask, runtime answers
+
+#: Who helps with the kernels of this thread (`kernels.threads.Helpers`), or None.
+find_helpers: Callable[[], Any] | None = None
 
 # -------------------------------------------------------------------------- expr, ops and runtime ask, array answers
 

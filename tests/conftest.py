@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import os
 import pkgutil
 import signal
 from collections.abc import Iterator
@@ -83,7 +84,7 @@ def _client_of(cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def _threads4() -> Iterator[Any]:
-    with _local_cluster(4, threads=1, processes=False) as cluster:
+    with _local_cluster(4, threads=int(os.environ.get("DISTARRAY_CLUSTER_THREADS", "1")), processes=False) as cluster:
         yield cluster
 
 
@@ -95,7 +96,7 @@ def _processes3() -> Iterator[Any]:
 
 @pytest.fixture
 def cluster4(_threads4: Any) -> Iterator[Any]:
-    """Client of four workers of one thread each in this process."""
+    """Client of four workers in this process, of one thread each, or as many as DISTARRAY_CLUSTER_THREADS says."""
     yield from _client_of(_threads4)
 
 

@@ -1,16 +1,24 @@
-"""Accumulators: what a program reduces slice by slice, added up in an order that the shape alone decides."""
+"""Accumulators: what a program reduces slice by slice, added up in an order that the shape alone decides.
+
+`partial` reduces a slice, in any thread; `add` takes what it gave, slice after slice.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import threading
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from distarray.kernels.monoids import MONOIDS, Monoid, Partial
 from distarray.kernels.outcomes import Array, Reduction
 
-__all__ = ["Accumulator", "TotalAccumulator"]
+__all__ = ["Accumulator", "InOrder", "TotalAccumulator"]
+
+#: Where a slice of a box lies.
+_Where: TypeAlias = slice | tuple[slice, ...]
 
 
 class TotalAccumulator:
@@ -23,8 +31,13 @@ class TotalAccumulator:
         self.parts = np.empty(n_slices, self.dtype)
         self.n = 0
 
-    def add(self, block: Array, _where: Any, _origin: tuple[int, ...], _extents: tuple[int, ...]) -> None:
-        self.parts[self.n] = self.monoid.total(block, self.dtype)
+    def partial(self, block: Array, _where: _Where, _origin: tuple[int, ...], _extents: tuple[int, ...]) -> Partial:
+        """Return what a slice comes to."""
+        return self.monoid.total(block, self.dtype)
+
+    def add(self, partial: Partial, _where: _Where) -> None:
+        """Add what the next slice came to."""
+        self.parts[self.n] = partial
         self.n += 1
 
     def result(self) -> Partial:
@@ -49,15 +62,17 @@ class Accumulator:
         self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
         self.done: Partial | None = None
 
-    def add(
-        self, block: Array, where: slice | tuple[slice, ...], origin: tuple[int, ...], extents: tuple[int, ...]
-    ) -> None:
+    def partial(self, block: Array, where: _Where, origin: tuple[int, ...], extents: tuple[int, ...]) -> Partial:
+        """Return what a slice comes to."""
         monoid, reduction = self.monoid, self.reduction
-        box = where if isinstance(where, tuple) else (where,)
-        start = None
-        if monoid.n_arrays == 2:  # the only ones with an index
-            start = tuple(o + s.start for o, s in zip(origin, box, strict=True))
-        partial = monoid.partial(block, reduction.axes, reduction.dtype, start, extents if start else None)
+        if monoid.n_arrays != 2:  # the only ones with an index
+            return monoid.partial(block, reduction.axes, reduction.dtype, None, None)
+        start = tuple([o + s.start for o, s in zip(origin, _box(where), strict=True)])
+        return monoid.partial(block, reduction.axes, reduction.dtype, start, extents)
+
+    def add(self, partial: Partial, where: _Where) -> None:
+        """Add what the next slice came to."""
+        monoid, box = self.monoid, _box(where)
         region = tuple([box[axis].start for axis in self.kept])
         stack, count = self.waiting.get(region) or ([], 0)
         level = 0
@@ -88,3 +103,26 @@ class Accumulator:
 
     def result(self) -> Partial:
         return self.done
+
+
+def _box(where: _Where) -> tuple[slice, ...]:
+    return where if isinstance(where, tuple) else (where,)
+
+
+class InOrder:
+    """An InOrder hands partials to accumulators in the order of their slices, in whichever order they come."""
+
+    def __init__(self, accumulators: Sequence[TotalAccumulator | Accumulator]) -> None:
+        self._accumulators = accumulators
+        self._lock = threading.Lock()
+        self._early: dict[int, tuple[list[Partial], _Where]] = {}
+        self._next = 0
+
+    def add(self, number: int, partials: list[Partial], where: _Where) -> None:
+        """Take what a slice came to, by accumulator."""
+        with self._lock:
+            self._early[number] = partials, where
+            while (found := self._early.pop(self._next, None)) is not None:
+                for accumulator, partial in zip(self._accumulators, found[0], strict=True):
+                    accumulator.add(partial, found[1])
+                self._next += 1

@@ -9,7 +9,8 @@ Guarantees
 Each instruction is one call of the function that numpy would call, so values and dtypes are numpy's. An element of an
 output depends only on the elements that it is computed from, never on strides, on the slice, or on what else the
 program holds; `elementwise` says how. A reduction adds slices of a geometry that is a function of the shape of the box
-alone, in an order that is a function of that shape and the reduced axes; its bits do not depend on what is fused.
+alone, in an order that is a function of that shape and the reduced axes; its bits do not depend on what is fused, nor
+on how many threads take slices (`threads`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -24,13 +26,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels.accumulators import Accumulator, TotalAccumulator
+from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator
 from distarray.kernels.buffers import ALIGNMENT, POOL
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
 from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
+from distarray.kernels.threads import HELPED, most_threads, side_by_side
 
 __all__ = ["Program"]
 
@@ -135,16 +138,11 @@ class Program:
         """
         if errstate is None:
             return self._run(inputs, scalars, shape, outs, backend, [""], origin, extents)
-        modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in errstate.items()}
-        events: dict[FloatingPointEvent, None] = {}  # numpy reports once per call: that is once per slice
+        noted = _Noted(errstate)
         current = [""]
-
-        def note(kind: str, _flag: int) -> None:
-            events[FloatingPointEvent(kind, current[0])] = None
-
-        with np.errstate(call=note, **modes):  # type: ignore[arg-type]  # the modes are the literals numpy wants
-            outcome = self._run(inputs, scalars, shape, outs, backend, current, origin, extents)
-        return outcome._replace(events=tuple(events)) if events else outcome
+        with noted.by(current):
+            outcome = self._run(inputs, scalars, shape, outs, backend, current, origin, extents, noted)
+        return outcome._replace(events=tuple(noted.events)) if noted.events else outcome
 
     def _run(
         self,
@@ -156,6 +154,7 @@ class Program:
         current: list[str],
         origin: Sequence[int] | None,
         extents: Sequence[int] | None,
+        noted: _Noted | None = None,
     ) -> Outcome:
         if backend is not None and backend.name != "numpy":
 
@@ -169,7 +168,7 @@ class Program:
             return Outcome([], [])
         if math.prod(shape) <= WHOLE:
             return self._run_whole(inputs, scalars, shape, outs, current, origin, extents)
-        return _SlicedRun(self, inputs, scalars, shape, outs, current, origin, extents).run()
+        return _SlicedRun(self, inputs, scalars, shape, outs, current, origin, extents, noted).run()
 
     def _run_whole(
         self,
@@ -265,6 +264,25 @@ class Program:
         return value
 
 
+class _Noted:
+    """The floating-point events of a run are _Noted with the name of the function that the thread calls.
+
+    numpy reports once per call: that is once per slice.
+    """
+
+    def __init__(self, errstate: ErrState) -> None:
+        self.modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in errstate.items()}
+        self.events: dict[FloatingPointEvent, None] = {}
+
+    def by(self, current: list[str]) -> np.errstate:
+        """Return the state in which a thread runs that says in `current` what it calls."""
+
+        def note(kind: str, _flag: int) -> None:
+            self.events[FloatingPointEvent(kind, current[0])] = None
+
+        return np.errstate(call=note, **self.modes)  # type: ignore[arg-type]  # the modes are the literals numpy wants
+
+
 def _partial(
     reduction: Reduction,
     value: Any,
@@ -306,10 +324,12 @@ class _SlicedRun:
         current: list[str],
         origin: Sequence[int] | None,
         extents: Sequence[int] | None,
+        noted: _Noted | None,
     ) -> None:
         self.program = program
         self.shape = shape
         self.current = current
+        self.noted = noted
         self.origin = tuple(origin) if origin is not None else (0,) * len(shape)
         self.extents = tuple(extents) if extents is not None else shape
         self.scalars = scalars
@@ -405,8 +425,25 @@ class _SlicedRun:
         return max(SMALLEST_SLICE, min(LARGEST_SLICE, CACHE_NBYTES // nbytes // 1024 * 1024))
 
     def run(self) -> Outcome:
-        """Return all slices, then the partials."""
-        made, current = self.schedule, self.current
+        """Run all slices, in this thread and in those that help; return the outputs and the partials."""
+        in_order, slices = InOrder(self.accumulators), _Slices(self._slices())
+        n = min(most_threads(), math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True)))
+        if n < 2 or math.prod(self.box) * max(len(self.calls), 1) < HELPED:
+            self._take(slices, in_order, self.current)
+        else:
+            mine, others = lambda: self._take(slices, in_order, self.current), lambda: self._help(slices, in_order)
+            side_by_side([mine, *[others] * (n - 1)])
+        return Outcome(self.outputs, [a.result() for a in self.accumulators])
+
+    def _help(self, slices: _Slices, in_order: InOrder) -> None:
+        """Take slices, in another thread as a rule."""
+        current = [""]
+        with nullcontext() if self.noted is None else self.noted.by(current):
+            self._take(slices, in_order, current)
+
+    def _take(self, slices: _Slices, in_order: InOrder, current: list[str]) -> None:
+        """Run slices until there are no more."""
+        made = self.schedule
         entries: list[Any] = [None] * made.n_entries
         for x, v in self.values.items():
             entries[x] = v
@@ -416,7 +453,7 @@ class _SlicedRun:
         streams, fixed, steps, late = self.streams, made.fixed, made.steps, made.late
         scratch = _Scratch(made, self.slice)
         extents: tuple[int, ...] | None = None
-        for where, now in self._slices():
+        for number, (where, now) in slices:
             for entry, array in streams:
                 entries[entry] = array[where]
             if now != extents:
@@ -434,12 +471,11 @@ class _SlicedRun:
                     call(*[entries[i] for i in more], out=entries[out])
             if places:
                 current[0] = "reduce"
-                for accumulator, entry in places:
-                    accumulator.add(entries[entry], where, self.origin, self.extents)
+                partials = [a.partial(entries[entry], where, self.origin, self.extents) for a, entry in places]
+                in_order.add(number, partials, where)
             if late:
                 _perform(late, entries, current)
         scratch.give_back()
-        return Outcome(self.outputs, [a.result() for a in self.accumulators])
 
     def _flatten(self) -> None:
         """Walk a box whose slices are consecutive in all arrays as one axis: the same slices, with less to do."""
@@ -480,6 +516,22 @@ class _SlicedRun:
             return axes
         (inner,) = reduced
         return tuple(axis for axis in axes if axis not in inner) + inner
+
+
+class _Slices:
+    """The _Slices of a run with their numbers, each for the thread that asks first."""
+
+    def __init__(self, slices: Iterator[tuple[Any, tuple[int, ...]]]) -> None:
+        self._numbered = enumerate(slices)
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[tuple[int, tuple[Any, tuple[int, ...]]]]:
+        while True:
+            with self._lock:
+                found = next(self._numbered, None)
+            if found is None:
+                return
+            yield found
 
 
 def _perform(steps: Sequence[Step], entries: list[Any], current: list[str]) -> None:

@@ -7,7 +7,8 @@ cache; words that slices leave open are decided together, many at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import product
+from functools import partial
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from distarray.kernels.random_maps import SAMPLERS
 from distarray.kernels.random_words import Indexed, Words, uniform_into, ziggurat
+from distarray.kernels.threads import HELPED, most_threads, side_by_side
+from distarray.sharding.cuts import boundaries
 
 __all__ = ["CREATE"]
 
@@ -67,6 +70,19 @@ def _created(fill: Callable[[Any, Slices, Block], None], longest: int = SLICE) -
         # array_api_strict has no in-place arithmetic on words: numpy makes its blocks, which come from nowhere.
         xp = np if hasattr(backend.xp, "__array_api_strict_version__") else backend.xp
         out = backend.empty(extents, dtype) if xp is backend.xp else np.empty(extents, dtype)
+
+        def part(begin: int, end: int) -> None:
+            (lo, _), *others = box
+            with np.errstate(over="ignore"):
+                fill(
+                    xp,
+                    _slices(xp, ((lo + begin, lo + end), *others), shape, runtime, longest),
+                    out[begin:end].reshape(-1),
+                )
+
+        if xp is np and out.ndim and out.size >= HELPED and (n := min(most_threads(), extents[0])) > 1:
+            side_by_side([partial(part, *edges) for edges in pairwise(boundaries(extents[0], n))])
+            return backend.adopt(out)
         with np.errstate(over="ignore"):
             fill(xp, _slices(xp, box, shape, runtime, longest), out.reshape(-1))
         return backend.adopt(out)

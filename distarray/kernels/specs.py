@@ -27,6 +27,7 @@ __all__ = [
     "Link",
     "Mosaic",
     "Part",
+    "Parting",
     "Read",
     "Region",
     "StageSpec",
@@ -102,6 +103,27 @@ class Generate(NamedTuple):
     node: int = -1
 
 
+class Parting(NamedTuple):
+    """How a kernel is computed in parts: along one loop, that each result has.
+
+    Parameters
+    ----------
+    n
+        How many parts.
+    operands
+        By operand the axis along which the loop runs; -1 if each part needs all of it.
+    results
+        By result the axis along which the loop runs.
+    nbytes
+        What parts hold at a time that were computed and are not yet in their place.
+    """
+
+    n: int
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    nbytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class StageSpec:
     """What all tiles of a stage share.
@@ -132,6 +154,8 @@ class StageSpec:
         Of the loops of the stage.
     filled
         The run-time scalar that the written box is filled with; -1 if a result of the program is written.
+    parts
+        How the kernel of a tile is computed in parts, by several threads; None if it is not.
     number, node
         Of the record in its template, which is filled in for every run, and of the node whose late parameters it
         takes; -1 if it is all that there is.
@@ -150,6 +174,7 @@ class StageSpec:
     params: Any = ()  # a tuple: see `Expr.params`
     extents: tuple[int, ...] = ()
     filled: int = -1
+    parts: Parting | None = None
     number: int = -1
     node: int = -1
 

@@ -23,6 +23,7 @@ from distarray.kernels.folds import FOLD
 from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS
+from distarray.kernels.parts import in_parts
 from distarray.kernels.reporting import report
 from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
@@ -285,8 +286,12 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     blocks = [r.assemble(values, backend) for r in tile.reads]
     problems: list[tuple[str, str]] = []
     modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in stage.modes.items()}
-    with np.errstate(call=lambda kind, _flag: problems.append((kind, stage.name)), **modes):  # type: ignore[arg-type]  # literals
-        partial = contract(backend, blocks, stage.params, stage.stores[0])
+
+    def kernel(here: Sequence[Array]) -> Array:
+        with np.errstate(call=lambda kind, _flag: problems.append((kind, stage.name)), **modes):  # type: ignore[arg-type]  # literals
+            return contract(backend, here, stage.params, stage.stores[0])
+
+    partial = in_parts(stage.parts, blocks, kernel)
     if problems:
         report(problems, stage.where)
     (shape,) = tile.finish
@@ -311,8 +316,12 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
-    with errstate(stage):
-        return _plain(tables.BLOCK[stage.name](backend.xp, *blocks, params=stage.params))
+
+    def kernel(here: Sequence[Array]) -> Any:
+        with errstate(stage):
+            return _plain(tables.BLOCK[stage.name](backend.xp, *here, params=stage.params))
+
+    return in_parts(stage.parts, blocks, kernel)
 
 
 def together(*blocks: Array) -> tuple[Array, ...]:

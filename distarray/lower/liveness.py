@@ -450,14 +450,16 @@ class _Simulation:
         return [_array(shape, dtype) for shape, dtype in zip(shapes, spec.stores, strict=True)]
 
     def _scratch(self, args: Sequence[Any]) -> int:
-        """Return what a task makes for itself alone: generated and assembled operands, and what was sent along with
-        it.
+        """Return what a task makes for itself alone: generated and assembled operands, parts of results, and what was
+        sent along with it.
         """
         nbytes = 0
         for a in args:
             if isinstance(a, TileSpec) and a.is_made:
                 continue
-            if isinstance(a, TileSpec):
+            if isinstance(a, StageSpec):
+                nbytes += 0 if a.parts is None else a.parts.nbytes
+            elif isinstance(a, TileSpec):
                 nbytes += sum(prod(stop - start for start, stop in g.box) * g.dtype.itemsize for g in a.generated)
                 nbytes += sum(prod(r.shape) * r.dtype.itemsize for r in (*a.assembled, *a.reads) if len(r.parts) > 1)
             elif self._is_cluster and isinstance(a, np.ndarray):

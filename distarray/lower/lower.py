@@ -132,7 +132,7 @@ def _tried_as(plan: Plan, geometry: Any) -> Any:
 
 def _geometry(graph: Graph, site: Site, inplace: Mapping[int, int], held: Mapping[int, frozenset[int]]) -> Any:
     """Return what decides the tasks of a plan beside the plan: extents, boundaries and lenses."""
-    facts: list[Any] = [graph.key, site.overlap, site.rates]
+    facts: list[Any] = [graph.key, site.overlap, site.rates, site.n_threads]
     facts += [tuple(inplace.items()), tuple(held.items())]
     for node in graph.nodes:
         memo = node.memo

@@ -24,6 +24,8 @@ class Site:
         Bytes on a member from which on what passes through it comes in turns.
     rates
         What moving and computing cost there.
+    n_threads
+        Threads that a member of a cluster has for its tiles; one where members are threads themselves.
     overlap
         Whether tiles may be split in core and border, so that transfers run beside work: on a cluster where the rates
         predict a gain, never, or always.
@@ -35,5 +37,6 @@ class Site:
     memory: int
     large: int
     rates: Rates
+    n_threads: int = 1
     overlap: bool | Literal["always"] = True
     n_templates: int = 512

@@ -90,7 +90,7 @@ def host_cut(node: Expr, env: Environment) -> Sharding | None:
     """Return how a host array is cut if nothing but the array is known; None where it stays in one piece."""
     if node.pin is not None:
         return node.pin
-    if node.ndim == 0 or (env.size == 1 and env.device == "cpu"):
+    if node.ndim == 0 or (env.size == 1 and env.device == "cpu" and not env.is_cluster):
         return None
     if node.nbytes <= limits_of(env).block:
         # What stays in this process is brought to a device by every plan anew.

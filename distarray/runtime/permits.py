@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 __all__ = ["Permits"]
@@ -41,6 +42,24 @@ class Permits:
         if self._local.has_permit:
             self._local.has_permit = False
             self._free.release()
+
+    def spare(self, n_others: int) -> AbstractContextManager[None] | None:
+        """Return a permit, which a thread must enter, if so many others could have one too; else None."""
+        taken = 0
+        while taken <= n_others and self._free.acquire(blocking=False):
+            taken += 1
+        is_spare = taken > n_others
+        for _ in range(taken - is_spare):
+            self._free.release()
+        return self._entered() if is_spare else None
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        self._local.has_permit = True
+        try:
+            yield
+        finally:
+            self.__exit__()
 
     def remove(self, thread: threading.Thread) -> None:
         """Take the permit of this thread back: it secedes."""

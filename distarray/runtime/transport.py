@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from time import time
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
 from distarray.runtime.execution import Execution, Observer, StoppedError, nbytes_of
+from distarray.runtime.free_threads import FreeThreads
 from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN
 
@@ -190,6 +191,11 @@ class Transport:
     def _permits(self) -> Permits:
         return Permits(self._worker.state.nthreads)
 
+    @cached_property
+    def free_threads(self) -> FreeThreads:
+        """Return those that help with kernels."""
+        return FreeThreads(self._worker, self._permits, self._start_as)
+
     # -- programs ------------------------------------------------------------------------------------------------
 
     async def run(
@@ -215,7 +221,7 @@ class Transport:
                 raise self._end_of(name)
             attempt = run.attempt
             over = asyncio.Event()
-            start = self._starter(key)
+            start = partial(self._start_as, key, contextvars.copy_context())  # which names the worker
             post = _LoopPost(self, loop, name, attempt, member, homes)
 
             def finish(over: asyncio.Event = over) -> None:
@@ -260,12 +266,12 @@ class Transport:
         _, error = self._ended.get(name, (0, None))
         return StoppedError("the run is over") if error is None else _raisable(error)
 
-    def _starter(self, key: Key) -> Callable[[Callable[[], None]], None]:
-        """Return what has a thread call a function as if it were the task of this key."""
-        worker, threads = self._worker, self._threads
+    def _start_as(self, key: Key, context: contextvars.Context, function: Callable[[], None]) -> None:
+        """Have a thread call a function in a copy of a context, as if it were the task of a key."""
+        worker = self._worker
         state = worker.execution_state
 
-        def as_task(function: Callable[[], None]) -> None:
+        def as_task() -> None:
             thread_state.key, thread_state.execution_state, thread_state.start_time = key, state, time()
             pool_state.proceed, pool_state.executor = True, self._permits
             ident = threading.get_ident()
@@ -279,12 +285,7 @@ class Transport:
                 del thread_state.key, thread_state.execution_state, thread_state.start_time
                 del pool_state.proceed, pool_state.executor
 
-        context = contextvars.copy_context()  # names the worker
-
-        def start(function: Callable[[], None]) -> None:
-            threads.submit(context.copy().run, as_task, function)
-
-        return start
+        self._threads.submit(context.copy().run, as_task)
 
     # -- messages of the scheduler -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import distarray as dx
-from distarray.runtime import budget
+from distarray.runtime import budget, fit
 from distarray.runtime.cluster import ClusterExecutor
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import PAUSES, Room, room_of
@@ -130,6 +130,7 @@ def test_what_no_worker_can_hold_is_refused_without_a_limit_that_is_set(
         x = (dx.arange(65536.0).reshape(256, 256) + 0).reshard((names, None)).persist()
         y = x.reshard((None, names))
         count_all(monkeypatch)
+        monkeypatch.setattr(fit, "n_tasks_at_once", lambda env: 1)
         for room, fits in [
             (Room(400_000, 0), False),  # all blocks do not fit, and tasks would have to write to disk
             (Room(400_000, x.nbytes), True),  # they may
