@@ -135,7 +135,7 @@ def _rates() -> _Option:
 _OPTIONS: dict[str, _Option] = {
     "memory-limit": _nbytes(optional=True),
     "device-memory-limit": _nbytes(optional=True),
-    "block-bytes": _nbytes(),
+    "block-bytes": _nbytes(optional=True),
     "team": _choice("current", None),
     "device": _device(),
     "planner": _choice("auto", "eindecomp", "propagation"),
@@ -184,8 +184,8 @@ def get(key: str) -> Any:
     Examples
     --------
     >>> from distarray import config
-    >>> config.get("block-bytes")
-    1048576
+    >>> config.get("literal-max-bytes")
+    67108864
     """
     try:
         spelling, raw, value = _parsed[key]

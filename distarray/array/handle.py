@@ -93,7 +93,7 @@ class Handle:
         seen = self._read
         if seen is not None and seen[0] == number:
             known = seen[1]()
-            if known is not None and (known.memo is None or known.memo.blocks):  # else a copy that was deleted
+            if known is not None:
                 return known
         node = read(version, self._lens)
         if forced_parts.get() is not None:

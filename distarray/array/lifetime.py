@@ -8,7 +8,6 @@ from distarray.array import window
 from distarray.array.access import copied
 from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
-from distarray.runtime import members
 
 __all__ = ["delete", "own_storage"]
 
@@ -20,16 +19,11 @@ def _is_shared(base: Base) -> bool:
 
 
 def delete(base: Base) -> None:
-    """Free the blocks of `base` now; whatever is pending is computed first, since it may read them."""
-    version = base.current
+    """Free the blocks of `base` that no other array has; whatever is pending is computed first, since it may read them."""
+    _ = base.current  # raises if it was deleted before
     window.flush()
-    shared = _is_shared(base)
+    # Who still refers to the version reads it: another array, or an operation that another thread is about to define.
     base.drop()
-    with members.locked():
-        memo = version.memo
-        if memo is not None and not shared and not memo.exported and not _is_read(version):
-            # Futures and arrays are freed when nothing refers to them; views of the base still refer to the node.
-            memo.blocks = ()
 
 
 def _is_read(version: Expr) -> bool:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
 from distarray.arguments import host_array, integer, naming, number, parse_shape, sequence, shown
 from distarray.array.array import DistArray
 from distarray.composed.creation import zeros
 from distarray.composed.index_tricks import ravel_multi_index
 from distarray.composed.views import as_distarray, beside
 from distarray.errors import NotSupportedError
+from distarray.expr.expr import Environment
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, quantiles, reductions, searching
 from distarray.ops.counting import counted
@@ -76,7 +76,7 @@ def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
         if not np.can_cast(weights.dtype, dtype):
             raise TypeError(f"Cannot cast array data from {weights.dtype!r} to {dtype!r} according to the rule 'safe'")
         weights = weights.astype(dtype, copy=False)
-    if n * dtype.itemsize <= config.get("block-bytes"):
+    if n * dtype.itemsize <= Environment(at.team, at.device).block_nbytes:
         return counted(at, weights, n)  # type: ignore[no-any-return]  # boxed as `at` is
     # A row of so many for each tile would be too much: the counts are cut, and elements travel to them.
     counts = zeros((n,), dtype, team=at.team, device=at.device)

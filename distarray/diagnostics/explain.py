@@ -38,6 +38,7 @@ from distarray.runtime.metering import Count, metering
 from distarray.runtime.moves import transfers
 from distarray.runtime.passage import Passage
 from distarray.runtime.passes import passes_of
+from distarray.runtime.small import SMALL_NBYTES
 from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
@@ -288,8 +289,8 @@ def _results(
 
 def _plain(targets: Sequence[Expr], operations: Sequence[str], env: Environment) -> Explanation:
     if operations:
-        limit = format_nbytes(config.get("block-bytes"))
-        why = f"plain calls in this process, no plan; every array is one block of at most {limit} (block-bytes)"
+        limit = format_nbytes(min(env.block_nbytes, SMALL_NBYTES))
+        why = f"plain calls in this process, no plan; every array is one block of at most {limit}"
     else:
         why = "all results are there, nothing would run"
     return Explanation(

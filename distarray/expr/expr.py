@@ -41,6 +41,8 @@ RESHARD = declare("reshard", "map", is_identity=True)
 _sequence = itertools.count()
 _slots_lock = threading.RLock()
 _NO_MESH = Mesh()
+#: Bytes up to which an array stays one block, and what they are where threads of one process share it.
+BLOCK_NBYTES, PROCESS_BLOCK_NBYTES = 1 << 20, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,23 @@ class Environment:
     def is_cluster(self) -> bool:
         """Return whether the members are workers of a cluster."""
         return self.team is not None and self.team.client is not None
+
+    @property
+    def block_nbytes(self) -> int:
+        """Return the bytes up to which an array stays one block: what ``block-bytes`` says.
+
+        Where it says nothing, more in one process than on a cluster: there all threads work at a block, and tiles would
+        only be more steps.
+        """
+        from distarray import config  # dask's; planning and lowering need none
+
+        said: int | None = config.get("block-bytes")
+        if said is not None:
+            return said
+        if self.is_cluster or self.device != "cpu":
+            return BLOCK_NBYTES
+        limit: int | None = config.get("memory-limit")
+        return PROCESS_BLOCK_NBYTES if limit is None else max(BLOCK_NBYTES, min(PROCESS_BLOCK_NBYTES, limit // 8))
 
     @property
     def mesh(self) -> Mesh:

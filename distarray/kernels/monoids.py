@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.kernels.buffers import POOL
 from distarray.kernels.ufuncs import combine, halved
 
 __all__ = ["MONOIDS", "Monoid", "Partial", "finish_reduction"]
@@ -446,8 +447,13 @@ class _Moments(Monoid):
         state = self.state(dtype)
         n = math.prod(block.shape[a] for a in axes)
         mean = xp.sum(block, axis=axes, dtype=_dtype_of(xp, state), keepdims=True) / n
-        off = (block if _same_dtype(block, state) else _astype(block, state)) - mean
-        square = xp.real(off) ** 2 + xp.imag(off) ** 2 if state.kind == "c" else off * off
+        if xp is np and state.kind != "c":
+            # A buffer that is used again: the system would map a new one for each slice.
+            off = np.subtract(block, mean, out=POOL.take(block.shape, state))
+            square = np.multiply(off, off, out=off)
+        else:
+            off = (block if _same_dtype(block, state) else _astype(block, state)) - mean
+            square = xp.real(off) ** 2 + xp.imag(off) ** 2 if state.kind == "c" else off * off
         m2 = xp.sum(square, axis=axes, keepdims=True)
         return xp.full_like(mean, n, dtype=_dtype_of(xp, np.dtype(np.int64))), mean, m2
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from distarray.kernels.backends import NUMPY
 from distarray.kernels.specs import Array, Parting
-from distarray.kernels.threads import side_by_side
+from distarray.kernels.threads import run_parts
 from distarray.sharding.cuts import boundaries
 
 __all__ = ["in_parts"]
@@ -33,7 +33,7 @@ def in_parts(parting: Parting | None, blocks: Sequence[Array], kernel: Callable[
         place = slice(begin, end)
         joined.put(place, kernel([_cut(b, axis, place) for b, axis in zip(blocks, parting.operands, strict=True)]))
 
-    side_by_side([partial(part, *edges) for edges in pairwise(boundaries(extent, parting.n)) if edges[0] < edges[1]])
+    run_parts([partial(part, *edges) for edges in pairwise(boundaries(extent, parting.n)) if edges[0] < edges[1]])
     return joined.blocks[0] if len(joined.blocks) == 1 else tuple(joined.blocks)
 
 

@@ -33,7 +33,7 @@ from distarray.kernels.monoids import MONOIDS, Partial
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
 from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
-from distarray.kernels.threads import HELPED, most_threads, side_by_side
+from distarray.kernels.threads import HELPED, most_threads, run_parts
 
 __all__ = ["Program"]
 
@@ -432,7 +432,7 @@ class _SlicedRun:
             self._take(slices, in_order, self.current)
         else:
             mine, others = lambda: self._take(slices, in_order, self.current), lambda: self._help(slices, in_order)
-            side_by_side([mine, *[others] * (n - 1)])
+            run_parts([mine, *[others] * (n - 1)])
         return Outcome(self.outputs, [a.result() for a in self.accumulators])
 
     def _help(self, slices: _Slices, in_order: InOrder) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from distarray.kernels.random_maps import SAMPLERS
 from distarray.kernels.random_words import Indexed, Words, uniform_into, ziggurat
-from distarray.kernels.threads import HELPED, most_threads, side_by_side
+from distarray.kernels.threads import HELPED, most_threads, run_parts
 from distarray.sharding.cuts import boundaries
 
 __all__ = ["CREATE"]
@@ -81,7 +81,7 @@ def _created(fill: Callable[[Any, Slices, Block], None], longest: int = SLICE) -
                 )
 
         if xp is np and out.ndim and out.size >= HELPED and (n := min(most_threads(), extents[0])) > 1:
-            side_by_side([partial(part, *edges) for edges in pairwise(boundaries(extents[0], n))])
+            run_parts([partial(part, *edges) for edges in pairwise(boundaries(extents[0], n))])
             return backend.adopt(out)
         with np.errstate(over="ignore"):
             fill(xp, _slices(xp, box, shape, runtime, longest), out.reshape(-1))

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.errors import NotSupportedError
-from distarray.kernels.threads import HELPED, most_threads, side_by_side
+from distarray.kernels.threads import HELPED, most_threads, run_parts
 from distarray.sharding.cuts import boundaries
 
 __all__ = ["BLOCK", "argsort", "sort"]
@@ -72,7 +72,7 @@ def _sorted_vector(x: np.ndarray[Any, Any], stable: bool) -> np.ndarray[Any, Any
     found = x.copy()
     row = found.reshape(-1)
     edges = boundaries(row.size, most_threads())
-    side_by_side([partial(row[a:b].sort, **_stability(np, stable)) for a, b in pairwise(edges)])
+    run_parts([partial(row[a:b].sort, **_stability(np, stable)) for a, b in pairwise(edges)])
     row.sort(kind="stable")
     return found
 

@@ -10,16 +10,17 @@ helped.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 from distarray import hooks
 from distarray.kernels.inside import inside_task
 
-__all__ = ["HELPED", "Helpers", "Work", "most_threads", "side_by_side"]
+__all__ = ["HELPED", "Helpers", "Work", "helped_by", "most_threads", "run_parts"]
 
 #: Elements, each computed by some instructions, from which on help is asked for: it comes some ten microseconds later.
-HELPED = 1 << 18
+HELPED = 1 << 19
 
 #: What a thread is to do.
 Work: TypeAlias = Callable[[], None]
@@ -38,8 +39,27 @@ class Helpers(Protocol):
         """
 
 
+class _Thread(threading.local):
+    helpers: Helpers | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def helped_by(helpers: Helpers) -> Iterator[None]:
+    """Let kernels that this thread runs meanwhile have these helpers."""
+    before, _thread.helpers = _thread.helpers, helpers
+    try:
+        yield
+    finally:
+        _thread.helpers = before
+
+
 def _helpers() -> Helpers | None:
     """Return the helpers of this thread; None where it has none."""
+    if _thread.helpers is not None:
+        return _thread.helpers
     return None if hooks.find_helpers is None else hooks.find_helpers()
 
 
@@ -49,7 +69,7 @@ def most_threads() -> int:
     return 1 if helpers is None else helpers.n_threads
 
 
-def side_by_side(parts: Sequence[Work]) -> None:
+def run_parts(parts: Sequence[Work]) -> None:
     """Call functions, each once, in this thread and in those that are free; return when all are over.
 
     numpy's floating-point state is that of this thread for all of them.

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from distarray.expr.expr import Expr, late_params
+from distarray.expr.joins import PRODUCT
 from distarray.kernels import tasks
 from distarray.kernels.specs import Finish, Folding, Parting, StageSpec, TileSpec
 from distarray.kernels.threads import HELPED
@@ -87,11 +88,16 @@ def second_pass(low: Lowering, draft: Draft, *, run: Callable[..., Any], finish:
 
 def _parting(low: Lowering, draft: Draft) -> Parting | None:
     """Return how the kernel of a tile is computed in parts, by threads for which the member has no tiles; or None."""
-    n_threads = low.site.n_threads // max(Counter([tile.member for tile in draft.tiles]).values(), default=1)
+    is_cluster = low.site.is_cluster
+    # In one process members are threads, and share what they have.
+    tiles = Counter([tile.member if is_cluster else 0 for tile in draft.tiles])
+    n_threads = low.site.n_threads // max(tiles.values(), default=1)
     loops, node = draft.loops, low.graph.nodes[draft.stage.nodes[0]]
     assert loops.operands is not None
     if n_threads < 2 or any(map(callable, late_params(node))):  # a function of the user is called once per tile
         return None
+    if not is_cluster and draft.stage.family.is_contraction and node.params.join == PRODUCT:
+        return None  # BLAS has threads of its own, of which workers of Dask have one
     extents = draft.sharding.shard_shape(loops.extents)
     free = [
         loop

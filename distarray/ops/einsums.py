@@ -228,7 +228,7 @@ class _Expression:
         if n <= 2:
             return (tuple(range(n)),)
         members, itemsize = self.nodes[0].env.size, self.nodes[0].dtype.itemsize
-        block = config.get("block-bytes")
+        block = self.nodes[0].env.block_nbytes
         layouts = None
         if members > 1 and any(x.nbytes > block for x in self.nodes):
             layouts = tuple([_layout(x) for x in self.nodes])

@@ -81,7 +81,7 @@ def _places(x: Expr) -> int:
     one thread: rows are cut only where one of them with its transform and scratch would be too much.
     """
     team = x.env.team
-    if team is None or x.nbytes <= config.get("block-bytes"):
+    if team is None or x.nbytes <= x.env.block_nbytes:
         return 0
     if team.client is None and x.nbytes <= min(WHOLE_ROW_NBYTES, (config.get("memory-limit") or math.inf) // 4):
         return 0

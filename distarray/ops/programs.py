@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from distarray import config, hooks
+from distarray import hooks
 from distarray.expr.expr import Expr, lying
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
@@ -102,7 +102,7 @@ def row_cut(node: Expr) -> Sharding | None:
         return known.with_layout("C")
     if node.env.team is None or not node.ndim:
         return None
-    if (known is None or known.n_tiles == 1) and node.nbytes <= config.get("block-bytes"):
+    if (known is None or known.n_tiles == 1) and node.nbytes <= node.env.block_nbytes:
         return None
     return _even_cut(node, node.ndim)
 
@@ -116,6 +116,6 @@ def vector_cut(node: Expr, axis: int = 0) -> Sharding | None:
     known = lying(node)
     if known is not None and known.parts[axis] > 1 and known.parts[axis] == known.n_tiles:
         return Sharding(known.mesh, (known.axes[axis],), (), (known.bounds[axis],))
-    if node.env.team is None or node.nbytes <= config.get("block-bytes"):
+    if node.env.team is None or node.nbytes <= node.env.block_nbytes:
         return None
     return _even_cut(node, 1)

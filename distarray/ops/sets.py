@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
 from distarray.expr.bind import bind_get, bind_reshape, bind_tiles, unbox
 from distarray.expr.expr import Expr, source
 from distarray.expr.op import declare
@@ -127,7 +126,7 @@ def distinct(
         Whether all nan are one element; else each is one of its own.
     """
     node, box = one_array(name, x)
-    if node.env.device == "cpu" and node.nbytes <= config.get("block-bytes") and row_cut(node) is None:
+    if node.env.device == "cpu" and node.nbytes <= node.env.block_nbytes and row_cut(node) is None:
         found = run(name, _of_small(node, facts, axis, equal_nan))
     elif axis is None:
         found = run(name, _of_vector(bind_reshape(node, (node.size,)), facts, equal_nan))

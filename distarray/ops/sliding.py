@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
 from distarray.expr.bind import bind_create, bind_get, bind_windows
 from distarray.expr.expr import GET, Expr
 from distarray.expr.lens import Affine, Sliding
@@ -87,7 +86,7 @@ def _cut(x: Expr) -> Sharding | None:
     known = x.memo.sharding if x.memo is not None and not x.memo.on_client else x.pin
     if known is not None:
         return known if known.n_tiles > 1 else None
-    if x.env.team is None or not x.ndim or x.nbytes <= config.get("block-bytes"):
+    if x.env.team is None or not x.ndim or x.nbytes <= x.env.block_nbytes:
         return None
     mesh = x.env.team.mesh
     axis = max(range(x.ndim), key=lambda a: (x.shape[a] >= mesh.size, -a))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
 from distarray.arguments import normalize_axis
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_reduce, bind_tiles, literal
@@ -143,7 +142,7 @@ def _axis_cut(node: Expr, axis: int) -> Sharding | None:
     rest = [()] * (node.ndim - 1)
     if known is not None and known.n_tiles > 1 and known.parts[axis] == known.n_tiles:
         return Sharding(known.mesh, (known.axes[axis], *rest), (), (known.bounds[axis], *[None] * len(rest)))
-    if node.env.team is None or node.nbytes <= config.get("block-bytes"):
+    if node.env.team is None or node.nbytes <= node.env.block_nbytes:
         return None
     mesh = node.env.team.mesh
     n = node.shape[axis]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from distarray.arguments import shown
 from distarray.errors import ShardingError
+from distarray.expr.expr import Environment
+from distarray.kernels.inside import is_inside_task
 from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.sharding.team import Team
 
@@ -25,6 +27,7 @@ __all__ = [
     "known_following",
     "n_threads",
     "placement_of",
+    "process_threads",
     "resolve_members",
     "team_for_client",
 ]
@@ -35,6 +38,11 @@ def n_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
+
+
+def process_threads(env: Environment) -> int:
+    """Return the threads of this process that serve an environment without a cluster: its members share them."""
+    return 1 if env.team is None or is_inside_task() else min(env.team.size, n_threads())
 
 
 def active_client() -> Any:

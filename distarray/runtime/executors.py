@@ -11,10 +11,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Literal
 
 from dask._task_spec import Alias, Task, TaskRef
 
+from distarray.kernels.threads import Work, helped_by
 from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.lower.process_program import ProcessProgram
@@ -70,10 +72,10 @@ class ThreadExecutor:
         try:
             with watched(tasks) as watches:
                 observers = [*watches, *[meter.of_run(program, tasks()) for meter in metering.active]]
-                if is_inline or self._size == 1 or len(steps) == 1:
+                if is_inline or self._size == 1:
                     _run_inline(program, steps, values, observers)
                 else:
-                    self._run_on_threads(_Run(program, steps, values, observers))
+                    self._run_on_threads(program, steps, values, observers)
             return {key: values[slot] for key, slot in program.results.items()}
         finally:
             values.clear()  # not to be kept by a traceback
@@ -106,13 +108,20 @@ class ThreadExecutor:
         """Return the blocks; they are in this process."""
         return list(handles)
 
-    def _run_on_threads(self, run: _Run) -> None:
+    def _run_on_threads(
+        self,
+        program: ProcessProgram,
+        steps: Sequence[KernelCall],
+        values: list[Any],
+        observers: Sequence[StepObserver],
+    ) -> None:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._size - 1, thread_name_prefix="distarray")
             pool = self._pool
+        run = _Run(program, steps, values, observers, pool, self._size)
         try:
-            run.work(pool, self._size - 1)
+            run.work()
         except BaseException:
             # Ctrl-C is answered now. It comes only where nothing is overwritten (`interrupts_deferred`), so what still
             # runs harms nobody: it ends on threads of its own, and what it makes is dropped.
@@ -147,12 +156,17 @@ def _run_inline(
 class _Run:
     """A _Run is one run of a program on several threads, each of which takes the newest step that can run.
 
-    What was just made is still in cache, and memory stays low.
+    What was just made is still in cache, and memory stays low. Threads that have no step help with the kernels of the
+    others (`kernels.threads.Helpers`).
 
     Parameters
     ----------
     values
         By slot; it is filled.
+    pool
+        Of threads beside the one that asks.
+    n_threads
+        So many run at the same time, that one included.
     """
 
     def __init__(
@@ -161,17 +175,23 @@ class _Run:
         steps: Sequence[KernelCall],
         values: list[Any],
         observers: Sequence[StepObserver],
+        pool: ThreadPoolExecutor,
+        n_threads: int,
     ) -> None:
         self._program = program
         self._steps = steps
         self._values = values
         self._observers = observers
+        self._pool = pool
+        self.n_threads = n_threads
         self._observed = threading.Lock()
         self._first = len(program.given)
         self._missing = list(program.missing)
         self._uses = list(program.uses)
         self._ready = [n for n, missing in enumerate(self._missing) if not missing]
         self._ready.reverse()
+        #: Parts of kernels that wait for a thread.
+        self._parts: list[Work] = []
         self._n_left = len(steps)
         self._n_running = 0
         self._n_waiting = 0
@@ -180,43 +200,74 @@ class _Run:
         self.is_over = False
         self.error: BaseException | None = None
 
-    def work(self, pool: ThreadPoolExecutor, n_helpers: int) -> None:
-        """Run steps until all are over; up to so many threads of a pool come to help while steps are ready."""
-
-        def help_out() -> None:
-            while (taken := self._take(n_helpers)) is not None:
-                n, args, is_help_wanted = taken
-                del taken
-                if is_help_wanted:
-                    with suppress(RuntimeError):  # the pool was left to what runs on after an interrupt
-                        pool.submit(help_out)
-                self._run(n, args)
-
-        help_out()
+    def work(self) -> None:
+        """Run steps until all are over; threads of the pool come to help while steps are ready."""
+        self._help_out()
         with self._changed:
             while self._n_running:
                 self._changed.wait(INTERRUPT_SECONDS)
 
-    def _take(self, n_helpers: int) -> tuple[int, list[Any], bool] | None:
-        """Return the number of a step that is to run now, its arguments, and whether one more of so many threads is to
-        come; None if there will be none.
+    def _help_out(self) -> None:
+        with helped_by(self):
+            while (taken := self._take()) is not None:
+                n, args = taken
+                del taken
+                if n < 0:
+                    self._run_part(args)
+                else:
+                    self._run(n, args)
+
+    def _call_help(self) -> None:
+        with suppress(RuntimeError):  # the pool was left to what runs on after an interrupt
+            self._pool.submit(self._help_out)
+
+    def start(self, work: Work) -> bool:
+        context = copy_context()
+        with self._changed:
+            is_free = self._n_running + len(self._parts) < self.n_threads
+            is_seen = len(self._parts) < self._n_waiting
+            if self.is_over or not is_free or not (is_seen or self._n_helpers < self.n_threads - 1):
+                return False
+            self._parts.append(lambda: context.run(work))
+            if is_seen:
+                self._changed.notify()
+                return True
+            self._n_helpers += 1
+        self._call_help()
+        return True
+
+    def _run_part(self, parts: list[Any]) -> None:
+        parts.pop()()
+        with self._changed:
+            self._n_running -= 1
+            if not self._n_running:
+                self._changed.notify_all()
+
+    def _take(self) -> tuple[int, list[Any]] | None:
+        """Return the number of a step that is to run now, and its arguments; or -1 and a part of a kernel; None if
+        there will be none.
         """
         with self._changed:
-            while not self._ready and self._n_left and not self.is_over:
+            while not self._ready and not self._parts and self._n_left and not self.is_over:
                 self._n_waiting += 1
                 # An interrupt that comes just before a thread begins to wait does not wake it.
                 self._changed.wait(INTERRUPT_SECONDS)
                 self._n_waiting -= 1
+            if self._parts:
+                self._n_running += 1
+                return -1, [self._parts.pop()]
             if self.is_over or not self._ready:
                 return None
             n = self._ready.pop()
             self._n_running += 1
             if self._ready and self._n_waiting:
                 self._changed.notify()
-            is_help_wanted = bool(self._ready) and not self._n_waiting and self._n_helpers < n_helpers
+            is_help_wanted = bool(self._ready) and not self._n_waiting and self._n_helpers < self.n_threads - 1
             self._n_helpers += is_help_wanted
             args = [self._values[a.number] if type(a) is SlotRef else a for a in self._steps[n].args]
-            return n, args, is_help_wanted
+        if is_help_wanted:
+            self._call_help()
+        return n, args
 
     def _run(self, n: int, args: list[Any]) -> None:
         step = self._steps[n]

@@ -28,7 +28,7 @@ from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime.donation import withheld
 from distarray.runtime.known_rates import rates_for
-from distarray.runtime.memory import STREAMED, memory_limit, n_tasks_at_once
+from distarray.runtime.memory import STREAMED, memory_limit, n_threads_of
 from distarray.runtime.promised import Promise
 from distarray.runtime.shipping import shipped
 from distarray.sharding.sharding import Sharding
@@ -170,5 +170,5 @@ def _site(env: Environment) -> Site:
     limit = memory_limit(env)
     overlap, n_kept = config.get("overlap"), config.get("plan-cache-size")
     # Kernels of other devices have threads of their own.
-    n_threads = n_tasks_at_once(env) if env.device == "cpu" else 1
+    n_threads = n_threads_of(env) if env.device == "cpu" else 1
     return Site(env.is_cluster, limit, max(1, limit // STREAMED), rates_for(env), n_threads, overlap, n_kept)

@@ -26,9 +26,8 @@ import dask.config
 import numpy as np
 
 from distarray.expr.expr import Environment
-from distarray.kernels.inside import is_inside_task
 from distarray.planner.rates import MEASURED, Rates, RateTable, current_rates
-from distarray.runtime.clients import n_threads
+from distarray.runtime.clients import n_threads, process_threads
 from distarray.sharding.team import Team
 from distarray.version import __version__
 
@@ -124,7 +123,7 @@ def _calibration(env: Environment) -> Calibration | None:
     if env.team is not None and env.team.client is not None:
         found, key = _by_team.setdefault(env.team, {}), (env.device, 0)
     else:
-        found, key = _in_process, (env.device, _n_threads(env))
+        found, key = _in_process, (env.device, process_threads(env))
     if key not in found:
         name = signature(env)
         found[key] = None if name is None else known.get(name)
@@ -146,7 +145,7 @@ def signature(env: Environment) -> str | None:
     """Return what the rates of an environment depend on, in words; None if its workers do not answer."""
     team = env.team
     if team is None or team.client is None:
-        n = _n_threads(env)
+        n = process_threads(env)
         return f"{n} thread{'s' * (n > 1)} in one process; {_machine()}; {_versions()}; {env.device}"
     facts = worker_facts(team)
     if facts is None:
@@ -157,10 +156,6 @@ def signature(env: Environment) -> str | None:
     processes = len({(fact.host, fact.process) for fact in facts})
     size = f"{len(facts)} workers of {'/'.join(map(str, threads))} threads, {processes} processes, {hosts} hosts"
     return f"{size}, {facts[0].protocol}; {' and '.join(machines)}; {_versions()}; {env.device}"
-
-
-def _n_threads(env: Environment) -> int:
-    return 1 if env.team is None or is_inside_task() else min(env.team.size, n_threads())
 
 
 class WorkerFacts(NamedTuple):

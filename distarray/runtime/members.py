@@ -9,7 +9,7 @@ from typing import Any
 
 from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
-from distarray.runtime.clients import n_threads, placement_of
+from distarray.runtime.clients import placement_of, process_threads
 
 __all__ = ["LOCK", "check_device", "device_labels", "executor_for", "locked"]
 
@@ -44,7 +44,7 @@ def executor_for(env: Environment) -> Any:
 
             executor = by_team[env.team] = ClusterExecutor(client, env.team)
         return executor
-    size = 1 if env.team is None or is_inside_task() else min(env.team.size, n_threads())
+    size = process_threads(env)
     executor = _executors.get(size)
     if executor is None:
         from distarray.runtime.executors import ThreadExecutor

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from distarray import config
 from distarray.expr.expr import Environment
 from distarray.kernels.buffers import POOL, resident_nbytes
-from distarray.runtime.clients import n_threads, placement_of
+from distarray.runtime.clients import n_threads, placement_of, process_threads
 from distarray.runtime.connections import is_open
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "limits_to_try",
     "memory_limit",
     "n_tasks_at_once",
+    "n_threads_of",
     "process_nbytes",
     "room_nbytes",
     "room_of",
@@ -171,6 +172,11 @@ def _worker_facts(env: Environment) -> _Workers:
 def n_tasks_at_once(env: Environment) -> int:
     """Return the tasks that a member of a team runs at a time; in this process members share the threads."""
     return _worker_facts(env).n_threads if env.team is not None and env.team.client is not None else 1
+
+
+def n_threads_of(env: Environment) -> int:
+    """Return the threads that a member of a cluster has, or this process for all members."""
+    return n_tasks_at_once(env) if env.is_cluster else process_threads(env)
 
 
 def is_limit_set() -> bool:

@@ -137,7 +137,7 @@ def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
     axes_there: list[tuple[str, ...]] = [()] * node.ndim
     if sharding.n_tiles > 1:
         axes_there[max(range(node.ndim), key=sharding.parts.__getitem__)] = tuple(reversed(there.names))
-    elif node.ndim and node.nbytes > config.get("block-bytes"):
+    elif node.ndim and node.nbytes > env.block_nbytes:
         axes_there[max(range(node.ndim), key=node.shape.__getitem__)] = tuple(reversed(there.names))
     return Sharding(there, tuple(axes_there), layout=sharding.layout)
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime import counters
 from distarray.runtime.donation import donated, kept
@@ -16,14 +15,17 @@ from distarray.runtime.interrupts import interrupts_deferred
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["is_small", "run"]
+__all__ = ["SMALL_NBYTES", "is_small", "run"]
+
+#: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
+SMALL_NBYTES = 2 << 20
 
 
 def is_small(order: Sequence[Expr], env: Environment) -> bool:
-    """Return whether every array is one block of at most ``block-bytes`` in this process."""
+    """Return whether every array is one block of at most `SMALL_NBYTES` in this process."""
     if env.device != "cpu":
         return False
-    limit = config.get("block-bytes")
+    limit = min(env.block_nbytes, SMALL_NBYTES)
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo

@@ -210,7 +210,8 @@ def test_of_orders_of_as_many_operations_the_one_that_moves_least_is_taken() -> 
     wide = dx.zeros((n, n), team=TEAM, sharding=(None, "T"))
     terms, goal, extents = ((0, 1), (1, 2), (2, 3)), (0, 3), (n,) * 4
     for operands, layouts in (((a, b, wide), ((4, 1), (4, 1), (1, 4))), ((a, wide, c), ((4, 1), (1, 4), (4, 1)))):
-        path, _ = dx.einsum_path("ij,jk,kl->il", *operands, optimize="auto")
+        with dx.config.set(block_bytes="1 MiB"):
+            path, _ = dx.einsum_path("ij,jk,kl->il", *operands, optimize="auto")
         factors = paths.Factors(terms, goal, extents, layouts, 4)
         assert hooks.planned_cost is not None
         cost = {

@@ -232,7 +232,7 @@ def test_many_rows_stay_whole() -> None:
     team = dx.Team((4,), ("R",))
     values = np.random.default_rng(0).random((8, 40_000))
     x = (dx.asarray(values, team=team, sharding=(None, "R")) + 0).persist()
-    with counting() as c:
+    with counting() as c, dx.config.set(block_bytes="1 MiB"):
         y = dx.sort(x, axis=1)
         assert y.sharding.parts == (4, 1)
         y.persist()
@@ -298,7 +298,7 @@ def test_masked_rows_and_counts_of_bins_move_nothing_but_counts() -> None:
         assert c.bytes_moved == 0
         assert_equal(y, values[mask])
     row = (x[:, 0] + 0).persist()
-    with counting() as c:
+    with counting() as c, dx.config.set(block_bytes="1 MiB"):
         counts = dx.histogram(row, bins=np.linspace(0, 1, 11))[0].persist()
     assert c.bytes_moved <= 3 * 12 * 8  # also what falls outside
     assert_equal(counts, np.histogram(values[:, 0], bins=np.linspace(0, 1, 11))[0])

@@ -288,10 +288,11 @@ def test_host_arrays_are_explained_as_they_would_be_cut_and_left_alone():
     x = source(array, ENV)
     memo = x.memo
     y = reductions.sum(x, axis=0)
-    found = explain([y])
+    with config.set(block_bytes="1 MiB"):
+        found = explain([y])
     assert x.memo is memo
     assert found.stages[0].cut == "[128{R}512, 512]"
-    with counting() as counters:
+    with counting() as counters, config.set(block_bytes="1 MiB"):
         evaluate.evaluate([y])
     assert (counters.planner_calls, counters.tasks, counters.bytes_moved) == (0, found.tasks, found.moved_bytes)
     np.testing.assert_allclose(value(y), array.sum(axis=0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -65,6 +65,14 @@ def test_planning_in_one_thread_leaves_reads_in_another_alone(asked: str) -> Non
     beside(plan, read, 300)
 
 
+@pytest.fixture
+def small_blocks() -> Iterator[None]:
+    """Host arrays of a few megabytes are cut."""
+    with dx.config.set(block_bytes="1 MiB"):
+        yield
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_planning_does_not_touch_the_nodes_of_host_arrays() -> None:
     x = dx.asarray(HOST, team=dx.Team((2,), ("x",)))
     product = (x.T @ x)._node()
@@ -78,6 +86,7 @@ def test_planning_does_not_touch_the_nodes_of_host_arrays() -> None:
     assert leaf.memo is memo
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_what_explain_says_is_what_runs_with_host_arrays_cut() -> None:
     """The cut that is planned for a host array is the one that it gets."""
     x = dx.asarray(HOST, team=dx.Team((2,), ("x",)))

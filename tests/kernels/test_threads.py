@@ -97,7 +97,7 @@ def test_every_part_is_run_once_and_in_several_threads(helped: Pool) -> None:
         together.wait(10)  # it ends only if four of them run at the same time
         seen.append(k)
 
-    threads.side_by_side([lambda k=k: part(k) for k in range(8)])  # type: ignore[misc]
+    threads.run_parts([lambda k=k: part(k) for k in range(8)])  # type: ignore[misc]
     assert sorted(seen) == list(range(8))
 
 
@@ -105,7 +105,7 @@ def test_nobody_waits_for_a_thread_that_does_not_come(helped: Pool, monkeypatch:
     late: list[Callable[[], None]] = []
     monkeypatch.setattr(helped, "start", lambda work: late.append(work) or True)
     seen: list[int] = []
-    threads.side_by_side([lambda k=k: seen.append(k) for k in range(5)])  # type: ignore[misc]
+    threads.run_parts([lambda k=k: seen.append(k) for k in range(5)])  # type: ignore[misc]
     assert seen == list(range(5))
     assert len(late) == 4
     for work in late:
@@ -127,7 +127,7 @@ def test_the_first_error_is_raised_when_all_that_has_begun_is_over(helped: Pool)
         ended.append(1)
 
     with pytest.raises(ZeroDivisionError, match="no"):
-        threads.side_by_side([fails, takes_long, *[lambda: None] * 100])
+        threads.run_parts([fails, takes_long, *[lambda: None] * 100])
     assert ended == [1]
 
 
@@ -140,7 +140,7 @@ def test_parts_see_the_floating_point_state_and_are_parts_of_a_task(helped: Pool
         found.append((np.geterr()["divide"], threading.get_ident(), is_inside_task()))
 
     with np.errstate(divide="raise"):
-        threads.side_by_side([part] * 3)
+        threads.run_parts([part] * 3)
     assert [state for state, _, _ in found] == ["raise"] * 3
     assert sorted(inside for _, ident, inside in found) == [False, True, True]
     assert len({ident for _, ident, _ in found}) == 3

@@ -19,7 +19,7 @@ import distarray as dx
 from distarray import __main__ as command
 from distarray.array.environment import environment
 from distarray.planner.rates import Rates, current_rates
-from distarray.runtime import calibrate, members
+from distarray.runtime import calibrate, clients
 from distarray.runtime import known_rates as stored
 from distarray.runtime.calibrate import measured
 from distarray.runtime.known_rates import Calibration, forget, rates_for, signature, store, store_path
@@ -110,7 +110,7 @@ def test_members_that_share_a_core_are_told_from_those_that_do_not(
     """A thousand operations in 10 ms are 1e5 a second; by four who take turns, each does a fourth of that."""
     monkeypatch.setattr(calibrate, "_KERNELS", {"gemm": (kernel(0.01), (512,))})
     monkeypatch.setattr(calibrate, "REPEAT", 0.1)
-    for module in (calibrate, members):
+    for module in (calibrate, clients):
         monkeypatch.setattr(module, "n_threads", lambda: 4)
     found = calibrate._Bench(environment(dx.Team((4,), ("T",), members=range(4)))).kernels("gemm")
     assert least_own <= found["gemm_own"] <= most_own

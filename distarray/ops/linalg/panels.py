@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from distarray import config
 from distarray.expr.bind import bind_get, bind_map, bind_tiles
 from distarray.expr.expr import Expr
 from distarray.expr.op import Op
@@ -94,7 +93,7 @@ def is_cut(node: Expr) -> bool:
     known = lies(node)
     if known is not None and known.n_tiles > 1:
         return True
-    return node.nbytes > int(config.get("block-bytes"))
+    return node.nbytes > node.env.block_nbytes
 
 
 def deal(node: Expr, extent: int) -> Panels:
