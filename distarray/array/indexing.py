@@ -17,7 +17,7 @@ from distarray.array.following import settled
 from distarray.array.handle import AnyHandle, Handle
 from distarray.array.pending import runs_at_once
 from distarray.expr.bind import bind_get, bind_put, bind_tiles
-from distarray.expr.expr import Expr
+from distarray.expr.expr import BLOCK_NBYTES, Expr
 from distarray.expr.indexing import Advanced, nonzero_indices
 from distarray.ops.indexing import NONZERO, Casting, Mode, get_item, positions_of, put_item, put_mask
 from distarray.ops.marks import chosen, counts_of
@@ -31,8 +31,8 @@ __all__ = ["picked", "placed", "positions", "written"]
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:
     """Return where a mask is true, one array of positions for each axis, in C order. Computes the mask.
 
-    Of a mask that is cut only the number of true elements in each part comes here; the positions stay deferred, and lie
-    where the mask does. A mask of one part gives host arrays.
+    Of a mask that is cut, or large, only the number of true elements in each part comes here; the positions stay
+    deferred, and lie where the mask does. A small mask of one part gives host arrays.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]
     _check(name)
     window.observe((mask,))
     assert mask.memo is not None
-    if mask.memo.sharding.n_tiles == 1:
+    if mask.memo.sharding.n_tiles == 1 and (mask.env.size == 1 or mask.nbytes <= BLOCK_NBYTES):
         return np.nonzero(elements.fetch(mask))
     return _deferred_positions(mask)
 
@@ -56,10 +56,10 @@ def _check(name: str) -> None:
 
 
 def _deferred_positions(mask: Expr) -> tuple[Expr, ...]:
-    """Return the positions of an evaluated mask of several parts, cut as its rows are."""
+    """Return the positions of an evaluated mask, cut as its rows are: all members look for them."""
     assert mask.memo is not None
     sharding = mask.memo.sharding
-    if any(parts > 1 for parts in sharding.parts[1:]):
+    if sharding.n_tiles == 1 or any(parts > 1 for parts in sharding.parts[1:]):
         # C order runs through rows: bring them together first
         rows = tuple(reversed(sharding.mesh.names))
         mask = cast(mask, mask.dtype).with_pin(Sharding(sharding.mesh, (rows, *[()] * (mask.ndim - 1))))

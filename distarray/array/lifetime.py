@@ -19,7 +19,7 @@ def _is_shared(base: Base) -> bool:
 
 
 def delete(base: Base) -> None:
-    """Free the blocks of `base` that no other array has; whatever is pending is computed first, since it may read them."""
+    """Free the blocks of `base` that no other array has; what is pending is computed first, since it may read them."""
     _ = base.current  # raises if it was deleted before
     window.flush()
     # Who still refers to the version reads it: another array, or an operation that another thread is about to define.

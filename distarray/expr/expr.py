@@ -24,8 +24,8 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
 __all__ = [
-    "PACKAGE", "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of", "late_params",
-    "lying", "postorder", "source", "user_frame",
+    "BLOCK_NBYTES", "PACKAGE", "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of",
+    "late_params", "lying", "postorder", "source", "user_frame",
 ]  # fmt: skip
 
 Scalar: TypeAlias = bool | int | float | complex

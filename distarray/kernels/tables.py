@@ -308,6 +308,8 @@ def take(xp: Namespace, x: Block, index: Sequence[Block], params: IndexParams) -
         One array for each indexed axis; they broadcast.
     """
     axes, position, n_index, _ = params
+    if xp is np and len(axes) == 1 and position == axes[0] and x.flags.c_contiguous:  # else numpy copies all of it
+        return np.asarray(np.take(x, index[0], axis=position))
     picked = _pick(xp, x, _broadcast(xp, index), axes)
     return _move_front(xp, picked, n_index, position)
 

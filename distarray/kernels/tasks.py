@@ -364,8 +364,8 @@ def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     """Return one tile of an integer-array read whose source is all here."""
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
-    x, *index = [r.assemble(values, backend) for r in tile.reads]
-    return tables.take(backend.xp, x, index, stage.params)
+    blocks = [r.assemble(values, backend) for r in tile.reads]
+    return in_parts(stage.parts, blocks, lambda here: tables.take(backend.xp, here[0], here[1:], stage.params))
 
 
 @_explained

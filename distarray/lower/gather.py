@@ -9,6 +9,7 @@ repeated indices the last one wins. Where all is at hand, one task does it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise, product
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.specs import StageSpec, TileSpec
+from distarray.lower.parting import parting
 from distarray.lower.records import Draft, Source, Tile
 from distarray.lower.route import Arguments
 from distarray.lower.state import Lowering
@@ -68,7 +70,8 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
     i = stage.nodes[0]
     node = low.graph.nodes[i]
     at = low.located[i]
-    spec = low.share(StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params))
+    made = StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params)
+    spec = low.share(replace(made, parts=parting(low, draft)))
     for tile, sources in zip(draft.tiles, draft.sources, strict=True):
         if not sources:
             at.refs[tile.number] = low.empty_tile(tile, node.dtype)
