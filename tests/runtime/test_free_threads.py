@@ -12,7 +12,7 @@ import pytest
 
 import distarray as dx
 from distarray.kernels import program, random, sorting, threads
-from distarray.lower import block_kernels
+from distarray.lower import parting
 from distarray.runtime.free_threads import FreeThreads
 from distarray.runtime.permits import Permits
 
@@ -40,7 +40,7 @@ class Counted:
 @pytest.fixture
 def helped(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """How many threads were there to help: with kernels however small."""
-    for module in (program, random, sorting, block_kernels):
+    for module in (program, random, sorting, parting):
         monkeypatch.setattr(module, "HELPED", 1)
     monkeypatch.setattr(program, "WHOLE", 4)
     monkeypatch.setattr(program, "REDUCED_SLICE", 256)
