@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.errors import NotSupportedError
+from distarray.kernels.searching import searchsorted
 from distarray.kernels.threads import HELPED, most_threads, run_parts
 from distarray.sharding.cuts import boundaries
 
@@ -134,7 +135,7 @@ def _pick_tiles(xp: Namespace, x: Block, positions: Block, params: Params) -> Bl
 
 def _search_tiles(xp: Namespace, row: Block, sought: Block, params: Params) -> Block:
     """Return how many elements of a tile, which is in order, stand before each of `sought`; params: (side, offset)."""
-    found = xp.searchsorted(row, sought, side=params[0])
+    found = searchsorted(xp, row, sought, params[0])
     return xp.reshape(xp.astype(found, xp.int64), (1, -1))
 
 
@@ -246,11 +247,11 @@ def _argpartition(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 
 def _searchsorted(xp: Namespace, row: Block, sought: Block, *, params: Params) -> Block:
-    return xp.asarray(xp.searchsorted(row, sought, side=params[0]))
+    return xp.asarray(searchsorted(xp, row, sought, params[0]))
 
 
 def _searchsorted_by(xp: Namespace, row: Block, order: Block, sought: Block, *, params: Params) -> Block:
-    return xp.asarray(xp.searchsorted(xp.take(row, order, axis=0), sought, side=params[0]))
+    return xp.asarray(searchsorted(xp, xp.take(row, order, axis=0), sought, params[0]))
 
 
 def _of_rows(name: str) -> Callable[..., Block]:

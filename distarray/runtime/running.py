@@ -33,7 +33,7 @@ from distarray.sharding.sharding import Sharding
 
 __all__ = ["count", "handed_out", "kept_nbytes", "instance_to_run", "run"]
 
-#: Bytes of results per step below which steps run one after the other in the calling thread.
+#: Bytes that are read and made per step below which steps run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
 #: Bytes of results up to which blocks are taken over: Ctrl-C waits for writes in place, so they take a second at most,
 #: or so many times the largest of the results: a few operations are no longer here than in numpy.
@@ -65,7 +65,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
     # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
     with interrupts_deferred() if overwrites or cluster else nullcontext():
-        results = handed_out(instance, others, sum(made))
+        results = handed_out(instance, others, sum([n.nbytes for n in order]))
         kept(results, order, {id(graph.nodes[i]) for i in inplace.values()})
 
 
@@ -88,7 +88,7 @@ def instance_to_run(
 
 
 def handed_out(
-    instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple, n_made: int = 0
+    instance: Instance, others: Callable[[], Iterable[Expr] | None] = tuple, nbytes: int = 0
 ) -> list[tuple[Expr, Stored]]:
     """Give a run to the executor of its team, with interrupts deferred; what becomes of the results that are kept.
 
@@ -96,13 +96,13 @@ def handed_out(
     ----------
     others
         See `evaluate.evaluate`.
-    n_made
-        Bytes of all results.
+    nbytes
+        Of all that is read and made.
     """
     env, graph = instance.env, instance.graph
     keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
-    found = _sent(instance, keep, others) if env.is_cluster else _run_here(instance, n_made)
+    found = _sent(instance, keep, others) if env.is_cluster else _run_here(instance, nbytes)
     results = []
     for i, (sharding, refs) in instance.outputs.items():
         if graph.nodes[i].memo is None:
@@ -113,11 +113,11 @@ def handed_out(
     return results
 
 
-def _run_here(instance: Instance, n_made: int) -> dict[Any, Any]:
+def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     """Run the program of this process; return what is kept, by key."""
     program = instance.template.in_process
     steps = with_clocks(program.filled(instance.parameters), program.members, measurement())
-    is_inline = n_made < INLINE_NBYTES * len(steps)
+    is_inline = nbytes < INLINE_NBYTES * len(steps)
     given = [instance.given(ref) for ref in program.given]
     found = executor_for(instance.env).run(program, steps, given, lambda: instance.lowered.tasks, is_inline)
     return {instance.named(key): value for key, value in found.items()}

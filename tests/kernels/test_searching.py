@@ -1,0 +1,57 @@
+"""Places in a sorted row: what is guessed is what numpy finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distarray.kernels import searching
+
+SPECIAL = [0.0, -0.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324]
+
+
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guesses are made, and kept, however few elements there are and however many are wrong."""
+    for name, value in (("MANY", 0), ("SHORTEST", 1), ("SLICE", 7), ("WRONG", 1.0)):
+        monkeypatch.setattr(searching, name, value)
+
+
+@given(
+    row=st.lists(st.floats(-4, 4) | st.sampled_from(SPECIAL), min_size=0, max_size=30),
+    sought=st.lists(st.floats(-5, 5) | st.sampled_from(SPECIAL), max_size=30),
+    side=st.sampled_from(["left", "right"]),
+    dtype=st.sampled_from(["f4", "f8", "i8", "i4"]),
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_places_are_numpys(any_size: None, row: list[float], sought: list[float], side: Any, dtype: str) -> None:
+    with np.errstate(all="ignore"):
+        rows, x = np.sort(np.asarray(row, "f8").astype(dtype)), np.asarray(row[:5] + sought, "f8").astype(dtype)
+    with np.errstate(all="raise"):  # numpy's search computes nothing
+        found = searching.searchsorted(np, rows, x, side)
+    expected = np.searchsorted(rows, x, side)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_even_rows_are_guessed(dtype: str, side: Any) -> None:
+    row = np.linspace(-50, 80, 131).astype(dtype)
+    x = np.random.default_rng(0).uniform(-60, 90, (7, 9000)).astype(dtype)
+    x[0, :131] = row
+    found = searching._guessed(row, x, side)
+    # Elements outside on the left are looked for, and they are few enough.
+    assert found is not None
+    np.testing.assert_array_equal(found, np.searchsorted(row, x, side))
+
+
+def test_uneven_rows_are_searched() -> None:
+    row = np.exp(np.linspace(0, 20, 100))
+    x = np.random.default_rng(0).uniform(0, 100, 40_000)
+    assert searching._guessed(row, x, "left") is None
+    np.testing.assert_array_equal(searching.searchsorted(np, row, x, "left"), np.searchsorted(row, x))
