@@ -142,7 +142,14 @@ class Program:
         current = [""]
         with noted.by(current):
             outcome = self._run(inputs, scalars, shape, outs, backend, current, origin, extents, noted)
-        return outcome._replace(events=tuple(noted.events)) if noted.events else outcome
+        if not noted.events:
+            return outcome
+        # Whoever came first said so first: in the order of the program they are the same each time.
+        names = [i.function for i in self.instructions]
+        order = sorted(
+            noted.events, key=lambda e: (names.index(e.function) if e.function in names else len(names), e.kind)
+        )
+        return outcome._replace(events=tuple(order))
 
     def _run(
         self,
