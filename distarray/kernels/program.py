@@ -32,7 +32,7 @@ from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
-from distarray.kernels.slices import axes_by_stride, boxes, is_across, narrowed, slice_extents
+from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
 from distarray.kernels.threads import HELPED, most_threads, run_parts
 
 __all__ = ["Program"]
@@ -433,23 +433,24 @@ class _SlicedRun:
 
     def run(self) -> Outcome:
         """Run all slices, in this thread and in those that help; return the outputs and the partials."""
-        in_order, slices = InOrder(self.accumulators), _Slices(self._slices())
+        in_order, slices = InOrder(self.accumulators), SharedSlices(self._slices())
         n = min(most_threads(), math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True)))
         if n < 2 or math.prod(self.box) * max(len(self.calls), 1) < HELPED:
             self._take(slices, in_order, self.current)
         else:
             mine, others = lambda: self._take(slices, in_order, self.current), lambda: self._help(slices, in_order)
             run_parts([mine, *[others] * (n - 1)])
+        slices.check()
         return Outcome(self.outputs, [a.result() for a in self.accumulators])
 
-    def _help(self, slices: _Slices, in_order: InOrder) -> None:
+    def _help(self, slices: SharedSlices, in_order: InOrder) -> None:
         """Take slices, in another thread as a rule."""
         current = [""]
         with nullcontext() if self.noted is None else self.noted.by(current):
             self._take(slices, in_order, current)
 
-    def _take(self, slices: _Slices, in_order: InOrder, current: list[str]) -> None:
-        """Run slices until there are no more."""
+    def _take(self, slices: SharedSlices, in_order: InOrder, current: list[str]) -> None:
+        """Run slices until there are no more, or one raises something."""
         made = self.schedule
         entries: list[Any] = [None] * made.n_entries
         for x, v in self.values.items():
@@ -460,28 +461,32 @@ class _SlicedRun:
         streams, fixed, steps, late = self.streams, made.fixed, made.steps, made.late
         scratch = _Scratch(made, self.slice)
         extents: tuple[int, ...] | None = None
-        for number, (where, now) in slices:
-            for entry, array in streams:
-                entries[entry] = array[where]
-            if now != extents:
-                extents = now
-                scratch.fill(entries, extents)
-                _perform(fixed, entries, current)
-            # The interpreter's share of a slice is spent while other threads wait for it: this loop is written out.
-            for name, call, first, second, more, out in steps:
-                current[0] = name
-                if second < 0:
-                    call(entries[first], out=entries[out])
-                elif more is None:
-                    call(entries[first], entries[second], out=entries[out])
-                else:
-                    call(*[entries[i] for i in more], out=entries[out])
-            if places:
-                current[0] = "reduce"
-                partials = [a.partial(entries[entry], where, self.origin, self.extents) for a, entry in places]
-                in_order.add(number, partials, where)
-            if late:
-                _perform(late, entries, current)
+        number = -1
+        try:
+            for number, (where, now) in slices:
+                for entry, array in streams:
+                    entries[entry] = array[where]
+                if now != extents:
+                    extents = now
+                    scratch.fill(entries, extents)
+                    _perform(fixed, entries, current)
+                # The interpreter's share of a slice is spent while other threads wait for it: this loop is written out.
+                for name, call, first, second, more, out in steps:
+                    current[0] = name
+                    if second < 0:
+                        call(entries[first], out=entries[out])
+                    elif more is None:
+                        call(entries[first], entries[second], out=entries[out])
+                    else:
+                        call(*[entries[i] for i in more], out=entries[out])
+                if places:
+                    current[0] = "reduce"
+                    partials = [a.partial(entries[entry], where, self.origin, self.extents) for a, entry in places]
+                    in_order.add(number, partials, where)
+                if late:
+                    _perform(late, entries, current)
+        except Exception as error:
+            slices.fail(number, error)
         scratch.give_back()
 
     def _flatten(self) -> None:
@@ -523,22 +528,6 @@ class _SlicedRun:
             return axes
         (inner,) = reduced
         return tuple(axis for axis in axes if axis not in inner) + inner
-
-
-class _Slices:
-    """The _Slices of a run with their numbers, each for the thread that asks first."""
-
-    def __init__(self, slices: Iterator[tuple[Any, tuple[int, ...]]]) -> None:
-        self._numbered = enumerate(slices)
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> Iterator[tuple[int, tuple[Any, tuple[int, ...]]]]:
-        while True:
-            with self._lock:
-                found = next(self._numbered, None)
-            if found is None:
-                return
-            yield found
 
 
 def _perform(steps: Sequence[Step], entries: list[Any], current: list[str]) -> None:

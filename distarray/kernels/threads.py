@@ -77,7 +77,8 @@ def run_parts(parts: Sequence[Work]) -> None:
     Raises
     ------
     BaseException
-        What one of them raised first. Those that have not begun then are not called.
+        What the first of them raised that raised something; those behind it may not have been called. All before it
+        were, so it is the same one, however many threads there are.
     """
     helpers = _helpers() if len(parts) > 1 else None
     if helpers is None:
@@ -96,35 +97,40 @@ class _SharedWork:
     """The _SharedWork is the parts of a kernel, which are taken by several threads until there are no more."""
 
     def __init__(self, parts: Sequence[Work]) -> None:
-        self._left = [*reversed(parts)]
-        self._n_running = 0
+        self._left = [*reversed([*enumerate(parts)])]
+        #: One for each thread that runs a part: an interrupt may come between any two lines, and none is counted twice.
+        self._running: set[object] = set()
         self._changed = threading.Condition()
-        self._error: BaseException | None = None
+        #: Of the first part that raised something.
+        self._error: tuple[int, BaseException] | None = None
 
     def help_out(self) -> None:
         with inside_task():
             self.work()
 
     def work(self) -> None:
-        while (part := self._next()) is not None:
-            error = None
-            try:
+        mine, number = object(), -1
+        try:
+            while (found := self._next(mine)) is not None:
+                number, part = found
+                del found
                 part()
-            except BaseException as raised:
-                error = raised
+                del part
+        except BaseException as error:
             with self._changed:
-                self._n_running -= 1
-                if error is not None:
-                    self._error = self._error or error
-                    self._left.clear()
+                if self._error is None or number < self._error[0]:
+                    self._error = number, error
+                self._left.clear()
+        finally:
+            with self._changed:
+                self._running.discard(mine)
                 self._changed.notify_all()
-            del part, error
 
-    def _next(self) -> Work | None:
+    def _next(self, mine: object) -> tuple[int, Work] | None:
         with self._changed:
             if not self._left:
                 return None
-            self._n_running += 1
+            self._running.add(mine)
             return self._left.pop()
 
     def wait(self) -> None:
@@ -133,13 +139,13 @@ class _SharedWork:
         Raises
         ------
         BaseException
-            What one of them raised first.
+            What the first of them raised that raised something.
         """
         with self._changed:
-            while self._n_running:
+            while self._running:
                 self._changed.wait()
         if self._error is not None:
             try:
-                raise self._error
+                raise self._error[1]
             finally:
                 self._error = None  # its traceback holds this frame

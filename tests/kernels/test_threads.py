@@ -131,6 +131,21 @@ def test_the_first_error_is_raised_when_all_that_has_begun_is_over(helped: Pool)
     assert ended == [1]
 
 
+def test_of_several_errors_the_one_of_the_first_part_is_raised(helped: Pool) -> None:
+    together = threading.Barrier(4)
+
+    def part(k: int) -> None:
+        if k < 4:
+            together.wait(10)
+        if k in (1, 2, 3, 5):
+            time.sleep((4 - k) * 0.02 if k < 4 else 0)
+            raise ValueError(str(k))
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="1"):
+            threads.run_parts([lambda k=k: part(k) for k in range(8)])  # type: ignore[misc]
+
+
 def test_parts_see_the_floating_point_state_and_are_parts_of_a_task(helped: Pool) -> None:
     found: list[Any] = []
     together = threading.Barrier(3)
@@ -199,6 +214,15 @@ def test_slices_are_taken_by_several_threads_and_their_events_are_named(helped: 
     assert helped.n_started
     with pytest.raises(FloatingPointError):
         program.run([x], [], x.shape, errstate={"divide": "raise"})
+
+
+def test_the_first_slice_that_fails_says_why(helped: Pool) -> None:
+    x = np.ones(1 << 20)
+    x[5], x[-5], x[1 << 19] = -1, 0, 0
+    program = Program(1, (Instruction("log", (0,), x.dtype),), (1,))
+    for _ in range(20):
+        with pytest.raises(FloatingPointError, match="invalid value"):
+            program.run([x], [], x.shape, errstate={"divide": "raise", "invalid": "raise"})
 
 
 @pytest.mark.parametrize("name", ["random_bits", "random_normal", "random_uniform"])
