@@ -28,7 +28,7 @@ from distarray.lower.footprint import most_held, reports
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
-from distarray.runtime import evaluate, known_rates, members, observations
+from distarray.runtime import evaluate, known_rates, members, observations, small
 from distarray.runtime.clocks import Span
 from distarray.runtime.counters import Counters, counting
 from distarray.runtime.crossings import Foreseen, foreseen, passage_of, sources_of
@@ -38,7 +38,6 @@ from distarray.runtime.metering import Count, metering
 from distarray.runtime.moves import transfers
 from distarray.runtime.passage import Passage
 from distarray.runtime.passes import passes_of
-from distarray.runtime.small import SMALL_NBYTES
 from distarray.runtime.task_times import busy_seconds, measuring
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
@@ -289,7 +288,7 @@ def _results(
 
 def _plain(targets: Sequence[Expr], operations: Sequence[str], env: Environment) -> Explanation:
     if operations:
-        limit = format_nbytes(min(env.block_nbytes, SMALL_NBYTES))
+        limit = format_nbytes(small.most_nbytes(env))
         why = f"plain calls in this process, no plan; every array is one block of at most {limit}"
     else:
         why = "all results are there, nothing would run"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
 from distarray.kernels.backends import NUMPY
 from distarray.kernels.specs import Array, Parting
-from distarray.kernels.threads import run_parts
-from distarray.sharding.cuts import boundaries
+from distarray.kernels.threads import run_along
 
 __all__ = ["in_parts"]
 
@@ -33,7 +30,7 @@ def in_parts(parting: Parting | None, blocks: Sequence[Array], kernel: Callable[
         place = slice(begin, end)
         joined.put(place, kernel([_cut(b, axis, place) for b, axis in zip(blocks, parting.operands, strict=True)]))
 
-    run_parts([partial(part, *edges) for edges in pairwise(boundaries(extent, parting.n)) if edges[0] < edges[1]])
+    run_along(extent, parting.n, part)
     return joined.blocks[0] if len(joined.blocks) == 1 else tuple(joined.blocks)
 
 

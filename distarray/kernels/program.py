@@ -33,7 +33,7 @@ from distarray.kernels.monoids import MONOIDS, Partial
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
 from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
-from distarray.kernels.threads import HELPED, most_threads, run_parts
+from distarray.kernels.threads import run_parts, threads_for
 
 __all__ = ["Program"]
 
@@ -434,8 +434,9 @@ class _SlicedRun:
     def run(self) -> Outcome:
         """Run all slices, in this thread and in those that help; return the outputs and the partials."""
         in_order, slices = InOrder(self.accumulators), SharedSlices(self._slices())
-        n = min(most_threads(), math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True)))
-        if n < 2 or math.prod(self.box) * max(len(self.calls), 1) < HELPED:
+        n_slices = math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True))
+        n = min(threads_for(math.prod(self.box) * max(len(self.calls), 1)), n_slices)
+        if n < 2:
             self._take(slices, in_order, self.current)
         else:
             mine, others = lambda: self._take(slices, in_order, self.current), lambda: self._help(slices, in_order)

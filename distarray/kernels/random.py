@@ -7,8 +7,7 @@ cache; words that slices leave open are decided together, many at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -16,8 +15,7 @@ import numpy as np
 
 from distarray.kernels.random_maps import SAMPLERS
 from distarray.kernels.random_words import Indexed, Words, uniform_into, ziggurat
-from distarray.kernels.threads import HELPED, most_threads, run_parts
-from distarray.sharding.cuts import boundaries
+from distarray.kernels.threads import run_along, threads_for
 
 __all__ = ["CREATE"]
 
@@ -71,20 +69,16 @@ def _created(fill: Callable[[Any, Slices, Block], None], longest: int = SLICE) -
         xp = np if hasattr(backend.xp, "__array_api_strict_version__") else backend.xp
         out = backend.empty(extents, dtype) if xp is backend.xp else np.empty(extents, dtype)
 
-        def part(begin: int, end: int) -> None:
-            (lo, _), *others = box
+        def filled(box: Any, out: Block) -> None:
             with np.errstate(over="ignore"):
-                fill(
-                    xp,
-                    _slices(xp, ((lo + begin, lo + end), *others), shape, runtime, longest),
-                    out[begin:end].reshape(-1),
-                )
+                fill(xp, _slices(xp, box, shape, runtime, longest), out.reshape(-1))
 
-        if xp is np and out.ndim and out.size >= HELPED and (n := min(most_threads(), extents[0])) > 1:
-            run_parts([partial(part, *edges) for edges in pairwise(boundaries(extents[0], n))])
-            return backend.adopt(out)
-        with np.errstate(over="ignore"):
-            fill(xp, _slices(xp, box, shape, runtime, longest), out.reshape(-1))
+        n = threads_for(out.size) if xp is np and extents else 1
+        if n > 1:
+            (lo, _), *others = box
+            run_along(extents[0], n, lambda begin, end: filled(((lo + begin, lo + end), *others), out[begin:end]))
+        else:
+            filled(box, out)
         return backend.adopt(out)
 
     return kernel

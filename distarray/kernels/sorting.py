@@ -8,16 +8,13 @@ equal elements stay in the order of the runs. nan come last, complex numbers are
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from distarray.errors import NotSupportedError
 from distarray.kernels.searching import searchsorted
-from distarray.kernels.threads import HELPED, most_threads, run_parts
-from distarray.sharding.cuts import boundaries
+from distarray.kernels.threads import run_along, threads_for
 
 __all__ = ["BLOCK", "argsort", "sort"]
 
@@ -58,22 +55,18 @@ def sort(xp: Namespace, x: Block, *, params: Params) -> Block:
             return xp.take_along_axis(x, argsort(xp, x, params=params), axis=-1)
         return xp.astype(xp.sort(_keys(xp, x)[0], axis=-1, descending=descending, stable=stable), x.dtype)
     if not descending:
-        return _sorted_vector(x, stable) if _is_helped(xp, x) else xp.sort(x, axis=-1, **_stability(xp, stable))
+        # Rows of a block come in parts (`parts`), so several threads sort one only if it is all.
+        n = threads_for(x.size) if xp is np and x.size == x.shape[-1] else 1
+        return _sorted_row(x, stable, n) if n > 1 else xp.sort(x, axis=-1, **_stability(xp, stable))
     # of the mirrored row and mirrored back, so that equal elements (zeros of either sign) keep their order
     return xp.sort(x[..., ::-1], axis=-1, **_stability(xp, stable))[..., ::-1]
 
 
-def _is_helped(xp: Namespace, x: Block) -> bool:
-    """Return whether one row is so long that several threads sort it: rows of a block come in parts (`parts`)."""
-    return xp is np and HELPED <= x.size == x.shape[-1] and most_threads() > 1
-
-
-def _sorted_vector(x: np.ndarray[Any, Any], stable: bool) -> np.ndarray[Any, Any]:
-    """Return one row in order: parts are sorted side by side, and merged, which a stable sort of sorted runs is."""
+def _sorted_row(x: np.ndarray[Any, Any], stable: bool, n: int) -> np.ndarray[Any, Any]:
+    """Return one row in order: `n` parts are sorted side by side, and merged, which a stable sort of sorted runs is."""
     found = x.copy()
     row = found.reshape(-1)
-    edges = boundaries(row.size, most_threads())
-    run_parts([partial(row[a:b].sort, **_stability(np, stable)) for a, b in pairwise(edges)])
+    run_along(row.size, n, lambda begin, end: row[begin:end].sort(**_stability(np, stable)))
     row.sort(kind="stable")
     return found
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 from distarray import hooks
 from distarray.kernels.inside import inside_task
+from distarray.sharding.cuts import boundaries
 
-__all__ = ["HELPED", "Helpers", "Work", "helped_by", "most_threads", "run_parts"]
+__all__ = ["HELPED", "Helpers", "Work", "helped_by", "run_along", "run_parts", "threads_for"]
 
 #: Elements, each computed by some instructions, from which on help is asked for: it comes some ten microseconds later.
 HELPED = 1 << 19
@@ -63,10 +66,15 @@ def _helpers() -> Helpers | None:
     return None if hooks.find_helpers is None else hooks.find_helpers()
 
 
-def most_threads() -> int:
-    """Return how many threads can work at a kernel of this thread, this one included."""
-    helpers = _helpers()
+def threads_for(n_elements: int) -> int:
+    """Return how many threads can work at a kernel of this thread, this one included: one where it is small."""
+    helpers = _helpers() if n_elements >= HELPED else None
     return 1 if helpers is None else helpers.n_threads
+
+
+def run_along(extent: int, n: int, part: Callable[[int, int], None]) -> None:
+    """Call a function for the begin and the end of each of `n` parts of a loop that has elements: see `run_parts`."""
+    run_parts([partial(part, *edges) for edges in pairwise(boundaries(extent, n)) if edges[0] < edges[1]])
 
 
 def run_parts(parts: Sequence[Work]) -> None:

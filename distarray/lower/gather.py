@@ -71,7 +71,8 @@ def second_pass_of_reads(low: Lowering, draft: Draft) -> None:
     node = low.graph.nodes[i]
     at = low.located[i]
     made = StageSpec(None, (), (node.dtype,), device=low.env.device, name="take", params=node.params)
-    spec = low.share(replace(made, parts=parting(low, draft)))
+    is_alone = all(len(sources) < 2 for sources in draft.sources)  # else tiles are joined of what each source has
+    spec = low.share(replace(made, parts=parting(low, draft) if is_alone else None))
     for tile, sources in zip(draft.tiles, draft.sources, strict=True):
         if not sources:
             at.refs[tile.number] = low.empty_tile(tile, node.dtype)

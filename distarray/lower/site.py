@@ -25,7 +25,7 @@ class Site:
     rates
         What moving and computing cost there.
     n_threads
-        Threads that a member of a cluster has for its tiles; one where members are threads themselves.
+        Threads that a member of a cluster has for its tiles, or a process for those of all its members.
     overlap
         Whether tiles may be split in core and border, so that transfers run beside work: on a cluster where the rates
         predict a gain, never, or always.

@@ -15,17 +15,22 @@ from distarray.runtime.interrupts import interrupts_deferred
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["SMALL_NBYTES", "is_small", "run"]
+__all__ = ["is_small", "most_nbytes", "run"]
 
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
 SMALL_NBYTES = 2 << 20
+
+
+def most_nbytes(env: Environment) -> int:
+    """Return the bytes of the largest array that plain calls are made for."""
+    return min(env.block_nbytes, SMALL_NBYTES)
 
 
 def is_small(order: Sequence[Expr], env: Environment) -> bool:
     """Return whether every array is one block of at most `SMALL_NBYTES` in this process."""
     if env.device != "cpu":
         return False
-    limit = min(env.block_nbytes, SMALL_NBYTES)
+    limit = most_nbytes(env)
     in_process = not env.is_cluster
     for node in order:
         memo = node.memo

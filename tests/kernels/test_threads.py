@@ -66,8 +66,7 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     """Three helpers, who are asked however little there is to do."""
     pool = Pool(4, 3)
     monkeypatch.setattr(hooks, "find_helpers", lambda: pool)
-    for module in (program_module, random, sorting):
-        monkeypatch.setattr(module, "HELPED", 1)
+    monkeypatch.setattr(threads, "HELPED", 1)
     yield pool
     pool.close()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.kernels import program, random, sorting, threads
+from distarray.kernels import program, threads
 from distarray.lower import parting
 from distarray.runtime.free_threads import FreeThreads
 from distarray.runtime.permits import Permits
@@ -40,7 +40,7 @@ class Counted:
 @pytest.fixture
 def helped(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """How many threads were there to help: with kernels however small."""
-    for module in (program, random, sorting, parting):
+    for module in (threads, parting):
         monkeypatch.setattr(module, "HELPED", 1)
     monkeypatch.setattr(program, "WHOLE", 4)
     monkeypatch.setattr(program, "REDUCED_SLICE", 256)
@@ -132,7 +132,7 @@ def test_no_more_threads_run_than_the_worker_has(worker: Any, monkeypatch: pytes
 
         return call
 
-    monkeypatch.setattr(program, "HELPED", 1)
+    monkeypatch.setattr(threads, "HELPED", 1)
     monkeypatch.setattr(program._SlicedRun, "_take", counted(program._SlicedRun._take))
     with distributed.Client(worker), dx.config.set(block_bytes=0):
         x = dx.asarray(np.random.default_rng(1).random((600, 600))).persist()
@@ -164,4 +164,4 @@ def test_a_spare_permit_is_one_beside_those_that_others_could_have() -> None:
 
 
 def test_threads_without_a_worker_have_no_help() -> None:
-    assert threads.most_threads() == 1
+    assert threads.threads_for(1 << 40) == 1
