@@ -142,6 +142,7 @@ _OPTIONS: dict[str, _Option] = {
     "objective": _choice("time", "paper"),
     "calibration": _rates(),
     "plan-cache-size": _count(0),
+    "eager-bytes": _nbytes(),
     "window": _count(0),
     "retain": _choice("live", "none"),
     "overlap": _choice(True, False, "always"),

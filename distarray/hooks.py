@@ -12,6 +12,7 @@ from typing import Any
 
 __all__ = [
     "adopt",
+    "computed_map",
     "drive",
     "find_client",
     "find_helpers",
@@ -44,6 +45,9 @@ known_following: Callable[[Any], Any] | None = None
 
 #: Whether an array, given by its node, is larger than the memory of its members.
 is_beyond_memory: Callable[[Any], bool] | None = None
+#: A computed node of an elementwise operation on small arrays that are here; None where it has to wait. From the
+#: operation, its operands, shape, dtype, environment and static parameters.
+computed_map: Callable[[Any, Any, Any, Any, Any, Any], Any] | None = None
 
 # --------------------------------------------------------------------------------- kernels ask, runtime answers
 

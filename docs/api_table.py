@@ -134,7 +134,7 @@ class Spy:
             init(node, *given, **options)
             self.nodes.append(node)
 
-        with mock.patch.object(Expr, "__init__", made), dx.testing.counting() as c:
+        with mock.patch.object(Expr, "__init__", made), dx.config.set(eager_bytes=0), dx.testing.counting() as c:
             result = run(*args)
         self.computes = bool(c.evaluations or c.fetched_bytes)
         parts = result if isinstance(result, tuple | list) else (result,)

@@ -55,6 +55,13 @@ NUMPYS_INTERNAL = re.compile(INTERNAL.pattern + r"|takes exactly \d argument|out
 PYTHONS = re.compile(r"\(\) (takes|got an unexpected|got multiple|missing) ")
 
 
+@pytest.fixture(autouse=True)
+def _deferred() -> Iterator[None]:
+    """What is computed at the call would have to wait for the last check."""
+    with dx.config.set(eager_bytes=0):
+        yield
+
+
 class Call(NamedTuple):
     """A function of ours beside numpy's, and arguments."""
 

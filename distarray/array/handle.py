@@ -33,6 +33,7 @@ from distarray.expr.lens import (
 )
 from distarray.kernels.loans import is_any_outside
 from distarray.ops.lenses import matrix_transpose_lens, permute_lens
+from distarray.runtime import small
 from distarray.runtime.members import device_labels
 from distarray.sharding.layout import c_layout, layout_name
 from distarray.sharding.sharding import Sharding
@@ -137,11 +138,17 @@ class Handle:
         write is made again, from its version.
         """
         base = self._base
+        warned: Warning | None = None
         while True:
             since = base.expr or base.current
             version = apart(written(since)) if is_any_outside() else written(since)
-            if version.memo is None and runs_at_once(version):
-                window.run(version)
+            try:
+                if version.memo is None and not small.at_once(version) and runs_at_once(version):
+                    window.run(version)
+            except Warning as warning:  # where warnings are errors: numpy has written then
+                if version.memo is None:
+                    raise
+                warned = warning
             # Live and listed before anybody can see it: no evaluation in another thread may overwrite what it reads.
             slot = version.hold(by_base=True)
             if version.memo is None and not version.op.repeatable:
@@ -150,6 +157,8 @@ class Handle:
                 break
         if version.memo is None and config.get("window") == 0:
             window.flush()
+        if warned is not None:
+            raise warned
 
     def _write(self, value: Expr, since: Expr | None = None, again: Callable[[Expr], Expr] | None = None) -> None:
         """Write a node of this view's shape that was made for it.

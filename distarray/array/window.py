@@ -105,11 +105,12 @@ def enter() -> None:
     """Run what is pending if the window is full: called on entry of an operation, before its node exists."""
     window = _local.window
     window.is_building = True
-    size = config.get("window")
-    if size != window.size:
-        window.size, window.limit = size, size
-    if len(window.places) >= window.limit and window.places:
-        _full(window)
+    if window.places:
+        size = config.get("window")
+        if size != window.size:
+            window.size, window.limit = size, size
+        if len(window.places) >= window.limit:
+            _full(window)
 
 
 def _full(window: _Window) -> None:

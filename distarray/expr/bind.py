@@ -330,7 +330,7 @@ def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
     Returns
     -------
     Boxed
-        Lazy; nothing is computed.
+        Lazy, unless the operands have handles and are small and here: then it is computed at once.
     """
     operands = unbox(op.name, args)
     nodes = operands.nodes
@@ -351,6 +351,10 @@ def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
     if not same:
         shape = broadcast_shapes(*(n.shape for n in nodes if type(n) is Expr))
     assert shape is not None
+    if operands.box is not identity and hooks.computed_map is not None:
+        computed = hooks.computed_map(op, nodes, shape, dtype, operands.env, params)
+        if computed is not None:
+            return operands.box(computed)
     return operands.box(
         simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
     )
@@ -487,7 +491,10 @@ def bind_windows(
 
 def bind_get(x: Expr, lens: Affine) -> Expr:
     """Return `x` read through an affine lens. Reads of reads compose: a chain of views is one node."""
-    return pushed(simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())))
+    node = Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())
+    if x.memo is not None and lens.shape != x.shape:
+        return node  # what is computed is read as it is
+    return pushed(simplify(node))
 
 
 def bind_reshape(x: Expr, shape: tuple[int, ...]) -> Expr:

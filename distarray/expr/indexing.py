@@ -182,6 +182,12 @@ def nonzero_indices(index: Advanced) -> Advanced:
     return index.with_arrays(arrays)
 
 
+#: By shape, slices and integers what they mean: loops have the same over and over, and what a lens has prepared of them
+#: is kept with it.
+_known: dict[tuple[Any, ...], Basic | Advanced] = {}
+MOST_KNOWN = 1024
+
+
 def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
     """Return what ``x[index]`` means for an `x` of this shape.
 
@@ -199,6 +205,26 @@ def parse_index(index: Index, shape: tuple[int, ...]) -> Basic | Advanced:
     (2, 3)
     """
     items = index if type(index) is tuple else (index,)
+    key: list[Any] = [shape]
+    for item, size in zip(items, shape):
+        if type(item) is slice:
+            key.append(item.indices(size))
+        elif type(item) is int:
+            key.append(item)
+        else:
+            return _parsed(items, shape)
+    if len(items) > len(shape):
+        return _parsed(items, shape)
+    known = _known.get(found := tuple(key))
+    if known is None:
+        known = _parsed(items, shape)
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[found] = known
+    return known
+
+
+def _parsed(items: tuple[Index, ...], shape: tuple[int, ...]) -> Basic | Advanced:
     ndim = len(shape)
     view: list[int] = []
     terms: list[Term] = []

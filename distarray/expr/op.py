@@ -54,6 +54,8 @@ class Family(NamedTuple):
         Whether its kernels cannot fail midway, so that a failed evaluation leaves all blocks as they were.
     has_late
         Whether its run-time parameter holds arguments of its kernels that vary from run to run.
+    is_at_once
+        Whether it is computed when it is made, where arrays are small and here: see ``eager-bytes``.
     makes_scalars
         Whether numpy has a scalar where its result has no axes.
     """
@@ -72,6 +74,7 @@ class Family(NamedTuple):
     has_whole_axes: bool = False
     is_safe: bool = False
     has_late: bool = False
+    is_at_once: bool = False
     makes_scalars: bool = False
 
 
@@ -82,33 +85,39 @@ FAMILIES: dict[Kind, Family] = {
     # made from the global index alone (zeros, arange, random ...)
     "create": Family(is_created=True, is_safe=True),
     # elementwise over broadcast operands; Python scalars are run-time parameters
-    "map": Family(is_fused=True, is_new=True, is_safe=True, makes_scalars=True),
+    "map": Family(is_fused=True, is_new=True, is_safe=True, is_at_once=True, makes_scalars=True),
     # a monoid over some axes
-    "reduce": Family(ReduceParams, is_fused=True, is_new=True, is_safe=True, makes_scalars=True),
+    "reduce": Family(ReduceParams, is_fused=True, is_new=True, is_safe=True, is_at_once=True, makes_scalars=True),
     # read through an affine lens
     "get": Family(is_view=True, is_safe=True, makes_scalars=True),
     # same elements in C order, other shape
-    "reshape": Family(is_view=True, is_safe=True),
+    "reshape": Family(is_view=True, is_safe=True, is_at_once=True),
     # written through an affine lens with operand 1
-    "put": Family(is_fused=True, is_write=True, is_safe=True),
+    "put": Family(is_fused=True, is_write=True, is_safe=True, is_at_once=True),
     # a join over labelled loops, aggregated over those that the result lacks (einsum)
     "contract": Family(
-        ContractParams, is_contraction=True, is_summed=True, is_safe=True, has_late=True, makes_scalars=True
+        ContractParams,
+        is_contraction=True,
+        is_summed=True,
+        is_safe=True,
+        has_late=True,
+        is_at_once=True,
+        makes_scalars=True,
     ),
     # a kernel on whole blocks, cut only where its ShardingRule allows
-    "block": Family(has_whole_axes=True, has_late=True, makes_scalars=True),
+    "block": Family(has_whole_axes=True, has_late=True, is_at_once=True, makes_scalars=True),
     # one result of an operation that has several
     "item": Family(ItemParams, is_item=True, is_safe=True, makes_scalars=True),
     # elements at integer-array positions
-    "take": Family(IndexParams, is_gather=True, makes_scalars=True),
+    "take": Family(IndexParams, is_gather=True, is_at_once=True, makes_scalars=True),
     # written at integer-array positions
-    "take_put": Family(IndexParams, is_write=True),
+    "take_put": Family(IndexParams, is_write=True, is_at_once=True),
     # a kernel on each tile of axis 0, with boundaries known at run time
     "tiles": Family(is_tiled=True),
     # a kernel on each tile of a grid known at run time, whose tiles may read boxes that overlap
     "windows": Family(is_tiled=True, has_late=True),
     # a kernel on whole blocks that gives partial results, combined in a tree over the reducing loops of its rule
-    "fold": Family(is_summed=True, has_late=True, makes_scalars=True),
+    "fold": Family(is_summed=True, has_late=True, is_at_once=True, makes_scalars=True),
     # the elements of operand 0, which lives in another environment: between two plans, part of none
     "crossing": Family(),
 }

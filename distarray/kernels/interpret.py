@@ -6,30 +6,36 @@ reads the old version any more, exactly as numpy would. It is also what expressi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import Context
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from distarray.expr.bind import accumulator_dtype
-from distarray.expr.expr import Expr, late_params
+from distarray.expr.expr import Expr, late_params, user_frame
+from distarray.expr.op import Op
 from distarray.kernels import tables
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
-from distarray.kernels.elementwise import elementwise
+from distarray.kernels.elementwise import Elementwise, elementwise
 from distarray.kernels.folds import FOLD
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.kernels.reporting import report
 
-__all__ = ["interpret"]
+__all__ = ["computed", "computed_map", "interpret"]
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
 
-Array = np.ndarray[Any, np.dtype[Any]]
+#: What numpy calls events, and the keys of its state.
+_STATES = {"divide by zero": "divide", "overflow": "over", "underflow": "under", "invalid value": "invalid"}
+
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
 
 
 def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collection[int] = ()) -> dict[int, Any]:
@@ -51,33 +57,18 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     """
     steps, uses, root = _uses(order, wanted)
     values: dict[int, Any] = {}
-    fresh: set[int] = set(donated)
+    fresh = set(donated)
     for node in order:
         if node.memo is not None:
             values[id(node)] = node.memo.blocks[0]
-    events: list[tuple[str, Expr]] = []
-    now: list[Expr] = []
+    met: list[tuple[str, Expr]] = []
 
     def note(kind: str, _flag: int) -> None:
-        events.append((kind, now[0]))
+        met.append((kind, node))
 
-    backend = backend_for("cpu", 0)
     with np.errstate(call=note, divide="call", over="call", invalid="call", under="ignore"):
         for node in steps:
-            now[:] = (node,)
-            kind = node.op.kind
-            try:
-                if node.errstate is not None:
-                    modes = ["call" if m not in ("ignore", "raise") else m for m in node.errstate]
-                    divide, over, under, invalid = modes
-                    with np.errstate(divide=divide, over=over, under=under, invalid=invalid):  # type: ignore[arg-type]  # literals
-                        value = _step(node, kind, values, uses, root, fresh, backend)
-                else:
-                    value = _step(node, kind, values, uses, root, fresh, backend)
-            except Exception as error:
-                if node.origin is not None:
-                    error.add_note(f"{node.op.name}, called at {node.origin}")
-                raise
+            value = _step(node, values, uses, root, fresh)
             values[id(node)] = value
             if not node.op.family.is_view:
                 fresh.add(id(node))
@@ -92,12 +83,136 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
                     uses[r] -= 1
                     if not uses[r] and r in values and r != id(node):
                         del values[r]
-    if events:
-        report(
-            [(kind, node.op.name) for kind, node in events],
-            [(node.op.name, node.origin) for _, node in events if node.origin is not None],
-        )
+    _report(met)
     return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
+
+
+def computed(steps: Sequence[Expr], values: dict[int, Any], settle: Callable[[Array], None]) -> None:
+    """Compute the last of a few nodes at the user's call; no block is overwritten.
+
+    Parameters
+    ----------
+    steps
+        What is to be computed, operands before users; what comes twice is computed once.
+    values
+        By ``id`` the blocks of what they read; what they make is added.
+    settle
+        Called with the value, which nothing else refers to, before anybody is warned: warnings may be errors.
+    """
+    listener = _listener()
+    listener.run(_compute, steps, values, listener)
+    met = listener.heard()
+    last = steps[-1]
+    value = values.pop(id(last))
+    if type(value) is not np.ndarray or not value.flags.c_contiguous:
+        value = np.array(value, order="C")
+    elif not last.op.family.is_new and not (is_ours(value) and all(value is not read for read in values.values())):
+        value = value.copy()  # what it has read, or a part of it
+    settle(value)
+    if met:
+        _report([(k, node) for k, node in met if k != "underflow" or node.errstate is not None], is_call=True)
+
+
+def _compute(steps: Sequence[Expr], values: dict[int, Any], listener: _Listener) -> None:
+    for node in steps:
+        if id(node) not in values:
+            listener.now = node
+            try:
+                values[id(node)] = _step(node, values, {}, {}, ())
+            except Exception:
+                if node.memo is None:
+                    raise
+                values[id(node)] = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
+
+
+def computed_map(op: Op, params: tuple[Any, ...], args: Sequence[Any], shape: tuple[int, ...], dtype: DType) -> Array:
+    """Return an elementwise operation on blocks and scalars, computed where the user's code calls it.
+
+    So numpy's floating-point state is that of the call. It is looked up if something is met, and that is rare.
+    """
+    listener = _listener()
+    try:
+        value = listener.run(_called, _function(op.name, params, dtype, args), args, shape, dtype)
+        if met := listener.heard():
+            _tell([kind for kind, _ in met], op.name)
+    except Exception as error:
+        if (origin := user_frame()) is not None:
+            error.add_note(f"{op.name}, called at {origin}")
+        raise
+    return value if value.flags.c_contiguous else np.array(value, order="C")
+
+
+def _tell(met: Sequence[str], name: str) -> None:
+    """Warn of floating point events, or raise, as numpy's state of this thread says."""
+    state = np.geterr()
+    modes = {kind: state[_STATES[kind]] for kind in met}  # type: ignore[literal-required]  # the keys of numpy's state
+    for kind, mode in modes.items():
+        if mode == "raise":
+            raise FloatingPointError(f"{kind} encountered in {name}")
+    told = [(kind, name) for kind, mode in modes.items() if mode != "ignore"]
+    if told:
+        origin = user_frame()
+        report(told, [] if origin is None else [(name, origin)], is_call=True)
+
+
+def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
+    """Warn of the floating point events of nodes, in the order in which they were met; for `is_call` see `report`."""
+    if met:
+        report(
+            [(kind, node.op.name) for kind, node in met],
+            [(node.op.name, node.origin) for _, node in met if node.origin is not None],
+            is_call=is_call,
+        )
+
+
+class _Listener:
+    """A _Listener hears of every floating point event of what it runs, one computation at a time.
+
+    It runs in a context (`contextvars`) of its own, in which numpy has the state for that. So no interrupt can leave
+    that state in the user's thread, and none is set and put back, which takes longer than the arithmetic.
+
+    Attributes
+    ----------
+    now
+        What is computed now.
+    run
+        Calls a function.
+    """
+
+    __slots__ = ("_met", "now", "run")
+
+    def __init__(self) -> None:
+        self._met: list[tuple[str, Any]] = []
+        self.now: Any = None
+        self.run = Context().run
+        self.run(self._listen)
+
+    def _listen(self) -> None:
+        np.seterrcall(self)
+        np.seterr(all="call")
+
+    def __call__(self, kind: str, _flag: int) -> None:
+        self._met.append((kind, self.now))
+
+    def heard(self) -> list[tuple[str, Any]]:
+        """Return what was heard, each event with what was computed, and be free for another computation."""
+        met = self._met
+        if met:
+            self._met = []
+        self.now = None
+        _free.append(self)
+        return met
+
+
+#: Listeners that nobody uses; one whose computation failed is not used again.
+_free: list[_Listener] = []
+
+
+def _listener() -> _Listener:
+    try:
+        return _free.pop()
+    except IndexError:
+        return _Listener()
 
 
 def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], dict[int, int], dict[int, int]]:
@@ -142,14 +257,25 @@ def _program_order(node: Expr) -> int:
 
 
 def _step(
-    node: Expr,
-    kind: str,
-    values: dict[int, Any],
-    uses: dict[int, int],
-    root: dict[int, int],
-    fresh: set[int],
-    backend: Any,
+    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> Any:
+    """Return the value of a node, computed in the floating-point state in which it was defined."""
+    try:
+        if node.errstate is None:
+            return _value(node, values, uses, root, fresh)
+        divide, over, under, invalid = ["call" if m not in ("ignore", "raise") else m for m in node.errstate]
+        with np.errstate(divide=divide, over=over, under=under, invalid=invalid):  # type: ignore[arg-type]  # literals
+            return _value(node, values, uses, root, fresh)
+    except Exception as error:
+        if node.origin is not None:
+            error.add_note(f"{node.op.name}, called at {node.origin}")
+        raise
+
+
+def _value(
+    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
+) -> Any:
+    kind = node.op.kind
     if kind == "map":
         return _map(node, values, uses, root, fresh)
     if kind == "get":
@@ -160,12 +286,14 @@ def _step(
         return _reduce(node, values[id(node.operands[0])])
     if kind == "create":
         box = tuple([(0, n) for n in node.shape])
-        return tables.CREATE[node.op.name](backend, box, node.shape, node.dtype, node.params, node.runtime)
+        return tables.CREATE[node.op.name](
+            backend_for("cpu", 0), box, node.shape, node.dtype, node.params, node.runtime
+        )
     blocks = [values[id(o)] for o in node.operands if type(o) is Expr]
     if kind == "reshape":
         return np.reshape(blocks[0], node.shape)
     if kind == "contract":
-        partial = contract(backend, blocks, (*node.params, *late_params(node)), node.dtype)
+        partial = contract(backend_for("cpu", 0), blocks, (*node.params, *late_params(node)), node.dtype)
         return finish_reduction(node.op.name, node.params.monoid, partial, 1, node.dtype, ())
     if kind == "item":
         return blocks[0][node.params.number]
@@ -187,44 +315,55 @@ def _step(
     return tables.BLOCK[node.op.name](np, *blocks, params=params)
 
 
-def _map(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]) -> Array:
-    args: list[Any] = []
-    dtypes: list[Any] = []
-    for o in node.operands:
-        if type(o) is Expr:
-            value = values[id(o)]
-            args.append(value)
-            dtypes.append(value.dtype)
-        else:
-            args.append(o)
-            dtypes.append(None)
-    function = elementwise(node.op.name, node.params, node.dtype, tuple(dtypes))
+def _map(
+    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
+) -> Array:
+    args = [values[id(o)] if type(o) is Expr else o for o in node.operands]
+    function = _function(node.op.name, node.params, node.dtype, args)
+    out = None
     shape = node.shape
-    if not function.is_exact:
-        for i, a in enumerate(args):
-            if dtypes[i] is not None and a.ndim and not (a.flags.c_contiguous and a.shape == shape):
-                args[i] = np.array(np.broadcast_to(a, shape), order="C")
-    n = node.dtype.itemsize
-    for extent in shape:
-        n *= extent
-    if n < RECYCLED or not shape:
-        value = function.call(*args)
-        return value if type(value) is np.ndarray else np.asarray(value)
-    # Fresh pages cost more than the arithmetic: the block of an operand that ends here is taken over, as numpy does it
-    # with temporaries; else one from the pool.
-    if function.has_inplace:
+    # The block of an operand that ends here is taken over, as numpy does it with temporaries.
+    if fresh and function.has_inplace and shape and node.nbytes >= RECYCLED:
         for o in node.operands:
             if type(o) is Expr and o.shape == shape and o.dtype == node.dtype:
                 i = id(o)
-                if uses[i] == 1 and i in fresh and i not in root:
+                if i in fresh and uses[i] == 1 and i not in root:
                     array = values[i]
                     if array.flags.c_contiguous and is_ours(array):
-                        return function.call(*args, out=array)  # type: ignore[no-any-return]
-    return function.call(*args, out=POOL.take(shape, node.dtype))  # type: ignore[no-any-return]
+                        out = array
+                        break
+    return _called(function, args, shape, node.dtype, out)
+
+
+def _function(name: str, params: tuple[Any, ...], dtype: DType, args: Sequence[Any]) -> Elementwise:
+    return elementwise(name, params, dtype, tuple([a.dtype if type(a) is np.ndarray else None for a in args]))
+
+
+def _called(
+    function: Elementwise, args: Sequence[Any], shape: tuple[int, ...], dtype: DType, out: Array | None = None
+) -> Array:
+    """Return an elementwise function of blocks and scalars, in `out` if that is given."""
+    if not function.is_exact:
+        args = [_as_contiguous(a, shape) if type(a) is np.ndarray else a for a in args]
+    if out is None:
+        n = dtype.itemsize
+        for extent in shape:
+            n *= extent
+        if n < RECYCLED or not shape:
+            value = function.call(*args)
+            return value if type(value) is np.ndarray else np.asarray(value)
+        out = POOL.take(shape, dtype)  # fresh pages cost more than the arithmetic
+    return function.call(*args, out=out)  # type: ignore[no-any-return]
+
+
+def _as_contiguous(block: Array, shape: tuple[int, ...]) -> Array:
+    if not block.ndim or (block.flags.c_contiguous and block.shape == shape):
+        return block
+    return np.array(np.broadcast_to(block, shape), order="C")
 
 
 def _may_overwrite(
-    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]
+    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
 ) -> bool:
     """Return whether nobody but `node` still reads the buffer of its base, and it is ours."""
     base = id(node.operands[0])
@@ -237,7 +376,9 @@ def _may_overwrite(
     return uses[r] == own and is_ours(array)
 
 
-def _put(node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: set[int]) -> Array:
+def _put(
+    node: Expr, values: dict[int, Any], uses: dict[int, int], root: dict[int, int], fresh: Collection[int]
+) -> Array:
     base: Array = values[id(node.operands[0])]
     value = node.operands[1]
     new = base if _may_overwrite(node, values, uses, root, fresh) else np.array(base, order="C")

@@ -544,6 +544,8 @@ def finish_reduction(
     params
         The operation's own static parameters: the correction of var and std.
     """
+    if name != "mean" and type(partial) is np.ndarray and partial.dtype == dtype:
+        return MONOIDS[monoid].finish(partial, dtype)
     parameters: dict[str, Any] = {}
     with np.errstate(all="ignore"):
         if name == "mean":

@@ -1,8 +1,8 @@
 """Floating-point warnings: what numpy would warn of, at the user's line, in the user's process, each once.
 
 Tasks say what they met (`report`). In process an evaluation gathers it and gives the warnings at its end, in the thread
-that asked. A Dask worker sends it to the client, which gives the warning when it arrives; once, however many tiles of
-an evaluation met the event.
+that asked; what is computed at the call warns there. A Dask worker sends it to the client, which gives the warning when
+it arrives; once, however many tiles of an evaluation met the event.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _seen: OrderedDict[tuple[str, _Warning], None] = OrderedDict()
 _MAX_SEEN = 1000
 
 
-def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]]) -> None:
+def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]], *, is_call: bool = False) -> None:
     """Warn of floating point events as numpy does, naming the user's line.
 
     Parameters
@@ -40,6 +40,8 @@ def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]]) 
         (kind, function) pairs.
     where
         (operation, `Origin`) of the operations that may have caused them.
+    is_call
+        Whether this is the user's call, and no part of an evaluation, which other threads may have under way.
     """
     for kind, function in dict.fromkeys(events):
         here = next(
@@ -49,7 +51,7 @@ def report(events: Sequence[tuple[str, str]], where: Sequence[tuple[str, Any]]) 
         if here is None:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         else:
-            warn(text, *here[1].line)
+            warn(text, *here[1].line, is_call=is_call)
 
 
 def _same_function(name: str, function: str) -> bool:
@@ -61,8 +63,8 @@ def _same_function(name: str, function: str) -> bool:
         return False
 
 
-def warn(text: str, file: str, line: int) -> None:
-    """Warn of what a task met, in the process of the user."""
+def warn(text: str, file: str, line: int, *, is_call: bool = False) -> None:
+    """Warn of what a task met, in the process of the user; for `is_call` see `report`."""
     worker_module = sys.modules.get("distributed.worker")
     if worker_module is not None:
         try:
@@ -74,7 +76,7 @@ def warn(text: str, file: str, line: int) -> None:
             key = worker.get_current_task()
             worker.log_event(TOPIC, [str(key[0] if isinstance(key, tuple) else key), text, file, line])
             return
-    if _gathered is not None:
+    if _gathered is not None and not is_call:
         _gathered[text, file, line] = None
     else:
         _give((text, file, line))

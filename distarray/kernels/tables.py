@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -231,44 +232,72 @@ def contract(
         Of the result.
     """
     a, b = blocks
+    product = _product(tuple(map(tuple, labels)), tuple(result), tuple(a.shape), tuple(b.shape))
+    x, y = (_arranged(xp, block, *form) for block, form in zip(blocks, product.operands, strict=True))
+    # numpy has no BLAS for half floats, and sums them in single
+    half = xp is np and a.dtype == b.dtype == np.float16
+    if half:
+        x, y = x.astype(np.float32), y.astype(np.float32)
+    z = _astype(xp, xp.matmul(x, y) if product.is_summed else xp.multiply(x, y), dtype)
+    z = xp.reshape(z, product.shape)
+    return z if product.order is None else xp.permute_dims(z, product.order)
+
+
+class _MatrixProduct(NamedTuple):
+    """A _MatrixProduct says how a sum of products of two blocks is a (batched) matrix product.
+
+    Attributes
+    ----------
+    operands
+        Per block the order of its axes, None if they are in it, and the shape as matrices: batch, rows, columns.
+    is_summed
+        Whether the product sums at all.
+    shape
+        Of the result, with the axes of the batch first, then the rows', then the columns'.
+    order
+        Of these axes in the result, or None.
+    """
+
+    operands: tuple[tuple[tuple[int, ...] | None, tuple[int, ...]], ...]
+    is_summed: bool
+    shape: tuple[int, ...]
+    order: tuple[int, ...] | None
+
+
+@lru_cache(maxsize=4096)
+def _product(
+    labels: tuple[tuple[int, ...], ...],
+    result: tuple[int, ...],
+    left_shape: tuple[int, ...],
+    right_shape: tuple[int, ...],
+) -> _MatrixProduct:
     left, right = labels
     batch = [v for v in left if v in right and v in result]
     summed = [v for v in left if v in right and v not in result]
     rows = [v for v in left if v not in right]
     columns = [v for v in right if v not in left]
-    size = dict(zip((*left, *right), (*a.shape, *b.shape)))
-    x = _matrices(xp, a, left, batch, rows, summed, size)
-    y = _matrices(xp, b, right, batch, summed, columns, size)
-    # numpy has no BLAS for half floats, and sums them in single
-    half = xp is np and a.dtype == b.dtype == np.float16
-    if half:
-        x, y = x.astype(np.float32), y.astype(np.float32)
-    z = _astype(xp, xp.multiply(x, y) if not summed else xp.matmul(x, y), dtype)
+    size = dict(zip((*left, *right), (*left_shape, *right_shape)))
+
+    def matrices(own: Sequence[int], first: Sequence[int], second: Sequence[int]) -> Any:
+        order = _unless_sorted([own.index(v) for v in (*batch, *first, *second)])
+        return order, (*[size[v] for v in batch], *[math.prod([size[v] for v in vs]) for vs in (first, second)])
+
     made = [*batch, *rows, *columns]
-    z = xp.reshape(z, tuple([size[v] for v in made]))
-    order = tuple([made.index(v) for v in result])
-    return z if order == tuple(range(len(order))) else xp.permute_dims(z, order)
-
-
-def _matrices(
-    xp: Namespace,
-    block: Block,
-    labels: Sequence[int],
-    batch: Sequence[int],
-    first: Sequence[int],
-    second: Sequence[int],
-    size: dict[int, int],
-) -> Block:
-    """Return `block` with axes (batch ..., first, second), each of the last two several loops in one."""
-    order = [*batch, *first, *second]
-    axes = tuple([labels.index(v) for v in order])
-    if axes != tuple(range(len(axes))):
-        block = xp.permute_dims(block, axes)
-    shape = (
-        *(size[v] for v in batch),
-        math.prod(size[v] for v in first),
-        math.prod(size[v] for v in second),
+    return _MatrixProduct(
+        (matrices(left, rows, summed), matrices(right, summed, columns)),
+        bool(summed),
+        tuple([size[v] for v in made]),
+        _unless_sorted([made.index(v) for v in result]),
     )
+
+
+def _unless_sorted(order: Sequence[int]) -> tuple[int, ...] | None:
+    return None if list(order) == sorted(order) else tuple(order)
+
+
+def _arranged(xp: Namespace, block: Block, axes: tuple[int, ...] | None, shape: tuple[int, ...]) -> Block:
+    if axes is not None:
+        block = xp.permute_dims(block, axes)
     return block if block.shape == shape else xp.reshape(block, shape)
 
 

@@ -21,6 +21,7 @@ from distarray.dtypes import as_dtype
 from distarray.expr.affine import Affine
 from distarray.expr.bind import (
     DType,
+    Operands,
     bind,
     bind_get,
     bind_reshape,
@@ -62,28 +63,39 @@ def plain_loops(nodes: Sequence[Expr], labels: Sequence[Labels]) -> tuple[list[E
     nodes, labels, extents
         The operands, their labels, and the extent of each label.
     """
-    extents: dict[int, int] = {}
-    for node, own in zip(nodes, labels):
-        for label, n in zip(own, node.shape):
-            extents[label] = n if extents.get(label, 1) == 1 else extents[label]
+    extents = _extents(tuple([node.shape for node in nodes]), tuple(map(tuple, labels)))
     plain: list[Expr] = []
     forms: list[Labels] = []
     for node, own in zip(nodes, labels):
         node, own = _without_repeats(node, own)
         # an axis of extent 1 that broadcasts is no loop of this operand
-        ones = tuple(a for a, label in enumerate(own) if node.shape[a] == 1 and extents[label] != 1)
+        ones = tuple([a for a, label in enumerate(own) if node.shape[a] == 1 and extents[label] != 1])
         plain.append(bind_get(node, Affine.identity(node.shape).squeezed(ones)) if ones else node)
-        forms.append(tuple(label for a, label in enumerate(own) if a not in ones))
+        forms.append(tuple([label for a, label in enumerate(own) if a not in ones]) if ones else own)
     return plain, forms, extents
 
 
-def alone(forms: Sequence[Labels], result: Labels) -> list[tuple[int, ...]]:
-    """Return for each operand the axes whose labels neither another operand nor the result has."""
+@lru_cache(maxsize=1024)
+def _extents(shapes: tuple[tuple[int, ...], ...], labels: tuple[Labels, ...]) -> dict[int, int]:
+    extents: dict[int, int] = {}
+    for shape, own in zip(shapes, labels):
+        for label, n in zip(own, shape):
+            extents[label] = n if extents.get(label, 1) == 1 else extents[label]
+    return extents
+
+
+@lru_cache(maxsize=1024)
+def _alone(forms: tuple[Labels, ...], result: Labels) -> tuple[tuple[int, ...], ...]:
     found = []
     for i, own in enumerate(forms):
         others = {label for j, o in enumerate(forms) if j != i for label in o}
-        found.append(tuple(a for a, label in enumerate(own) if label not in others and label not in result))
-    return found
+        found.append(tuple([a for a, label in enumerate(own) if label not in others and label not in result]))
+    return tuple(found)
+
+
+def alone(forms: Sequence[Labels], result: Labels) -> tuple[tuple[int, ...], ...]:
+    """Return for each operand the axes whose labels neither another operand nor the result has."""
+    return _alone(tuple(forms), tuple(result))
 
 
 def contraction(nodes: Sequence[Expr], labels: Sequence[Labels], result: Labels, dtype: DType) -> Expr:
@@ -123,7 +135,10 @@ _SMALL = "{}: Input operand {} does not have enough dimensions (has {}, gufunc c
 
 def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: str, signature: str) -> Array:
     """Return a product of the last axes, written in letters, with leading axes that broadcast."""
-    operands = unbox(name, (x1, x2))
+    return _product(name, unbox(name, (x1, x2)), cores, result, signature)
+
+
+def _product(name: str, operands: Operands, cores: tuple[str, str], result: str, signature: str) -> Array:
     for i, (n, core) in enumerate(zip(operands.nodes, cores)):
         ndim = n.ndim if type(n) is Expr else 0
         if ndim < len(core):
@@ -132,21 +147,30 @@ def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: st
     assert type(a) is Expr  # numbers have no axes: see above
     assert type(b) is Expr
     dtype = _product_dtype(a.dtype, b.dtype)
-    leads = [n.shape[: n.ndim - len(core)] for n, core in zip((a, b), cores)]
+    labels, kept = _labels(name, (a.shape, b.shape), cores, result, signature)
+    return operands.box(contraction((a, b), labels, kept, dtype))
+
+
+@lru_cache(maxsize=1024)
+def _labels(
+    name: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], cores: tuple[str, str], result: str, signature: str
+) -> tuple[tuple[Labels, Labels], Labels]:
+    """Return the labels of both operands of a product and of its result; numpy's errors for shapes that do not fit."""
+    leads = [shape[: len(shape) - len(core)] for shape, core in zip(shapes, cores)]
     batch = broadcast_shapes(*leads)
     letters = {c: len(batch) + i for i, c in enumerate(dict.fromkeys(cores[0] + cores[1]))}
     sizes: dict[str, int] = {}
-    for i, (n, core) in enumerate(zip((a, b), cores)):
-        for c, extent in zip(core, n.shape[n.ndim - len(core) :]):
+    for i, (shape, core) in enumerate(zip(shapes, cores)):
+        for c, extent in zip(core, shape[len(shape) - len(core) :]):
             if sizes.setdefault(c, extent) != extent:
                 raise ValueError(
                     f"{name}: Input operand {i} has a mismatch in its core dimension {core.index(c)}, with gufunc "
                     f"signature {signature} (size {extent} is different from {sizes[c]})"
                 )
-    labels = [
-        (*range(len(batch) - len(lead), len(batch)), *(letters[c] for c in core)) for lead, core in zip(leads, cores)
+    left, right = [
+        (*range(len(batch) - len(lead), len(batch)), *[letters[c] for c in core]) for lead, core in zip(leads, cores)
     ]
-    return operands.box(contraction((a, b), labels, (*range(len(batch)), *(letters[c] for c in result)), dtype))
+    return (left, right), (*range(len(batch)), *[letters[c] for c in result])
 
 
 def matmul(x1: Array, x2: Array, /) -> Array:
@@ -162,7 +186,7 @@ def matmul(x1: Array, x2: Array, /) -> Array:
         if n == 0:
             raise ValueError(_SMALL.format("matmul", i, 0, "(n?,k),(k,m?)->(n?,m?)", 1))
     result = left.replace("k", "") + right.replace("k", "")
-    return _batched("matmul", x1, x2, (left, right), result, "(n?,k),(k,m?)->(n?,m?)")
+    return _product("matmul", operands, (left, right), result, "(n?,k),(k,m?)->(n?,m?)")
 
 
 def matvec(x1: Array, x2: Array, /) -> Array:

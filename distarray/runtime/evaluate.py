@@ -9,6 +9,7 @@ an environment is submitted, so an interrupt leaves everything there as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 
 from distarray.errors import BlocksLostError
 from distarray.expr import crossing
@@ -44,11 +45,12 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None
         changed then but what was evaluated before, in another environment.
     """
     make_here(targets)
+    # In a context of its own: no interrupt can leave a floating-point state that kernels need in the user's thread.
     if is_inside_task():  # whoever waits for the task may hold the lock
-        _evaluate(targets, others)
+        copy_context().run(_evaluate, targets, others)
     else:
         with LOCK, warnings_gathered():
-            _evaluate(targets, others)
+            copy_context().run(_evaluate, targets, others)
 
 
 def _evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:

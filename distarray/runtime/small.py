@@ -1,24 +1,35 @@
-"""Evaluations in which every array is one small block in this process: plain calls, and nothing to plan."""
+"""Evaluations in which every array is one small block in this process: plain calls, and nothing to plan.
+
+The smallest of them wait for nothing: an operation on arrays of up to ``eager-bytes`` that are here is computed when it
+is made (`at_once`). To list it, to find it again and to see what else needs it costs ten times what it computes, and
+takes longer than fusion could save. A write gives a new block then, so that no other thread has to be asked; it costs a
+copy that stays in a cache.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
-from distarray.expr.expr import Environment, Expr, Stored
+from distarray import config, hooks
+from distarray.expr.expr import BLOCK_NBYTES, GET, Environment, Expr, Stored, late_params
+from distarray.expr.op import Op
 from distarray.runtime import counters
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["is_small", "most_nbytes", "run"]
+__all__ = ["at_once", "is_small", "most_nbytes", "run"]
 
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
 SMALL_NBYTES = 2 << 20
+#: Steps up to which an operation made of several is computed at once.
+_MOST_STEPS = 32
 
 
 def most_nbytes(env: Environment) -> int:
@@ -55,14 +66,159 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
     return True
 
 
+def at_once(node: Expr) -> bool:
+    """Compute a new node of a handle where all that it needs is here and small; return whether that was done.
+
+    Nothing else is computed: what it needs and is neither computed nor constant must be a part of it, of which nobody
+    else has a handle.
+
+    Raises
+    ------
+    Exception
+        What a kernel raises. Nothing has changed then.
+    Warning
+        Where warnings are errors. The node is computed then.
+    """
+    env = node.env
+    if node.pin is not None or env.device != "cpu" or not (_may_be_at_once(node) or _is_arranged(node)):
+        return False
+    limit = _eager_nbytes(env)
+    if node.nbytes > limit:
+        return False
+    values: dict[int, Any] = {}
+    steps = [node]
+    for step in steps:
+        for o in step.operands:
+            if type(o) is not Expr or id(o) in values:
+                continue
+            block = _block_here(o)
+            if block is not None:
+                if block.nbytes > SMALL_NBYTES:
+                    return False
+                values[id(o)] = block
+            elif len(steps) < _MOST_STEPS and _is_part(o) and o.nbytes <= limit:
+                steps.append(o)
+            else:
+                return False
+    for c in counters.active:
+        c.evaluations += 1
+        c.inline += 1
+    _interpreter().computed(steps[::-1], values, lambda value: node.settle(_stored(value, env)))
+    return True
+
+
+def computed_map(
+    op: Op, nodes: Sequence[Any], shape: tuple[int, ...], dtype: Any, env: Environment, params: tuple[Any, ...]
+) -> Expr | None:
+    """Return a computed node of an elementwise operation, where its operands are here and small; None elsewhere.
+
+    It is `at_once` for most of what programs do, before there is a node.
+
+    Parameters
+    ----------
+    nodes
+        Operands, and Python scalars in their places.
+    """
+    if op.may_raise or env.device != "cpu":
+        return None
+    n = dtype.itemsize
+    for extent in shape:
+        n *= extent
+    limit = _eager_nbytes(env)
+    if n > limit:
+        return None
+    args: list[Any] = []
+    for node in nodes:
+        if type(node) is Expr:
+            block = _block_here(node)
+            if block is None or block.nbytes > SMALL_NBYTES:
+                return None
+            args.append(block)
+        else:
+            args.append(node)
+    for c in counters.active:
+        c.evaluations += 1
+        c.inline += 1
+    made = Expr(op, (), shape, dtype, env, params)
+    made.memo = _stored(_interpreter().computed_map(op, params, args, shape, dtype), env)
+    return made
+
+
+def _stored(block: Any, env: Environment) -> Stored:
+    """Return the memo of an array that is one new block in this process."""
+    return Stored(_whole(env.mesh, block.ndim), (block,), True, False)
+
+
+hooks.computed_map = computed_map
+
+
+def _eager_nbytes(env: Environment) -> int:
+    """Return the bytes of the largest arrays that operations are computed on when they are made."""
+    limit: int = config.get("eager-bytes")
+    if limit <= BLOCK_NBYTES and config.get("block-bytes") is None:
+        return limit  # no array is cut that is as small
+    return min(limit, env.block_nbytes)
+
+
+@cache
+def _interpreter() -> Any:
+    """Return the module of plain calls: kernels take a quarter of the package's time to load, an import does without
+    them.
+    """
+    from distarray.kernels import interpret
+
+    return interpret
+
+
+def _is_part(node: Expr) -> bool:
+    """Return whether a pending node may be computed with the one that reads it: nobody has a handle of it, or it is
+    never kept; and nobody said how it is cut.
+    """
+    if node.memo is not None or (node.pin is not None and node.pin.n_tiles > 1):
+        return False
+    return node.op.repeatable or (not node.is_live and (node.op is GET or _may_be_at_once(node)))
+
+
+def _is_arranged(node: Expr) -> bool:
+    """Return whether a node is what an operation made with its axes in another order."""
+    return node.op is GET and (pending := node.unsettled()) is not None and pending[0][0].memo is None  # type: ignore[union-attr]  # a node
+
+
+def _may_be_at_once(node: Expr) -> bool:
+    op = node.op
+    if not op.family.is_at_once or type(node.dtype) is tuple:
+        return False
+    # What the user's functions do is done when somebody wants it.
+    return not op.may_raise or (not late_params(node) and config.get("errors") == "call")
+
+
+def _block_here(node: Expr) -> Any:
+    """Return the elements of a computed node, or of a view of one, as one NumPy array that lies in this process; None
+    where there is no such array.
+    """
+    memo, lens = node.memo, None
+    if memo is None:
+        if node.op is not GET or (pending := node.unsettled()) is None:
+            return None
+        (source,), lens = pending
+        assert type(source) is Expr
+        node, memo = source, source.memo
+        if memo is None:
+            return None
+    blocks = memo.blocks
+    if type(blocks) not in (tuple, list) or len(blocks) != 1 or (node.pin is not None and node.pin.n_tiles > 1):
+        return None
+    block = blocks[0]
+    if type(block) is not np.ndarray or not (memo.on_client or not node.env.is_cluster):
+        return None
+    return block if lens is None else lens.read(block)
+
+
 def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]) -> None:
     """Evaluate nodes that `is_small` holds for; see `running.run`."""
-    # Kernels take a quarter of the package's time to load: an import does without them.
-    from distarray.kernels.interpret import interpret
-
     free = donated(order, wanted, others)
     with interrupts_deferred() if free else nullcontext():
-        values = interpret(order, wanted, free)
+        values = _interpreter().interpret(order, wanted, free)
         mesh = env.mesh
         results = []
         for node in order:

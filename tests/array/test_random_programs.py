@@ -790,7 +790,9 @@ class Program:
         window = [None, None, 0, 1, 3, 7][int(rng.integers(6))]
         # Arrays are one block each unless blocks are so small: then they are cut, planned and moved as large ones.
         block = [None, None, 0, 40][int(rng.integers(4))]
-        given = {"window": window, "block-bytes": block} if self.is_alone else {}
+        # All that is small at once, nothing, or some of it.
+        eager = [None, None, 0, 64][int(np.random.default_rng([16, self.seed]).integers(4))]
+        given = {"window": window, "block-bytes": block, "eager-bytes": eager} if self.is_alone else {}
         self.options = {name: value for name, value in given.items() if value is not None}
         self.rng = rng
 

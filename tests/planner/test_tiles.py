@@ -194,7 +194,8 @@ def test_a_stream_of_too_many_tiles_is_no_plan(monkeypatch: pytest.MonkeyPatch) 
     """It is not tried, and nobody is told that his array has too many tiles."""
     team = dx.Team((2,), ("T",))
     x = dx.arange(4096.0, team=team).reshape(64, 64)
-    plan, graph, env = plan_of([((x + 1) @ (x * 2)).sum(axis=0).__dx_node__()])
+    with dx.config.set(eager_bytes=0):
+        plan, graph, env = plan_of([((x + 1) @ (x * 2)).sum(axis=0).__dx_node__()])
     streams = Streams(plan, Planning(graph, env.mesh, Limits(1, 1), Rates(), plan.stages), 1)
     heads = streams.heads()
     assert heads
