@@ -491,10 +491,9 @@ def bind_windows(
 
 def bind_get(x: Expr, lens: Affine) -> Expr:
     """Return `x` read through an affine lens. Reads of reads compose: a chain of views is one node."""
-    node = Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())
-    if x.memo is not None and lens.shape != x.shape:
-        return node  # what is computed is read as it is
-    return pushed(simplify(node))
+    if x.memo is not None and lens.shape != x.shape:  # what is computed is read as it is, and cannot fail
+        return Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens)
+    return pushed(simplify(Expr(GET, (x,), lens.shape, x.dtype, x.env, (), lens, None, user_frame())))
 
 
 def bind_reshape(x: Expr, shape: tuple[int, ...]) -> Expr:

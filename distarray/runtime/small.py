@@ -80,11 +80,14 @@ def at_once(node: Expr) -> bool:
         Where warnings are errors. The node is computed then.
     """
     env = node.env
-    if node.pin is not None or env.device != "cpu" or not (_may_be_at_once(node) or _is_arranged(node)):
+    if node.pin is not None or env.device != "cpu" or not (node.op is GET or _may_be_at_once(node)):
         return False
     limit = _eager_nbytes(env)
     if node.nbytes > limit:
         return False
+    if node.op is GET and (block := _block_here(node)) is not None:  # a number, mostly
+        node.settle(_stored(np.array(block, order="C"), env))
+        return True
     values: dict[int, Any] = {}
     steps = [node]
     for step in steps:
@@ -177,11 +180,6 @@ def _is_part(node: Expr) -> bool:
     if node.memo is not None or (node.pin is not None and node.pin.n_tiles > 1):
         return False
     return node.op.repeatable or (not node.is_live and (node.op is GET or _may_be_at_once(node)))
-
-
-def _is_arranged(node: Expr) -> bool:
-    """Return whether a node is what an operation made with its axes in another order."""
-    return node.op is GET and (pending := node.unsettled()) is not None and pending[0][0].memo is None  # type: ignore[union-attr]  # a node
 
 
 def _may_be_at_once(node: Expr) -> bool:

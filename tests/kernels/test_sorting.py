@@ -1,0 +1,82 @@
+"""Sorts are stable ones, to the bit, whichever of NumPy's sorts computes them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from distarray.kernels import sorting
+
+DTYPES = ["b1", "i1", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", "M8[s]", "m8[ms]"]
+
+
+def numpys(x: np.ndarray, descending: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the last axis in order by NumPy's stable sort, and where the elements stood."""
+    if descending:
+        order = x.shape[-1] - 1 - np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    else:
+        order = np.argsort(x, axis=-1, kind="stable")
+    return np.take_along_axis(x, order, axis=-1), order
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> np.ndarray:
+    """Rows with many equal elements, zeros of either sign and nans."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = draw(st.sampled_from([(0,), (1,), (7,), (40,), (3, 0), (2, 1), (3, 11), (2, 2, 9)]))
+    numbers = draw(hnp.arrays("i8", shape, elements=st.integers(-2, 4)))
+    x = numbers.astype("i8" if dtype.kind in "mM" else "f8")
+    if dtype.kind in "fc":
+        x = np.where(x == -1, draw(st.sampled_from([-0.0, 0.5])), np.where(x == 4, np.nan, x))
+        if dtype.kind == "c":
+            x = x + 1j * np.roll(x, 1)
+    with np.errstate(invalid="ignore"):
+        x = np.abs(x).astype(dtype) if dtype.kind == "u" else x.astype(dtype)
+    if dtype.kind in "mM":
+        x[numbers == 4] = "NaT"
+    return x
+
+
+@given(blocks(), st.booleans(), st.sampled_from([1 << 18, 20, 3]))
+def test_blocks_are_sorted_as_by_a_stable_sort(x: np.ndarray, descending: bool, at_a_time: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorting, "SHORT", 1)
+        patch.setattr(sorting, "SLICE", at_a_time)
+        before = x.copy()
+        expected, order = numpys(x, descending)
+        found = sorting.sort(np, x, params=(descending, True))
+        assert found.dtype == x.dtype
+        assert same(found, expected) if x.dtype.kind in "fc" else found.tobytes() == expected.tobytes()
+        np.testing.assert_array_equal(sorting.argsort(np, x, params=(descending, True)), order)
+        assert x.tobytes() == before.tobytes()
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether all bits are equal, but for those of nans, which are never promised."""
+    parts: Any = [(found, expected)]
+    if found.dtype.kind == "c":
+        parts = [(found.real, expected.real), (found.imag, expected.imag)]
+    return all(
+        np.array_equal(f, e, equal_nan=True) and np.array_equal(np.signbit(f[f == f]), np.signbit(e[e == e]))
+        for f, e in parts
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8"])
+@pytest.mark.parametrize("kinds", [3, 1000, 10**6])
+def test_large_blocks(dtype: str, kinds: int) -> None:
+    """These are long enough for NumPy's vectorised sorts."""
+    rng = np.random.default_rng(kinds)
+    for shape in ((600_000,), (20, 3_000)):
+        x = rng.integers(0, kinds, shape).astype(dtype)
+        if dtype[0] == "f":
+            x[..., ::7] *= -0.5
+            x[..., 5::1000] = np.nan
+            x[x == 0] = np.where(rng.random((x == 0).sum()) < 0.5, 0.0, -0.0)
+        for descending in (False, True):
+            expected, order = numpys(x, descending)
+            assert same(sorting.sort(np, x, params=(descending, True)), expected)
+            np.testing.assert_array_equal(sorting.argsort(np, x, params=(descending, True)), order)
