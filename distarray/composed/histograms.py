@@ -16,6 +16,7 @@ import numpy as np
 
 from distarray.arguments import host_array, integer, naming, number, parse_shape, sequence, shown
 from distarray.array.array import DistArray
+from distarray.composed.collections import compute
 from distarray.composed.creation import zeros
 from distarray.composed.index_tricks import ravel_multi_index
 from distarray.composed.views import as_distarray, beside
@@ -50,9 +51,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> DistArray:
     if weights is not None:
         weights = weights_of(x, weights)
     if x.size:
-        if int(x.min()) < 0:
+        least, most = _extremes(x)
+        if int(least) < 0:
             raise ValueError("'list' argument must have no negative elements")
-        n = builtins.max(n, int(x.max()) + 1)
+        n = builtins.max(n, int(most) + 1)
     return _counts(x, weights, n)
 
 
@@ -136,7 +138,7 @@ def _outer_edges(x: DistArray, range: Any) -> tuple[Any, Any]:
     elif not x.size:
         first, last, given = 0, 1, "autodetected"
     else:
-        first, last = (reduce(x)._host()[()] for reduce in (reductions.min, reductions.max))
+        first, last = _extremes(x)
         given = "autodetected"
     if not (np.isfinite(first) and np.isfinite(last)):
         raise ValueError(f"{given} range of [{first}, {last}] is not finite")
@@ -245,9 +247,14 @@ def _value(x: DistArray) -> Any:
     return x._host()[()]
 
 
+def _extremes(x: DistArray) -> tuple[Any, Any]:
+    """Return the least and the largest element, computed in one pass."""
+    return tuple([value[()] for value in compute(reductions.min(x), reductions.max(x))])
+
+
 def _ptp(x: DistArray) -> Any:
     """Return the distance of the extremes; of integers as an int, since it may not fit their dtype."""
-    high, low = _value(reductions.max(x)), _value(reductions.min(x))
+    low, high = _extremes(x)
     return int(high) - int(low) if x.dtype.kind in "iu" else high - low
 
 

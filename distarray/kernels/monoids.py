@@ -400,6 +400,8 @@ class _ArgExtremum(Monoid):
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         (a, i), (b, j) = left, right
+        if type(a) is np.ndarray and a.size == 1 and a.dtype.kind != "c":
+            return right if _is_first(b.flat[0], j.flat[0], a.flat[0], i.flat[0], is_max=self.is_max) else left
         xp = _namespace(a)
         better, equal = (b > a if self.is_max else b < a), a == b
         if _has_nan(a):
@@ -410,6 +412,13 @@ class _ArgExtremum(Monoid):
 
     def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
         return super().finish(partial[1], dtype)
+
+
+def _is_first(x: Any, at: int, other: Any, other_at: int, *, is_max: bool) -> bool:
+    """Return whether numpy's rule chooses `x` of two elements; where they stand decides between equal ones."""
+    if x != x or other != other:
+        return bool(x != x and (other == other or at < other_at))
+    return bool(at < other_at if x == other else (x > other) == is_max)
 
 
 def _has_nan(x: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.searching import searchsorted
-from distarray.kernels.threads import run_along, threads_for
+from distarray.kernels.threads import run_along, run_parts, threads_for
 
 __all__ = ["BLOCK", "argsort", "sort"]
 
@@ -250,13 +251,29 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
     offset).
     """
     n = params[0]
-    x = xp.astype(x, xp.int64)
+    x = xp.astype(x, xp.int64, copy=False)
+    if xp is np and not weights and n < x.size:
+        return _counted(x, n)[None, :]
     if not _is_strict(xp):
         return xp.bincount(x, *weights, minlength=n)[None, :]
     if weights:
         raise NotSupportedError("weighted counts are not on strict: the standard has no bincount")
     places = xp.searchsorted(xp.sort(x), xp.arange(n + 1, device=x.device))
     return (places[1:] - places[:-1])[None, :]
+
+
+def _counted(x: Array, n: int) -> Array:
+    """Return how often each number below `n` stands, counted by all threads that are free."""
+    n_threads = threads_for(x.size)
+    rows = np.zeros((n_threads, n), np.int64)
+    part = -(-x.size // n_threads)
+
+    def count(begin: int, end: int) -> None:
+        rows[begin // part] += np.bincount(x[begin:end], minlength=n)
+
+    run_parts([partial(count, begin, min(begin + part, x.size)) for begin in range(0, x.size, part)])
+    total: Array = rows.sum(axis=0)
+    return total
 
 
 def _compress_tiles(xp: Namespace, mask: Block, *blocks: Block, params: Params) -> Any:
