@@ -66,6 +66,9 @@ class Handle:
             node = in_forced_tiles(node)
         if is_any_outside():
             node = apart(node)
+        if node.memo is None and (computed := small.at_once(node)) is not None:
+            node, warn = computed
+            warn()
         self._base = Base(node)
         self._lens = ()
         self._read = None
@@ -138,17 +141,14 @@ class Handle:
         write is made again, from its version.
         """
         base = self._base
-        warned: Warning | None = None
         while True:
             since = base.expr or base.current
             version = apart(written(since)) if is_any_outside() else written(since)
-            try:
-                if version.memo is None and not small.at_once(version) and runs_at_once(version):
-                    window.run(version)
-            except Warning as warning:  # where warnings are errors: numpy has written then
-                if version.memo is None:
-                    raise
-                warned = warning
+            computed = small.at_once(version) if version.memo is None else None
+            if computed is not None:
+                version, warn = computed
+            elif version.memo is None and runs_at_once(version):
+                window.run(version)
             # Live and listed before anybody can see it: no evaluation in another thread may overwrite what it reads.
             slot = version.hold(by_base=True)
             if version.memo is None and not version.op.repeatable:
@@ -157,8 +157,8 @@ class Handle:
                 break
         if version.memo is None and config.get("window") == 0:
             window.flush()
-        if warned is not None:
-            raise warned
+        if computed is not None:
+            warn()  # where warnings are errors, numpy has written too
 
     def _write(self, value: Expr, since: Expr | None = None, again: Callable[[Expr], Expr] | None = None) -> None:
         """Write a node of this view's shape that was made for it.

@@ -11,18 +11,14 @@ from distarray.array.environment import parse_pin
 from distarray.expr.expr import GET, ITEM, Expr
 from distarray.kernels.loans import is_lent
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
-from distarray.runtime import small
 
 __all__ = ["apart", "defer", "in_forced_tiles", "runs_at_once"]
 
 
 def defer(node: Expr) -> None:
-    """List a new node as pending, or compute it now where it is small or that is asked for."""
+    """List a new node as pending, or compute it now where that is asked for."""
     if node.op.repeatable:
         # Nothing of it is worth running ahead of whoever reads it.
-        return
-    if small.at_once(node):
-        window.leave()
         return
     if runs_at_once(node):
         # Not listed: what fails here lives on in its traceback, and must not be tried again by a full window.

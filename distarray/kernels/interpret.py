@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import Context
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -87,8 +88,8 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
 
 
-def computed(steps: Sequence[Expr], values: dict[int, Any], settle: Callable[[Array], None]) -> None:
-    """Compute the last of a few nodes at the user's call; no block is overwritten.
+def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Callable[[], None] | None]:
+    """Return the value of the last of a few nodes, computed at the user's call; no block is overwritten.
 
     Parameters
     ----------
@@ -96,8 +97,13 @@ def computed(steps: Sequence[Expr], values: dict[int, Any], settle: Callable[[Ar
         What is to be computed, operands before users; what comes twice is computed once.
     values
         By ``id`` the blocks of what they read; what they make is added.
-    settle
-        Called with the value, which nothing else refers to, before anybody is warned: warnings may be errors.
+
+    Returns
+    -------
+    ndarray
+        Nothing else refers to it.
+    callable or None
+        Warns of what was met, if anything was.
     """
     listener = _listener()
     listener.run(_compute, steps, values, listener)
@@ -108,9 +114,8 @@ def computed(steps: Sequence[Expr], values: dict[int, Any], settle: Callable[[Ar
         value = np.array(value, order="C")
     elif not last.op.family.is_new and not (is_ours(value) and all(value is not read for read in values.values())):
         value = value.copy()  # what it has read, or a part of it
-    settle(value)
-    if met:
-        _report([(k, node) for k, node in met if k != "underflow" or node.errstate is not None], is_call=True)
+    met = [(kind, node) for kind, node in met if kind != "underflow" or node.errstate is not None]
+    return value, partial(_report, met, is_call=True) if met else None
 
 
 def _compute(steps: Sequence[Expr], values: dict[int, Any], listener: _Listener) -> None:
@@ -293,8 +298,8 @@ def _value(
     if kind == "reshape":
         return np.reshape(blocks[0], node.shape)
     if kind == "contract":
-        partial = contract(backend_for("cpu", 0), blocks, (*node.params, *late_params(node)), node.dtype)
-        return finish_reduction(node.op.name, node.params.monoid, partial, 1, node.dtype, ())
+        joined = contract(backend_for("cpu", 0), blocks, (*node.params, *late_params(node)), node.dtype)
+        return finish_reduction(node.op.name, node.params.monoid, joined, 1, node.dtype, ())
     if kind == "item":
         return blocks[0][node.params.number]
     if kind == "take":
@@ -392,13 +397,13 @@ def _reduce(node: Expr, block: Array) -> Array:
     monoid = MONOIDS[node.op.monoid]
     if 0 in block.shape:
         kept = tuple(1 if a in axes else n for a, n in enumerate(block.shape))
-        partial = monoid.identity(kept, accumulator)
-        if partial is None:
+        state = monoid.identity(kept, accumulator)
+        if state is None:
             return np.empty(node.shape, node.dtype)
     else:
         if not block.flags.c_contiguous:
             block = np.ascontiguousarray(block)
-        partial = monoid.partial(block, axes, accumulator)
+        state = monoid.partial(block, axes, accumulator)
     n = prod(block.shape[a] for a in axes)
-    made = finish_reduction(node.op.name, node.op.monoid, partial, n, node.dtype, node.params.extra)
+    made = finish_reduction(node.op.name, node.op.monoid, state, n, node.dtype, node.params.extra)
     return np.reshape(made, node.shape)

@@ -66,28 +66,32 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
     return True
 
 
-def at_once(node: Expr) -> bool:
-    """Compute a new node of a handle where all that it needs is here and small; return whether that was done.
+def at_once(node: Expr) -> tuple[Expr, Callable[[], None]] | None:
+    """Return a computed node in the place of a pending one where all that this needs is here and small; None elsewhere.
 
     Nothing else is computed: what it needs and is neither computed nor constant must be a part of it, of which nobody
-    else has a handle.
+    else has a handle. The pending node stays as it is, since other threads may see it.
+
+    Returns
+    -------
+    Expr
+        The computed node.
+    callable
+        Warns of what was met on the way: to be called when the node stands where it should, for warnings may be errors.
 
     Raises
     ------
     Exception
-        What a kernel raises. Nothing has changed then.
-    Warning
-        Where warnings are errors. The node is computed then.
+        What a kernel raises.
     """
     env = node.env
     if node.pin is not None or env.device != "cpu" or not (node.op is GET or _may_be_at_once(node)):
-        return False
+        return None
     limit = _eager_nbytes(env)
     if node.nbytes > limit:
-        return False
+        return None
     if node.op is GET and (block := _block_here(node)) is not None:  # a number, mostly
-        node.settle(_stored(np.array(block, order="C"), env))
-        return True
+        return _in_place_of(node, np.array(block, order="C")), _silent
     values: dict[int, Any] = {}
     steps = [node]
     for step in steps:
@@ -97,17 +101,27 @@ def at_once(node: Expr) -> bool:
             block = _block_here(o)
             if block is not None:
                 if block.nbytes > SMALL_NBYTES:
-                    return False
+                    return None
                 values[id(o)] = block
             elif len(steps) < _MOST_STEPS and _is_part(o) and o.nbytes <= limit:
                 steps.append(o)
             else:
-                return False
+                return None
     for c in counters.active:
         c.evaluations += 1
         c.inline += 1
-    _interpreter().computed(steps[::-1], values, lambda value: node.settle(_stored(value, env)))
-    return True
+    value, warn = _interpreter().computed(steps[::-1], values)
+    return _in_place_of(node, value), warn or _silent
+
+
+def _silent() -> None:
+    pass
+
+
+def _in_place_of(node: Expr, block: Any) -> Expr:
+    made = Expr(node.op, (), node.shape, node.dtype, node.env, node.params, None, node.pin, node.origin, node.errstate)
+    made.memo = Stored(_whole(node.env.mesh, block.ndim), (block,), True, False)
+    return made
 
 
 def computed_map(
@@ -143,13 +157,9 @@ def computed_map(
         c.evaluations += 1
         c.inline += 1
     made = Expr(op, (), shape, dtype, env, params)
-    made.memo = _stored(_interpreter().computed_map(op, params, args, shape, dtype), env)
+    block = _interpreter().computed_map(op, params, args, shape, dtype)
+    made.memo = Stored(_whole(env.mesh, len(shape)), (block,), True, False)
     return made
-
-
-def _stored(block: Any, env: Environment) -> Stored:
-    """Return the memo of an array that is one new block in this process."""
-    return Stored(_whole(env.mesh, block.ndim), (block,), True, False)
 
 
 hooks.computed_map = computed_map
