@@ -74,7 +74,7 @@ KERNELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "sort rows": (lambda x: dx.sort(x, axis=1), lambda a: np.sort(a, axis=1)),
     "sort columns": (lambda x: dx.sort(x, axis=0), lambda a: np.sort(a, axis=0)),
-    "sort a vector": (lambda x: dx.sort(dx.reshape(x, (-1,))), lambda a: np.sort(a, axis=None)),
+    "sort a vector": (lambda x: dx.sort(dx.reshape(x, (-1,)) + 0j), lambda a: np.sort(a + 0j, axis=None)),
     "argsort": (lambda x: dx.argsort(x, axis=0), lambda a: np.argsort(a, axis=0)),
     "fft": (lambda x: dx.fft.fft(x, axis=0), lambda a: np.fft.fft(a, axis=0)),
     "cumulative sum": (lambda x: dx.cumulative_sum(x, axis=1), lambda a: np.cumsum(a, axis=1)),
