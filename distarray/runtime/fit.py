@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
@@ -28,6 +27,7 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.memory import STREAMED, is_limit_set, limits_to_try, n_tasks_at_once
 from distarray.runtime.task_graph import read_from_outside
 from distarray.runtime.wire import EMBED_NBYTES
+from distarray.scoped import Scoped
 
 if TYPE_CHECKING:
     from distarray.planner.partition.placed import Planning
@@ -58,14 +58,9 @@ LESS_TRIED = 2
 _AHEAD: ContextVar[Mapping[Any, int]] = ContextVar("ahead", default=MappingProxyType({}))
 
 
-@contextmanager
-def ahead(nbytes: Mapping[Any, int]) -> Iterator[None]:
-    """Plan for a time at which members hold so many bytes more than now."""
-    token = _AHEAD.set(nbytes)
-    try:
-        yield
-    finally:
-        _AHEAD.reset(token)
+def ahead(nbytes: Mapping[Any, int]) -> Scoped[Mapping[Any, int]]:
+    """Plan, inside a block, for a time at which members hold so many bytes more than now."""
+    return Scoped(_AHEAD, nbytes)
 
 
 def held_in(env: Environment) -> Counter[int]:

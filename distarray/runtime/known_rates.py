@@ -14,8 +14,7 @@ import platform
 import socket
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -28,6 +27,7 @@ import numpy as np
 from distarray.expr.expr import Environment
 from distarray.planner.rates import MEASURED, Rates, RateTable, current_rates
 from distarray.runtime.clients import n_threads, process_threads
+from distarray.scoped import Scoped
 from distarray.sharding.team import Team
 from distarray.version import __version__
 
@@ -91,15 +91,10 @@ _in_process: _Found = {}
 _places: weakref.WeakKeyDictionary[Any, tuple[tuple[str, str], ...]] = weakref.WeakKeyDictionary()
 
 
-@contextmanager
-def rates_of(env: Environment) -> Iterator[None]:
-    """Let what was measured in an environment hold while something is planned for it."""
+def rates_of(env: Environment) -> Scoped[Mapping[str, Any]]:
+    """Let what was measured in an environment hold, inside a block, while something is planned for it."""
     found = _calibration(env)
-    token = MEASURED.set({} if found is None else found.rates)
-    try:
-        yield
-    finally:
-        MEASURED.reset(token)
+    return Scoped(MEASURED, {} if found is None else found.rates)
 
 
 def rates_for(env: Environment) -> Rates:
