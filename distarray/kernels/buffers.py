@@ -207,12 +207,11 @@ class BufferPool:
 
     def _return(self, memory: _Memory) -> None:
         self._returned.append(memory)
-        # Collected at once when that cannot block, so that what exceeds the limit is freed now, not at the next take.
-        if self._lock.acquire(blocking=False):
-            try:
+        # Collected at once if nobody is at it (this thread may be), so that what exceeds the limit is freed now, not at
+        # the next take. An interrupt between a call of `acquire` and the next instruction would leave the lock taken.
+        if not self._lock.locked():
+            with self._lock:
                 self._collect()
-            finally:
-                self._lock.release()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

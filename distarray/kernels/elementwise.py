@@ -25,7 +25,16 @@ import numpy as np
 
 from distarray.kernels.random_maps import MAPS
 
-__all__ = ["Elementwise", "elementwise", "is_exact", "loop_dtypes", "numpy_name", "plain_call", "whole_vectors"]
+__all__ = [
+    "Elementwise",
+    "elementwise",
+    "event_name",
+    "is_exact",
+    "loop_dtypes",
+    "numpy_name",
+    "plain_call",
+    "whole_vectors",
+]
 
 DType = np.dtype[Any]
 Call = Callable[..., Any]  # call(*operands, out=None): operands are arrays and scalars
@@ -105,8 +114,13 @@ def elementwise(name: str, params: tuple[Any, ...], dtype: DType, operands: tupl
     inplace = exact and isinstance(call, np.ufunc)
     if not exact and canonical in _NEED_WHOLE_VECTORS:
         call = whole_vectors(call, dtype)
-    label = "cast" if canonical == "astype" else canonical
-    return Elementwise(label, call, exact, inplace)
+    return Elementwise(event_name(name), call, exact, inplace)
+
+
+def event_name(name: str) -> str:
+    """Return how numpy's warnings spell the name of a function."""
+    canonical = numpy_name(name)
+    return "cast" if canonical == "astype" else canonical
 
 
 def plain_call(name: str, params: tuple[Any, ...], dtype: DType) -> Call:

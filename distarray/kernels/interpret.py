@@ -21,7 +21,7 @@ from distarray.kernels import tables
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
-from distarray.kernels.elementwise import Elementwise, elementwise
+from distarray.kernels.elementwise import Elementwise, elementwise, event_name
 from distarray.kernels.folds import FOLD
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, finish_reduction
@@ -135,11 +135,11 @@ def computed_map(op: Op, params: tuple[Any, ...], args: Sequence[Any], shape: tu
 
     So numpy's floating-point state is that of the call. It is looked up if something is met, and that is rare.
     """
-    listener = _listener()
+    function, listener = _function(op.name, params, dtype, args), _listener()
     try:
-        value = listener.run(_called, _function(op.name, params, dtype, args), args, shape, dtype)
+        value = listener.run(_called, function, args, shape, dtype)
         if met := listener.heard():
-            _tell([kind for kind, _ in met], op.name)
+            _tell([kind for kind, _ in met], function.name)
     except Exception as error:
         if (origin := user_frame()) is not None:
             error.add_note(f"{op.name}, called at {origin}")
@@ -164,10 +164,15 @@ def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
     """Warn of the floating point events of nodes, in the order in which they were met; for `is_call` see `report`."""
     if met:
         report(
-            [(kind, node.op.name) for kind, node in met],
-            [(node.op.name, node.origin) for _, node in met if node.origin is not None],
+            [(kind, _numpys(node)) for kind, node in met],
+            [(_numpys(node), node.origin) for _, node in met if node.origin is not None],
             is_call=is_call,
         )
+
+
+def _numpys(node: Expr) -> str:
+    """Return the name by which numpy warns of an operation."""
+    return event_name(node.op.name) if node.op.kind == "map" else node.op.name
 
 
 class _Listener:

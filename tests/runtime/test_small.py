@@ -159,6 +159,14 @@ def test_numpys_state_at_the_call_counts() -> None:
         with pytest.raises(FloatingPointError, match="divide by zero encountered in divide") as caught:
             1 / (x - x)
         assert any(__file__ in note for note in caught.value.__notes__)
+        with pytest.raises(FloatingPointError, match="encountered in arctanh"):
+            dx.atanh(x - x + 1)
+    with pytest.warns(RuntimeWarning, match="invalid value encountered in arccos"):
+        dx.acos(x)
+    with dx.config.set(eager_bytes=0), pytest.warns(RuntimeWarning, match="invalid value encountered in arccos"):
+        np.asarray(dx.acos(x))
+    with np.errstate(invalid="raise"), pytest.raises(FloatingPointError, match="encountered in cast"):
+        (x * np.nan).astype("i4")
     assert float((tiny * tiny).sum()) == 0  # numpy ignores it by default
     with np.errstate(under="raise"), pytest.raises(FloatingPointError, match="underflow"):
         tiny * tiny
