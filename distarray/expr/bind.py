@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from contextvars import copy_context
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -294,14 +295,18 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
         dtype = as_dtype(params[0])
     else:
         dummies = [a if type(a) in _SCALARS else np.empty(0, a) for a in args]
-        function = _INFER.get(op.name) or _numpy_function(op.name)
-        with np.errstate(all="ignore"):
-            dtype = as_dtype(function(*dummies, *params).dtype)
+        # In a context of its own: an interrupt could leave the state in the user's thread.
+        dtype = copy_context().run(_asked, _INFER.get(op.name) or _numpy_function(op.name), *dummies, *params)
     if cacheable:
         if len(_inferred) > 20_000:
             _inferred.clear()
         _inferred[key] = dtype
     return dtype
+
+
+def _asked(function: Callable[..., Any], *args: Any) -> DType:
+    with np.errstate(all="ignore"):
+        return as_dtype(function(*args).dtype)
 
 
 _DEFAULT_ERRSTATE = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}

@@ -179,27 +179,30 @@ class _Listener:
     """A _Listener hears of every floating point event of what it runs, one computation at a time.
 
     It runs in a context (`contextvars`) of its own, in which numpy has the state for that. So no interrupt can leave
-    that state in the user's thread, and none is set and put back, which takes longer than the arithmetic.
+    that state in the user's thread, and none is set and put back, which takes longer than the arithmetic. Each
+    computation has a copy of it, since a handler of signals may set another state there.
 
     Attributes
     ----------
     now
         What is computed now.
-    run
-        Calls a function.
     """
 
-    __slots__ = ("_met", "now", "run")
+    __slots__ = ("_context", "_met", "now")
 
     def __init__(self) -> None:
         self._met: list[tuple[str, Any]] = []
         self.now: Any = None
-        self.run = Context().run
-        self.run(self._listen)
+        self._context = Context()
+        self._context.run(self._listen)
 
     def _listen(self) -> None:
         np.seterrcall(self)
         np.seterr(all="call")
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function returns."""
+        return self._context.copy().run(function, *args)
 
     def __call__(self, kind: str, _flag: int) -> None:
         self._met.append((kind, self.now))

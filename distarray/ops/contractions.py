@@ -196,32 +196,25 @@ def matvec(x1: Array, x2: Array, /) -> Array:
 
 def vecmat(x1: Array, x2: Array, /) -> Array:
     """Return the product of conjugated vectors with matrices, over the last axes; leading axes broadcast."""
-    return _batched("vecmat", _conjugate("vecmat", x1, x2)[0], x2, ("k", "kj"), "j", "(n),(n,m)->(m)")
+    return _product("vecmat", _conjugated("vecmat", x1, x2), ("k", "kj"), "j", "(n),(n,m)->(m)")
 
 
-def _conjugate(name: str, x1: Array, x2: Array) -> tuple[Array, Array]:
+def _conjugated(name: str, x1: Array, x2: Array) -> Operands:
+    """Return the operands of a product, the first one conjugated. Nothing of them has a handle of its own."""
     operands = unbox(name, (x1, x2))
-    a, b = operands.nodes
+    a = operands.nodes[0]
     if type(a) is Expr and a.dtype.kind == "c":
-        a = conj(a)
-    return (operands.box(a) if type(a) is Expr else a), (operands.box(b) if type(b) is Expr else b)
+        operands.nodes[0] = conj(a)
+    return operands
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the inner product along `axis`, the first operand conjugated; the other axes broadcast."""
-    x1, x2 = _conjugate("vecdot", x1, x2)
+    operands = _conjugated("vecdot", x1, x2)
     axis = integer(axis, "axis")
     if axis != -1:
-        x1, x2 = (bind_or_scalar(x, lambda node: _axis_last(node, axis)) for x in (x1, x2))
-    return _batched("vecdot", x1, x2, ("k", "k"), "", "(n),(n)->()")
-
-
-def bind_or_scalar(x: Array, function: Any) -> Array:
-    """Return `function` of the node of `x`, boxed; scalars as they are."""
-    if type(x) in (bool, int, float, complex):
-        return x
-    node, box = one_array("vecdot", x)
-    return box(function(node))
+        operands.nodes = [_axis_last(node, axis) if type(node) is Expr else node for node in operands.nodes]
+    return _product("vecdot", operands, ("k", "k"), "", "(n),(n)->()")
 
 
 def _axis_last(node: Expr, axis: int) -> Expr:
@@ -307,7 +300,8 @@ def dot(a: Array, b: Array) -> Array:
 def vdot(a: Array, b: Array, /) -> Array:
     """Return the inner product of two flattened arrays, the first conjugated."""
     x, y, box = _pair("vdot", a, b)
-    x, y = _conjugate("vdot", x, y)
+    if x.dtype.kind == "c":
+        x = conj(x)
     if x.size != y.size:
         raise ValueError(f"cannot reshape array of size {x.size} into shape ({y.size},)")
     return box(tensordot(bind_reshape(x, (x.size,)), bind_reshape(y, (y.size,)), axes=1))

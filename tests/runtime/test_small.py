@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distarray as dx
+from distarray.kernels import interpret
 from distarray.testing import counting
 
 A = np.arange(24.0).reshape(4, 6) - 7
@@ -36,6 +37,9 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "argmax": lambda xp, x: x.argmax(axis=1),
     "matmul": lambda xp, x: x @ x.T,
     "vector": lambda xp, x: x @ x[0],
+    "vecdot": lambda xp, x: xp.vecdot(x[:, ::-1] / 3, x[:, ::2].repeat(2, axis=1)),
+    "vecdot along rows": lambda xp, x: xp.vecdot(x / 3, x[::-1], axis=0),
+    "vecmat": lambda xp, x: xp.vecmat(x[::-1, 2] / 7, x / 3),
     "sort": lambda xp, x: xp.sort(-x, axis=0),
     "cumsum": lambda xp, x: x.cumsum(axis=1),
     "take": lambda xp, x: x[xp.asarray([2, 0, 2])],
@@ -56,6 +60,19 @@ def test_an_operation_on_small_arrays_is_computed_when_it_is_made(name: str) -> 
     expected = OPERATIONS[name](np, A)
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_handler_that_sets_the_state_leaves_it_nowhere_else() -> None:
+    """A signal may come while numpy listens."""
+    x = dx.asarray(A)
+    listener = interpret._listener()
+    with np.errstate(all="warn"):
+        listener.run(lambda: np.seterr(all="raise"))
+        listener.heard()
+        assert interpret._listener() is listener
+        listener.heard()
+        with pytest.warns(RuntimeWarning, match="divide by zero"):
+            1 / (x - x)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
