@@ -88,7 +88,7 @@ def interpret(order: Sequence[Expr], wanted: Collection[int], donated: Collectio
     return {id(node): _owned(node, values[id(node)], fresh, root) for node in order if id(node) in wanted}
 
 
-def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Callable[[], None] | None]:
+def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Callable[[], None]]:
     """Return the value of the last of a few nodes, computed at the user's call; no block is overwritten.
 
     Parameters
@@ -102,7 +102,7 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
     -------
     ndarray
         Nothing else refers to it.
-    callable or None
+    callable
         Warns of what was met, if anything was.
     """
     listener = _listener()
@@ -115,7 +115,7 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
     elif not last.op.family.is_new and not (is_ours(value) and all(value is not read for read in values.values())):
         value = value.copy()  # what it has read, or a part of it
     met = [(kind, node) for kind, node in met if kind != "underflow" or node.errstate is not None]
-    return value, partial(_report, met, is_call=True) if met else None
+    return value, partial(_report, met, is_call=True)
 
 
 def _compute(steps: Sequence[Expr], values: dict[int, Any], listener: _Listener) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.searching import searchsorted
-from distarray.kernels.threads import run_along, run_parts, threads_for
+from distarray.kernels.threads import run_along, threads_for
 
 __all__ = ["BLOCK", "argsort", "sort"]
 
@@ -264,16 +263,9 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
 
 def _counted(x: Array, n: int) -> Array:
     """Return how often each number below `n` stands, counted by all threads that are free."""
-    n_threads = threads_for(x.size)
-    rows = np.zeros((n_threads, n), np.int64)
-    part = -(-x.size // n_threads)
-
-    def count(begin: int, end: int) -> None:
-        rows[begin // part] += np.bincount(x[begin:end], minlength=n)
-
-    run_parts([partial(count, begin, min(begin + part, x.size)) for begin in range(0, x.size, part)])
-    total: Array = rows.sum(axis=0)
-    return total
+    counts: list[Array] = []
+    run_along(x.size, threads_for(x.size), lambda begin, end: counts.append(np.bincount(x[begin:end], minlength=n)))
+    return np.asarray(sum(counts))
 
 
 def _compress_tiles(xp: Namespace, mask: Block, *blocks: Block, params: Params) -> Any:

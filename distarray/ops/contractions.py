@@ -133,12 +133,8 @@ def _without_repeats(node: Expr, labels: Labels) -> tuple[Expr, Labels]:
 _SMALL = "{}: Input operand {} does not have enough dimensions (has {}, gufunc core with signature {} requires {})"
 
 
-def _batched(name: str, x1: Array, x2: Array, cores: tuple[str, str], result: str, signature: str) -> Array:
-    """Return a product of the last axes, written in letters, with leading axes that broadcast."""
-    return _product(name, unbox(name, (x1, x2)), cores, result, signature)
-
-
 def _product(name: str, operands: Operands, cores: tuple[str, str], result: str, signature: str) -> Array:
+    """Return a product of the last axes, written in letters, with leading axes that broadcast."""
     for i, (n, core) in enumerate(zip(operands.nodes, cores)):
         ndim = n.ndim if type(n) is Expr else 0
         if ndim < len(core):
@@ -191,7 +187,7 @@ def matmul(x1: Array, x2: Array, /) -> Array:
 
 def matvec(x1: Array, x2: Array, /) -> Array:
     """Return the product of matrices with vectors, over the last axes; leading axes broadcast."""
-    return _batched("matvec", x1, x2, ("ik", "k"), "i", "(m,n),(n)->(m)")
+    return _product("matvec", unbox("matvec", (x1, x2)), ("ik", "k"), "i", "(m,n),(n)->(m)")
 
 
 def vecmat(x1: Array, x2: Array, /) -> Array:

@@ -91,7 +91,7 @@ def at_once(node: Expr) -> tuple[Expr, Callable[[], None]] | None:
     if node.nbytes > limit:
         return None
     if node.op is GET and (block := _block_here(node)) is not None:  # a number, mostly
-        return _in_place_of(node, np.array(block, order="C")), _silent
+        return _computed(np.array(block, order="C"), GET, node.shape, node.dtype, env, node.params), _silent
     values: dict[int, Any] = {}
     steps = [node]
     for step in steps:
@@ -111,16 +111,17 @@ def at_once(node: Expr) -> tuple[Expr, Callable[[], None]] | None:
         c.evaluations += 1
         c.inline += 1
     value, warn = _interpreter().computed(steps[::-1], values)
-    return _in_place_of(node, value), warn or _silent
+    return _computed(value, node.op, node.shape, node.dtype, env, node.params), warn
 
 
 def _silent() -> None:
     pass
 
 
-def _in_place_of(node: Expr, block: Any) -> Expr:
-    made = Expr(node.op, (), node.shape, node.dtype, node.env, node.params, None, node.pin, node.origin, node.errstate)
-    made.memo = Stored(_whole(node.env.mesh, block.ndim), (block,), True, False)
+def _computed(block: Any, op: Op, shape: tuple[int, ...], dtype: Any, env: Environment, params: Any) -> Expr:
+    """Return the node of an operation whose value is there."""
+    made = Expr(op, (), shape, dtype, env, params)
+    made.memo = Stored(_whole(env.mesh, len(shape)), (block,), True, False)
     return made
 
 
@@ -156,10 +157,7 @@ def computed_map(
     for c in counters.active:
         c.evaluations += 1
         c.inline += 1
-    made = Expr(op, (), shape, dtype, env, params)
-    block = _interpreter().computed_map(op, params, args, shape, dtype)
-    made.memo = Stored(_whole(env.mesh, len(shape)), (block,), True, False)
-    return made
+    return _computed(_interpreter().computed_map(op, params, args, shape, dtype), op, shape, dtype, env, params)
 
 
 hooks.computed_map = computed_map
