@@ -148,7 +148,15 @@ def _numpy_protocol() -> _Any:
     return numpy_protocol
 
 
+def _lazily_read(value: _Any, env: _Any) -> _Any:
+    """Return the node of others' data that tasks read, or None."""
+    from distarray.io.operands import lazily_read
+
+    return lazily_read(value, env)
+
+
 _hooks.numpy_protocol = _numpy_protocol
+_hooks.lazily_read = _lazily_read
 
 
 def __array_namespace_info__() -> _Any:

@@ -18,6 +18,7 @@ __all__ = [
     "find_helpers",
     "is_beyond_memory",
     "known_following",
+    "lazily_read",
     "meet",
     "name_client",
     "new_arrays_environment",
@@ -71,6 +72,12 @@ planned_cost: Callable[[Any, Any, Any], float] | None = None
 on_failure: Callable[[], None] | None = None
 #: The environment in which new arrays on a device are made.
 new_arrays_environment: Callable[[str], Any] | None = None
+
+# ------------------------------------------------------------------------------------ expr asks, io answers
+
+#: The node, in an environment, of data of others that are read by tasks (memory maps above ``literal-max-bytes``, dask
+#: arrays); None if this process reads them at the call.
+lazily_read: Callable[[Any, Any], Any] | None = None
 
 # ------------------------------------------------------------------------------------ array asks, composed answers
 

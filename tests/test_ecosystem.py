@@ -283,3 +283,57 @@ if __name__ == "__main__":
     warnings.simplefilter("error")
     {"scipy": check_scipy, "sklearn": check_sklearn}[sys.argv[1]]()
     sys.stdout.write(f"{sys.argv[1]} passed\n")
+
+
+def test_bars_are_drawn_of_our_arrays() -> None:
+    """Matplotlib broadcasts heights beside None."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    x = dx.arange(4.0)
+    figure, axes = pyplot.subplots()
+    bars = axes.bar(x, x * 2, label="a")
+    assert [bar.get_height() for bar in bars] == [0.0, 2.0, 4.0, 6.0]
+    pyplot.close(figure)
+
+
+def test_none_is_broadcast_as_numpy_broadcasts_it() -> None:
+    x, nothing = np.broadcast_arrays(dx.arange(3.0), None)
+    assert isinstance(x, dx.DistArray)
+    assert nothing.shape == (3,)
+    assert nothing.tolist() == [None] * 3
+
+
+class _ArrayOfOthers:
+    """As JAX's: an array that knows no ufuncs, and leaves operators to types that it does not know."""
+
+    __array_priority__ = 100
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return np.arange(4.0)
+
+    def __add__(self, other: Any) -> Any:
+        return NotImplemented
+
+
+def test_arrays_of_lower_priority_are_operands() -> None:
+    for total in (_ArrayOfOthers() + dx.arange(4.0), dx.arange(4.0) + _ArrayOfOthers()):
+        assert isinstance(total, dx.DistArray)
+        np.testing.assert_array_equal(total, 2 * np.arange(4.0))
+
+
+@pytest.mark.parametrize("value", [np.float64(2.5), np.float32(-7.25), np.int64(257), np.uint8(7)], ids=repr)
+@pytest.mark.parametrize("digits", [(), (None,), (1,), (-1,)], ids=str)
+def test_round_of_one_number_is_numpys(value: Any, digits: tuple[Any, ...]) -> None:
+    found, expected = round(dx.asarray(value), *digits), round(value, *digits)
+    if isinstance(expected, int):
+        assert type(found) is int
+        assert found == expected
+    else:
+        assert isinstance(found, dx.DistArray)
+        assert found.dtype == expected.dtype
+        assert found == expected
+
+
+@pytest.mark.parametrize("value", [True, 1j, [1.0]])
+def test_what_numpy_does_not_round_is_not_rounded(value: Any) -> None:
+    with pytest.raises(TypeError, match="doesn't define __round__"):
+        round(dx.asarray(value))

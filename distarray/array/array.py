@@ -24,7 +24,7 @@ from distarray.array.handle import Handle
 from distarray.array.indexing import picked
 from distarray.array.methods import Methods
 from distarray.array.namespace import namespace
-from distarray.array.operators import Operators
+from distarray.array.operators import PRIORITY, Operators
 from distarray.array.pickling import reduce_handle
 from distarray.expr.bind import bind_get
 from distarray.expr.expr import GET, Environment, Expr
@@ -159,6 +159,13 @@ class DistArray(Operators, Methods, Chunked, Collection):
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self._scalar(int))
 
+    def __round__(self, ndigits: Any = None) -> Any:  # an int, or a number of this dtype, as of numpy's numbers
+        if self.shape or self.dtype.kind not in "iuf":
+            raise TypeError(
+                f"type DistArray of dtype {self.dtype} and shape {self.shape} doesn't define __round__ method"
+            )
+        return round(self.item()) if ndigits is None else self.round(ndigits)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         if copy is False:
             raise ValueError(
@@ -214,7 +221,7 @@ class DistArray(Operators, Methods, Chunked, Collection):
         return namespace(api_version)
 
     #: numpy's arrays leave operators to us, and so do dask's.
-    __array_priority__ = 1000
+    __array_priority__ = PRIORITY
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         assert hooks.numpy_protocol is not None

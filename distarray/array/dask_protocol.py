@@ -7,6 +7,7 @@ donated, retained or placed. ``x.compute()`` and ``dx.compute`` know placement a
 from __future__ import annotations
 
 import itertools
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,10 +22,16 @@ from distarray.expr.expr import SOURCE, Expr, Stored
 from distarray.runtime.arrivals import in_event_loop
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Collection"]
+__all__ = ["Collection", "is_dask_array_type"]
 
 _process = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
+
+
+def is_dask_array_type(kind: type) -> bool:
+    """Return whether values of a type are ``dask.array`` arrays; does not import it."""
+    module = sys.modules.get("dask.array")
+    return module is not None and issubclass(kind, module.Array)
 
 
 class _GraphOfVersion(Mapping[Any, Any]):

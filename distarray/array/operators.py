@@ -19,7 +19,7 @@ from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
 from distarray.ops.creation import full_like
 
-__all__ = ["Operators", "is_operand"]
+__all__ = ["PRIORITY", "Operators", "is_operand"]
 
 #: The other operand: an array, a number, or whatever numpy makes an array of.
 Operand: TypeAlias = Any
@@ -30,6 +30,10 @@ Function: TypeAlias = Callable[[Any, Any], Any]
 _PLAIN = {bool, int, float, complex, np.ndarray, np.float64, np.float32, np.int64, np.bool_}
 #: numpy's own, which take part in operators as operands. Its scalars have a priority, and no `__array_ufunc__`.
 _NUMPYS = (np.ndarray, np.generic)
+
+
+#: Of arrays among types that say by ``__array_priority__``, and not by ``__array_ufunc__``, which of two goes first.
+PRIORITY = 1000
 
 
 def is_operand(value: object) -> bool:
@@ -43,7 +47,7 @@ def is_operand(value: object) -> bool:
         return False
     if isinstance(value, bool | int | float | complex):
         return True
-    if hasattr(kind, "__array_priority__"):
+    if getattr(kind, "__array_priority__", 0) > PRIORITY:
         return False
     try:
         return np.asarray(value).dtype.kind in "biufcMm"

@@ -18,7 +18,7 @@ from distarray.array.following import meet, settled
 from distarray.array.handle import AnyHandle, Handle
 from distarray.array.indexing import placed, written
 from distarray.array.window import enter
-from distarray.expr.bind import literal
+from distarray.expr.bind import lazily_read, literal
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Lens, compose
@@ -104,9 +104,10 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
         node = value
     else:
         enter_node = getattr(type(value), "__dx_node__", None)
-        if enter_node is None:
+        found = lazily_read(value, env) if enter_node is None else enter_node(value)
+        if found is None:
             return _host_value(value, shape, dtype, env, name)
-        node = enter_node(value)
+        node = found
     if node.env is not env and node.env != env:
         node = settled(value, node, env, name, "the value")
     _check_broadcast(node.shape, shape)

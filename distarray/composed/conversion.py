@@ -17,7 +17,7 @@ from distarray.array.moves import check_root
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
 from distarray.errors import EnvironmentMismatchError
-from distarray.expr.bind import bind_create, bind_put
+from distarray.expr.bind import bind_create, bind_put, lazily_read
 from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.side_by_side import first_environment
@@ -32,7 +32,7 @@ from distarray.types import DTypeLike, HostArray
 
 __all__ = [
     "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "astype", "copy", "from_blocks",
-    "from_dlpack", "from_host", "frombuffer", "fromiter", "scatter",
+    "from_dlpack", "from_host", "frombuffer", "fromiter", "mapped_node", "scatter",
 ]  # fmt: skip
 
 
@@ -84,11 +84,12 @@ def asarray(
         with within(home):
             env = environment(team, device)
     if isinstance(obj, np.memmap) and copy is not False:
-        where = _file_range(obj)
-        if where is not None:
-            pin = parse_pin(sharding, layout, obj.shape, as_dtype(where.dtype), env)
-            mapped = DistArray._on(load_npy(obj.shape, where, env, pin))
+        node = mapped_node(obj, env, parse_pin(sharding, layout, obj.shape, as_dtype(obj.dtype), env))
+        if node is not None:
+            mapped = DistArray._on(node)
             return mapped if dtype is None else astype(mapped, dtype, copy=False)
+    elif copy is not False and (node := lazily_read(obj, env)) is not None:
+        return _again(DistArray._on(node), dtype, None, None, env.team, sharding, layout)
     host = _host(obj, dtype, copy)
     return from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env), is_ours=copy is not False)
 
@@ -143,6 +144,12 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
     except TypeError as error:
         raise TypeError(f"asarray, operand 0: {error}") from None
     return host if host.dtype == supported and host.dtype.isnative else host.astype(supported)
+
+
+def mapped_node(mapped: np.memmap[Any, Any], env: Environment, pin: Sharding | None = None) -> Expr | None:
+    """Return the node of a memory map that is read by the tasks; None if its memory has to be read here."""
+    where = _file_range(mapped)
+    return None if where is None else load_npy(mapped.shape, where, env, pin)
 
 
 def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:

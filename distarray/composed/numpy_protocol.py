@@ -16,6 +16,7 @@ import numpy as np
 
 from distarray import config
 from distarray.array.array import DistArray
+from distarray.array.dask_protocol import is_dask_array_type
 from distarray.array.environment import use
 from distarray.array.namespace import namespace
 from distarray.composed import ufuncs
@@ -69,9 +70,8 @@ def array_function(
     x: DistArray, func: Function, types: Iterable[type], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Return what ``x.__array_function__`` does. Host data, and what creators make ``like=x``, lives where `x` does."""
-    for kind in types:
-        if not issubclass(kind, DistArray | np.ndarray):
-            return _declined(kind, _name_of(func))
+    if not all(issubclass(kind, DistArray | np.ndarray) or is_dask_array_type(kind) for kind in types):
+        return NotImplemented
     ours = implementation(func)
     if ours is None:
         return _fallback(func, _name_of(func), args, dict(kwargs))
@@ -147,9 +147,11 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: d
     outs = kwargs.pop("out", ())
     for value in inputs:
         check_mask(value, ufunc.__name__)
+    if any(is_dask_array_type(type(out)) for out in outs):
+        raise TypeError(f"{ufunc.__name__}: out= is a dask.array, whose elements cannot be written; give a DistArray")
     for value in (*inputs, *outs, kwargs.get("where")):
         if not _is_known(value):
-            return _declined(type(value), ufunc.__name__)
+            return NotImplemented
     try:
         return ufuncs.apply(ufunc, method, inputs, outs, kwargs)
     except Refused as refusal:
@@ -158,19 +160,8 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: d
         return _fallback(getattr(ufunc, method), f"{name} ({refusal})", inputs, options)
 
 
-def _declined(kind: type, name: str) -> Any:
-    """Return what says that a type knows how to deal with arrays; of those that leave it to us say what to do."""
-    dask_array = sys.modules.get("dask.array")
-    if dask_array is not None and issubclass(kind, dask_array.Array):
-        raise TypeError(
-            f"{name}: operands are a DistArray and a dask.array.Array; use distarray.from_dask(y) of the latter, or "
-            "x.to_dask_array() of the former"
-        )
-    return NotImplemented
-
-
 def _is_known(value: Any) -> bool:
-    """Return whether an operand is ours, or host data: other types that know ufuncs go first."""
+    """Return whether an operand is ours, host data or a dask array: other types that know ufuncs go first."""
     if value is None or isinstance(value, DistArray | np.ndarray | np.generic | bool | int | float | complex):
         return True
-    return not hasattr(type(value), "__array_ufunc__")
+    return not hasattr(type(value), "__array_ufunc__") or is_dask_array_type(type(value))

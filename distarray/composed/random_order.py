@@ -6,6 +6,7 @@ their places as in any read at integer positions.
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from math import prod
 from typing import Any, Unpack
 
@@ -17,12 +18,12 @@ from distarray.array.out import into
 from distarray.composed.random_parameters import drawn_shape
 from distarray.composed.random_streams import RandomStreams, Where
 from distarray.composed.views import as_distarray, beside
-from distarray.errors import NotSupportedError
 from distarray.ops import elementwise, sorting
 from distarray.ops.indexing import take, take_along_axis
 from distarray.ops.random import random_bits, sampled
 from distarray.ops.reductions import cumulative_sum
 from distarray.ops.searching import searchsorted
+from distarray.types import HostArray
 
 __all__ = ["Order"]
 
@@ -53,13 +54,20 @@ class Order(RandomStreams):
         mixed = take(flat, order, axis=0) if axis is None else take_along_axis(flat, order, axis=along)
         return into(out, mixed.reshape(x.shape))  # type: ignore[no-any-return]
 
-    def shuffle(self, x: DistArray, axis: int = 0) -> None:
-        """Bring the slices of `x` along `axis` into random order, in place."""
-        if not isinstance(x, DistArray):
-            raise NotSupportedError(
-                f"shuffle changes a DistArray in place, not a {type(x).__name__}; use permutation(x), which returns one"
-            )
-        x[...] = self.permutation(x, axis)
+    def shuffle(self, x: DistArray | HostArray | MutableSequence[Any], axis: int = 0) -> None:
+        """Bring the slices of `x` along `axis`, or the items of a sequence, into random order, in place."""
+        if isinstance(x, DistArray):
+            x[...] = self.permutation(x, axis)
+        elif isinstance(x, np.ndarray):
+            x[...] = np.take(x, self._order(x.shape[axis], {})._host(), axis)
+        elif isinstance(x, MutableSequence):
+            if axis:
+                raise NotImplementedError("Axis argument is only supported on ndarray objects")
+            items = list(x)
+            for i, k in enumerate(self._order(len(items), {})._host().tolist()):
+                x[i] = items[k]
+        else:
+            raise TypeError(f"shuffle changes arrays and mutable sequences in place, not a {type(x).__name__}")
 
     def choice(
         self,

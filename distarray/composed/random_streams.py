@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Self, TypedDict
@@ -37,6 +38,10 @@ class Where(TypedDict, total=False):
     sharding: ShardingLike
 
 
+#: Two threads that draw from one generator draw different arrays.
+_counting = threading.Lock()
+
+
 class RandomStreams:
     """A seed, and the number of arrays that have been drawn from it.
 
@@ -65,8 +70,10 @@ class RandomStreams:
 
     def _key(self) -> int:
         """Return the key of the next array."""
-        self._n_calls += 1
-        return _digest(f"{self._entropy}:{self._n_calls - 1}", 16)
+        with _counting:
+            number = self._n_calls
+            self._n_calls += 1
+        return _digest(f"{self._entropy}:{number}", 16)
 
     # ------------------------------------------------------------------------------------------- drawing
 

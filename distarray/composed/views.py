@@ -140,11 +140,24 @@ def broadcast_to(x: Any, /, shape: Sequence[int] | int) -> DistArray:
 
 
 @side_by_side
-def broadcast_arrays(*arrays: Any) -> tuple[DistArray, ...]:
-    """Return all arrays as views of their common shape."""
-    views = [as_distarray(x) for x in arrays]
+def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
+    """Return all arrays as views of their common shape; None, text and objects as numpy's arrays, as plotting asks."""
+    views = [np.asarray(x) if _is_no_number(x) else as_distarray(x) for x in arrays]
     shape = _common_shape(*(x.shape for x in views)) if views else ()
-    return tuple([x._alias() if x.shape == shape else broadcast_to(x, shape) for x in views])
+    return tuple(
+        [
+            np.broadcast_to(x, shape)
+            if isinstance(x, np.ndarray)
+            else x._alias()
+            if x.shape == shape
+            else broadcast_to(x, shape)
+            for x in views
+        ]
+    )
+
+
+def _is_no_number(x: Any) -> bool:
+    return x is None or isinstance(x, str) or (isinstance(x, np.ndarray) and x.dtype.kind in "OUS")
 
 
 @side_by_side

@@ -47,6 +47,7 @@ __all__ = [
     "check_mask",
     "identity",
     "infer_map",
+    "lazily_read",
     "literal",
     "unbox",
 ]
@@ -110,10 +111,21 @@ def check_mask(value: object, name: str) -> None:
         )
 
 
+def lazily_read(value: Any, env: Environment) -> Expr | None:
+    """Return the node of data of others that the tasks read, not this process: large memory maps, dask arrays; None of
+    all else.
+    """
+    if type(value) is np.ndarray or hooks.lazily_read is None:
+        return None
+    node: Expr | None = hooks.lazily_read(value, env)
+    return node
+
+
 def literal(value: Any, env: Environment, name: str = "array") -> Expr:
     """Return a node of host data used as an operand: it has no environment of its own and adopts `env`.
 
-    A NumPy array is read at the call: later changes by its owner do not show.
+    A NumPy array is read at the call, whatever its size: later changes by its owner do not show. Large memory maps and
+    dask arrays are read by the tasks.
 
     Raises
     ------
@@ -122,9 +134,10 @@ def literal(value: Any, env: Environment, name: str = "array") -> Expr:
     NotSupportedError
         If a mask hides elements of it: there are no masked arrays here.
     """
-    from distarray import config
-
     check_mask(value, name)
+    node = lazily_read(value, env)
+    if node is not None:
+        return node
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -135,12 +148,6 @@ def literal(value: Any, env: Environment, name: str = "array") -> Expr:
         dtype = as_dtype(array.dtype)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
-    limit = config.get("literal-max-bytes")
-    if array.nbytes > limit:
-        raise ValueError(
-            f"{name}: a literal operand of {array.nbytes} bytes is above literal-max-bytes = {limit}; make it an "
-            "array of the same team first: dx.asarray(v, team=x.team, device=x.device)"
-        )
     node = source(np.array(array, dtype=dtype, copy=True, order="C"), env)
     assert node.memo is not None
     return node

@@ -23,7 +23,7 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["from_dask", "to_dask_array"]
+__all__ = ["dask_node", "from_dask", "to_dask_array"]
 
 
 def to_dask_array(x: DistArray) -> Any:
@@ -67,6 +67,12 @@ def from_dask(
     """
     if isinstance(array, DistArray) or not (hasattr(array, "chunks") and hasattr(array, "__dask_keys__")):
         raise TypeError(f"from_dask: {type(array).__name__} is no dask.array; dx.asarray takes host data")
+    x = DistArray._on(dask_node(array, environment(team, device)))
+    return x if sharding is None else x.reshard(sharding)
+
+
+def dask_node(array: Any, env: Environment) -> Expr:
+    """Return the node of a ``dask.array`` in an environment; raises as `from_dask`."""
     shape = array.shape
     if any(n != n for sizes in array.chunks for n in sizes):  # unknown extents are nan
         raise ValueError("from_dask: the chunk sizes are not known; call array.compute_chunk_sizes() first")
@@ -76,7 +82,6 @@ def from_dask(
             "array.map_blocks(numpy.asarray)"
         )
     dtype = as_dtype(array.dtype)
-    env = environment(team, device)
     cut = sharding_of_chunks(array.chunks, env)
     name = f"dx-from-dask-{uuid.uuid4().hex}"
     make = (_on_cluster if env.is_cluster else _in_process)(array, cut, env, name)
@@ -84,8 +89,7 @@ def from_dask(
     node = Expr(SOURCE, (), shape, dtype, env)
     # Dask may keep what it gives away, a persisted collection for example: never written in place.
     node.memo = Stored(cut, blocks, exported=True)
-    x = DistArray._on(node)
-    return x if sharding is None else x.reshard(sharding)
+    return node
 
 
 def _keys(array: Any, cut: Sharding) -> list[Any]:

@@ -9,7 +9,6 @@ a second. Fresh pages cost as much as a narrow product, so a kernel makes its re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -190,70 +189,115 @@ def _qr_join(xp: Namespace, q: Block, above: Block, *, params: Params) -> Block:
     return q[:, : above.shape[0]] @ above
 
 
-def _straightened(xp: Namespace, x: Block, square: float) -> Block:
-    """Return the columns that are orthogonal and of this squared length but for rounding, which one step of Newton's
-    takes out.
-    """
-    return 1.5 * x - x @ (_adjoint(xp, x) @ x) / (2 * square)
+def _qr_signs(xp: Namespace, top: Block, r: Block, *, params: Params) -> Block:
+    """Return by what the rows of `R` are multiplied to have LAPACK's signs, given the first rows of the matrix.
 
-
-def _svd_of_finite(xp: Namespace, x: Block) -> tuple[Block, ...]:
-    """Return singular values and vectors; of what is not finite none are, where NumPy would raise: its QR does not."""
-    if xp is np and not xp.all(xp.isfinite(x)):
-        return x * math.nan, xp.diagonal(x).real * math.nan, x * math.nan
-    return tuple(xp.linalg.svd(x))
-
-
-def _qr_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...]:
-    """Return a unitary matrix that makes some columns, which come as rows, a triangle; `params` begin with its first
-    row.
-
-    Returns
-    -------
-    r, y, s
-        The columns afterwards, as rows. The matrix is ``(I - Y @ Y^H) @ diag(S, I)``; `y` is `Y` transposed.
+    A reflector of LAPACK's gives `R` the diagonal ``-sign(a) * |...|`` where `a` is the element that it finds there;
+    in terms of an orthonormal `Q` that is the pivot of elimination in ``Q - diag(signs)``, whose first rows are enough.
+    A column that is a triangle's already has no reflector.
 
     References
     ----------
-    R. Schreiber, B. Parlett, Block reflectors: theory and computation, SIAM J. Numer. Anal. 25 (1988): the reflector
-    that takes ``[S; 0]`` to orthonormal columns ``[Q1; Q2]`` is safe to form if -S is the unitary polar factor of Q1.
+    G. Ballard, J. Demmel, L. Grigori, M. Jacquelin, H. D. Nguyen, E. Solomonik, Reconstructing Householder vectors from
+    tall-skinny QR, IPDPS 2014, section 3 (modified LU).
+    """
+    n = r.shape[0]
+    diagonal = xp.linalg.diagonal(r)
+    safe = r + xp.where(diagonal == 0, xp.ones_like(diagonal), xp.zeros_like(diagonal)) * xp.eye(
+        n, dtype=r.dtype, **_placed(xp, r)
+    )
+    left = xp.asarray(_solve_triangular(xp, safe.T, top.T, lower=True).T, copy=True)
+    signs = xp.ones_like(diagonal)
+    nearly = 1 - n * float(xp.finfo(r.dtype).eps)
+    for k in range(n):
+        pivot = left[k, k]
+        real = xp.real(pivot) if xp.isdtype(r.dtype, "complex floating") else pivot
+        sign = xp.where(real < 0, -xp.ones_like(pivot), xp.ones_like(pivot))
+        stays = xp.abs(pivot) >= nearly
+        signs[k] = xp.where(stays, sign, -sign)
+        column = left[k + 1 :, k] / (pivot + sign)
+        left[k + 1 :, k + 1 :] -= xp.where(stays, 0 * column, column)[:, None] * left[k : k + 1, k + 1 :]
+    return signs
+
+
+def _reflected(xp: Namespace, columns: Block) -> tuple[Block, Block]:
+    """Return what LAPACK's ``geqrf`` does: `R` with the reflectors' vectors below it, and their factors tau."""
+    if is_strict(xp):
+        return _reflected_stepwise(xp, columns)
+    packed, tau = xp.linalg.qr(columns, mode="raw")
+    return packed.T, tau
+
+
+def _reflected_stepwise(xp: Namespace, columns: Block) -> tuple[Block, Block]:
+    """Do the same with the functions of the standard, and without a look at any value."""
+    m, n = columns.shape
+    a = xp.asarray(columns, copy=True)
+    tau = xp.zeros(min(m, n), dtype=a.dtype, device=a.device)
+    is_complex = xp.isdtype(a.dtype, "complex floating")
+    for i in range(min(m, n)):
+        head, tail = a[i, i], a[i + 1 :, i]
+        real = xp.real(head) if is_complex else head
+        below = xp.sum(xp.abs(tail) ** 2)
+        norm = xp.sqrt(xp.abs(head) ** 2 + below)
+        beta = xp.astype(xp.where(real < 0, norm, -norm), a.dtype)
+        stays = (below == 0) & (xp.imag(head) == 0 if is_complex else below == 0)
+        beta = xp.where(stays, head, beta)
+        factor = xp.where(stays, 0 * head, (beta - head) / xp.where(beta == 0, 1 + 0 * beta, beta))
+        vector = tail / xp.where(stays, 1 + 0 * head, head - beta)
+        whole = xp.concat([xp.ones(1, dtype=a.dtype, device=a.device), vector])[:, None]
+        back = xp.conj(factor) if is_complex else factor
+        a[i:, i + 1 :] = a[i:, i + 1 :] - back * (whole @ (_adjoint(xp, whole) @ a[i:, i + 1 :]))
+        a[i, i], a[i + 1 :, i], tau[i] = beta, vector, factor
+    return a, tau
+
+
+def _qr_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...]:
+    """Return the reflectors that make some columns, which come as rows, a triangle; `params` begin with its first row.
+
+    Returns
+    -------
+    r, v, t
+        The columns afterwards, as rows. The reflectors' product is ``I - V @ T @ V^H``; `v` is `V` transposed.
+
+    References
+    ----------
+    R. Schreiber, C. Van Loan, A storage-efficient WY representation for products of Householder transformations, SIAM
+    J. Sci. Stat. Comput. 10 (1989), as LAPACK's ``larft`` does it.
     """
     above = params[0]
-    q, r = xp.linalg.qr(head[:, above:].T)
-    n = q.shape[1]
-    u, sigma, vh = _svd_of_finite(xp, q[:n, :])
-    s = _straightened(xp, -(u @ vh), 1)
-    w = xp.concat([q[:n, :] - s, q[n:, :]], axis=0)
-    # W^H W = 2 V (1 + sigma) V^H, so that with Y = W V (1 + sigma)^(-1/2) the reflector is I - Y Y^H
-    y = _straightened(xp, (w @ _adjoint(xp, vh)) / xp.astype(xp.sqrt(1 + sigma), q.dtype), 2)
+    packed, tau = _reflected(xp, head[:, above:].T)
+    n = tau.shape[0]
     rows = xp.zeros_like(head)
     rows[:, :above] = head[:, :above]
-    rows[:, above : above + n] = r.T
-    return rows, xp.asarray(y.T, copy=True), s
+    rows[:, above : above + n] = xp.triu(packed[:n, :]).T
+    v = xp.tril(packed[:, :n], k=-1).T + xp.eye(n, packed.shape[0], dtype=head.dtype, **_placed(xp, head))
+    inner = _adjoint(xp, v).T @ v.T  # V^H V
+    t = xp.zeros((n, n), dtype=head.dtype, **_placed(xp, head))
+    for k in range(n):
+        t[:k, k] = -tau[k] * (t[:k, :k] @ inner[:k, k])
+        t[k, k] = tau[k]
+    return rows, v, t
 
 
-def _qr_forward(xp: Namespace, tile: Block, y: Block, s: Block, *, params: Params) -> Block:
-    """Columns, as rows, times the adjoint of a panel's matrix."""
-    above, n = tile.shape[1] - y.shape[1], s.shape[0]
+def _qr_forward(xp: Namespace, tile: Block, v: Block, t: Block, *, params: Params) -> Block:
+    """Columns, as rows, times the adjoint of a panel's reflectors."""
+    above = tile.shape[1] - v.shape[1]
     out = xp.asarray(tile, copy=True)
-    out[:, above:] -= (tile[:, above:] @ _adjoint(xp, y)) @ y
-    out[:, above : above + n] = out[:, above : above + n] @ xp.conj(s)
+    out[:, above:] -= (tile[:, above:] @ _adjoint(xp, v)) @ _adjoint(xp, t).T @ v
     return out
 
 
-def _qr_backward(xp: Namespace, tile: Block, y: Block, s: Block, *, params: Params) -> Block:
-    """Columns, as rows, times a panel's matrix; where none have come yet, the panel's own columns of the identity.
+def _qr_backward(xp: Namespace, tile: Block, v: Block, t: Block, *, params: Params) -> Block:
+    """Columns, as rows, times a panel's reflectors; where none have come yet, the panel's own columns of the identity.
 
     `params` begin with the length of a column.
     """
-    above, n = params[0] - y.shape[1], s.shape[0]
+    above, n = params[0] - v.shape[1], t.shape[0]
     if tile.shape[0]:
         out = xp.asarray(tile, copy=True)
-        out[:, above : above + n] = tile[:, above : above + n] @ s.T
     else:
-        out = xp.zeros((n, params[0]), dtype=y.dtype, **_placed(xp, y))
-        out[:, above : above + n] = s.T
-    out[:, above:] -= (out[:, above:] @ _adjoint(xp, y)) @ y
+        out = xp.eye(n, params[0], k=above, dtype=v.dtype, **_placed(xp, v))
+    out[:, above:] -= (out[:, above:] @ _adjoint(xp, v)) @ t.T @ v
     return out
 
 
@@ -269,5 +313,6 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "qr_join": _qr_join,
     "qr_panel": _qr_panel,
     "qr_r_tile": _qr_r_tile,
+    "qr_signs": _qr_signs,
     "qr_tile": _qr_tile,
 }

@@ -296,9 +296,9 @@ def parse_sharding(
 def _parse_entries(user: Sequence[str | Sequence[str] | None], shape: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
     if not isinstance(user, Sequence):
         raise ShardingError(f"sharding={user!r} is neither None, a tuple, a type in text nor a Sharding")
-    if len(user) != len(shape):
+    if len(user) > len(shape):
         raise ShardingError(f"sharding={user!r} has {len(user)} entries, but the array has {len(shape)} axes: {shape}")
-    axes = []
+    axes: list[tuple[str, ...]] = []
     for axis, entry in enumerate(user):
         names = () if entry is None else (entry,) if isinstance(entry, str) else entry
         if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
@@ -306,7 +306,7 @@ def _parse_entries(user: Sequence[str | Sequence[str] | None], shape: tuple[int,
                 f"sharding={user!r}: entry {entry!r} of axis {axis} is neither None, a mesh axis nor a tuple of them"
             )
         axes.append(tuple(names))
-    return tuple(axes)
+    return (*axes, *[()] * (len(shape) - len(axes)))  # axes that nobody names are whole, as in JAX
 
 
 def swap_axis_order(

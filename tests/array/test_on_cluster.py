@@ -425,21 +425,24 @@ def test_published_arrays_are_got_by_name(cluster4: Any) -> None:
             cluster4.unpublish_dataset("pending")
 
 
-def test_operands_of_dask_array_are_refused_with_a_way_out(cluster4: Any) -> None:
+def test_dask_arrays_are_operands_that_are_not_computed_at_the_call(cluster4: Any) -> None:
     import dask.array as da
 
-    x, y = dx.arange(6.0), da.arange(6.0, chunks=3)
-    for call in (
-        lambda: x + y,
-        lambda: y + x,
-        lambda: np.add(y, x),
-        lambda: np.concatenate([x, y]),
-        lambda: np.multiply(x, 2, out=y),
-    ):
-        with pytest.raises(TypeError, match=r"distarray\.from_dask\(y\) .* x\.to_dask_array\(\)"):
-            call()
-    np.testing.assert_array_equal(np.asarray(x + dx.from_dask(y)), 2 * np.arange(6.0))
-    np.testing.assert_array_equal((x.to_dask_array() + y).compute(), 2 * np.arange(6.0))
+    x, y, a = dx.arange(6.0), da.arange(6.0, chunks=3), np.arange(6.0)
+    z = dx.zeros(6)
+    with counting() as counted:
+        sums = [x + y, y + x, np.add(y, x), dx.add(x, y), np.concatenate([x, y]), dx.asarray(y) - x]
+        sums.append(np.where(y > 2, x, 0))
+        z[...] = y
+        z += y
+    assert counted.tasks == 0
+    expected = [2 * a, 2 * a, 2 * a, 2 * a, np.concatenate([a, a]), a - a, np.where(a > 2, a, 0)]
+    for found, values in zip([*sums, z], [*expected, 2 * a]):
+        assert isinstance(found, dx.DistArray)
+        np.testing.assert_array_equal(np.asarray(found), values)
+    with pytest.raises(TypeError, match=r"out= is a dask\.array"):
+        np.multiply(x, 2, out=y)
+    np.testing.assert_array_equal((x.to_dask_array() + da.arange(6.0, chunks=3)).compute(), 2 * a)
 
 
 @pytest.mark.parametrize("client", ["foo", 3, object()])

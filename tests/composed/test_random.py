@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -244,7 +246,7 @@ def test_bad_parameters_are_refused_at_the_call_in_numpys_words(name: str, args:
         (lambda r: r.multinomial(3, [0.9, 0.9, 0.1]), ValueError),
         (lambda r: r.multinomial(3, 0.5), ValueError),
         (lambda r: r.dirichlet([-1, 2]), ValueError),
-        (lambda r: r.shuffle(np.arange(3)), TypeError),
+        (lambda r: r.shuffle((1, 2, 3)), TypeError),
         (lambda r: r.permutation(np.zeros((2, 3)), 2), IndexError),
     ],
 )
@@ -382,7 +384,73 @@ def test_random_arrays_that_do_not_fit_are_made_again() -> None:
     assert deviation == pytest.approx(host.std())
 
 
-@pytest.mark.parametrize("name", ["seed", "rand", "randn", "randint", "random", "uniform", "normal", "choice"])
-def test_global_state_is_refused_with_the_way_out(name: str) -> None:
-    with pytest.raises(TypeError, match=r"default_rng\(seed\)"):
-        getattr(dx.random, name)(3)
+LEGACY: dict[str, tuple[Any, ...]] = {
+    "rand": (3, 4),
+    "randn": (3, 4),
+    "randint": (2, 9, (3, 4)),
+    "random_integers": (6, None, (3, 4)),
+    "random_sample": ((3, 4),),
+    "ranf": ((3, 4),),
+    "sample": ((3, 4),),
+    "random": ((3, 4),),
+    "uniform": (-1, 1, (3, 4)),
+    "normal": (2, 0.5, (3, 4)),
+    "standard_normal": ((3, 4),),
+    "choice": (5, (3, 4)),
+    "permutation": (7,),
+    "beta": (1.0, 2.0, (3, 4)),
+    "binomial": (9, 0.5, (3, 4)),
+    "poisson": (4.0, (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LEGACY)
+def test_functions_of_the_process_have_numpys_shapes_dtypes_and_one_seed(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy would rather not have some of them
+        expected = getattr(np.random, name)(*LEGACY[name])
+    dx.random.seed(11)
+    first, second = (getattr(dx.random, name)(*LEGACY[name]) for _ in range(2))
+    assert (first.shape, first.dtype) == (expected.shape, expected.dtype)
+    state = dx.random.get_state()
+    third = np.asarray(getattr(dx.random, name)(*LEGACY[name]))
+    with dx.use(dx.Team((3,), ("T",), members=(0, 1, 2))), force_tiles(3):
+        method = {"ranf": "random_sample", "sample": "random_sample"}.get(name, name)
+        again = getattr(dx.random.RandomState(11), method)(*LEGACY[name])
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, second)
+    dx.random.set_state(state)
+    np.testing.assert_array_equal(getattr(dx.random, name)(*LEGACY[name]), third)
+
+
+def test_every_function_of_numpys_random_is_there() -> None:
+    bit_generators = {"BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"}  # ours is SplitMix64
+    assert set(np.random.__all__) - set(dx.random.__all__) == bit_generators
+
+
+def test_integers_of_both_ends_are_drawn() -> None:
+    state = dx.random.RandomState(2)
+    assert set(np.asarray(state.random_integers(3, size=200)).tolist()) == {1, 2, 3}
+    assert set(np.asarray(state.random_integers(-1, 1, 200)).tolist()) == {-1, 0, 1}
+    assert set(np.asarray(state.randint(3, size=200)).tolist()) == {0, 1, 2}
+    assert int(state.tomaxint(10).min()) >= 0
+
+
+def test_host_arrays_and_lists_are_shuffled_in_place() -> None:
+    rng = dx.random.default_rng(3)
+    a, items = np.arange(40).reshape(20, 2), list("abcdefgh")
+    rng.shuffle(a)
+    rng.shuffle(items)
+    assert a.tolist() != np.arange(40).reshape(20, 2).tolist()
+    assert sorted(a.tolist()) == np.arange(40).reshape(20, 2).tolist()
+    assert items != list("abcdefgh")
+    assert sorted(items) == list("abcdefgh")
+    rng.shuffle(a, axis=1)
+    assert sorted(map(sorted, a.tolist())) == np.arange(40).reshape(20, 2).tolist()
+
+
+def test_threads_that_share_a_generator_draw_different_arrays() -> None:
+    rng = dx.random.default_rng(4)
+    with ThreadPoolExecutor(8) as pool:
+        drawn = list(pool.map(lambda _: float(rng.random()), range(400)))
+    assert len(set(drawn)) == 400

@@ -159,7 +159,18 @@ def test_qr_of_square_tall_and_wide_matrices(of, shape, dtype):
     assert_small(q @ r - a, a, max(shape))
     assert_orthonormal(q)
     alone = host(linalg.qr(x, mode="r"))
-    np.testing.assert_allclose(np.abs(alone), np.abs(r), atol=100 * np.finfo(dtype).eps * np.linalg.norm(a))
+    for triangle in (r, np.linalg.qr(a, mode="r")):  # LAPACK's signs, however it is cut
+        np.testing.assert_allclose(alone, triangle, atol=100 * np.finfo(dtype).eps * np.linalg.norm(a))
+    np.testing.assert_allclose(q, np.linalg.qr(a)[0], atol=1e4 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", "dF")
+@pytest.mark.parametrize("shape", [(30, 30), (80, 20), (20, 45)], ids=str)
+def test_qr_of_a_triangle_has_lapacks_signs(of, shape, dtype):
+    """No reflector where nothing is below the diagonal: R keeps the signs of the matrix."""
+    a = np.triu(sample(shape, dtype))
+    np.fill_diagonal(a, (a.diagonal().real + 3 * np.sign(a.diagonal().real)).astype(dtype))
+    np.testing.assert_allclose(host(linalg.qr(cut(a, of), mode="r")), np.linalg.qr(a, mode="r"), atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,11 @@ def test_layout_argument_overrides():
     assert parse_sharding("[1{x}3, 4] order=F", (3, 4), XY, layout="C").layout == (0, 1)
 
 
+def test_axes_that_nobody_names_are_whole():
+    assert parse_sharding(("x",), (3, 4), XY) == parse_sharding(("x", None), (3, 4), XY)
+    assert parse_sharding((), (3, 4), XY) == parse_sharding((None, None), (3, 4), XY)
+
+
 def test_a_sharding_may_refine_the_mesh_of_the_team():
     fine = Sharding(Mesh(("a", "b"), (2, 4)).with_waves(3), (("%1", "a"), ("b",)))
     assert parse_sharding(fine, (30, 8), XY) is fine
@@ -235,7 +240,6 @@ def test_a_sharding_may_refine_the_mesh_of_the_team():
 @pytest.mark.parametrize(
     ("user", "message"),
     [
-        (("x",), "has 1 entries, but the array has 2 axes"),
         (("x", None, None), "has 3 entries, but the array has 2 axes"),
         (("x", "x"), "'x' for array axes 0 and 1"),
         ((("x", "y"), "y"), "'y' for array axes 0 and 1"),

@@ -12,8 +12,9 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.tiles import Bounds
 from distarray.ops.creation import EMPTY, EYE
+from distarray.ops.elementwise import multiply
 from distarray.ops.families import Array
-from distarray.ops.lenses import slice_lens
+from distarray.ops.lenses import expand_lens, slice_lens
 from distarray.ops.linalg.matrices import WHOLE, QRResult, boxed, matrices, several
 from distarray.ops.linalg.panels import Panels, deal, is_cut, is_tall, lies, recut, row_blocks, rows, transposed
 from distarray.sharding.sharding import Sharding
@@ -26,6 +27,7 @@ QR_R = declare("qr_r", "block", rule=f"... i j -> ... k j | {WHOLE}, k: whole")
 QR_TILE = declare("qr_tile", "tiles")
 QR_R_TILE = declare("qr_r_tile", "tiles")
 QR_JOIN = declare("qr_join", "tiles")
+QR_SIGNS = declare("qr_signs", "block", rule="i j, k j -> k | i: whole, j: whole, k: whole")
 #: params: (row of the diagonal,)
 QR_PANEL = declare("qr_panel", "tiles")
 QR_FORWARD = declare("qr_forward", "tiles")
@@ -37,9 +39,9 @@ def qr(x: Array, /, mode: str = "reduced") -> Any:
     """Return ``x = Q @ R`` with orthonormal columns in `Q` and an upper triangle `R`.
 
     A matrix that is cut and has at least twice as many rows as columns is factored by a tree of row blocks, of which a
-    member holds one and as many rows again as it has columns; any other one by panels, of which a member holds two. The
-    signs of rows of `R` are not those of numpy then. ``"complete"`` brings a matrix with more rows than columns to one
-    member.
+    member holds one and as many rows again as it has columns; any other one by panels, of which a member holds two.
+    ``"complete"`` brings a matrix with more rows than columns to one member. The signs of rows of `R` are LAPACK's, and
+    so numpy's, however the matrix is cut; those of rows that are zero but for rounding follow the rounding.
 
     Parameters
     ----------
@@ -65,14 +67,21 @@ def qr(x: Array, /, mode: str = "reduced") -> Any:
 
 
 def _distributed(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
-    return tall_qr(node, with_q=with_q) if is_tall(node.shape) else _qr_by_panels(node, with_q=with_q)
+    if not is_tall(node.shape):
+        return _qr_by_panels(node, with_q=with_q)
+    q, r = tall_qr(node, with_q=with_q)
+    n = r.shape[0]
+    signs = bind(QR_SIGNS, (rows(node, 0, n), r), (n,), r.dtype)
+    down = bind_get(signs, expand_lens(signs.shape, 1))
+    return None if q is None else multiply(q, signs), multiply(r, down)
 
 
 # -------------------------------------------------------------------------------------------------- tall matrices
 
 
 def tall_qr(node: Expr, *, with_q: bool = True) -> tuple[Expr | None, Expr]:
-    """Return the reduced factors of a tall matrix that is cut: `Q` cut by rows, `R` whole.
+    """Return the reduced factors of a tall matrix that is cut: `Q` cut by rows, `R` whole. The signs of the rows of `R`
+    depend on the cut.
 
     References
     ----------
@@ -126,11 +135,11 @@ def _merged(bounds: Sequence[int], n: int, largest: int) -> Bounds:
 
 
 class _Reflector(NamedTuple):
-    """The unitary matrix ``(I - Y @ Y^H) @ diag(S, I)`` on the rows from `start` on; `y` is `Y` transposed."""
+    """The unitary matrix ``I - V @ T @ V^H`` on the rows from `start` on; `v` is `V` transposed."""
 
     start: int
-    y: Expr
-    s: Expr
+    v: Expr
+    t: Expr
 
 
 def _qr_by_panels(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
@@ -147,7 +156,7 @@ def _qr_by_panels(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
         width = stop - start
         k_rows = min(width, m - start)
         alone, own = panels.alone(k, width), panels.alone(k, k_rows)
-        r, y, s = bind_tiles(
+        r, v, t = bind_tiles(
             QR_PANEL,
             [(rows(left, 0, width), alone)],
             [((width, m), node.dtype, alone), ((k_rows, m - start), node.dtype, own), ((k_rows,) * 2, node.dtype, own)],
@@ -155,10 +164,10 @@ def _qr_by_panels(node: Expr, *, with_q: bool) -> tuple[Expr | None, Expr]:
             (start,),
         )
         parts.append((r, start))
-        reflectors.append(_Reflector(start, y, s))
+        reflectors.append(_Reflector(start, v, t))
         if stop < n:
             bounds = panels.left(stop)
-            left = panels.step(QR_FORWARD, (rows(left, width, n - start), bounds), [y, s], bounds)
+            left = panels.step(QR_FORWARD, (rows(left, width, n - start), bounds), [v, t], bounds)
     return (_q_of(reflectors, node, panels) if with_q else None), _r_of(parts, node)
 
 
@@ -185,6 +194,6 @@ def _q_of(reflectors: Sequence[_Reflector], node: Expr, panels: Panels) -> Expr:
     made = bind_create(EYE, (k - last.start, m), node.dtype, node.env, (), last.start)
     stop = last.start
     for at in reversed(reflectors):
-        made = panels.step(QR_BACKWARD, (made, bounds(stop)), [at.y, at.s], bounds(at.start), (m,))
+        made = panels.step(QR_BACKWARD, (made, bounds(stop)), [at.v, at.t], bounds(at.start), (m,))
         stop = at.start
     return recut(transposed(made), lies(node) if k == n else None)
