@@ -16,6 +16,16 @@ __all__ = ["as_dtype", "notation", "parse_notation"]
 
 _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
 
+_TEXT = "codes of text: values, codes = numpy.unique(text, return_inverse=True)"
+#: What to do with the kinds of dtype that no array here has.
+_WAYS_OUT = {
+    "U": _TEXT,
+    "S": _TEXT,
+    "T": _TEXT,
+    "O": "numbers: numpy.asarray(objects, dtype=float)",
+    "V": "an array of each field: {name: dx.asarray(records[name]) for name in records.dtype.names}",
+}
+
 
 @lru_cache(maxsize=1024)
 def _checked(dtype: np.dtype) -> np.dtype:
@@ -23,9 +33,10 @@ def _checked(dtype: np.dtype) -> np.dtype:
         return dtype
     if dtype.kind in _BITS and dtype.itemsize * 8 in _BITS[dtype.kind]:
         return dtype.newbyteorder("=")
+    way_out = _WAYS_OUT.get(dtype.kind, "x.astype(...) to one of these")
     raise TypeError(
         f"dtype {dtype!r} is not supported by distarray; supported are bool, signed and unsigned integers, "
-        "float16/32/64, complex64/128, datetime64 and timedelta64"
+        f"float16/32/64, complex64/128, datetime64 and timedelta64; use {way_out}"
     )
 
 

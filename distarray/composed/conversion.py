@@ -137,12 +137,10 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
             host = np.array(obj, dtype=wanted, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
         raise type(error)(f"asarray, operand 0 of type {kind}: {error}") from None
-    if host.dtype.kind == "O":
-        raise TypeError(f"asarray: {kind} is not an array of numbers, and objects are not supported")
     try:
         supported = as_dtype(host.dtype)
     except TypeError as error:
-        raise TypeError(f"asarray, operand 0: {error}") from None
+        raise TypeError(f"asarray, operand 0 of type {kind}: {error}") from None
     return host if host.dtype == supported and host.dtype.isnative else host.astype(supported)
 
 

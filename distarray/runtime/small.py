@@ -164,8 +164,8 @@ hooks.computed_map = computed_map
 
 
 def _eager_nbytes(env: Environment) -> int:
-    """Return the bytes of the largest arrays that operations are computed on when they are made."""
-    limit: int = config.get("eager-bytes")
+    """Return the bytes of the largest arrays that operations are computed on when they are made; -1 for none at all."""
+    limit: int = config.get("eager-bytes") or -1
     if limit <= BLOCK_NBYTES and config.get("block-bytes") is None:
         return limit  # no array is cut that is as small
     return min(limit, env.block_nbytes)
