@@ -42,5 +42,12 @@ def write_options(app: object) -> None:
     target.write_text("\n".join(rows) + "\n")
 
 
+def is_numpys(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Leave out what numpy's documentation describes: dtypes, constants and functions that are numpy's own."""
+    module = getattr(obj, "__module__", None) or type(obj).__module__
+    return True if module.partition(".")[0] == "numpy" else None
+
+
 def setup(app: object) -> None:
     app.connect("builder-inited", write_options)  # type: ignore[attr-defined]  # Sphinx's application
+    app.connect("autodoc-skip-member", is_numpys)  # type: ignore[attr-defined]
