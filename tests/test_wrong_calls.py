@@ -501,7 +501,8 @@ OWN: dict[str, tuple[Callable[[dx.DistArray, Any], Any], list[Any], Any]] = {
     "Team.split": (lambda x, v: T.split(v), ["a", 1, None], ValueError),
     "Mesh, sizes": (lambda x, v: dx.Mesh(("x",), (v,)), [*NO_INTEGERS, -1, 0, 10**20], (TypeError, ValueError)),
     "sharding": (
-        lambda x, v: dx.zeros((4, 6), sharding=v), [1, 1.5, ("T", None, None), ("a", None), ("T", "T"), "a", "[4", {}], ValueError,
+        lambda x, v: dx.zeros((4, 6), sharding=v),
+        [1, 1.5, ("T", None, None), ("a", None), ("T", "T"), "a", "[4", {}], ValueError,
     ),
     "layout": (lambda x, v: dx.zeros((4, 6), layout=v), ["a", 1, (0,), (0, 0), 1.5], (TypeError, ValueError)),
     "team": (lambda x, v: dx.zeros(3, team=v), [1, "a", 1.5, {}], (TypeError, ValueError)),

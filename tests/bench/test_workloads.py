@@ -1,4 +1,4 @@
-"""The workloads of the paper and W1, W2, W7: every system gives numpy's values, and every check finds what is wrong."""
+"""The workloads of the paper and of applications: all systems give numpy's values, all checks find what is wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ FILES = {
     for name in (
         "w1_matrix_chain",
         "w2_einsum",
+        "w4_vorticity",
+        "w5_quadratic_means",
+        "w6_anomalies",
         "w7_regression",
+        "w9_kmeans",
         "p1_matrix_chain",
         "p2_training_step",
         "p3_transformer_block",
