@@ -7,9 +7,12 @@ where its system keeps it (`force`): gathering into one numpy array is timed for
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 import os
+import tempfile
 from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 
 from .inputs import Source
 
-__all__ = ["DISTRIBUTED", "SYSTEMS", "DaskArray", "DistArray", "Numpy", "System"]
+__all__ = ["DISTRIBUTED", "IN_PROCESS", "SYSTEMS", "Cubed", "DaskArray", "DistArray", "Jax", "Numpy", "System"]
 
 Program = Callable[..., tuple[Any, ...]]
 
@@ -196,6 +199,83 @@ class DistArray:
         self.xp.wait(*arrays)
 
 
+class Jax:
+    """JAX on the CPUs, in double precision. A program is compiled as a whole unless it says that it ``waits``."""
+
+    name = "jax"
+    planner = ""
+
+    @cached_property
+    def xp(self) -> Any:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        jax.config.update("jax_platforms", "cpu")
+        return importlib.import_module("jax.numpy")
+
+    def put(self, value: NDArray[Any], blocks: Sequence[int] | None = None) -> Any:
+        return self.xp.asarray(value)
+
+    def force(self, x: Any) -> Any:
+        return x.block_until_ready()
+
+    def make(self, source: Source, parts: int, cut: Any = None) -> Any:
+        return self.put(source.part())
+
+    def start(self, program: Program, operands: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        run = partial(program, self.xp) if getattr(program, "waits", False) else self._compiled(program)
+        made: tuple[Any, ...] = run(*operands, **options)
+        return made
+
+    @lru_cache(maxsize=64)  # noqa: B019  # the systems live as long as the process
+    def _compiled(self, program: Program) -> Any:
+        import jax
+
+        return jax.jit(partial(program, self.xp))
+
+    def finish(self, *arrays: Any) -> None:
+        for x in arrays:
+            x.block_until_ready()
+
+
+class Cubed:
+    """cubed on the threads of this process. What it computes it returns as numpy arrays."""
+
+    name = "cubed"
+    planner = ""
+
+    @cached_property
+    def xp(self) -> Any:
+        return importlib.import_module("cubed.array_api")
+
+    @cached_property
+    def _spec(self) -> Any:
+        import cubed
+
+        self._folder = tempfile.TemporaryDirectory(prefix="cubed-")
+        return cubed.Spec(work_dir=self._folder.name, allowed_mem="4GB", executor_name="threads")
+
+    def put(self, value: NDArray[Any], blocks: Sequence[int] | None = None) -> Any:
+        import cubed
+
+        return cubed.from_array(value, chunks="auto", spec=self._spec)
+
+    def force(self, x: Any) -> Any:
+        return x.compute()
+
+    def make(self, source: Source, parts: int, cut: Any = None) -> Any:
+        return self.put(source.part())
+
+    def start(self, program: Program, operands: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        import cubed
+
+        made: tuple[Any, ...] = tuple(cubed.compute(*program(self.xp, *operands, **options)))
+        return made
+
+    def finish(self, *arrays: Any) -> None:
+        pass
+
+
 #: By name, in the order of tables. Both cuts of dask.array: its own choice may be one chunk, hence one thread.
 SYSTEMS: dict[str, System] = {
     system.name: system
@@ -215,4 +295,18 @@ DISTRIBUTED: dict[str, System] = SYSTEMS | {
         DistArray("distarray-eindecomp", planner="eindecomp"),
         DistArray("distarray-propagation", planner="propagation"),
     )
+}
+
+#: What everyday programs are compared on in one process: what is installed.
+IN_PROCESS: dict[str, System] = {
+    name: system
+    for name, module, system in (
+        ("numpy", "numpy", SYSTEMS["numpy"]),
+        ("dask.array", "dask.array", SYSTEMS["dask.array"]),
+        ("dask-array", "dask_array", DISTRIBUTED["dask-array"]),
+        ("cubed", "cubed", Cubed()),
+        ("jax", "jax", Jax()),
+        ("distarray", "distarray", SYSTEMS["distarray"]),
+    )
+    if importlib.util.find_spec(module.partition(".")[0])
 }

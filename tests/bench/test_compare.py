@@ -1,0 +1,77 @@
+"""The comparison of everyday programs: all run, are checked, and the tables say what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import compare
+import numpy as np
+import pytest
+from benchmarks.everyday import PROGRAMS, operands_of, ran
+from benchmarks.ratios import Ratio
+from benchmarks.systems import IN_PROCESS
+
+import distarray as dx
+
+
+@pytest.mark.parametrize("block_bytes", [None, 0], ids=["one tile", "tiles"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_give_numpys_values(name: str, block_bytes: int | None) -> None:
+    program = PROGRAMS[name]
+    n = program.extents["XS"][-1]
+    expected = ran(program, IN_PROCESS["numpy"], operands_of(program, n, IN_PROCESS["numpy"]))
+    with dx.config.set(block_bytes=block_bytes):
+        found = ran(program, IN_PROCESS["distarray"], operands_of(program, n, IN_PROCESS["distarray"]))
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(x), y, rtol=1e-9, atol=1e-12)
+
+
+def test_there_are_six_loops_six_scripts_and_25_operations() -> None:
+    groups = [program.group for program in PROGRAMS.values()]
+    assert [groups.count(name) for name in ("loops", "scripts", "operations")] == [6, 6, 25]
+
+
+def row(program: str, ours: float, **theirs: float) -> compare.Row:
+    ratios = {name: Ratio(ours / taken, ours / taken, ours / taken) for name, taken in theirs.items()}
+    return compare.Row("loops", program, 16, {"distarray": ours} | theirs, ratios, {})
+
+
+def test_means_are_geometric_and_leave_out_what_did_not_run() -> None:
+    rows = [row("a", 2.0, numpy=1.0, jax=4.0), row("b", 1.0, numpy=8.0)]
+    assert math.isclose(compare.means(rows, "numpy"), 0.5)
+    assert math.isclose(compare.means(rows, "jax"), 0.5)
+    assert compare.means(rows, "cubed") is None
+
+
+def test_tables_are_written_and_say_what_did_not_run(
+    tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Lacks(type(IN_PROCESS["numpy"])):  # type: ignore[misc]  # a class found at run time
+        def start(self, program: Any, operands: Any, **options: Any) -> Any:
+            raise AttributeError("this library has no functions")
+
+    class Wrong(type(IN_PROCESS["numpy"])):  # type: ignore[misc]
+        def start(self, program: Any, operands: Any, **options: Any) -> Any:
+            return tuple(x + 1 for x in super().start(program, operands, **options))
+
+    monkeypatch.setitem(IN_PROCESS, "lacks", Lacks())
+    monkeypatch.setitem(IN_PROCESS, "wrong", Wrong())
+    words = ["v = A @ v", "--size", "XS", "--rounds", "1", "--peers", "numpy,lacks,wrong", "--out", str(tmp_path)]
+    assert compare.main(words) == 0
+    assert "v = A @ v" in capsys.readouterr().out
+    text = (tmp_path / "compare.md").read_text()
+    assert "| lacks | v = A @ v | AttributeError: this library has no functions |" in text
+    assert "| wrong | v = A @ v | AssertionError" in text
+    (made,) = json.loads((tmp_path / "compare.json").read_text())["rows"]
+    assert set(made["seconds"]) == {"distarray", "numpy"}
+    assert made["ratios"]["numpy"]["median"] == made["seconds"]["distarray"] / made["seconds"]["numpy"]
+
+
+def test_unknown_peers_and_words_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        compare.main(["--peers", "nonesuch"])
+    assert "nonesuch" in capsys.readouterr().err
+    assert compare.main(["no such program", "--size", "XS"]) == 2
