@@ -2,6 +2,6 @@
 
 Claims are ratios measured in one run (`ratios`), on seeded inputs (`inputs`), of systems that run the same text
 (`systems`). ``DISTARRAY_BENCH_SIZE`` chooses the size (`sizes`). ``asv run`` records everything over time;
-``python asv_bench/compare.py`` compares everyday programs (`everyday`) with peers; with ``--goals`` it prints the claims and
-what this machine makes of them.
+``python asv_bench/compare.py`` compares everyday programs (`everyday`) with peers, or prints with ``--goals`` claims
+and what this machine makes of them.
 """
