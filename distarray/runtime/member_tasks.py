@@ -66,11 +66,13 @@ class RunGraph(TaskGraph):
         As bytes: every member gets them.
     programs
         One for each member that has something to do.
+    label
+        How Dask's dashboard calls the programs.
     is_queued
         Whether it is one of those, with credits, of which one is under way at a time at each worker.
     """
 
-    __slots__ = ("is_queued", "name", "parameters", "programs")
+    __slots__ = ("is_queued", "label", "name", "parameters", "programs")
 
     def __init__(
         self,
@@ -81,17 +83,19 @@ class RunGraph(TaskGraph):
         parameters: bytes,
         programs: Sequence[ProgramTask],
         *,
+        label: str,
         is_queued: bool,
     ) -> None:
         super().__init__(tasks, members, homes)
         self.name = name
+        self.label = label
         self.parameters = parameters
         self.programs = programs
         self.is_queued = is_queued
 
     def program_key(self, member: int) -> Key:
         """Return the key of the task of a member's program."""
-        return (f"{PROGRAM}{self.name}", member)
+        return (f"{PROGRAM}{self.label}-{self.name}", member)
 
     def __dask_graph__(self) -> dict[Key, Task]:
         made = dict(self.tasks)
@@ -184,7 +188,8 @@ class SentTemplates:
         # What a task asks for waits for nobody: the task, maybe a step of a program, waits for it. Nor is anybody to
         # wait for functions of the user's, which may wait for anything.
         is_queued = ahead is not None and not is_inside_task() and not calls_back(run.parameters[0].late.values())
-        graph = RunGraph({**run.tasks, **new}, beside, self._homes, run.name, data, programs, is_queued=is_queued)
+        tasks = {**run.tasks, **new}
+        graph = RunGraph(tasks, beside, self._homes, run.name, data, programs, label=run.label, is_queued=is_queued)
         return graph, sent, new.keys()
 
     def _shipped(self, programs: Mapping[int, MemberProgram]) -> dict[int, bytes]:

@@ -28,7 +28,7 @@ from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import prepare
 from distarray.runtime.promised import joined
-from distarray.runtime.task_graph import MemberRun
+from distarray.runtime.task_graph import MemberRun, label_of
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["count", "handed_out", "kept_nbytes", "instance_to_run", "run"]
@@ -132,7 +132,10 @@ def _sent(instance: Instance, keep: Sequence[Any], others: Callable[[], Iterable
         blocks = {member: tuple(map(instance.given, p.given)) for member, p in programs.by_member.items()}
         whole = joined(graph.nodes, {}, {}, keep, instance.read, others)
         parameters = instance.parameters, measurement()
-        run = MemberRun(instance.run, instance.template, programs, parameters, blocks, whole.tasks, whole.members)
+        label = label_of(graph.nodes[max(instance.outputs)])
+        run = MemberRun(
+            instance.run, instance.template, programs, parameters, blocks, whole.tasks, whole.members, label
+        )
         found = executor.run_programs(run, whole.keep, instance.read, nbytes)
     else:
         lowered = instance.lowered

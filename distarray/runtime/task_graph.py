@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dask._task_spec import Task
 from dask.typing import Key
 
+from distarray.expr.expr import Expr
 from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.template import Template
 
-__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph", "longest_chain", "read_from_outside"]
+__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph", "label_of", "longest_chain", "read_from_outside"]
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
@@ -90,6 +92,8 @@ class MemberRun(NamedTuple):
         By member what its program is given: blocks, or what stands for their keys.
     tasks, members
         Of tasks beside the programs, which make what these are given.
+    label
+        What Dask's dashboard calls the programs: see `label_of`.
     """
 
     name: str
@@ -99,3 +103,12 @@ class MemberRun(NamedTuple):
     given: Mapping[int, tuple[Any, ...]]
     tasks: Mapping[Key, Task]
     members: Mapping[Key, int]
+    label: str = "program"
+
+
+def label_of(node: Expr) -> str:
+    """Return the operation and the user's line that made a node, as Dask's dashboard shows it: a dash would end it."""
+    if node.origin is None:
+        return node.op.name
+    path, number = node.origin.line
+    return f"{node.op.name}@{Path(path).name}:{number}".replace("-", "_")

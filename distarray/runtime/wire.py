@@ -13,7 +13,7 @@ import numpy as np
 __all__ = [
     "EMBED_NBYTES",
     "PLUGIN",
-    "PREFIX",
+    "PREFIXES",
     "PROGRAM",
     "TEMPLATE",
     "TOPIC",
@@ -26,11 +26,12 @@ __all__ = [
 
 #: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
 EMBED_NBYTES = 64 * 1024
-#: What the names of all our tasks and data begin with.
-PREFIX = "dx-"
-#: What the names of the tasks of member programs begin with, and those of the programs that workers have as data.
-PROGRAM = "dx-program-"
+#: What the names of the tasks of member programs begin with, and those of the programs that workers have as data. What
+#: follows the colon and comes before the first dash is how Dask's dashboard calls the task.
+PROGRAM = "dx:"
 TEMPLATE = "dx-template-"
+#: What the names of all our tasks and data begin with.
+PREFIXES = ("dx-", PROGRAM)
 #: Topic under which the scheduler announces who serves whom.
 TOPIC = "distarray-placement"
 #: Name of the workers' plugin.
@@ -44,11 +45,11 @@ Packed: TypeAlias = tuple[Any, tuple[int, ...] | None]
 def is_ours(key: Any) -> bool:
     """Return whether a key on a cluster is that of a task or of data of ours.
 
-    >>> is_ours(("dx-add-1", 0, 3)), is_ours(("sum-aggregate", 0)), is_ours("dx-array")
+    >>> is_ours(("dx-add-1", 0, 3)), is_ours(("sum-aggregate", 0)), is_ours(("dx:sum@a.py:3-1", 0))
     (True, False, True)
     """
     name = key[0] if isinstance(key, tuple) and key else key
-    return isinstance(name, str) and name.startswith(PREFIX)
+    return isinstance(name, str) and name.startswith(PREFIXES)
 
 
 def is_program(key: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -123,6 +124,15 @@ def test_the_scheduler_knows_one_task_of_each_member_and_one_of_each_block_that_
     found = cluster4.run_on_scheduler(kinds_of_tasks)
     assert found["program"] == 4
     assert found["all"] - before <= 4 * (1 + 1) + 1  # programs, blocks, and what holds the run together
+
+
+def test_the_dashboard_calls_a_program_by_the_users_operation_and_line(cluster4: Any) -> None:
+    x = dx.ones((64, 64), sharding=("x", None)).persist()
+    line = sys._getframe().f_lineno + 1
+    y = (x.T + x).persist()
+    dx.wait(y)
+    prefixes = cluster4.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
+    assert f"dx:add@test_programs_on_cluster.py:{line}" in prefixes
 
 
 def test_a_repeat_sends_what_varies(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
