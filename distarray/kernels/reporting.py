@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 __all__ = ["TOPIC", "received", "report", "warn", "warnings_gathered"]
@@ -22,8 +23,8 @@ TOPIC = "distarray-warning"
 #: Text, file, line.
 _Warning: TypeAlias = tuple[str, str, int]
 
-#: Of the evaluation that runs in this process, in order; None outside of evaluations.
-_gathered: dict[_Warning, None] | None = None
+#: Of the evaluation that this thread runs, or helps to run, in order; None outside of evaluations.
+_gathered: ContextVar[dict[_Warning, None] | None] = ContextVar("gathered", default=None)
 #: What Python keeps per module, so that its default filter shows a warning once per line.
 _registries: dict[str, dict[Any, Any]] = {}
 #: (operation of an evaluation, warning): the latest that came from workers.
@@ -76,8 +77,9 @@ def warn(text: str, file: str, line: int, *, is_call: bool = False) -> None:
             key = worker.get_current_task()
             worker.log_event(TOPIC, [str(key[0] if isinstance(key, tuple) else key), text, file, line])
             return
-    if _gathered is not None and not is_call:
-        _gathered[text, file, line] = None
+    gathered = _gathered.get()
+    if gathered is not None and not is_call:
+        gathered[text, file, line] = None
     else:
         _give((text, file, line))
 
@@ -93,24 +95,32 @@ def received(event: tuple[float, Any]) -> None:
         _give(key[1])
 
 
-@contextmanager
-def warnings_gathered() -> Iterator[None]:
+class _Gathering:
+    """A _Gathering is an evaluation whose warnings are given at its end; part of another one it is nothing."""
+
+    __slots__ = ("_found", "_token")
+
+    def __enter__(self) -> None:
+        self._found: dict[_Warning, None] | None = None
+        if _gathered.get() is None:
+            self._found = {}
+            self._token = _gathered.set(self._found)
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if self._found is None:
+            return
+        _gathered.reset(self._token)
+        if kind is None:
+            for warning in self._found:
+                _give(warning)
+
+
+def warnings_gathered() -> AbstractContextManager[None]:
     """Give the warnings of an evaluation in this process at its end, each once, in the caller's thread.
 
     Not before all is committed: where warnings are errors, a write in place that warned is done nevertheless.
     """
-    global _gathered
-    if _gathered is not None:  # part of an evaluation: given at the end of that
-        yield
-        return
-    found: dict[_Warning, None] = {}
-    _gathered = found
-    try:
-        yield
-    finally:
-        _gathered = None
-    for warning in found:
-        _give(warning)
+    return _Gathering()
 
 
 def _give(warning: _Warning) -> None:

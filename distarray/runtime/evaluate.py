@@ -1,5 +1,8 @@
 """Evaluation: from pending nodes to stored blocks, in one atomic step for each environment.
 
+One thread at a time plans; kernels of this process run without the lock, so that threads compute side by side
+(`flights`).
+
 `evaluate` collects what its targets need, keeps the results of all nodes that a live handle still refers to, and goes
 one of two ways: arrays that are one small block each are plain calls (`interpret`); everything else is planned (or
 its plan is found in the cache), lowered to tasks and handed to the executor of its team. Memos are set only when all of
@@ -9,6 +12,7 @@ an environment is submitted, so an interrupt leaves everything there as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from contextvars import copy_context
 
 from distarray.errors import BlocksLostError
@@ -16,8 +20,9 @@ from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.reporting import warnings_gathered
-from distarray.runtime import counters, small
-from distarray.runtime.members import LOCK, locked
+from distarray.runtime import counters, flights, small
+from distarray.runtime.flights import Flight
+from distarray.runtime.members import locked
 from distarray.runtime.promised import make_here
 from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
@@ -46,14 +51,28 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None
     """
     make_here(targets)
     # In a context of its own: no interrupt can leave a floating-point state that kernels need in the user's thread.
-    if is_inside_task():  # whoever waits for the task may hold the lock
+    with nullcontext() if is_inside_task() else warnings_gathered():
         copy_context().run(_evaluate, targets, others)
-    else:
-        with LOCK, warnings_gathered():
-            copy_context().run(_evaluate, targets, others)
 
 
 def _evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:
+    flight: Flight | None = None
+    try:
+        while True:
+            with locked():
+                flight = _begun(targets, others)
+            if flight is None:
+                return
+            flight.run()
+    finally:
+        if flight is not None:
+            flight.is_over = True  # an interrupt may come before it begins
+
+
+def _begun(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> Flight | None:
+    """Evaluate what is small or on a cluster; return the first run of this process that is ready, None when all is
+    there.
+    """
     if crossing.are_pending():
         settle(targets, others)
     by_env: dict[Environment, list[Expr]] = {}
@@ -61,7 +80,10 @@ def _evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | Non
         if t.memo is None:
             by_env.setdefault(t.env, []).append(t)
     for env, group in by_env.items():
-        _evaluate_in(env, group, others)
+        flight = _begun_in(env, group, others)
+        if flight is not None:
+            return flight
+    return None
 
 
 def check(targets: Sequence[Expr]) -> None:
@@ -139,21 +161,25 @@ def _moved(node: Expr) -> Stored:
     return moved(source, node.env, node.pin)
 
 
-def _evaluate_in(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:
+def _begun_in(env: Environment, targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> Flight | None:
     order = postorder(targets)
+    if not is_inside_task():
+        if flights.wait_for(order, env):
+            targets = [t for t in targets if t.memo is None]
+            return _begun_in(env, targets, others) if targets else None
+        others = flights.beside(others)
     aimed = {id(t) for t in targets}
     wanted = aimed | retained([n for n in order if n.memo is None and id(n) not in aimed], env)
     for c in counters.active:
         c.evaluations += 1
     if small.is_small(order, env):
         small.run(env, order, wanted, others)
-        return
+        return None
     if env.is_cluster:
         healthy = healed(order, env)
         if healthy is not env:
-            _evaluate_in(healthy, targets, others)
-            return
+            return _begun_in(healthy, targets, others)
     # Planning and lowering are imported when they are first needed: small arrays never need them.
     from distarray.runtime import running
 
-    running.run(env, order, wanted, others)
+    return running.begun(env, order, wanted, others)

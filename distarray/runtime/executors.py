@@ -219,7 +219,7 @@ class _Run:
 
     def _call_help(self) -> None:
         with suppress(RuntimeError):  # the pool was left to what runs on after an interrupt
-            self._pool.submit(self._help_out)
+            self._pool.submit(copy_context().run, self._help_out)
 
     def start(self, work: Work) -> bool:
         context = copy_context()

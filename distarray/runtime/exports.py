@@ -13,7 +13,7 @@ from distarray.expr import crossing
 from distarray.expr.expr import Expr, postorder
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
-from distarray.runtime import counters
+from distarray.runtime import counters, flights
 from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
 from distarray.runtime.evaluate import settle
@@ -59,7 +59,10 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         node.memo.exported = True  # Dask may hand the blocks on
     else:
         with locked():
-            found = prepare(postorder([node]), {id(node)}, node.env, is_checked=False)
+            order = postorder([node])
+            if flights.wait_for(order, node.env):
+                return graph_of(node)
+            found = prepare(order, {id(node)}, node.env, is_checked=False)
             found, lowered = _taken_along(found, run)  # Dask may use a block and drop it
             for leaf in found.graph.nodes:
                 if leaf.memo is not None:
@@ -145,7 +148,11 @@ def for_each_block(
             nodes: Sequence[Expr] = ()
             lowered = called(Lowered(outputs={0: (memo.sharding, list(memo.blocks))}))
         else:
-            found = prepare(postorder([node]), {id(node)}, env, is_checked=False)
+            order = postorder([node])
+            if flights.wait_for(order, env):
+                for_each_block(node, function, arguments)
+                return
+            found = prepare(order, {id(node)}, env, is_checked=False)
             found, lowered = _taken_along(found, run, called)
             nodes, lowered = found.graph.nodes, called(lowered)
             count(lowered)

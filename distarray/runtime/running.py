@@ -6,7 +6,6 @@ Loaded when the first arrays come that are more than one small block each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +19,7 @@ from distarray.runtime.budget import check_held, check_whole_kernels
 from distarray.runtime.clocks import measurement, timed, with_clocks
 from distarray.runtime.donation import inplace_results, kept
 from distarray.runtime.fit import peaks_of
+from distarray.runtime.flights import Flight
 from distarray.runtime.instantiate import Instance, instance_of, new_run
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.member_runs import programs_of
@@ -31,7 +31,7 @@ from distarray.runtime.promised import joined
 from distarray.runtime.task_graph import MemberRun, label_of
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["count", "handed_out", "kept_nbytes", "instance_to_run", "run"]
+__all__ = ["begun", "count", "handed_out", "instance_to_run", "kept_nbytes"]
 
 #: Bytes that are read and made per step below which steps run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
@@ -41,8 +41,10 @@ INPLACE_NBYTES = 8 << 30
 INPLACE_STEPS = 4
 
 
-def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]) -> None:
-    """Evaluate nodes of one environment by tasks, and set the memos of those that are wanted.
+def begun(
+    env: Environment, order: Sequence[Expr], wanted: set[int], others: Callable[[], Iterable[Expr] | None]
+) -> Flight | None:
+    """Plan the evaluation of nodes of one environment; hand it to a cluster, or return it as what is to run here.
 
     Parameters
     ----------
@@ -62,11 +64,19 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     is_long = sum(made) > max(INPLACE_NBYTES, INPLACE_STEPS * max(made, default=0))
     inplace = {} if cluster or is_long else inplace_results(plan, graph, order, others)
     instance = instance_to_run(plan, graph, env, inplace)
-    overwrites = any(graph.nodes[i].memo is not None for i in inplace.values())
-    # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
-    with interrupts_deferred() if overwrites or cluster else nullcontext():
-        results = handed_out(instance, others, sum([n.nbytes for n in order]))
-        kept(results, order, {id(graph.nodes[i]) for i in inplace.values()})
+    taken = {id(graph.nodes[i]) for i in inplace.values()}
+    if cluster:
+        # Handing tasks to a cluster takes no time, and an interrupt would leave half of its Futures.
+        with interrupts_deferred():
+            kept(handed_out(instance, others), order, taken)
+        return None
+    nbytes = sum([n.nbytes for n in order])
+    return Flight(
+        order,
+        lambda: handed_out(instance, others, nbytes),
+        lambda results: kept(results, order, taken),
+        overwrites=any(graph.nodes[i].memo is not None for i in inplace.values()),
+    )
 
 
 def instance_to_run(

@@ -1,0 +1,122 @@
+"""Runs of this process that are under way: planned with the lock held, computed without it.
+
+So threads evaluate side by side. What a run needs is safe meanwhile: nobody overwrites what it reads (`beside`), and
+who needs what it computes waits for it (`wait_for`), which also keeps everybody from the blocks that it overwrites
+itself: no handle refers to these, so they are reached through what it computes only.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from distarray.expr.expr import Environment, Expr
+from distarray.runtime.interrupts import interrupts_deferred
+from distarray.runtime.members import LOCK, locked
+from distarray.runtime.memory import memory_limit
+
+__all__ = ["Flight", "beside", "wait_for"]
+
+#: How often a thread that waits for a run looks whether it is over: an interrupt may have ended it unheard.
+_SECONDS = 0.2
+
+_landed = threading.Condition(LOCK)
+#: Those of all threads; an interrupt may come before a run begins, and then nothing is left of it.
+_flights: weakref.WeakSet[Flight] = weakref.WeakSet()
+
+
+class Flight:
+    """A Flight is one run on the threads of this process, ready to begin.
+
+    Parameters
+    ----------
+    order
+        All nodes that it needs.
+    compute
+        Runs the kernels; what it returns is given to `commit`.
+    commit
+        Sets the memos of what is kept.
+    overwrites
+        Whether it writes into blocks that are there, and so is not to be interrupted before it is committed.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_commit",
+        "_compute",
+        "_overwrites",
+        "computes",
+        "is_over",
+        "nbytes",
+        "order",
+        "thread",
+    )
+
+    def __init__(
+        self,
+        order: Sequence[Expr],
+        compute: Callable[[], Any],
+        commit: Callable[[Any], None],
+        *,
+        overwrites: bool,
+    ) -> None:
+        self.order = order
+        self.computes = frozenset([id(n) for n in order if n.memo is None])
+        self.nbytes = sum([n.nbytes for n in order])
+        self.thread = threading.current_thread()
+        self.is_over = False
+        self._compute = compute
+        self._commit = commit
+        self._overwrites = overwrites
+        _flights.add(self)
+
+    def run(self) -> None:
+        """Compute and commit; the lock is held for the latter only."""
+        with interrupts_deferred() if self._overwrites else nullcontext():
+            try:
+                results = self._compute()
+                with locked():
+                    self._commit(results)
+            finally:
+                self.is_over = True
+                with locked():
+                    _flights.discard(self)
+                    _landed.notify_all()
+
+
+def _others() -> list[Flight]:
+    own = threading.current_thread()
+    return [f for f in list(_flights) if not f.is_over and f.thread is not own and f.thread.is_alive()]
+
+
+def wait_for(order: Sequence[Expr], env: Environment) -> bool:
+    """Wait for runs of other threads that compute any of some nodes, or together with which these need more memory than
+    is sure to be there; with the lock held, which others get meanwhile. Return whether there was any.
+    """
+    if not _flights:
+        return False
+    waited = False
+    needed, nbytes = {id(n) for n in order}, sum([n.nbytes for n in order])
+    while flights := _others():
+        is_room = nbytes + sum([f.nbytes for f in flights]) <= memory_limit(env) * env.size // 2
+        if is_room and all(needed.isdisjoint(f.computes) for f in flights):
+            break
+        waited = True
+        _landed.wait(_SECONDS)
+    return waited
+
+
+def beside(others: Callable[[], Iterable[Expr] | None]) -> Callable[[], Iterable[Expr] | None]:
+    """Return what else is needed (see `evaluate.evaluate`), with all that runs of other threads need."""
+    flights = _others() if _flights else []
+    if not flights:
+        return others
+
+    def found() -> list[Expr] | None:
+        known = others()
+        return None if known is None else [*known, *[n for f in flights for n in f.order]]
+
+    return found
