@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from distarray.expr.expr import Environment, Expr
+from distarray.kernels.inside import is_inside_task
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import LOCK, locked
 from distarray.runtime.memory import memory_limit
@@ -71,7 +72,8 @@ class Flight:
         self._compute = compute
         self._commit = commit
         self._overwrites = overwrites
-        _flights.add(self)
+        if not is_inside_task():  # what a task computes is its own
+            _flights.add(self)
 
     def run(self) -> None:
         """Compute and commit; the lock is held for the latter only."""
@@ -82,9 +84,10 @@ class Flight:
                     self._commit(results)
             finally:
                 self.is_over = True
-                with locked():
-                    _flights.discard(self)
-                    _landed.notify_all()
+                if self in _flights:
+                    with LOCK:
+                        _flights.discard(self)
+                        _landed.notify_all()
 
 
 def _others() -> list[Flight]:

@@ -88,7 +88,9 @@ def test_from_the_second_run_on_workers_have_the_programs() -> None:
         task = second.tasks[p.program.key]
         assert task.func is loaded_program
         assert loaded_program(*task.args).program.received == template.programs[p.member].received
-    size = len(pickle.dumps(RunGraph({}, {}, HOMES, "two", second.parameters, second.programs, is_queued=False)))
+    size = len(
+        pickle.dumps(RunGraph({}, {}, HOMES, "two", second.parameters, second.programs, label="sum", is_queued=False))
+    )
     assert size <= 20_000 + N * 1_000
     assert size < len(pickle.dumps(first)) / 2
 
