@@ -165,10 +165,10 @@ def planned_sharding(node: Expr, env: Environment) -> Sharding:
             assert memo is not None
             return memo.sharding
         found = prepare.rehearsed([node], known)
-    if found is None:
-        return Sharding.whole(env.mesh, node.ndim)
-    # Operands come before users, and nothing but the node itself was asked for.
-    return found.lowered.outputs[len(found.graph.nodes) - 1][0]
+        if found is None:
+            return Sharding.whole(env.mesh, node.ndim)
+        # Operands come before users, and nothing but the node itself was asked for.
+        return found.lowered.outputs[len(found.graph.nodes) - 1][0]
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------
