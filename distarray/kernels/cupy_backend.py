@@ -198,8 +198,8 @@ class CupyBackend:
             limits = dict(zip(params or ("min", "max"), arrays[1:], strict=True))
             return cupy.clip(arrays[0], limits.get("min"), limits.get("max")).astype(dtype, copy=False)
         if canonical == "complex":
-            made = cupy.empty(cupy.broadcast(*arrays).shape, dtype)
-            made.real, made.imag = arrays
+            made = cupy.empty(np.broadcast_shapes(*(x.shape for x in arrays)), dtype)
+            made.real[...], made.imag[...] = arrays
             return made
         if canonical in MAPS:
             return MAPS[canonical](params, dtype)(*arrays)

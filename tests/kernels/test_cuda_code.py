@@ -48,17 +48,23 @@ def pairs(values: Array) -> tuple[Array, Array]:
     return first.ravel(), second.ravel()
 
 
-def on_device(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> list[Array]:
-    """The outputs of a program by its generated kernel."""
+def kernel_of(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> tuple[Any, cuda_code.Generated]:
+    """The kernel of a program and what is known of it. Kernels are compiled together, when one of them is called."""
     generated = cuda_code.generate(program, tuple(x.dtype for x in inputs), tuple(map(type, scalars)))
     assert generated is not None, "no kernel was made"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cupy_backend, "_cupy", lambda: host_kernels)
+        return cupy_backend._elementwise_kernel.__wrapped__(generated), generated
+
+
+def on_device(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> list[Array]:
+    """The outputs of a program by its generated kernel."""
+    kernel, generated = kernel_of(program, inputs, scalars)
     shape = np.broadcast_shapes(*(x.shape for x in inputs))
     dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
     outputs = [np.empty(shape, dtypes[r]) for r in program.outputs]
     arguments = [inputs[x] for x in generated.inputs] + [d.type(scalars[k]) for k, d in generated.scalars]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cupy_backend, "_cupy", lambda: host_kernels)
-        cupy_backend._elementwise_kernel.__wrapped__(generated)(*arguments, *outputs)
+    kernel(*arguments, *outputs)
     return outputs
 
 
@@ -81,23 +87,36 @@ def rows(dtype: np.dtype[Any]) -> list[str]:
     return sorted(cuda_code.EXPRESSIONS["e" if dtype == np.float16 else dtype.kind])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_expression_means_what_numpy_means(dtype: np.dtype[Any]) -> None:
-    """All rows of a dtype are one kernel, on all pairs of its hard values."""
+def of_table(dtype: np.dtype[Any]) -> tuple[Program, list[Array]]:
+    """All rows of a dtype as one program, on all pairs of its hard values."""
     first, second = pairs(hard_values(dtype))
-    instructions, expected = [], []
+    instructions = []
     with np.errstate(all="ignore"):
         for name in rows(dtype):
             function = getattr(np, name)
             operands = [first, second][: function.nin]
-            expected.append(function(*operands))
-            instructions.append(Instruction(name, tuple(range(function.nin)), expected[-1].dtype))
-            (loop, *_) = loop_dtypes(name, tuple(x.dtype for x in operands), expected[-1].dtype)
+            result = function(*operands).dtype
+            instructions.append(Instruction(name, tuple(range(function.nin)), result))
+            (loop, *_) = loop_dtypes(name, tuple(x.dtype for x in operands), result)
             assert loop == dtype, f"numpy computes {name} of {dtype} in {loop}: the row is never used"
-        program = Program(2, tuple(instructions), tuple(range(2, 2 + len(instructions))))
-        found = on_device(program, [first, second])
-    for instruction, a, e in zip(instructions, found, expected, strict=True):
-        assert_means_the_same(instruction.function, a, e, [first, second][: len(instruction.inputs)])
+    return Program(2, tuple(instructions), tuple(range(2, 2 + len(instructions)))), [first, second]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _together() -> None:
+    for dtype in DTYPES:
+        kernel_of(*of_table(dtype))
+        kernel_of(*written_out(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_expression_means_what_numpy_means(dtype: np.dtype[Any]) -> None:
+    program, inputs = of_table(dtype)
+    for instruction, actual in zip(program.instructions, on_device(program, inputs), strict=True):
+        operands = inputs[: len(instruction.inputs)]
+        with np.errstate(all="ignore"):
+            expected = getattr(np, instruction.function)(*operands)
+        assert_means_the_same(instruction.function, actual, expected, operands)
 
 
 #: What is tried of the functions that are written out: parameters and dtypes of operands; T: the dtype in turn.
@@ -117,8 +136,8 @@ def test_every_function_that_is_written_out_has_a_case() -> None:
     assert WRITTEN.keys() == cuda_code.WRITTEN_OUT
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_what_is_written_out_means_what_numpy_means(dtype: np.dtype[Any]) -> None:
+def written_out(dtype: np.dtype[Any]) -> tuple[Program, list[Array]]:
+    """All cases of a dtype as one program."""
     first, second = pairs(hard_values(dtype))
     inputs = [first, second, first[::-1].copy(), first != second]
     real = dtype if dtype.kind != "c" else np.dtype(f"f{dtype.itemsize // 2}")
@@ -138,11 +157,17 @@ def test_what_is_written_out_means_what_numpy_means(dtype: np.dtype[Any]) -> Non
                 instructions += [Instruction(name, operands, to, params) for to in DTYPES]
             else:
                 instructions.append(Instruction(name, operands, real if name in ("real", "imag") else dtype, params))
-    program = Program(4, tuple(instructions), tuple(range(4, 4 + len(instructions))))
+    return Program(4, tuple(instructions), tuple(range(4, 4 + len(instructions)))), inputs
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_is_written_out_means_what_numpy_means(dtype: np.dtype[Any]) -> None:
+    program, inputs = written_out(dtype)
+    first = inputs[0]
     with np.errstate(all="ignore"):
         expected = program.run(inputs, (), first.shape).outputs
     found = on_device(program, inputs)
-    for instruction, a, e in zip(instructions, found, expected, strict=True):
+    for instruction, a, e in zip(program.instructions, found, expected, strict=True):
         assert a.dtype == e.dtype
         if instruction.function == "astype" and a.dtype.kind in "iu" and dtype.kind in "fc":
             # What does not fit is left open, by numpy too.
@@ -196,16 +221,11 @@ def test_scalars_take_the_dtype_that_numpy_computes_in() -> None:
 # ------------------------------------------------------------------------------------------------------- NVRTC
 
 
-def nvrtc_source(dtype: np.dtype[Any]) -> tuple[str, int]:
-    """A CUDA kernel of all rows and casts of a dtype, as CuPy wraps it; the number of its statements."""
-    instructions: list[Instruction] = []
-    with np.errstate(all="ignore"):
-        for name in rows(dtype):
-            function = getattr(np, name)
-            result = function(*[np.ones(1, dtype)] * function.nin).dtype
-            instructions.append(Instruction(name, tuple(range(function.nin)), result))
-    instructions += [Instruction("astype", (0,), to) for to in DTYPES]
-    program = Program(2, tuple(instructions), tuple(range(2, 2 + len(instructions))))
+def nvrtc_source(dtype: np.dtype[Any]) -> str:
+    """A CUDA kernel of all rows and casts of a dtype, with the headers that CuPy puts before it."""
+    casts = [Instruction("astype", (0,), to) for to in DTYPES]
+    instructions = (*of_table(dtype)[0].instructions, *casts)
+    program = Program(2, instructions, tuple(range(2, 2 + len(instructions))))
     generated = cuda_code.generate(program, (dtype, dtype), ())
     assert generated is not None
     of = cuda_code.C_TYPE
@@ -216,22 +236,22 @@ def nvrtc_source(dtype: np.dtype[Any]) -> tuple[str, int]:
     return (
         "#include <cupy/complex.cuh>\n#include <cupy/carray.cuh>\n#include <cupy/float16.cuh>\n"
         f'{cuda_code.PREAMBLE}\nextern "C" __global__ void run(int i, {", ".join(parameters)}) {{\n'
-        f"const {of[dtype.name]} x0 = p0[i], x1 = p1[i];\n{generated.body}\n{stores}\n}}",
-        len(instructions),
+        f"const {of[dtype.name]} x0 = p0[i], x1 = p1[i];\n{generated.body}\n{stores}\n}}"
     )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_compiler_of_cuda_reads_every_expression(dtype: np.dtype[Any]) -> None:
-    """It needs no GPU. Single precision stays single: not one instruction of a row computes in double."""
+    """It needs no GPU."""
     pytest.importorskip("cupy")
     from cupy._core import core
     from cupy.cuda import compiler
 
-    source, _ = nvrtc_source(dtype)
-    options = ("--fmad=false", "--std=c++17", f"-I{core._get_header_dir_path()}")
+    source = nvrtc_source(dtype)
     try:
-        options = core.assemble_cupy_compiler_options(options)
-    except Exception:
-        pytest.skip("CuPy finds no headers of CUDA")
-    compiler.compile_using_nvrtc(source, options, arch="90")
+        options = core.assemble_cupy_compiler_options(("--fmad=false", "--std=c++17", "-arch=compute_90"))
+    except RuntimeError as error:  # CuPy finds no headers of CUDA
+        pytest.skip(str(error))
+    program = compiler._NVRTCProgram(source, "kern.cu", (), (), name_expressions=None, method="ptx")
+    ptx, _ = program.compile((*options, "--device-as-default-execution-space"), None)
+    assert b".entry run" in ptx

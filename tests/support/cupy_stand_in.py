@@ -1,7 +1,7 @@
 """CuPy, played by numpy: the whole path of ``device="cuda"`` on a machine without a GPU.
 
     with playing(n_gpus=2):
-        dx.asarray(values, device="cuda") ...
+        dx.asarray(values, device="cuda")
 
 Arrays are as strict as CuPy's: they do not become numpy arrays by themselves, do not take numpy arrays as operands, do
 not mix with those of another device, and no reduction gives a number. The modules have the functions that CuPy 14 has,
@@ -21,6 +21,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -158,6 +159,7 @@ class MemoryPool:
 # ------------------------------------------------------------------------------------------------------- arrays
 
 
+@cache
 def _table() -> dict[str, Any]:
     names: dict[str, Any] = json.loads(NAMES.read_text(encoding="utf-8"))
     return names
@@ -523,24 +525,30 @@ def n_kernels() -> int:
 
 @contextlib.contextmanager
 def playing(n_gpus: int = 1) -> Iterator[types.ModuleType]:
-    """Until the end ``import cupy`` finds the stand-in, with so many GPUs; raises where CuPy is there already."""
+    """Until the end ``import cupy`` finds the stand-in, with so many GPUs."""
     from distarray.kernels import cupy_backend, devices
 
-    assert "cupy" not in sys.modules, "CuPy is imported; nothing can stand in for it"
-    modules = _modules()
     remembered = [f for f in vars(cupy_backend).values() if hasattr(f, "cache_clear")] + [devices._cupy]
-    compat = [name for name in sys.modules if name.startswith("array_api_compat.cupy")]
-    assert not compat
+    real = _taken_away()
+    modules = _modules()
     sys.modules.update(modules)
     Device.count = n_gpus
     Pool.pools.clear()
+    for function in remembered:
+        function.cache_clear()
     try:
         yield modules["cupy"]
     finally:
-        for name in [n for n in sys.modules if n in modules or n.startswith("array_api_compat.cupy")]:
-            del sys.modules[name]
+        _taken_away()
+        sys.modules.update(real)
         for function in remembered:
             function.cache_clear()
+
+
+def _taken_away() -> dict[str, types.ModuleType]:
+    """The modules of CuPy and what is made of them, which are no longer imported."""
+    names = [n for n in sys.modules if n.split(".")[0] in ("cupy", "cupyx") or n.startswith("array_api_compat.cupy")]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def _installed() -> dict[str, Any]:

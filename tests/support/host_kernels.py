@@ -84,19 +84,34 @@ def _folder() -> Path:
 _keep: list[Any] = []
 
 
-@cache
-def _compiled(source: str) -> Any:
-    """The function ``run`` of a source."""
-    counted["kernels"] += 1
-    folder = _folder()
-    stem = folder / hashlib.sha1(source.encode()).hexdigest()
-    stem.with_suffix(".cpp").write_text(f'#include "header.hpp"\n{source}')
-    done = subprocess.run(
-        [*_COMMAND, "-shared", "-o", f"{stem}.so", f"{stem}.cpp"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SyntaxError(f"the host's compiler refuses a generated kernel:\n{done.stderr}\n{source}")
-    return ctypes.CDLL(f"{stem}.so").run
+#: Sources by the name of their function that are not compiled yet, and functions that are.
+_waiting: dict[str, str] = {}
+_ready: dict[str, Any] = {}
+
+
+def _entered(source: str) -> str:
+    """The name of a source's function, which it calls RUN; all that wait are compiled when one of them is called."""
+    name = f"k{hashlib.sha1(source.encode()).hexdigest()}"
+    if name not in _ready:
+        _waiting[name] = f"namespace {name}_ {{\n{source.replace('RUN', name)}\n}}"
+    return name
+
+
+def _function(name: str) -> Any:
+    """A function, compiled: starting a compiler takes longer than most of what it compiles."""
+    if name not in _ready:
+        names, waiting = list(_waiting), "\n".join(_waiting.values())
+        _waiting.clear()
+        counted["kernels"] += len(names)
+        stem = _folder() / name
+        stem.with_suffix(".cpp").write_text(f'#include "header.hpp"\n{waiting}')
+        command = [*_COMMAND, "-shared", "-o", f"{stem}.so", f"{stem}.cpp"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SyntaxError(f"the host's compiler refuses a generated kernel:\n{done.stderr}")
+        library = ctypes.CDLL(f"{stem}.so")
+        _ready.update({n: library[n] for n in names})
+    return _ready[name]
 
 
 def _declarations(text: str) -> list[tuple[str, str]]:
@@ -139,14 +154,14 @@ class ElementwiseKernel(_Kernel):
         super().__init__(in_params, out_params, options)
         writes = "\n".join(f"{TYPES[t]}& {name} = p_{name}[i];" for t, name in self.outs)
         loop = f"for (long long i = 0; i < n; i++) {{\n{self._reads()}\n{writes}\n{operation}\n}}"
-        self.run = _compiled(f'{preamble}\nextern "C" void run({self._arguments("long long n")}) {{\n{loop}\n}}')
+        self.name = _entered(f'{preamble}\nextern "C" void RUN({self._arguments("long long n")}) {{\n{loop}\n}}')
 
     def __call__(self, *arguments: Any) -> None:
         self._check(arguments)
         outputs = arguments[len(self.ins) :]
         shape = outputs[0].shape
         given = [np.array(np.broadcast_to(a, shape), order="C") for a in arguments]
-        self.run(ctypes.c_longlong(math.prod(shape)), *_pointers(given))
+        _function(self.name)(ctypes.c_longlong(math.prod(shape)), *_pointers(given))
         for target, made in zip(outputs, given[len(self.ins) :], strict=True):
             target[...] = made
 
@@ -160,11 +175,11 @@ class ReductionKernel(_Kernel):
     ) -> None:  # fmt: skip
         super().__init__(in_params, out_params, options)
         ((self.result, y),) = self.outs
-        self.run = _compiled(f"""
+        self.name = _entered(f"""
 typedef {reduce_type} _reduced;
 {preamble}
 static _reduced _combine(const _reduced a, const _reduced b) {{ return {reduce_expr}; }}
-extern "C" void run({self._arguments("long long n, long long m")}) {{
+extern "C" void RUN({self._arguments("long long n, long long m")}) {{
     for (long long k = 0; k < n; k++) {{
         _reduced a = _reduced({identity});
         for (long long i = k * m; i < (k + 1) * m; i++) {{
@@ -186,5 +201,5 @@ extern "C" void run({self._arguments("long long n, long long m")}) {{
         given = [np.ascontiguousarray(np.broadcast_to(a, shape).transpose(order)) for a in arguments]
         n, m = math.prod(shape[a] for a in kept), math.prod(shape[a] for a in axes)
         result = np.empty(tuple(1 if a in axes else k for a, k in enumerate(shape)), self.result)
-        self.run(ctypes.c_longlong(n), ctypes.c_longlong(m), *_pointers([*given, result]))
+        _function(self.name)(ctypes.c_longlong(n), ctypes.c_longlong(m), *_pointers([*given, result]))
         return result
