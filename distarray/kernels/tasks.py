@@ -423,6 +423,7 @@ def put_part(stage: StageSpec, tile: TileSpec, boxes: Sequence[tuple[Box, Box]],
 def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: Any) -> Array:
     """Return a new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
+    base = backend.adopt(base)
     new = base if inplace and is_ours(base) else backend.copy(base)
     for part in chain.from_iterable(parts):
         here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])

@@ -187,6 +187,11 @@ class ndarray:
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return _call(getattr(function, method), function.__name__)(*inputs, **options)
 
+    def __array_function__(self, function: Any, kinds: Any, arguments: Any, options: Any) -> Any:
+        return getattr(sys.modules[function.__module__.replace("numpy", "cupy")], function.__name__)(
+            *arguments, **options
+        )
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in _members():
             raise AttributeError(f"CuPy's arrays have no {name}")
@@ -308,6 +313,8 @@ def _wrapped(value: Any, like: ndarray | None = None) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         host = np.asarray(value)
         if like is not None and host.base is not None and np.may_share_memory(host, like._host):
+            if like._host.flags.writeable and 0 not in host.strides:
+                host.flags.writeable = True  # numpy marks diagonals
             return ndarray(host, like.device.id)
         return _new(host)
     return value
