@@ -38,13 +38,19 @@ def _missing_for_gpu() -> str:
         return str(error)
 
 
-#: With ``stand-in`` what is marked `gpu` runs without one, on CuPy as numpy plays it (`support/cupy_stand_in.py`).
+#: What stands for a GPU in tests that are marked `gpu`: nothing, so that they are skipped where there is none;
+#: ``stand-in``: CuPy as numpy plays it (`support/cupy_stand_in.py`); ``strict``: the strict device, in `gpu/` alone.
 GPU = os.environ.get("DISTARRAY_GPU", "")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
-    if on_gpu and GPU != "stand-in" and (reason := _missing_for_gpu()):
+    if GPU == "strict":
+        on_gpu = [item for item in on_gpu if "device" not in getattr(item, "fixturenames", ())]
+    reason = {"strict": "names the device cuda", "stand-in": ""}.get(GPU) if on_gpu else ""
+    if reason is None:
+        reason = _missing_for_gpu()
+    if reason:
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -24,7 +24,7 @@ DType: TypeAlias = "np.dtype[Any]"
 Params: TypeAlias = tuple[Any, ...]
 
 
-def combine(xp: Namespace, name: str) -> Callable[[Block, Block], Block]:
+def combine(xp: Namespace, name: str) -> Callable[..., Any]:
     """Return the function that numpy calls `name`: here of two arrays mostly.
 
     Raises

@@ -185,6 +185,8 @@ class ndarray:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one.")
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if not all(isinstance(x, ndarray | np.ndarray | np.generic | int | float | complex) for x in inputs):
+            return NotImplemented
         return _call(getattr(function, method), function.__name__)(*inputs, **options)
 
     def __array_function__(self, function: Any, kinds: Any, arguments: Any, options: Any) -> Any:
@@ -199,6 +201,10 @@ class ndarray:
         if callable(found):
             return _call(found, name, self)
         return _wrapped(found, self) if isinstance(found, np.ndarray) else found
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self._host.__array_interface__
 
     flags = property(lambda self: _Flags(self._host.flags))
 
@@ -224,8 +230,12 @@ class ndarray:
         return _new(self._host.copy(order))  # type: ignore[arg-type]
 
     def __dlpack__(self, **options: Any) -> Any:
-        options.pop("stream", None), options.pop("dl_device", None)
-        return self._host.__dlpack__(**options)
+        # numpy cannot make a capsule of a GPU, so only this file may take one: others get what numpy would say.
+        if tuple(options.get("dl_device") or ()) == (1, 0):
+            return self.get().__dlpack__()
+        if not getattr(_local, "takes", False):
+            raise BufferError("Unsupported device in DLTensor.")
+        return self._host.__dlpack__(max_version=(1, 0))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.device.id
@@ -406,9 +416,16 @@ def _array(object: Any, dtype: Any = None, copy: bool = True, **options: Any) ->
 
 
 def _from_dlpack(array: Any, **options: Any) -> ndarray:
-    if not isinstance(array, ndarray):
-        raise TypeError("CUDA array expected")
-    return ndarray(array._host, array.device.id)
+    kind, index = array.__dlpack_device__()
+    if kind != 2:
+        raise BufferError("CuPy wants memory of a GPU")
+    _local.takes = True
+    try:
+        capsule = array.__dlpack__(stream=0, max_version=(1, 0))
+    finally:
+        _local.takes = False
+    given = types.SimpleNamespace(__dlpack__=lambda **_: capsule, __dlpack_device__=lambda: (1, 0))
+    return ndarray(np.from_dlpack(given), index)
 
 
 def _kernel(kind: type) -> Callable[..., Callable[..., Any]]:

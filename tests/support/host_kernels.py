@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,21 +88,27 @@ _keep: list[Any] = []
 #: Sources by the name of their function that are not compiled yet, and functions that are.
 _waiting: dict[str, str] = {}
 _ready: dict[str, Any] = {}
+_lock = threading.Lock()
 
 
 def _entered(source: str) -> str:
     """The name of a source's function, which it calls RUN; all that wait are compiled when one of them is called."""
     name = f"k{hashlib.sha1(source.encode()).hexdigest()}"
-    if name not in _ready:
+    with _lock:
+        if name in _ready:
+            return name
         _waiting[name] = f"namespace {name}_ {{\n{source.replace('RUN', name)}\n}}"
     return name
 
 
 def _function(name: str) -> Any:
     """A function, compiled: starting a compiler takes longer than most of what it compiles."""
-    if name not in _ready:
+    with _lock:
+        if name in _ready:
+            return _ready[name]
         names, waiting = list(_waiting), "\n".join(_waiting.values())
         _waiting.clear()
+        assert name in names
         counted["kernels"] += len(names)
         stem = _folder() / name
         stem.with_suffix(".cpp").write_text(f'#include "header.hpp"\n{waiting}')
@@ -111,7 +118,7 @@ def _function(name: str) -> Any:
             raise SyntaxError(f"the host's compiler refuses a generated kernel:\n{done.stderr}")
         library = ctypes.CDLL(f"{stem}.so")
         _ready.update({n: library[n] for n in names})
-    return _ready[name]
+        return _ready[name]
 
 
 def _declarations(text: str) -> list[tuple[str, str]]:
