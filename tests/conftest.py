@@ -46,7 +46,7 @@ GPU = os.environ.get("DISTARRAY_GPU", "")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if GPU == "strict":
-        on_gpu = [item for item in on_gpu if "device" not in getattr(item, "fixturenames", ())]
+        on_gpu = [item for item in on_gpu if item.path.parent.name != "gpu"]
     reason = {"strict": "names the device cuda", "stand-in": ""}.get(GPU) if on_gpu else ""
     if reason is None:
         reason = _missing_for_gpu()

@@ -308,6 +308,8 @@ class _Extremum(Monoid):
                 for axis in axes:
                     block = halved(xp, self.name, block, axis)
                 return block
+            if xp.isdtype(block.dtype, "bool"):  # the standard does not order them
+                return (xp.any if self.is_max else xp.all)(block, axis=axes, keepdims=True)
             return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
         if len(axes) == block.ndim:
             return _kept(self.total(block, dtype), block.ndim)
@@ -332,7 +334,10 @@ class _Extremum(Monoid):
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is not np.ndarray:
-            return combine(namespace(left), self._ufunc.__name__)(left, right)
+            xp, name = namespace(left), self._ufunc.__name__
+            if xp.isdtype(left.dtype, "bool"):
+                name = "logical_or" if self.is_max else "logical_and"
+            return combine(xp, name)(left, right)
         if left.dtype.kind == "f" and (zeros := (left == 0) & (right == 0)).any():
             # (-0) + (-0) = -0 and every other sum of zeros is +0; the minimum is its mirror image.
             signed = left + right if self.is_max else -((-left) + (-right))
@@ -446,6 +451,7 @@ class _Moments(Monoid):
         xp = namespace(block)
         state = self.state(dtype)
         n = math.prod(block.shape[a] for a in axes)
+        block = _numbers(xp, block)
         mean = xp.sum(block, axis=axes, dtype=_dtype_of(xp, state), keepdims=True) / n
         if xp is np and state.kind != "c":
             # A buffer that is used again: the system would map a new one for each slice.

@@ -14,7 +14,6 @@ from distarray.testing import force_tiles
 
 table = module_at(Path(__file__).parents[1] / "composed" / "test_numpy_coverage.py")
 
-GPU = "cuda"
 #: CuPy has no kernel for these, and neither has distarray: the call says so.
 NOT_ON_CUDA = frozenset({"isnat", "nanpercentile", "nanquantile", "spacing"})
 
@@ -23,12 +22,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
 @pytest.mark.parametrize("tiles", [None, 2], ids=["small", "tiles"])
 @pytest.mark.parametrize("row", table.ROWS)
-def test_function_is_numpys_on_the_device(row: str, tiles: int | None) -> None:
+def test_function_is_numpys_on_the_device(cuda: str, row: str, tiles: int | None) -> None:
     with np.errstate(all="ignore"), nullcontext() if tiles is None else force_tiles(tiles):
         expected = table.ROWS[row](table.X)
 
         def ours() -> None:
-            with dx.use(device=GPU):
+            with dx.use(device=cuda):
                 table.assert_same(table.ROWS[row](dx.asarray(table.X)), expected)
 
         if row in NOT_ON_CUDA:
