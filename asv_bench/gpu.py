@@ -188,7 +188,9 @@ class _Recorder:
         if report.when == "call" or report.outcome != "passed":
             self.counts[report.outcome] += 1
         if report.failed:
-            note(report.nodeid.rpartition("::")[2], "failed", why=str(report.longrepr).strip().splitlines()[-1][:200])
+            crash = getattr(report.longrepr, "reprcrash", None)
+            told = str(report.longrepr if crash is None else crash.message).strip().splitlines()
+            note(report.nodeid.rpartition("::")[2], "failed", why=" ".join(told[:2])[:200])
         elif report.skipped and isinstance(report.longrepr, tuple):
             self.reasons[str(report.longrepr[2]).removeprefix("Skipped: ")] += 1
 
