@@ -35,7 +35,7 @@ class Part(NamedTuple):
     Attributes
     ----------
     seconds
-        Its limit.
+        Its limit on a GPU; elsewhere it has `PATIENCE` times as long.
     tests
         Arguments of pytest; none: a function of `benchmarks.on_gpu` of the part's name.
     needs
@@ -46,6 +46,9 @@ class Part(NamedTuple):
     tests: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
+
+#: Without a GPU each kernel waits for a compiler of the host.
+PATIENCE = 4
 
 _PYTEST = ("pytest", "hypothesis")
 PARTS: dict[str, Part] = {
@@ -70,10 +73,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"parts, with commas, of {','.join(PARTS)}")
     parser.add_argument("--again", action="store_true", help="run parts that are in the results")
     parser.add_argument("--device", default="cuda", choices=("cuda", "stand-in", "strict"))
-    parser.add_argument("--seconds", type=float, default=460, help="the whole stops here (default: 460)")
+    parser.add_argument(
+        "--seconds", type=float, help=f"the whole stops here (default: 460, {PATIENCE} times without a GPU)"
+    )
     parser.add_argument("--suite", type=Path, help="clone of data-apis/array-api-tests, for the part array-api")
     parser.add_argument("--run", help=argparse.SUPPRESS)  # the part that this process is
     args = parser.parse_args(argv)
+    args.patience = 1 if args.device == "cuda" else PATIENCE
+    if args.seconds is None:
+        args.seconds = 460 * args.patience
     unknown = set(filter(None, args.only.split(","))) - PARTS.keys()
     if unknown:
         parser.error(f"--only names {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
@@ -283,7 +291,7 @@ def main(argv: list[str] | None = None) -> int:
             if left < 5:
                 left_out.append(name)
                 continue
-            results[name] = run_part(name, python, args, min(PARTS[name].seconds, left))
+            results[name] = run_part(name, python, args, min(PARTS[name].seconds * args.patience, left))
             write(args.out, results)
             print(f"{name}: {results[name]['seconds']} s", flush=True)
     print(table({name: results[name] for name in wanted if name in results}))
