@@ -73,9 +73,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"parts, with commas, of {','.join(PARTS)}")
     parser.add_argument("--again", action="store_true", help="run parts that are in the results")
     parser.add_argument("--device", default="cuda", choices=("cuda", "stand-in", "strict"))
-    parser.add_argument(
-        "--seconds", type=float, help=f"the whole stops here (default: 460, {PATIENCE} times without a GPU)"
-    )
+    parser.add_argument("--seconds", type=float, help="the whole stops here (default: 460; longer without a GPU)")
     parser.add_argument("--suite", type=Path, help="clone of data-apis/array-api-tests, for the part array-api")
     parser.add_argument("--run", help=argparse.SUPPRESS)  # the part that this process is
     args = parser.parse_args(argv)

@@ -80,10 +80,18 @@ class CupyBackend:
         self.xp = array_api_compat.cupy
         self.device = self.cupy.cuda.Device(index)
         self.label = f"cuda:{index}"
+        self._held: int | None = None
 
     def current(self) -> AbstractContextManager[Any]:
         # One object of several threads would remember for one of them what device another had before.
         return self.cupy.cuda.Device(self.device.id)  # type: ignore[no-any-return]  # CuPy has no type information
+
+    def hold(self, nbytes: int | None) -> None:
+        """Bound CuPy's pool on this GPU, of blocks and workspaces together; a bound that somebody else set stays."""
+        if nbytes != self._held:
+            with self.current():
+                self.cupy.get_default_memory_pool().set_limit(size=nbytes or 0)  # 0 is no bound
+            self._held = nbytes
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
         shape = tuple(shape)

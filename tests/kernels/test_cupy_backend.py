@@ -258,3 +258,22 @@ def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime.getDeviceCount = lambda: 2
     with pytest.raises(ValueError, match=r"cuda:2.*finds 2"):
         devices.backend_for("cuda:2")
+
+
+def test_the_limit_of_a_device_is_held_by_plans_and_by_the_pool(cupy: Any) -> None:
+    """An array of three times the limit is reduced under it; what does not fit is refused, and names the option."""
+    limit = 4 << 20
+    pool = cupy_stand_in.Pool.of(0)
+    with dx.config.set(device_memory_limit=limit), dx.use(None, "cuda"):
+        before = pool.used
+        pool.peak = before
+        x = dx.arange(3 * limit // 8, dtype=np.float64)
+        mean = float((x * 2).mean())
+        assert cupy.get_default_memory_pool().get_limit() == limit
+        assert pool.peak - before <= limit
+        with pytest.raises(dx.MemoryBudgetError, match=f"above the device-memory-limit of {limit} bytes"):
+            (x + 1).persist()
+    assert mean == 3 * limit // 8 - 1
+    with dx.use(None, "cuda"):
+        (x[:10] + 1).persist()
+    assert cupy.get_default_memory_pool().get_limit() == 0
