@@ -244,15 +244,11 @@ class ndarray:
         return repr(self._host)
 
     def __reduce__(self) -> Any:
-        return _restored, (self._host,)
+        return _new, (self._host,)
 
     for _name in ("float", "int", "bool", "complex", "index"):
         exec(f"def __{_name}__(self): return self._host.__{_name}__()")
     del _name
-
-
-def _restored(host: np.ndarray[Any, Any]) -> ndarray:
-    return _new(host)
 
 
 def _operator(name: str) -> Callable[[ndarray, Any], Any]:
