@@ -38,11 +38,32 @@ def _missing_for_gpu() -> str:
         return str(error)
 
 
+#: What stands for a GPU in tests that are marked `gpu`: nothing, so that they are skipped where there is none;
+#: ``stand-in``: CuPy as numpy plays it (`support/cupy_stand_in.py`); ``strict``: the strict device, in `gpu/` alone.
+GPU = os.environ.get("DISTARRAY_GPU", "")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
-    if on_gpu and (reason := _missing_for_gpu()):
+    if GPU == "strict":
+        on_gpu = [item for item in on_gpu if item.path.parent.name != "gpu"]
+    reason = {"strict": "names the device cuda", "stand-in": ""}.get(GPU) if on_gpu else ""
+    if reason is None:
+        reason = _missing_for_gpu()
+    if reason:
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _played_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    if GPU != "stand-in" or not request.node.get_closest_marker("gpu"):
+        yield
+        return
+    import cupy_stand_in
+
+    with cupy_stand_in.playing(n_gpus=2):
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -23,6 +23,7 @@ SIDES = (8000, 12000, 16000, 32000)
 SIZES = {
     "XS": {"": 80},
     "S": {"": 1000},
+    "G": {"": 8192},
     "M/16": {f" {s}": s // 4 for s in SIDES[:1]},
     "M/8": {f" {s}": s * 36 // 100 for s in SIDES},
     "M": {f" {s}": s for s in SIDES},

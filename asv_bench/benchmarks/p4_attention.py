@@ -32,7 +32,13 @@ from .workloads import (
 __all__ = ["VARIANTS", "Attention", "AttentionCounts", "AttentionMemory", "workload"]
 
 #: (b, h, s, d); one head is (s, d). At M/8 the scores are an eighth of those at M.
-SHAPES = {"XS": (1, 2, 32, 8), "S": (1, 4, 256, 32), "M/8": (1, 8, 5792, 128), "M": (1, 8, 16384, 128)}
+SHAPES = {
+    "XS": (1, 2, 32, 8),
+    "S": (1, 4, 256, 32),
+    "G": (1, 8, 8192, 128),
+    "M/8": (1, 8, 5792, 128),
+    "M": (1, 8, 16384, 128),
+}
 #: "large" has queries of a hundred times the size: exp overflows unless the largest score is taken off.
 VARIANTS = {
     f"{mask}{heads}{magnitude}": {size: shape[2:] if heads else shape for size, shape in SHAPES.items()}

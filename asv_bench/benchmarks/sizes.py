@@ -1,6 +1,7 @@
 """Which of a workload's sizes is run: ``DISTARRAY_BENCH_SIZE``, ``S`` if unset.
 
-XS runs in about 0.2 s and shows that a benchmark works; S is what the goals are stated for; M needs a cluster.
+XS runs in about 0.2 s and shows that a benchmark works; S is what the goals are stated for; G fits one GPU, M needs a
+cluster.
 """
 
 from __future__ import annotations

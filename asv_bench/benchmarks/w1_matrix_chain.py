@@ -18,9 +18,9 @@ __all__ = ["VARIANTS", "ChainCounts", "MatrixChain", "workload"]
 
 #: The short side k by variant and size; the long one is 100 k. At M/8 every side is that at M over sqrt(8).
 VARIANTS = {
-    "square": {"XS": 64, "S": 2048, "M/8": 11584, "M": 32768},
-    "inner": {"XS": 8, "S": 400, "M/8": 1448, "M": 4096},
-    "outer": {"XS": 4, "S": 50, "M/8": 283, "M": 800},
+    "square": {"XS": 64, "S": 2048, "G": 16384, "M/8": 11584, "M": 32768},
+    "inner": {"XS": 8, "S": 400, "G": 2048, "M/8": 1448, "M": 4096},
+    "outer": {"XS": 4, "S": 50, "G": 400, "M/8": 283, "M": 800},
 }
 
 

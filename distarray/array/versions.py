@@ -135,7 +135,7 @@ def remember(base: Base, is_remembered: bool) -> None:
     assert current is not None
     if not is_remembered:
         base.history = []
-        if current.env.is_cluster or is_limit_set():
+        if current.env.is_cluster or is_limit_set(current.env):
             known = _before.setdefault(base, [])
             if current.memo is not None:
                 known.clear()

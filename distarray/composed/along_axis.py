@@ -55,7 +55,9 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 def _described(vector: Any, func1d: Callable[..., Any], args: Any, kwargs: Any) -> HostArray:
     """Return the dtype and shape of what the function returns, as bytes: all that comes to the user's process."""
-    made = np.asanyarray(func1d(vector, *args, **kwargs))
+    made = func1d(vector, *args, **kwargs)
+    if not hasattr(made, "dtype"):  # arrays of any kind say what they are; CuPy's become numpy's for nobody
+        made = np.asanyarray(made)
     text = repr((made.dtype.str, made.shape)).encode()
     if len(text) > _DESCRIPTION:
         raise ValueError(f"apply_along_axis: a result of {made.ndim} axes is more than arrays have")

@@ -12,7 +12,16 @@ import numpy as np
 from distarray.arguments import flag, host_array, integer, memory_order, naming, parse_shape, shown
 from distarray.array.access import cast
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, check_device, environment, forced_parts, is_named, parse_pin, within
+from distarray.array.environment import (
+    TeamLike,
+    check_device,
+    current_device,
+    environment,
+    forced_parts,
+    is_named,
+    parse_pin,
+    within,
+)
 from distarray.array.moves import check_root
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
@@ -21,6 +30,7 @@ from distarray.expr.bind import bind_create, bind_put, lazily_read
 from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.side_by_side import first_environment
+from distarray.kernels.devices import backend_for
 from distarray.kernels.loans import foreign_memory
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
@@ -77,6 +87,11 @@ def asarray(
         copy = flag(copy, "copy")
     if isinstance(obj, DistArray):
         return _again(obj, dtype, device, copy, team, sharding, layout)
+    if _is_on_gpu(obj):
+        made = _of_gpu(obj, device, copy is not False, team)
+        made = made if dtype is None else astype(made, dtype, copy=False)
+        pin = parse_pin(sharding, layout, made.shape, made.dtype, made._env)
+        return made if pin is None else made.reshard(pin)
     home = first_environment((obj,)) if isinstance(obj, list | tuple) else None
     if home is None:
         env = environment(team, device)
@@ -285,6 +300,8 @@ def from_dlpack(
                 raise ValueError(f"from_dlpack: an array on {x.device!r} cannot be on {device!r} without a copy")
             return x.to_device(device)
         return asarray(x, copy=copy)
+    if _is_on_gpu(x):
+        return _of_gpu(x, device, copy, team)
     host = np.from_dlpack(x, copy=copy) if copy is not None else np.from_dlpack(x)
     supported = as_dtype(host.dtype)
     env = environment(team, device)
@@ -296,6 +313,36 @@ def from_dlpack(
     made = from_host(host, env, None)
     foreign_memory(host)  # from now on: what is made of it has memory of its own
     return made
+
+
+def _is_on_gpu(x: Any) -> bool:
+    """Return whether an array of another library says that it lies in a GPU's memory: DLPack's kinds 2 and 13."""
+    if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack_device__"):
+        return False
+    try:
+        return x.__dlpack_device__()[0] in (2, 13)
+    except (BufferError, ValueError):  # it lies on several, and cannot be exported
+        return False
+
+
+def _of_gpu(x: Any, device: str | None, copy: bool | None, team: TeamLike) -> DistArray:
+    """Return an array of another library's block on a GPU; without a copy where the team is in this process."""
+    _, index = x.__dlpack_device__()
+    if device is None and not current_device().startswith("cuda"):
+        device = "cuda"  # it stays where it is
+    env = environment(team, device)
+    theirs = backend_for(f"cuda:{int(index)}")
+    block = theirs.xp.from_dlpack(x)
+    as_dtype(block.dtype)
+    if env.is_cluster or not env.device.startswith("cuda"):
+        if copy is False:
+            raise ValueError(f"from_dlpack: an array on {theirs.label!r} cannot be on {env!r} without a copy")
+        return from_host(theirs.to_host(block), env, None, is_ours=True)
+    ours = backend_for(env.device)
+    moved = ours.adopt(block)
+    if moved is block and copy:
+        moved = ours.copy(block)
+    return DistArray._on(source(moved, env, on_client=False))
 
 
 def from_blocks(

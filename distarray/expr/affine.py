@@ -490,8 +490,12 @@ def _cut(start: int, step: int, r: range, bounds: Sequence[int]) -> list[_Cut]:
 
 
 def namespace(array: Block) -> Any:  # a module
-    """Return the functions for a block: numpy, or what the array itself names."""
-    return np if isinstance(array, np.ndarray) else array.__array_namespace__()
+    """Return the functions for a block of any backend, by the names of the standard."""
+    if isinstance(array, np.ndarray | np.generic):
+        return np
+    from array_api_compat import array_namespace  # CuPy's arrays do not name theirs
+
+    return array_namespace(array)
 
 
 def _diagonal(array: Block, i: int, j: int) -> Block:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -69,6 +69,9 @@ class Backend(Protocol):
     @property
     def has_out(self) -> bool: ...
 
+    def current(self) -> AbstractContextManager[Any]:
+        """Make this thread's kernels run on the device, as CuPy wants of operands that are there."""
+
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
         """Return a block whose elements are not initialised."""
 
@@ -112,6 +115,9 @@ class NumpyBackend:
     device = "cpu"
     label = "cpu"
     has_out = True
+
+    def current(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
         return POOL.take(shape, dtype, layout)
@@ -182,6 +188,9 @@ class StrictBackend:
         self.device = array_api_strict.Device(f"device{index}")
         self.label = f"strict:{index}"
         self._cpu = array_api_strict.Device("CPU_DEVICE")
+
+    def current(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike, layout: Layout = "C") -> Block:
         # The standard knows no strides, so every layout is C order here.

@@ -7,13 +7,14 @@ import re
 import socket
 import sys
 import weakref
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from distarray.kernels.backends import NUMPY, Backend, StrictBackend
 
-__all__ = ["Device", "backend_for", "check_here", "parse_device", "worker_rank"]
+__all__ = ["Device", "backend_for", "check_here", "hold_pools", "parse_device", "worker_rank"]
 
 #: Of the workers in this process.
 _ranks: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -114,6 +115,15 @@ def worker_rank() -> int | None:
         ask = worker.scheduler.distarray_device_rank
         rank = _ranks[worker] = sync(worker.loop, ask, address=worker.address, group=group)
     return rank
+
+
+def hold_pools(device: str, n_members: int, limit: int | None) -> None:
+    """Bound what the GPUs of this process give its members: `limit` bytes for each; None takes our bound away."""
+    if not device.startswith("cuda"):
+        return
+    served = Counter(backend_for(device, member) for member in range(n_members))
+    for backend, n in served.items():
+        backend.hold(None if limit is None else n * limit)  # type: ignore[attr-defined]  # CuPy's alone has a pool
 
 
 def check_here(device: str) -> None:

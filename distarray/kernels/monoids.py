@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from distarray.expr.affine import namespace
 from distarray.kernels.buffers import POOL
 from distarray.kernels.ufuncs import combine, halved
 
@@ -144,27 +145,17 @@ def _kept(total: Any, ndim: int) -> Array:
     return np.asarray(total).reshape((1,) * ndim)
 
 
-def _namespace(block: Any) -> Any:
-    if isinstance(block, np.ndarray | np.generic):
-        return np
-    if type(block).__module__.partition(".")[0] == "cupy":
-        import array_api_compat.cupy as xp  # CuPy itself has the standard's names in its latest versions only
-
-        return xp
-    return block.__array_namespace__()
-
-
 def _dtype_of(xp: Any, dtype: DType) -> Any:
     """Return `dtype` as the namespace spells it: some accept their own objects only."""
     return getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
 
 
 def _same_dtype(x: Any, dtype: DType) -> bool:
-    return bool(x.dtype == _dtype_of(_namespace(x), dtype))
+    return bool(x.dtype == _dtype_of(namespace(x), dtype))
 
 
 def _astype(x: Any, dtype: DType) -> Any:
-    xp = _namespace(x)
+    xp = namespace(x)
     return xp.astype(x, _dtype_of(xp, dtype))
 
 
@@ -199,7 +190,7 @@ class _SingleArray(Monoid):
             if len(axes) == block.ndim:
                 return _kept(self.total(block, state), block.ndim)
             return _reduce(self.ufunc, block, axes, state)
-        xp = _namespace(block)
+        xp = namespace(block)
         if self.function in ("any", "all"):
             return getattr(xp, self.function)(block, axis=axes, keepdims=True)
         numbers = _numbers(xp, block)
@@ -208,7 +199,7 @@ class _SingleArray(Monoid):
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is np.ndarray:
             return self.ufunc(left, right, out=left)
-        return getattr(_namespace(left), self.merge_name)(left, right)
+        return getattr(namespace(left), self.merge_name)(left, right)
 
     def total(self, block: Array, dtype: DType) -> Any:
         # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
@@ -251,7 +242,7 @@ class _NonZeros(_SingleArray):
                 return _kept(self.state(dtype).type(self.total(block, dtype)), block.ndim)
             counts = np.count_nonzero(block, axis=axes, keepdims=True) if axes else block != 0
             return np.asarray(counts, self.state(dtype))
-        xp = _namespace(block)
+        xp = namespace(block)
         return xp.astype(xp.count_nonzero(block, axis=axes, keepdims=True), _dtype_of(xp, dtype))
 
 
@@ -280,7 +271,7 @@ class _UfuncFold(_SingleArray):
     ) -> Partial:
         if isinstance(block, np.ndarray):
             return super().partial(block, axes, dtype)
-        xp, block = _namespace(block), _astype(block, self.state(dtype))
+        xp, block = namespace(block), _astype(block, self.state(dtype))
         for axis in axes:
             block = halved(xp, self.function, block, axis)
         return block
@@ -312,11 +303,13 @@ class _Extremum(Monoid):
         extents: Sequence[int] | None = None,
     ) -> Partial:
         if not isinstance(block, np.ndarray):
-            xp = _namespace(block)
+            xp = namespace(block)
             if self.passes_nan:
                 for axis in axes:
                     block = halved(xp, self.name, block, axis)
                 return block
+            if xp.isdtype(block.dtype, "bool"):  # the standard does not order them
+                return (xp.any if self.is_max else xp.all)(block, axis=axes, keepdims=True)
             return (xp.max if self.is_max else xp.min)(block, axis=axes, keepdims=True)
         if len(axes) == block.ndim:
             return _kept(self.total(block, dtype), block.ndim)
@@ -341,7 +334,10 @@ class _Extremum(Monoid):
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is not np.ndarray:
-            return combine(_namespace(left), self._ufunc.__name__)(left, right)
+            xp, name = namespace(left), self._ufunc.__name__
+            if xp.isdtype(left.dtype, "bool"):
+                name = "logical_or" if self.is_max else "logical_and"
+            return combine(xp, name)(left, right)
         if left.dtype.kind == "f" and (zeros := (left == 0) & (right == 0)).any():
             # (-0) + (-0) = -0 and every other sum of zeros is +0; the minimum is its mirror image.
             signed = left + right if self.is_max else -((-left) + (-right))
@@ -368,7 +364,7 @@ class _ArgExtremum(Monoid):
         origin: Sequence[int] | None = None,
         extents: Sequence[int] | None = None,
     ) -> Partial:
-        xp = _namespace(block)
+        xp = namespace(block)
         block = _numbers(xp, block)
         kept = tuple(a for a in range(block.ndim) if a not in axes)
         shape = tuple(1 if a in axes else n for a, n in enumerate(block.shape))
@@ -402,7 +398,7 @@ class _ArgExtremum(Monoid):
         (a, i), (b, j) = left, right
         if type(a) is np.ndarray and a.size == 1 and a.dtype.kind != "c":
             return right if _is_first(b.flat[0], j.flat[0], a.flat[0], i.flat[0], is_max=self.is_max) else left
-        xp = _namespace(a)
+        xp = namespace(a)
         better, equal = (b > a if self.is_max else b < a), a == b
         if _has_nan(a):
             nan_a, nan_b = a != a, b != b
@@ -424,7 +420,7 @@ def _is_first(x: Any, at: int, other: Any, other_at: int, *, is_max: bool) -> bo
 def _has_nan(x: Any) -> bool:
     if isinstance(x, np.ndarray):
         return x.dtype.kind in "fcMm"
-    return bool(_namespace(x).isdtype(x.dtype, ("real floating", "complex floating")))
+    return bool(namespace(x).isdtype(x.dtype, ("real floating", "complex floating")))
 
 
 @dataclass(frozen=True)
@@ -452,9 +448,10 @@ class _Moments(Monoid):
         origin: Sequence[int] | None = None,
         extents: Sequence[int] | None = None,
     ) -> Partial:
-        xp = _namespace(block)
+        xp = namespace(block)
         state = self.state(dtype)
         n = math.prod(block.shape[a] for a in axes)
+        block = _numbers(xp, block)
         mean = xp.sum(block, axis=axes, dtype=_dtype_of(xp, state), keepdims=True) / n
         if xp is np and state.kind != "c":
             # A buffer that is used again: the system would map a new one for each slice.
@@ -468,7 +465,7 @@ class _Moments(Monoid):
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         (n, mean, m2), (k, other_mean, other_m2) = left, right
-        xp = _namespace(mean)
+        xp = namespace(mean)
         total = n + k
         real = m2.dtype
         # Of two empty partials the total is 0: any divisor gives 0.
@@ -483,7 +480,7 @@ class _Moments(Monoid):
     ) -> Any:
         """``of="mean"``, ``"var"`` or ``"std"``; the divisor of the last two is ``count - correction``, at least 0."""
         n, mean, m2 = partial
-        xp = _namespace(mean)
+        xp = namespace(mean)
         if of == "mean":
             result = xp.where(n == 0, xp.full_like(mean, math.nan), mean)
         else:

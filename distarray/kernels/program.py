@@ -25,6 +25,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from distarray.expr.affine import namespace
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator
 from distarray.kernels.buffers import ALIGNMENT, POOL
@@ -302,7 +303,7 @@ def _partial(
     kept = tuple(1 if a in reduction.axes else n for a, n in enumerate(shape))
     is_numpy = isinstance(value, np.ndarray | np.generic)
     if 0 in shape:
-        xp = np if is_numpy else value.__array_namespace__()
+        xp = namespace(value)
         device = None if is_numpy else value.device
         identity = monoid.identity(kept, reduction.dtype, xp, device)
         if identity is None and 0 in kept:  # no elements to keep: the result has no elements, and so it is known

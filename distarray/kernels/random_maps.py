@@ -112,7 +112,7 @@ def _small_shapes(seeds: Words, shape: Parameter) -> tuple[Floats, Any, Paramete
 def _gamma(seeds: Words, shape: Parameter) -> Floats:
     """Return gamma numbers of scale 1; below shape 1 by ``gamma(a) = gamma(a + 1) * u**(1 / a)``."""
     xp = namespace(seeds)
-    _require(~(shape < 0), "shape < 0")
+    _require((shape >= 0) | (shape != shape), "shape < 0")
     found, small, log_u = _small_shapes(seeds, shape)
     if small.shape[0]:
         a = _at(shape, small)
@@ -379,7 +379,7 @@ def _try_vonmises(draw: Callable[[int], Words], s: Parameter, kappa: Parameter) 
 def _vonmises(seeds: Words, kappa: Parameter) -> Floats:
     """Return angles around 0; of no concentration on the whole circle, of a very high one normal."""
     xp = namespace(seeds)
-    _require(~(kappa < 0), "kappa < 0")
+    _require((kappa >= 0) | (kappa != kappa), "kappa < 0")
     k = xp.clip(kappa, 1e-8, 1e6)
     # s = (1 + r**2) / (2 r) in Best and Fisher's notation; the series where that cancels
     tau = 1.0 + xp.sqrt(1.0 + 4.0 * k * k)

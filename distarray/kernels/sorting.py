@@ -17,6 +17,7 @@ from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.searching import searchsorted
 from distarray.kernels.threads import run_along, threads_for
+from distarray.kernels.ufuncs import combine
 
 __all__ = ["BLOCK", "argsort", "sort"]
 
@@ -349,7 +350,7 @@ def _of_rows(name: str) -> Callable[..., Block]:
     """Return a function of ``xp`` along the last axis."""
 
     def kernel(xp: Namespace, x: Block, *, params: Params) -> Block:
-        return xp.asarray(getattr(xp, name)(x, axis=-1))
+        return xp.asarray(combine(xp, name)(x, axis=-1))
 
     return kernel
 
@@ -359,7 +360,7 @@ def _quantiles(name: str) -> Callable[..., Block]:
 
     def kernel(xp: Namespace, x: Block, q: Block, *, params: Params) -> Block:
         method, is_weak = params
-        function = getattr(xp, name)
+        function = combine(xp, name)
         if is_weak:
             return xp.asarray(function(x, q[0].item(), axis=-1, method=method))[..., None]
         return xp.moveaxis(function(x, q, axis=-1, method=method), 0, -1)

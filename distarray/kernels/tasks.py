@@ -9,6 +9,7 @@ that the record counts them in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from itertools import chain, islice, product, repeat
 from typing import Any, TypeVar
@@ -68,16 +69,17 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 def _explained(run: Run) -> Run:
     """Errors of a stage's task name the operations and the user's lines; their class stays.
 
-    A worker whose memory is full makes room first: a kernel makes about as much as it reads.
+    A worker whose memory is full makes room first: a kernel makes about as much as it reads. Kernels run on the device
+    of the tile.
     """
 
     @wraps(run)
-    def explained(stage: StageSpec, *args: Any) -> Any:
+    def explained(stage: StageSpec, tile: Any, *args: Any) -> Any:
         if POOL.full is not None:
             POOL.wait_for_room(sum([a.nbytes for a in args if type(a) is np.ndarray]))
         try:
-            with inside_task():
-                return run(stage, *args)
+            with inside_task(), _device_of(stage, tile):
+                return run(stage, tile, *args)
         except Exception as error:
             for name, origin in dict.fromkeys(stage.where[-3:]):
                 error.add_note(f"{name}, called at {origin}")
@@ -89,6 +91,16 @@ def _explained(run: Run) -> Run:
             raise RuntimeError(f"a function that runs on a worker raised {error!r}") from error
 
     return explained  # type: ignore[return-value]  # the same signature
+
+
+def _device_of(stage: StageSpec, tile: TileSpec | int) -> AbstractContextManager[Any]:
+    """Return the context in which the member of a tile, or one that is named alone, computes."""
+    if stage.device == "cpu":
+        return _ON_HOST
+    return backend_for(stage.device, tile if isinstance(tile, int) else tile.member).current()
+
+
+_ON_HOST: AbstractContextManager[None] = nullcontext()
 
 
 def _arguments(tile: TileSpec, args: Sequence[Any], backend: Any) -> list[Any]:
@@ -227,7 +239,8 @@ def pack(boxes: Sequence[tuple[slice, ...]], device: str, member: int, *blocks: 
     of several a list.
     """
     backend = backend_for(device, member)
-    found = [backend.copy(backend.adopt(block)[box]) for box, block in zip(boxes, blocks, strict=False)]
+    with backend.current():
+        found = [backend.copy(backend.adopt(block)[box]) for box, block in zip(boxes, blocks, strict=False)]
     return found[0] if len(found) == 1 else found
 
 
@@ -240,11 +253,12 @@ def run_mosaic(stage: StageSpec, mosaic: Mosaic, *args: Any) -> Array:
         whole = backend.empty(mosaic.whole, stage.stores[0], stage.layout)
     out = whole[mosaic.place] if mosaic.place else whole
     axes = [[(slice(t, t + n), slice(b, b + n)) for t, b, n in axis] for axis in mosaic.axes]
-    for block, crop, cell in zip(mosaic.parts(args), mosaic.crops or repeat(None), product(*axes)):
-        part = backend.adopt(block)
-        if crop is not None:
-            part = part[crop]
-        out[tuple([place for place, _ in cell])] = part[tuple([inside for _, inside in cell])]
+    with backend.current():
+        for block, crop, cell in zip(mosaic.parts(args), mosaic.crops or repeat(None), product(*axes)):
+            part = backend.adopt(block)
+            if crop is not None:
+                part = part[crop]
+            out[tuple([place for place, _ in cell])] = part[tuple([inside for _, inside in cell])]
     return whole if mosaic.turn == mosaic.n_turns - 1 else Unfinished([whole])
 
 
@@ -272,8 +286,9 @@ def project(index: int, results: Sequence[Any]) -> Any:
 def combine_partials(finish: Finish, shape: tuple[int, ...] | None, device: str, member: int, *partials: Any) -> Any:
     """Return partial results of several tiles combined in order; finished where `shape` is that of the result."""
     backend = backend_for(device, member)
-    partial = finish.combine(partials, backend)
-    return partial if shape is None else finish(partial, shape, backend)
+    with backend.current():
+        partial = finish.combine(partials, backend)
+        return partial if shape is None else finish(partial, shape, backend)
 
 
 @_explained
@@ -408,6 +423,7 @@ def put_part(stage: StageSpec, tile: TileSpec, boxes: Sequence[tuple[Box, Box]],
 def put_join(stage: StageSpec, member: int, inplace: bool, base: Array, *parts: Any) -> Array:
     """Return a new version of a base's tile: the parts are applied in order."""
     backend = backend_for(stage.device, member)
+    base = backend.adopt(base)
     new = base if inplace and is_ours(base) else backend.copy(base)
     for part in chain.from_iterable(parts):
         here = tuple([backend.adopt(a) if hasattr(a, "dtype") else a for a in part])

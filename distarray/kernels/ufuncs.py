@@ -24,8 +24,8 @@ DType: TypeAlias = "np.dtype[Any]"
 Params: TypeAlias = tuple[Any, ...]
 
 
-def combine(xp: Namespace, name: str) -> Callable[[Block, Block], Block]:
-    """Return the function of two arrays that numpy calls `name`.
+def combine(xp: Namespace, name: str) -> Callable[..., Any]:
+    """Return the function that numpy calls `name`: here of two arrays mostly.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def combine(xp: Namespace, name: str) -> Callable[[Block, Block], Block]:
     """
     found = getattr(xp, name, None)
     if found is None:
-        device = "strict" if xp.__name__ == "array_api_strict" else xp.__name__
+        device = "strict" if xp.__name__ == "array_api_strict" else "cuda"
         raise NotSupportedError(f"not on {device}: it has no function {name}")
     return found  # type: ignore[no-any-return]
 

@@ -15,7 +15,7 @@ from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment, Expr
 from distarray.lower.liveness import Liveness
 from distarray.planner.plan import Plan
-from distarray.runtime.memory import available_nbytes, is_limit_set, memory_limit, room_nbytes, room_of
+from distarray.runtime.memory import available_nbytes, is_limit_set, limit_option, memory_limit, room_nbytes, room_of
 from distarray.runtime.retention import is_beyond_memory
 
 if TYPE_CHECKING:
@@ -72,10 +72,12 @@ def excess_of(found: Liveness, env: Environment) -> str | None:
     what fits: all blocks in memory, or else, with blocks on disk, what tasks read and make at a time.
     """
     peak = found.worst[0]
-    if is_limit_set():
+    if is_limit_set(env):
         limit = memory_limit(env)
         return (
-            None if peak <= limit else (f"above the memory-limit of {limit} bytes; raise the option to {peak} or more")
+            None
+            if peak <= limit
+            else f"above the {limit_option(env)} of {limit} bytes; raise the option to {peak} or more"
         )
     room = room_of(env)
     if room is None or peak <= room.held:
@@ -99,7 +101,7 @@ def excess_of(found: Liveness, env: Environment) -> str | None:
 
 def most_in_memory(env: Environment) -> int | None:
     """Return the bytes of blocks that a worker may hold with none of them on disk; None where there is no limit."""
-    if is_limit_set():
+    if is_limit_set(env):
         return memory_limit(env)
     room = room_of(env)
     return None if room is None else room.held
@@ -113,8 +115,8 @@ def refuse(names: str, needed: int, why: str) -> NoReturn:
     )
 
 
-def check_peak(plan: Plan, nodes: Sequence[Expr], limit: int) -> None:
-    """Check that a plan for members of this process keeps to the option ``memory-limit``, if it is set.
+def check_peak(plan: Plan, nodes: Sequence[Expr], env: Environment) -> None:
+    """Check that a plan for members of this process keeps to the limit of memory that is set for them, if one is.
 
     Without it the limit is a guess, half of what there is: planners aim at it, but what does not fit may yet run.
 
@@ -123,11 +125,12 @@ def check_peak(plan: Plan, nodes: Sequence[Expr], limit: int) -> None:
     MemoryBudgetError
         If nothing that was tried fits; says for what, and how much memory the best plan needs.
     """
-    if plan.above is None or not is_limit_set():
+    if plan.above is None or not is_limit_set(env):
         return
     needed, stage = plan.above
     names = names_of(plan, nodes, stage)
-    refuse(names, needed, f"above the memory-limit of {limit} bytes; raise the option to {needed} or more")
+    limit = f"the {limit_option(env)} of {memory_limit(env)} bytes"
+    refuse(names, needed, f"above {limit}; raise the option to {needed} or more")
 
 
 def names_of(plan: Plan, nodes: Sequence[Expr], stage: int) -> str:

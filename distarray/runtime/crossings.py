@@ -77,7 +77,7 @@ def _is_ample(env: Environment, nodes: Iterable[Expr]) -> bool:
     know.
     """
     if not env.is_cluster:
-        return not is_limit_set()
+        return not is_limit_set(env)
     return planning.is_ample(nodes, env, 2 * planning.COPIES)
 
 
@@ -131,7 +131,7 @@ def _see_sources(sources: Sequence[Expr], known: Foreseen, *, is_checked: bool) 
         known.before |= {id(n): Counter(known.coming) for n in group}
         with ahead(known.coming):
             found = prepare.rehearsed(group, known.stand_ins)
-            if found is not None and is_checked and (env.is_cluster or is_limit_set()):
+            if found is not None and is_checked and (env.is_cluster or is_limit_set(env)):
                 planning.checked(found.graph, env)
         if found is None:
             known.lying |= {id(n): _on_client(n, env) for n in group}
@@ -191,7 +191,7 @@ def _see_crossing(node: Expr, source: Expr, memo: Stored, known: Foreseen, *, is
             with ahead(known.coming):
                 check_room([_coming(there, cut)], env)
         _see_host(there, cut, known, is_copied=is_sent)
-    elif is_checked and is_limit_set():
+    elif is_checked and is_limit_set(env):
         _check_here(node, source)
 
 

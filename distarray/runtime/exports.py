@@ -187,7 +187,7 @@ def _taken_along(
     plan, graph, env = found.plan, found.graph, found.env
     lowered = found.lowered(run)
     check_whole_kernels(lowered.drafts, graph.nodes, memory_limit(env))
-    if not is_ample(graph.nodes, env) if env.is_cluster else is_limit_set():
+    if not is_ample(graph.nodes, env) if env.is_cluster else is_limit_set(env):
         held = peaks_of(replace(called(lowered), outputs={}), graph, env)
         if (why := excess_of(held, env)) is not None:
             needed, stage = held.worst

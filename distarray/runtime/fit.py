@@ -101,7 +101,7 @@ def fitted(plan: Plan, graph: Graph, env: Environment, limits: Limits) -> Plan:
     -------
     Of the plans that were tried the first that fits, else the one that exceeds the limit least, and says so (`above`).
     """
-    tries = limits_to_try(limits.member, is_worker=env.is_cluster)
+    tries = limits_to_try(limits.member, env, is_worker=env.is_cluster)
     if sum(node.nbytes for node in graph.nodes) <= tries[0]:  # even all of it at one member
         return plan
     trials = _Trials(plan, graph, env, limits)
@@ -183,7 +183,7 @@ class _Trials:
         self.env = env
         self.limits = limits
         self.n_tasks = MAX_TASKS
-        if not is_limit_set():
+        if not is_limit_set(env):
             seconds = self.planning(plan).place(plan.stages).seconds
             self.n_tasks = min(MAX_TASKS, max(MIN_TASKS, int(seconds * SEARCH_SHARE / SECONDS_PER_TASK)))
         self.n_left = self.n_tasks

@@ -76,7 +76,7 @@ def makes_little(lowered: Lowered, graph: Graph, env: Environment) -> bool:
     """Return whether members could hold all that tasks read, make and send, without ever freeing any of it."""
     held = max(held_in(env).values(), default=0)
     given = sum(node.nbytes for node in graph.nodes if node.memo is not None)
-    most = limits_to_try(memory_limit(env), is_worker=True)[0]
+    most = limits_to_try(memory_limit(env), env, is_worker=True)[0]
     return bool(held + given + SCRATCH * lowered.most_nbytes <= most)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "Room",
     "available_nbytes",
     "is_limit_set",
+    "limit_option",
     "limits_to_try",
     "memory_limit",
     "n_tasks_at_once",
@@ -96,7 +97,7 @@ def room_nbytes(env: Environment) -> int:
     """Return the bytes that all members of an environment may ever hold together: their budgets, or all the memory
     there is.
     """
-    if is_limit_set():
+    if is_limit_set(env):
         return memory_limit(env) * env.size
     if env.team is not None and env.team.client is not None:
         return (_worker_facts(env).limit or _UNKNOWN) * env.size
@@ -179,20 +180,24 @@ def n_threads_of(env: Environment) -> int:
     return n_tasks_at_once(env) if env.is_cluster else process_threads(env)
 
 
-def is_limit_set() -> bool:
-    """Return whether the byte budget of a member is the configured one, and no guess: then it holds, or nothing
-    runs.
-    """
-    return config.get("memory-limit") is not None
+def limit_option(env: Environment) -> str | None:
+    """Return the name of the option that says what members may hold; None if none is set for their device."""
+    names = ("device-memory-limit", "memory-limit") if env.device.startswith("cuda") else ("memory-limit",)
+    return next((name for name in names if config.get(name) is not None), None)
 
 
-def limits_to_try(limit: int, *, is_worker: bool) -> tuple[int, ...]:
+def is_limit_set(env: Environment) -> bool:
+    """Return whether the user said what a member may hold: then no plan may exceed it."""
+    return limit_option(env) is not None
+
+
+def limits_to_try(limit: int, env: Environment, *, is_worker: bool) -> tuple[int, ...]:
     """Return the budgets that plans are to fit, in turn: `limit` if it is configured, and more where it is half of the
     memory.
 
     Up to the first a worker writes no block to disk, at the last it pauses.
     """
-    if is_limit_set():
+    if is_limit_set(env):
         return (limit,)
     unspilled = int((2 * limit * SPILLS - PROCESS_NBYTES) * UNDER_WAY) if is_worker else limit
     unpaused = int(2 * limit * PAUSES) - (PROCESS_NBYTES if is_worker else 0)
@@ -201,11 +206,9 @@ def limits_to_try(limit: int, *, is_worker: bool) -> tuple[int, ...]:
 
 def memory_limit(env: Environment) -> int:
     """Return the byte budget of a member: the configured one, else half of what there is for it."""
-    limit = config.get("device-memory-limit") if env.device.startswith("cuda") else None
-    if limit is None:
-        limit = config.get("memory-limit")
-    if limit is not None:
-        return int(limit)
+    option = limit_option(env)
+    if option is not None:
+        return int(config.get(option))
     if env.team is not None and env.team.client is not None:
         return (_worker_facts(env).limit or _UNKNOWN) // 2
     return _process_memory() // 2 // max(1, min(env.size, n_threads()))

@@ -153,7 +153,7 @@ def checked(graph: Graph, env: Environment) -> Plan:
     n_made = PLANS.info().misses
     plan = found_plan(graph, env)
     if not env.is_cluster:
-        check_peak(plan, graph.nodes, memory_limit(env))
+        check_peak(plan, graph.nodes, env)
         return plan
     excess = exceeds(plan, graph, env)
     if excess is not None and PLANS.info().misses == n_made:
@@ -182,7 +182,7 @@ def exceeds(plan: Plan, graph: Graph, env: Environment) -> tuple[tuple[int, int]
 def is_ample(nodes: Iterable[Expr], env: Environment, n_copies: int = COPIES) -> bool:
     """Return whether even one worker could hold all of some nodes, so many times, beside what members hold already."""
     held = max(held_in(env).values(), default=0)
-    most = limits_to_try(memory_limit(env), is_worker=True)[0]
+    most = limits_to_try(memory_limit(env), env, is_worker=True)[0]
     return bool(held + n_copies * sum(node.nbytes for node in nodes) <= most)
 
 

@@ -103,7 +103,7 @@ def check(
     env: Environment, order: Sequence[Expr], wanted: set[int], stand_ins: Mapping[int, Expr] = MappingProxyType({})
 ) -> None:
     """Check that members can hold what these nodes need: see `evaluate.check`."""
-    if not is_ample(order, env) if env.is_cluster else is_limit_set():
+    if not is_ample(order, env) if env.is_cluster else is_limit_set(env):
         prepare(order, wanted, env, stand_ins)
 
 

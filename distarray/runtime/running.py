@@ -10,7 +10,9 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
+from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
+from distarray.kernels.devices import hold_pools
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
@@ -129,6 +131,7 @@ def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     steps = with_clocks(program.filled(instance.parameters), program.members, measurement())
     is_inline = nbytes < INLINE_NBYTES * len(steps)
     given = [instance.given(ref) for ref in program.given]
+    hold_pools(instance.env.device, instance.env.size, config.get("device-memory-limit"))
     found = executor_for(instance.env).run(program, steps, given, lambda: instance.lowered.tasks, is_inline)
     return {instance.named(key): value for key, value in found.items()}
 

@@ -1,128 +1,62 @@
-"""The kernels generated for CuPy, compiled by the host's C++ compiler: they mean what numpy means.
+"""The backend of CuPy on `cupy_stand_in`: order of arguments, fall back to single calls, memory, devices.
 
-CuPy itself is played by a small module on numpy that compiles what it is given for an `ElementwiseKernel` or a
-`ReductionKernel`. So everything but CuPy is tested where there is no GPU: the code, the order of arguments, the fall
-back to single calls.
+What the kernels compute is in `test_cuda_code`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
-import shutil
-import subprocess
 import types
 from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
+from itertools import product
 from typing import Any
 
+import cupy_stand_in
+import host_kernels
 import numpy as np
 import pytest
 
+import distarray as dx
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels import cupy_backend, devices
-from distarray.kernels.outcomes import Reduction
+from distarray.kernels import cuda_code, cupy_backend, devices
+from distarray.kernels.monoids import MONOIDS
+from distarray.kernels.outcomes import Outcome, Reduction
 from distarray.kernels.program import Program
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
 
 F4, F8, C16, BOOL = (np.dtype(d) for d in ("f4", "f8", "c16", "?"))
-HEADER = """
-#include <cmath>
-#include <complex>
-#define __device__ static inline
-using namespace std;
-"""
 
 
-class FakeCuda:
-    """``cupy`` as far as the backend uses it, on numpy arrays and the host's compiler."""
+@pytest.fixture(scope="module")
+def cupy() -> Iterator[Any]:
+    with cupy_stand_in.playing(n_gpus=2) as module:
+        yield module
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.kernels = 0
 
-    def _compile(self, source: str) -> Any:
-        stem = self.folder / hashlib.sha1(source.encode()).hexdigest()
-        stem.with_suffix(".cpp").write_text(HEADER + source)
-        command = ["g++", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
-        subprocess.run([*command, "-o", f"{stem}.so", f"{stem}.cpp"], check=True)
-        return ctypes.CDLL(f"{stem}.so").run
+@pytest.fixture(scope="module")
+def backend(cupy: Any) -> Any:
+    return devices.backend_for("cuda:0")
 
-    @staticmethod
-    def _split(parameters: str) -> list[tuple[str, str]]:
-        return [(p.split()[0], p.split()[1]) for p in parameters.split(", ") if p]
 
-    def _pointers(self, arrays: list[Any]) -> list[Any]:
-        return [a.ctypes.data_as(ctypes.c_void_p) for a in arrays]
-
-    def _loop(self, ins: list[tuple[str, str]], outs: list[tuple[str, str]], preamble: str, body: str) -> str:
-        of = cupy_backend._C_TYPE
-        arguments = ", ".join(["long long n", *(f"{of[t]}* p_{name}" for t, name in ins + outs)])
-        reads = "\n".join(f"const {of[t]} {name} = p_{name}[i];" for t, name in ins)
-        refs = "\n".join(f"{of[t]}& {name} = p_{name}[i];" for t, name in outs)
-        loop = f"for (long long i = 0; i < n; i++) {{\n{reads}\n{refs}\n{body}\n}}"
-        return f'{preamble}\nextern "C" void run({arguments}) {{ {loop} }}'
-
-    def elementwise(self, ins: str, outs: str, body: str, name: str, options: tuple[str, ...]) -> Any:
-        assert options == ("--fmad=false",)
-        self.kernels += 1
-        run = self._compile(self._loop(self._split(ins), self._split(outs), "", body))
-        n_in = len(self._split(ins))
-
-        def call(*arguments: Any) -> None:
-            shape = arguments[n_in].shape
-            wanted = [t for t, _ in self._split(ins) + self._split(outs)]
-            assert [np.asarray(a).dtype.name for a in arguments] == wanted
-            given = [np.array(np.broadcast_to(a, shape), order="C") for a in arguments]
-            run(ctypes.c_longlong(int(np.prod(shape))), *self._pointers(given))
-            for target, made in zip(arguments[n_in:], given[n_in:], strict=True):
-                target[...] = made
-
-        return call
-
-    def reduction(
-        self, ins: str, out: str, map_expr: str, combine: str, post: str, identity: str, name: str,
-        reduce_type: str, preamble: str, options: tuple[str, ...],
-    ) -> Any:  # fmt: skip
-        assert (post, options) == ("y = a", ("--fmad=false",))
-        self.kernels += 1
-        mapped = self._compile(self._loop(self._split(ins), self._split(out), preamble, f"y = {map_expr};"))
-        fold = {"a + b": np.add, "a * b": np.multiply, "a || b": np.logical_or, "a && b": np.logical_and}[combine]
-
-        def call(*arguments: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-            shape = np.broadcast_shapes(*(np.shape(a) for a in arguments))
-            given = [np.array(np.broadcast_to(a, shape), order="C") for a in arguments]
-            values = np.empty(shape, self._split(out)[0][0])
-            mapped(ctypes.c_longlong(values.size), *self._pointers([*given, values]))
-            return fold.reduce(values, axis=axis, keepdims=keepdims)
-
-        return call
+def on_device(backend: Any, program: Program, inputs: list[Any], scalars: Any, shape: tuple[int, ...]) -> Outcome:
+    """What a program gives there, on the host; and how many kernels were launched."""
+    made = program.run([backend.adopt(x) for x in inputs], scalars, shape, backend=backend)
+    host = lambda x: tuple(map(backend.to_host, x)) if isinstance(x, tuple) else backend.to_host(x)
+    return made._replace(outputs=[host(x) for x in made.outputs], partials=[host(x) for x in made.partials])
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
-    made = FakeCuda(tmp_path)
-    module = types.SimpleNamespace(
-        **{k: getattr(np, k) for k in dir(np) if not k.startswith("_")},
-        ElementwiseKernel=made.elementwise,
-        ReductionKernel=made.reduction,
-        asnumpy=np.asarray,
-    )
-    monkeypatch.setattr(cupy_backend, "_cupy", lambda: module)
-    for cached in (cupy_backend._elementwise_kernel, cupy_backend._reduction_kernel):
-        cached.cache_clear()
-    yield made
-    for cached in (cupy_backend._elementwise_kernel, cupy_backend._reduction_kernel):
-        cached.cache_clear()
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A line for every launch of a kernel: its kind."""
+    seen: list[str] = []
+    for kind in (host_kernels.ElementwiseKernel, host_kernels.ReductionKernel):
 
+        def call(self: Any, *args: Any, _call: Any = kind.__call__, _kind: str = kind.__name__, **options: Any) -> Any:
+            seen.append(_kind)
+            return _call(self, *args, **options)
 
-@pytest.fixture
-def backend(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = object.__new__(cupy_backend.CupyBackend)
-    made.cupy, made.xp, made.device = cupy_backend._cupy(), np, nullcontext()
-    return made
+        monkeypatch.setattr(kind, "__call__", call)
+    return seen
 
 
 def values(dtype: Any, n: int, seed: int) -> np.ndarray[Any, Any]:
@@ -136,25 +70,7 @@ def values(dtype: Any, n: int, seed: int) -> np.ndarray[Any, Any]:
     return (x + 1j * rng.standard_normal(n) if dtype.kind == "c" else x).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["?", "i1", "i4", "u8", "f4", "f8", "c8", "c16"])
-def test_every_expression_means_what_numpy_means(backend: Any, fake: FakeCuda, dtype: str) -> None:
-    table = cupy_backend._EXPRESSIONS[np.dtype(dtype).kind]
-    operands = [values(dtype, 50, seed) for seed in (1, 2)]
-    instructions, expected = [], []
-    with np.errstate(all="ignore"):
-        for name in sorted(table):
-            f = getattr(np, name)
-            expected.append(f(*operands[: f.nin]))
-            instructions.append(Instruction(name, tuple(range(f.nin)), expected[-1].dtype))
-        program = Program(2, tuple(instructions), tuple(range(2, 2 + len(instructions))))
-        found = program.run(operands, (), (50,), backend=backend).outputs
-    assert fake.kernels == 1
-    for i, a, e in zip(instructions, found, expected, strict=True):
-        assert a.dtype == e.dtype
-        np.testing.assert_allclose(a, e, rtol=1e-4 if np.dtype(dtype).itemsize <= 8 else 1e-12, err_msg=i.function)
-
-
-def test_casts_and_scalars_are_resolved_by_numpy(backend: Any, fake: FakeCuda) -> None:
+def test_casts_and_scalars_are_resolved_by_numpy(backend: Any, launched: list[str]) -> None:
     i, x, z = values("i4", 40, 0), values("f4", 40, 1), values("c16", 40, 2)
     program = Program(
         3,
@@ -174,57 +90,91 @@ def test_casts_and_scalars_are_resolved_by_numpy(backend: Any, fake: FakeCuda) -
         tuple(range(3, 14)),
     )
     scalars = [2.5, 3, np.float64(7)]
-    actual = program.run([i, x, z], scalars, (40,), backend=backend).outputs
+    actual = on_device(backend, program, [i, x, z], scalars, (40,)).outputs
     expected = program.run([i, x, z], scalars, (40,)).outputs
-    assert fake.kernels == 1
+    assert launched == ["ElementwiseKernel"]
     for a, e in zip(actual, expected, strict=True):
         assert a.dtype == e.dtype
         np.testing.assert_array_equal(a, e)
 
 
 @pytest.mark.parametrize(("monoid", "dtype"), [("sum", "f8"), ("prod", "f8"), ("any", "?"), ("all", "?")])
-def test_one_sum_like_reduction_is_one_kernel(backend: Any, fake: FakeCuda, monoid: str, dtype: str) -> None:
+def test_one_sum_like_reduction_is_one_kernel(backend: Any, launched: list[str], monoid: str, dtype: str) -> None:
     x, y = values("f8", 60, 3)[4:].reshape(7, 8), values("f8", 12, 4)[4:]
     program = Program(
         2, (Instruction("subtract", (0, 1), F8), Instruction("square", (2,), F8)), (),
         (Reduction(3, monoid, (0,), np.dtype(dtype)),),
     )  # fmt: skip
-    (actual,) = program.run([x, y], (), (7, 8), backend=backend).partials
+    (actual,) = on_device(backend, program, [x, y], (), (7, 8)).partials
     (expected,) = program.run([x, y], (), (7, 8)).partials
-    assert fake.kernels == 1
+    assert launched == ["ReductionKernel"]
+    assert actual.dtype == expected.dtype
     np.testing.assert_allclose(actual, expected, rtol=1e-13)
 
 
-def test_other_reductions_store_their_register_first(backend: Any, fake: FakeCuda) -> None:
+def reduced(monoid: str, dtype: str) -> tuple[np.ndarray[Any, Any], Program]:
+    x = np.concatenate([values(dtype, 31, 5)[4:], values(dtype, 4, 6)[3:]]).reshape(4, 7)
+    of = BOOL if monoid in ("any", "all") else getattr(np, monoid)(x[:0]).dtype
+    return x, Program(1, (), (), (Reduction(0, monoid, (1,), of),))
+
+
+@pytest.fixture(scope="module")
+def _together(cupy: Any) -> None:
+    """The kernels of the test below are made at once, so that they are compiled at once."""
+    for monoid, dtype in product(cuda_code.REDUCE, cuda_code.C_TYPE):
+        x, program = reduced(monoid, dtype)
+        generated = cuda_code.generate(program, (x.dtype,), ())
+        assert generated is not None
+        state = MONOIDS[monoid].state(program.reductions[0].dtype)
+        cupy_backend._reduction_kernel(generated, monoid, state)
+
+
+@pytest.mark.usefixtures("_together")
+@pytest.mark.parametrize("dtype", list(cuda_code.C_TYPE))
+@pytest.mark.parametrize("monoid", list(cuda_code.REDUCE))
+def test_every_reduction_of_the_table_in_every_dtype(
+    backend: Any, launched: list[str], monoid: str, dtype: str
+) -> None:
+    x, program = reduced(monoid, dtype)
+    (actual,) = on_device(backend, program, [x], (), x.shape).partials
+    (expected,) = program.run([x], (), x.shape).partials
+    assert launched == ["ReductionKernel"]
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=1e-5 if x.real.itemsize < 8 else 1e-13)
+
+
+def test_other_reductions_store_their_register_first(backend: Any, launched: list[str]) -> None:
     x = values("f8", 60, 3)[4:].reshape(7, 8)
     program = Program(
         1, (Instruction("exp", (0,), F8),), (1,),
         (Reduction(1, "max", (1,), F8), Reduction(1, "sum", (0, 1), F8), Reduction(0, "argmin", (0,), np.dtype("i8"))),
     )  # fmt: skip
-    actual = program.run([x], (), (7, 8), backend=backend)
+    actual = on_device(backend, program, [x], (), (7, 8))
     expected = program.run([x], (), (7, 8))
-    assert fake.kernels == 1
+    assert launched == ["ElementwiseKernel"]
     np.testing.assert_allclose(actual.outputs[0], expected.outputs[0], rtol=1e-14)
     for a, e in zip(actual.partials, expected.partials, strict=True):
         np.testing.assert_allclose(a, e)
 
 
-def test_what_has_no_expression_runs_call_by_call(backend: Any, fake: FakeCuda) -> None:
+def test_what_has_no_expression_runs_call_by_call(backend: Any, launched: list[str]) -> None:
     x = values("f8", 60, 3)[4:]
     program = Program(
         1,
         (
-            Instruction("floor_divide", (0, RuntimeScalar(0)), F8),
+            Instruction("float_power", (0, RuntimeScalar(0)), F8),
             Instruction("clip", (1, RuntimeScalar(1)), F8, ("min",)),
             Instruction("round", (0,), F8, (1,)),
             Instruction("modf", (0,), F8, (1,)),
+            Instruction("complex", (0, 3), C16),
         ),
-        (2, 3, 0, 4),
+        (2, 3, 0, 4, 5),
     )
-    out = x.copy()
-    actual = program.run([out], [0.5, -1.0], x.shape, [None, None, out, None], backend).outputs
-    expected = program.run([x], [0.5, -1.0], x.shape).outputs
-    assert fake.kernels == 0
+    out = backend.adopt(x)
+    made = program.run([out], [2.0, -1.0], x.shape, [None, None, out, None, None], backend).outputs
+    actual = [backend.to_host(y) for y in made]
+    expected = program.run([x], [2.0, -1.0], x.shape).outputs
+    assert launched == []
     for a, e in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a, e)
 
@@ -232,10 +182,62 @@ def test_what_has_no_expression_runs_call_by_call(backend: Any, fake: FakeCuda) 
 def test_an_output_may_be_an_input(backend: Any) -> None:
     x = values("f8", 60, 3)[4:]
     program = Program(1, (Instruction("add", (0, RuntimeScalar(0)), F8), Instruction("multiply", (0, 1), F8)), (1, 2))
-    out = x.copy()
+    out = backend.adopt(x)
     _, product = program.run([out], [1.0], x.shape, [out, None], backend).outputs
-    np.testing.assert_array_equal(out, x + 1)
-    np.testing.assert_array_equal(product, x * (x + 1))
+    np.testing.assert_array_equal(backend.to_host(out), x + 1)
+    np.testing.assert_array_equal(backend.to_host(product), x * (x + 1))
+
+
+def test_every_function_of_elementwise_makes_a_kernel_or_a_call(backend: Any) -> None:
+    """What neither has a row nor is CuPy's says so; each name here is one that a user cannot have on a GPU."""
+    missing = []
+    for name in sorted(n for n, f in vars(np).items() if isinstance(f, np.ufunc) and f.signature is None):
+        function = getattr(np, name)
+        if function.nout > 1 or name in cuda_code.EXPRESSIONS["f"] or name in cuda_code.EXPRESSIONS["i"]:
+            continue
+        if not hasattr(backend.cupy, function.__name__):
+            missing.append(name)
+    assert missing == ["isnat", "spacing"]
+
+
+def test_what_cupy_lacks_is_said(cupy: Any) -> None:
+    """B-14, B-15: no silent way over the host."""
+    with pytest.raises(TypeError, match="not on cuda: CuPy has no spacing"):
+        np.asarray(dx.spacing(dx.ones(4, device="cuda")))
+
+
+def test_arrays_that_are_played_are_as_strict_as_cupys(cupy: Any) -> None:
+    """Or the tests on them would show nothing."""
+    x, host = cupy.arange(4.0), np.arange(4.0)
+    with pytest.raises(TypeError, match="Implicit conversion"):
+        np.asarray(x)
+    for mixed in (lambda: x + host, lambda: host * x, lambda: cupy.add(x, host), lambda: cupy.sum(host)):
+        with pytest.raises(TypeError, match="Unsupported type"):
+            mixed()
+    with cupy.cuda.Device(1), pytest.raises(ValueError, match="Array device must be same"):
+        x + 1
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        cupy.sort(x, stable=True)
+    with pytest.raises(AttributeError):
+        cupy.geomspace
+    assert type(x.sum()).__name__ == "ndarray"
+    assert not hasattr(x, "__array_namespace__")
+    assert x[1:].base is not None
+    x[1:] += 1
+    np.testing.assert_array_equal(x.get(), [0, 2, 3, 4])
+
+
+def test_members_compute_on_their_own_gpu(cupy: Any) -> None:
+    """B-10: whatever the GPU of the thread that runs a member's tasks."""
+    team = dx.Team((3,), ("R",))
+    values = np.arange(24.0).reshape(6, 4)
+    x = dx.asarray(values, team=team, device="cuda", sharding=("R", None))
+    y = (x * 2 + 1).persist()
+    assert [y.local(m).device.id for m in range(3)] == [0, 1, 0]
+    np.testing.assert_array_equal(
+        np.asarray(y @ y.T), (np.arange(24.0).reshape(6, 4) * 2 + 1) @ (np.arange(24.0).reshape(6, 4) * 2 + 1).T
+    )
+    assert cupy.cuda.runtime.getDevice() == 0
 
 
 def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,8 +252,28 @@ def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = types.SimpleNamespace(getDeviceCount=no_driver, CUDARuntimeError=CUDARuntimeError)
     cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime))
     monkeypatch.setattr(cupy_backend, "_cupy", lambda: cupy)
+    devices._cupy.cache_clear()
     with pytest.raises(RuntimeError, match="needs an NVIDIA GPU and its driver; CuPy says: cudaErrorNoDevice"):
         devices.backend_for("cuda")
     runtime.getDeviceCount = lambda: 2
     with pytest.raises(ValueError, match=r"cuda:2.*finds 2"):
         devices.backend_for("cuda:2")
+
+
+def test_the_limit_of_a_device_is_held_by_plans_and_by_the_pool(cupy: Any) -> None:
+    """An array of three times the limit is reduced under it; what does not fit is refused, and names the option."""
+    limit = 4 << 20
+    pool = cupy_stand_in.Pool.of(0)
+    with dx.config.set(device_memory_limit=limit), dx.use(None, "cuda"):
+        before = pool.used
+        pool.peak = before
+        x = dx.arange(3 * limit // 8, dtype=np.float64)
+        mean = float((x * 2).mean())
+        assert cupy.get_default_memory_pool().get_limit() == limit
+        assert pool.peak - before <= limit
+        with pytest.raises(dx.MemoryBudgetError, match=f"above the device-memory-limit of {limit} bytes"):
+            (x + 1).persist()
+    assert mean == 3 * limit // 8 - 1
+    with dx.use(None, "cuda"):
+        (x[:10] + 1).persist()
+    assert cupy.get_default_memory_pool().get_limit() == 0
