@@ -118,6 +118,7 @@ _HOMES = {
         "positive pow power rad2deg radians reciprocal remainder right_shift rint sign signbit sin sinc sinh "
         "spacing sqrt square subtract tan tanh true_divide trunc"
     ),
+    "distarray.ops.families": "ufunc",
     "distarray.ops.joining": "append column_stack dstack hstack roll row_stack vstack",
     "distarray.ops.manipulation": "broadcast_shapes diagflat",
     "distarray.ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",

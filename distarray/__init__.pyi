@@ -167,6 +167,9 @@ from distarray.ops.elementwise import (
     remainder, right_shift, rint, sign, signbit, sin, sinc, sinh, spacing, sqrt, square, subtract, tan, tanh,
     true_divide, trunc
 )
+from distarray.ops.families import (
+    ufunc
+)
 from distarray.ops.joining import (
     append, column_stack, dstack, hstack, roll, row_stack, vstack
 )
@@ -263,8 +266,8 @@ __all__ = [
     "spacing", "special", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
     "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile", "timedelta64", "to_dask_array",
     "topk", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from",
-    "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "typename", "uint16",
-    "uint32", "uint64", "uint8", "uintp", "union1d", "unique", "unique_all", "unique_counts",
+    "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "typename", "ufunc",
+    "uint16", "uint32", "uint64", "uint8", "uintp", "union1d", "unique", "unique_all", "unique_counts",
     "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unstack", "unwrap", "use", "vander",
     "var", "vdot", "vecdot", "vecmat", "visualize_sharding", "vsplit", "vstack", "wait", "where", "zeros",
     "zeros_like"

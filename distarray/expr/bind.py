@@ -254,11 +254,13 @@ _inferred: dict[Hashable, DType] = {}
 _DUMMY: dict[type, Scalar] = {bool: True, int: 1, float: 1.0, complex: 1j}
 
 
-def _numpy_function(name: str) -> Callable[..., Any]:
+def numpy_function(name: str) -> Callable[..., Any]:
+    """Return numpy's or, after ``special.``, SciPy's function of that name."""
     if name.startswith("special."):
         import scipy.special  # late: takes a quarter of a second
 
-        return getattr(scipy.special, name.removeprefix("special."))  # type: ignore[no-any-return]  # a ufunc
+        found = getattr(scipy.special, name.removeprefix("special."))
+        return getattr(found, "__wrapped__", found)  # type: ignore[no-any-return]  # with SCIPY_ARRAY_API=1 it is wrapped
     return getattr(np, name)  # type: ignore[no-any-return]  # a ufunc
 
 
@@ -296,7 +298,7 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
     else:
         dummies = [a if type(a) in _SCALARS else np.empty(0, a) for a in args]
         # In a context of its own: an interrupt could leave the state in the user's thread.
-        dtype = copy_context().run(_asked, _INFER.get(op.name) or _numpy_function(op.name), *dummies, *params)
+        dtype = copy_context().run(_asked, _INFER.get(op.name) or numpy_function(op.name), *dummies, *params)
     if cacheable:
         if len(_inferred) > 20_000:
             _inferred.clear()
