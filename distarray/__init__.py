@@ -136,8 +136,17 @@ _MODULES = ("fft", "linalg", "random", "special", "testing")
 
 __array_api_version__ = "2025.12"
 
+
+def _public(name: str, value: _Any) -> _Any:
+    """Return a public function as it is called here: with numpy's arguments too, where numpy has it."""
+    from distarray.composed.numpy_arguments import spelled
+
+    return spelled(getattr(_np, name, None), value, __name__)
+
+
+array = _public("array", array)
 vars().update({_name: getattr(_np, _name) for _name in _NUMPY.split()}, bool=_np.bool_)
-_loaded = _attach(__name__, _HOMES, _MODULES)
+_loaded = _attach(__name__, _HOMES, _MODULES, _public)
 __all__ = sorted([*_MODULES, *" ".join([_OWN, _NUMPY, *_HOMES.values()]).split()])
 
 

@@ -4,32 +4,42 @@ A function here has the standard's signature, numpy's, or one that takes both; w
 ``__array_function__`` are the arguments as the user wrote them. Which argument means which parameter is said by
 numpy's own signature; where it goes is found once for each way of calling a function. An argument that we have no
 parameter for is dropped if it says numpy's default, and ``out=`` is written to; everything else is refused.
+
+Public functions take numpy's arguments also where they are called themselves: `spelled`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from contextlib import nullcontext
+from functools import lru_cache, wraps
+from math import inf
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray import hooks
+from distarray.arguments import memory_order, shown
 from distarray.array.out import into
+from distarray.expr.side_by_side import first_environment
 
-__all__ = ["call"]
+__all__ = ["Refused", "call", "spell_module", "spelled"]
 
 Function = Callable[..., Any]  # of any signature
 
 #: What says nothing on distributed arrays: blocks have the order they have, subclasses of ndarray have no meaning, and
 #: what a function may do to its operand's buffer it need not do.
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
-    "order": ("K", "C", "A", "F"),
     "subok": (True, False),
     "casting": ("same_kind",),
     "overwrite_input": (True, False),
+    "hermitian": (True, False),  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
 }
+#: numpy's names of parameters that have the standard's here, in another place.
+_SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 
 
 class _Place(NamedTuple):
@@ -69,6 +79,79 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
     return made if out is None else into(out, made)
+
+
+def spelled(theirs: Any, ours: Any, home: str) -> Any:
+    """Return a public function that takes the arguments of numpy's too, by position and by name; `ours` itself where it
+    takes them all, or where numpy has no such function.
+
+    A call that `ours` takes costs one more frame. What numpy's arguments mean is decided in `call`; with ``like=`` the
+    result lives where that array does.
+
+    Parameters
+    ----------
+    home
+        The module in which the function is found by its name.
+    """
+    if not (isinstance(ours, FunctionType) and callable(theirs)) or isinstance(theirs, type) or theirs is ours:
+        return ours
+    own, wanted = _signature(ours), _signature(theirs)
+    if own is None or wanted is None:
+        return ours
+    taken = list(own.parameters.values())
+    names = frozenset([p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)])
+    more = [p for p in wanted.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    n_own = _n_positional(own)
+    if n_own >= _n_positional(wanted) and names.issuperset([p.name for p in more]):
+        return ours
+
+    @wraps(ours)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > n_own or not names.issuperset(kwargs):
+            return _as_numpys(theirs, ours, args, kwargs)
+        return ours(*args, **kwargs)
+
+    function.__module__ = home
+    # what has no place in ours comes last, by name; an operand that has another name here has a place
+    extra = [p.replace(kind=p.KEYWORD_ONLY) for i, p in enumerate(more) if p.name not in names and _is_extra(p, own, i)]
+    by_kind = sorted([*taken, *extra], key=lambda p: p.kind)
+    function.__signature__ = own.replace(parameters=by_kind)  # type: ignore[attr-defined]  # what inspect reads
+    return function
+
+
+def _n_positional(signature: inspect.Signature) -> float:
+    kinds = [p.kind for p in signature.parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return inf
+    return sum(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+
+
+def spell_module(public: dict[str, Any], numpys: ModuleType) -> None:
+    """Let the functions of a module, whose names are in ``__all__``, take the arguments of those in numpy's module."""
+    public.update(
+        {name: spelled(getattr(numpys, name, None), public[name], public["__name__"]) for name in public["__all__"]}
+    )
+
+
+def _is_extra(wanted: inspect.Parameter, own: inspect.Signature, index: int) -> bool:
+    return wanted.default is not wanted.empty and _keyword(wanted.name, index, own, ()) == _Place(wanted.name)
+
+
+def _as_numpys(theirs: Function, ours: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        if "like" not in kwargs:
+            return call(theirs, ours, args, kwargs)
+        like = kwargs.pop("like")
+        if like is not None and not hasattr(type(like), "__array_function__"):
+            raise TypeError(
+                "The `like` argument must be an array-like that implements the `__array_function__` protocol: "
+                f"like={shown(like)}"
+            )
+        env = first_environment((like,))
+        with nullcontext() if env is None or hooks.within is None else hooks.within(env):
+            return call(theirs, ours, args, kwargs)
+    except Refused as refusal:
+        raise TypeError(f"{ours.__name__}(): {refusal}") from None
 
 
 class Refused(TypeError):
@@ -117,6 +200,8 @@ def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str
 
 def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[str, ...]) -> _Place:
     """Return where numpy's parameter `name`, at the position `index`, goes."""
+    if name not in own.parameters and _SYNONYMS.get(name) in own.parameters:
+        return _Place(name, keyword=_SYNONYMS[name])
     ours = list(own.parameters.values())
     positional = [p for p in ours if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     same = own.parameters.get(name)
@@ -129,12 +214,15 @@ def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[
         # Another name at the same place, unless numpy has a parameter of that name elsewhere.
         if there.name not in names:
             return _Place(name, keyword=there.name)
-    if any(p.kind is p.VAR_KEYWORD for p in ours) and name not in _WITHOUT_EFFECT:
+    if any(p.kind is p.VAR_KEYWORD for p in ours) and name not in (*_WITHOUT_EFFECT, "order"):
         return _Place(name, keyword=name)
     return _Place(name)
 
 
 def _says_nothing(function: Function, name: str, value: Any) -> bool:
+    if name == "order":
+        memory_order(value)
+        return True
     if name in _WITHOUT_EFFECT:
         known = _WITHOUT_EFFECT[name]
         return value is None or (isinstance(value, str | bool) and value in known)

@@ -18,6 +18,7 @@ from distarray import config
 from distarray.array.array import DistArray
 from distarray.array.environment import use
 from distarray.array.namespace import namespace
+from distarray.array.out import hosted
 from distarray.composed import ufuncs
 from distarray.composed.conversion import asarray
 from distarray.composed.numpy_alternatives import way_out
@@ -97,14 +98,6 @@ def _arrays(value: Any) -> list[DistArray]:
     return []
 
 
-def _hosted(value: Any) -> Any:
-    if isinstance(value, DistArray):
-        return value.compute()
-    if isinstance(value, list | tuple):
-        return type(value)(_hosted(item) for item in value)
-    return value
-
-
 def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Gather if the user chose to, else say what to do."""
     arrays = _arrays((args, kwargs))
@@ -124,7 +117,7 @@ def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str
     if site not in _warned:
         _warned.add(site)
         warnings.warn(f"{name} is not implemented for DistArray: gathering {format_nbytes(nbytes)}", stacklevel=4)
-    result = func(*_hosted(args), **{key: _hosted(value) for key, value in kwargs.items()})
+    result = func(*hosted(args), **{key: hosted(value) for key, value in kwargs.items()})
     return _boxed(arrays[0], result) if arrays else result
 
 

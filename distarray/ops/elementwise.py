@@ -147,7 +147,6 @@ arctanh = atanh
 bitwise_not = invert = bitwise_invert
 conjugate = conj
 degrees = rad2deg
-fix = trunc
 left_shift = bitwise_left_shift
 mod = remainder
 radians = deg2rad
@@ -323,6 +322,11 @@ def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_
 
 def _are_scalars(*values: object) -> bool:
     return not builtins.any(type(v) is Expr for v in values)
+
+
+def fix(x: Array, /) -> Array:
+    """Return `x` rounded to an integer towards zero."""
+    return trunc(x)
 
 
 def isreal(x: Array, /) -> Array:

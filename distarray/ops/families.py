@@ -113,7 +113,8 @@ class ufunc:  # the name is numpy's
     def _placed(self, operands: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
         """Return the operands, one of which becomes an array of ours where no argument is one."""
         out = options.get("out")
-        if not operands or any([_is_ours(v) for v in (*operands, *(out if type(out) is tuple else (out,)))]):
+        outs = out if type(out) is tuple else (out,)
+        if not operands or any(map(_is_ours, (*operands, *outs))):
             return operands
         assert hooks.adopt is not None
         env, box = hooks.adopt()
