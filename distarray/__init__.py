@@ -96,6 +96,7 @@ _HOMES = {
         "moveaxis permute_dims ravel real real_if_close reshape rollaxis rot90 shares_memory split squeeze "
         "swapaxes transpose unstack vsplit"
     ),
+    "distarray.composed.vectorized": "frompyfunc vectorize",
     "distarray.composed.windows": "bartlett blackman hamming hanning i0 kaiser",
     "distarray.array.writes": "at",
     "distarray.errors": (
@@ -123,7 +124,7 @@ _HOMES = {
     "distarray.ops.manipulation": "broadcast_shapes diagflat",
     "distarray.ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
     "distarray.ops.reductions": "average cumulative_prod cumulative_sum",
-    "distarray.ops.repetition": "pad",
+    "distarray.ops.padding": "pad",
     "distarray.ops.searching": "searchsorted",
     "distarray.ops.segments": "segment_max segment_mean segment_min segment_prod segment_reduce segment_sum",
     "distarray.ops.sorting": "argpartition lexsort partition sort_complex topk",

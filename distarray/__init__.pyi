@@ -130,6 +130,9 @@ from distarray.composed.views import (
     moveaxis, permute_dims, ravel, real, real_if_close, reshape, rollaxis, rot90, shares_memory, split,
     squeeze, swapaxes, transpose, unstack, vsplit
 )
+from distarray.composed.vectorized import (
+    frompyfunc, vectorize
+)
 from distarray.composed.windows import (
     bartlett, blackman, hamming, hanning, i0, kaiser
 )
@@ -182,7 +185,7 @@ from distarray.ops.quantiles import (
 from distarray.ops.reductions import (
     average, cumulative_prod, cumulative_sum
 )
-from distarray.ops.repetition import (
+from distarray.ops.padding import (
     pad
 )
 from distarray.ops.searching import (
@@ -238,11 +241,11 @@ __all__ = [
     "fft", "fill_diagonal", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32",
     "float64", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod",
     "format_float_positional", "format_float_scientific", "frexp", "from_blocks", "from_dask", "from_dlpack",
-    "frombuffer", "fromfunction", "fromiter", "full", "full_like", "gcd", "generic", "geomspace",
-    "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc", "hamming", "hanning",
-    "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack",
-    "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inf", "inner", "insert",
-    "int16", "int32", "int64", "int8", "intc", "integer", "interp", "intersect1d", "intp", "invert",
+    "frombuffer", "fromfunction", "fromiter", "frompyfunc", "full", "full_like", "gcd", "generic",
+    "geomspace", "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc", "hamming",
+    "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit",
+    "hstack", "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inf", "inner",
+    "insert", "int16", "int32", "int64", "int8", "intc", "integer", "interp", "intersect1d", "intp", "invert",
     "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin", "isinf", "isnan",
     "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_",
     "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",
@@ -269,6 +272,6 @@ __all__ = [
     "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "typename", "ufunc",
     "uint16", "uint32", "uint64", "uint8", "uintp", "union1d", "unique", "unique_all", "unique_counts",
     "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unstack", "unwrap", "use", "vander",
-    "var", "vdot", "vecdot", "vecmat", "visualize_sharding", "vsplit", "vstack", "wait", "where", "zeros",
-    "zeros_like"
+    "var", "vdot", "vecdot", "vecmat", "vectorize", "visualize_sharding", "vsplit", "vstack", "wait", "where",
+    "zeros", "zeros_like"
 ]

@@ -48,7 +48,7 @@ def check_out(
         raise TypeError(f"out={shown(out)} must be a DistArray or a numpy array, not {type(out).__name__}")
     if not out.flags.writeable if is_host else out._readonly:
         raise ValueError("output array is read-only")
-    if not np.can_cast(result.dtype, out.dtype, casting):
+    if not np.can_cast(result.dtype, out.dtype, casting) or out.dtype.kind not in "biufcmM":
         what = "the result" if name is None else f"ufunc {name!r} output"
         raise TypeError(f"Cannot cast {what} from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
     if out.shape != result.shape:

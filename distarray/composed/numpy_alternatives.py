@@ -35,9 +35,6 @@ ALTERNATIVES: Mapping[str, str] = {
     # classes of numpy's own that are no ndarray
     "numpy.asmatrix": "dx.asarray(x) and the operator @",
     "numpy.bmat": "dx.block",
-    # functions made of Python functions
-    "numpy.frompyfunc": "dx.map_blocks(np.vectorize(function), x, dtype=...)",
-    "numpy.vectorize": "dx.map_blocks(np.vectorize(function), x, dtype=...)",
     "numpy.nested_iters": "dx.fromfunction, or dx.map_blocks",
 }
 

@@ -21,21 +21,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray import hooks
-from distarray.arguments import memory_order, shown
+from distarray.arguments import ORDERS, memory_order, shown
 from distarray.array.out import into
 from distarray.expr.side_by_side import first_environment
 
-__all__ = ["Refused", "call", "spell_module", "spelled"]
+__all__ = ["Refused", "call", "own", "spell_module", "spelled"]
 
 Function = Callable[..., Any]  # of any signature
 
 #: What says nothing on distributed arrays: blocks have the order they have, subclasses of ndarray have no meaning, and
 #: what a function may do to its operand's buffer it need not do.
-_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
+#: None: whatever it says.
+_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "subok": (True, False),
     "casting": ("same_kind",),
-    "overwrite_input": (True, False),
-    "hermitian": (True, False),  # the same values, found by another algorithm
+    "overwrite_input": None,
+    "hermitian": None,  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
 }
 #: numpy's names of parameters that have the standard's here, in another place.
@@ -95,13 +96,13 @@ def spelled(theirs: Any, ours: Any, home: str) -> Any:
     """
     if not (isinstance(ours, FunctionType) and callable(theirs)) or isinstance(theirs, type) or theirs is ours:
         return ours
-    own, wanted = _signature(ours), _signature(theirs)
-    if own is None or wanted is None:
+    known, wanted = _signature(ours), _signature(theirs)
+    if known is None or wanted is None:
         return ours
-    taken = list(own.parameters.values())
+    taken = list(known.parameters.values())
     names = frozenset([p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)])
     more = [p for p in wanted.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    n_own = _n_positional(own)
+    n_own = _n_positional(known)
     if n_own >= _n_positional(wanted) and names.issuperset([p.name for p in more]):
         return ours
 
@@ -111,11 +112,14 @@ def spelled(theirs: Any, ours: Any, home: str) -> Any:
             return _as_numpys(theirs, ours, args, kwargs)
         return ours(*args, **kwargs)
 
+    _own[function] = ours
     function.__module__ = home
     # what has no place in ours comes last, by name; an operand that has another name here has a place
-    extra = [p.replace(kind=p.KEYWORD_ONLY) for i, p in enumerate(more) if p.name not in names and _is_extra(p, own, i)]
+    extra = [
+        p.replace(kind=p.KEYWORD_ONLY) for i, p in enumerate(more) if p.name not in names and _is_extra(p, known, i)
+    ]
     by_kind = sorted([*taken, *extra], key=lambda p: p.kind)
-    function.__signature__ = own.replace(parameters=by_kind)  # type: ignore[attr-defined]  # what inspect reads
+    function.__signature__ = known.replace(parameters=by_kind)  # type: ignore[attr-defined]  # what inspect reads
     return function
 
 
@@ -124,6 +128,15 @@ def _n_positional(signature: inspect.Signature) -> float:
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return inf
     return sum(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+
+
+#: Functions that `spelled` made, and what they call.
+_own: dict[Function, Function] = {}
+
+
+def own(function: Function) -> Function:
+    """Return the function of ours that a public one calls."""
+    return _own.get(function, function)
 
 
 def spell_module(public: dict[str, Any], numpys: ModuleType) -> None:
@@ -180,10 +193,10 @@ def _check(ours: Function, n_args: int, keywords: tuple[str, ...]) -> None:
 def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str, ...]) -> tuple[_Place, ...]:
     """Return where each argument of a call goes: the positional ones, then those by keyword."""
     theirs = _signature(function)
-    own = _signature(ours)
-    assert own is not None, ours
+    mine = _signature(ours)
+    assert mine is not None, ours
     if theirs is None:
-        return (*[_Place("", i) for i in range(n_args)], *[_keyword(name, None, own, ()) for name in keywords])
+        return (*[_Place("", i) for i in range(n_args)], *[_keyword(name, None, mine, ()) for name in keywords])
     parameters = list(theirs.parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = tuple(theirs.parameters)
@@ -193,9 +206,9 @@ def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str
     else:
         if n_args > len(positional):
             raise Refused(f"takes {len(positional)} positional arguments but {n_args} were given")
-        by_position = [_keyword(p.name, i, own, names) for i, p in enumerate(positional[:n_args])]
+        by_position = [_keyword(p.name, i, mine, names) for i, p in enumerate(positional[:n_args])]
     index = {p.name: i for i, p in enumerate(positional)}
-    return (*by_position, *[_keyword(name, index.get(name), own, names) for name in keywords])
+    return (*by_position, *[_keyword(name, index.get(name), mine, names) for name in keywords])
 
 
 def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[str, ...]) -> _Place:
@@ -220,15 +233,15 @@ def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[
 
 
 def _says_nothing(function: Function, name: str, value: Any) -> bool:
-    if name == "order":
-        memory_order(value)
-        return True
     if name in _WITHOUT_EFFECT:
         known = _WITHOUT_EFFECT[name]
-        return value is None or (isinstance(value, str | bool) and value in known)
+        return known is None or value is None or (isinstance(value, str | bool) and value in known)
     signature = _signature(function)
     parameter = None if signature is None else signature.parameters.get(name)
     if parameter is None:
         return False
     default = parameter.default
+    if name == "order":  # new arrays have one of two
+        memory_order(value, ("C", "F") if default == "C" else ORDERS)
+        return True
     return value is default or (isinstance(value, bool | int | float | str) and value == default)

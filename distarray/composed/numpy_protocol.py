@@ -22,7 +22,7 @@ from distarray.array.out import hosted
 from distarray.composed import ufuncs
 from distarray.composed.conversion import asarray
 from distarray.composed.numpy_alternatives import way_out
-from distarray.composed.numpy_arguments import Refused, call
+from distarray.composed.numpy_arguments import Refused, call, own
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import check_mask
@@ -58,7 +58,7 @@ def implementation(func: Function) -> Function | None:
     # The public names are the table.
     for module, theirs in ((ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft)):
         if name in module.__all__ and getattr(theirs, name, None) is func:
-            function: Function = getattr(module, name)
+            function = own(getattr(module, name))
             return None if function is func else function
     return None
 

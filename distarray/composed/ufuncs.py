@@ -277,6 +277,10 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, *value: Any) -> None:
     if len(value) != ufunc.nin - 1:
         raise ValueError("second operand provided when ufunc is unary" if value else "second operand needed for ufunc")
     if isinstance(x, np.ndarray):
+        dtypes = [v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype for v in value]
+        ufunc.at(
+            np.zeros(0, x.dtype), np.zeros(0, int), *[np.zeros(0, d) for d in dtypes]
+        )  # errors, before it computes
         ufunc.at(x, hosted(index), *hosted(value))
         return
     if not isinstance(x, DistArray):
