@@ -102,7 +102,7 @@ def _arrays(a1: Any, a2: Any) -> tuple[DistArray, DistArray] | None:
 # ----------------------------------------------------------------------------------------------- in place
 
 
-def copyto(dst: DistArray, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     """Copy `src` into `dst`, where `where` is true; the dtypes must cast as `casting` says."""
     if isinstance(dst, np.ndarray):
         if where is True and isinstance(src, DistArray):

@@ -23,7 +23,7 @@ from distarray.types import DType
 __all__ = ["c_", "mgrid", "ogrid", "r_"]
 
 
-class _Grid:
+class _Coordinates:
     """A maker of coordinates: ``grid[0:1:5j, 0:3]`` has an axis for each slice; an imaginary step is a number of
     points, the last of which is the end.
 
@@ -71,7 +71,7 @@ def _line(s: slice, dtype: DType | None) -> DistArray:
         if n != 1:
             step = (stop - start) / float(n - 1)
         dtype = np.result_type(start, stop, float(step)) if dtype is None else dtype
-        return arange(0, n, 1, dtype=dtype) * step + start
+        return arange(0, n, 1, dtype) * step + start  # type: ignore[no-any-return]  # boxed as it is
     if dtype is None:
         return arange(start, stop, step)
     points: DistArray = arange(max(0, math.ceil((stop - start) / step)), dtype=dtype) * step + start
@@ -143,7 +143,7 @@ def _part(item: Any, ndmin: int, first: int) -> DistArray:
     return part.transpose(*axes[:at], *axes[missing:], *axes[at:missing])  # type: ignore[no-any-return]
 
 
-mgrid = _Grid(sparse=False)
-ogrid = _Grid(sparse=True)
+mgrid = _Coordinates(sparse=False)
+ogrid = _Coordinates(sparse=True)
 r_ = _Joiner("r_")
 c_ = _Joiner("c_", -1, 2, 0)

@@ -6,7 +6,7 @@ arrays of Python objects, so a dtype has to be known: it is said, or found by a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ class vectorize:  # the name is numpy's
             self.__doc__ = self._numpys.__doc__
         self.pyfunc = pyfunc
         self.signature = signature
-        self.excluded: set[Hashable] = self._numpys.excluded
+        self.excluded: set[int | str] = self._numpys.excluded
         self.otypes: str | None = self._numpys.otypes
         if self.otypes is not None:
             _checked([as_dtype(letter) for letter in self.otypes], "otypes")

@@ -243,6 +243,7 @@ def _clip(x: Any, *rest: Any) -> Any:  # arrays and scalars, then which bounds t
 
 #: numpy calls for the result dtypes of elementwise operations that are no numpy function of the same arguments.
 _INFER: dict[str, Callable[..., Any]] = {
+    "byteswap": lambda x: x,
     "clip": _clip,
     "complex": lambda x, y: np.empty(0, np.result_type(x, y, np.complex64)),
     "frexp": lambda x, which: np.frexp(x)[which],
@@ -293,7 +294,7 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
         if known is not None:
             return known
         args = [_DUMMY[type(a)] if type(a) in _SCALARS else a for a in args]
-    if op.name == "astype" or op.name.startswith("random_"):
+    if op.name in ("astype", "view") or op.name.startswith("random_"):
         dtype = as_dtype(params[0])
     else:
         dummies = [a if type(a) in _SCALARS else np.empty(0, a) for a in args]

@@ -17,7 +17,7 @@ import numpy as np
 
 from distarray.arguments import flag, host_array, integer
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind_map, unbox
+from distarray.expr.bind import bind, bind_map, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.families import Array, binary, one_array, ufunc_of, unary
@@ -160,6 +160,11 @@ CLIP = declare("clip", "map")
 #: A complex array of its real and its imaginary part, without arithmetic: infinities and signs of zero stay.
 COMPLEX = declare("complex", "map")
 FREXP = declare("frexp", "map")
+#: The bits of each element as a number of another dtype of the same size.
+BITS = declare("view", "map")
+BYTESWAP = declare("byteswap", "map")
+#: The bits of a whole axis as numbers of a dtype of another size.
+BITS_OF_AXIS = declare("view_of_axis", "block")
 IMAG = declare("imag", "map")
 MODF = declare("modf", "map")
 #: The element of an array without axes, as the result of a function: what numpy has a scalar for (`as_scalar`).
@@ -201,6 +206,24 @@ def real(x: Array, /) -> Array:
 def imag(x: Array, /) -> Array:
     """Return the imaginary part of each element."""
     return bind_map(IMAG, (x,))
+
+
+def bits(x: Array, dtype: str) -> Array:
+    """Return the bits of each element as a number of another dtype of the same size."""
+    return bind_map(BITS, (x,), (dtype,))
+
+
+def bits_of_axis(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the bits along the last axis as numbers of a dtype of another size; that axis becomes whole."""
+    node, box = one_array("view", x)
+    n = node.shape[-1] * node.dtype.itemsize // dtype.itemsize
+    params = (f"... n -> ... m | n: whole, m: new({n})", dtype.str)
+    return box(bind(BITS_OF_AXIS, (node,), (*node.shape[:-1], n), dtype, params))
+
+
+def byteswap(x: Array) -> Array:
+    """Return the elements with their bytes in the other order."""
+    return bind_map(BYTESWAP, (x,))
 
 
 def as_scalar(x: Array) -> Array:

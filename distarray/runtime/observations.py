@@ -53,7 +53,8 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
         c.fetched_bytes += node.nbytes
     for i, t in enumerate(memo.sharding.tiles()):
         (block,) = fetch_blocks(node, (i,))
-        np.copyto(out[(*memo.sharding.tile_slices(node.shape, t), ...)], block, casting="unsafe")
+        place: Any = (*memo.sharding.tile_slices(node.shape, t), ...)  # a view also of an array without axes
+        np.copyto(out[place], block, casting="unsafe")
 
 
 def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:

@@ -14,18 +14,8 @@ from distarray.testing import force_tiles
 X = np.arange(6.0).reshape(2, 3)
 S = np.s_
 GRIDS = [
-    *(
-        S[0:5],
-        S[0:5, 0:3],
-        S[0:1:5j],
-        S[-1:1:5j, 0:3],
-        S[0:5:0.5,],
-        S[1:10:2, 3:0:-1],
-        S[0:1:1j],
-        S[:3, :4],
-        S[5:2],
-        (),
-    ),
+    *(S[0:5], S[0:5, 0:3], S[0:1:5j], S[-1:1:5j, 0:3], S[0:5:0.5,], S[1:10:2, 3:0:-1]),
+    *(S[0:1:1j], S[:3, :4], S[5:2], ()),
 ]
 Call = Callable[[Any, Callable[[Any], Any]], Any]
 JOINS: dict[str, Call] = {
@@ -109,7 +99,7 @@ def test_elements_come_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_iterators_of_buffers_do_is_refused() -> None:
     x = dx.ones(2)
     for options in ({"op_flags": ["readwrite"]}, {"flags": ["external_loop"]}, {"order": "F"}, {"casting": "safe"}):
-        with pytest.raises(dx.NotSupportedError, match="dx.map_blocks"):
+        with pytest.raises(dx.NotSupportedError, match="map_blocks"):
             dx.nditer(x, **options)
     with pytest.raises(ValueError, match="zero-sized"):
         dx.nditer(x[:0])
