@@ -34,7 +34,7 @@ Function = Callable[..., Any]  # of any signature
 #: None: whatever it says.
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "subok": (True, False),
-    "casting": ("same_kind",),
+    "casting": ("same_kind", "safe"),  # the default, and that of einsum
     "overwrite_input": None,
     "hermitian": None,  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
@@ -238,9 +238,7 @@ def _says_nothing(function: Function, name: str, value: Any) -> bool:
         return known is None or value is None or (isinstance(value, str | bool) and value in known)
     signature = _signature(function)
     parameter = None if signature is None else signature.parameters.get(name)
-    if parameter is None:
-        return False
-    default = parameter.default
+    default = inspect.Parameter.empty if parameter is None else parameter.default
     if name == "order":  # new arrays have one of two
         memory_order(value, ("C", "F") if default == "C" else ORDERS)
         return True

@@ -18,7 +18,7 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import first_environment
 
-__all__ = ["Array", "binary", "one_array", "ufunc", "ufunc_of", "unary", "view"]
+__all__ = ["Array", "binary", "of_numpy", "one_array", "ufunc", "ufunc_of", "unary", "view"]
 
 #: Whatever `unbox` accepts; results are boxed as the first boxed operand is, so the type is the caller's.
 Array: TypeAlias = Any
@@ -80,35 +80,35 @@ class ufunc:  # the name is numpy's
     def _with_options(self, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self._function is not None and self._own.issuperset(options) and len(operands) == self.nin:
             return self._function(*operands, **options)
-        return self._numpys(*self._placed(operands, options), **options)
+        return self.numpys(*self._placed(operands, options), **options)
 
     def reduce(self, array: Array, /, *args: Any, **options: Any) -> Any:
         """``ufunc.reduce(array, axis=0, dtype=None, out=None, keepdims=False, initial=..., where=True)``: axes
         folded.
         """
-        return self._numpys.reduce(*self._placed((array,), options), *args, **options)
+        return self.numpys.reduce(*self._placed((array,), options), *args, **options)
 
     def accumulate(self, array: Array, /, *args: Any, **options: Any) -> Any:
         """``ufunc.accumulate(array, axis=0, dtype=None, out=None)``: each element joined with all before it."""
-        return self._numpys.accumulate(*self._placed((array,), options), *args, **options)
+        return self.numpys.accumulate(*self._placed((array,), options), *args, **options)
 
     def reduceat(self, array: Array, /, *args: Any, **options: Any) -> Any:
         """``ufunc.reduceat(array, indices, axis=0, dtype=None, out=None)``: an axis folded from each index to the
         next.
         """
-        return self._numpys.reduceat(*self._placed((array,), options), *args, **options)
+        return self.numpys.reduceat(*self._placed((array,), options), *args, **options)
 
     def outer(self, x: Array, y: Array, /, **options: Any) -> Any:
         """``ufunc.outer(x, y)``: every element of `x` with every one of `y`, and the options of a call."""
-        return self._numpys.outer(*self._placed((x, y), options), **options)
+        return self.numpys.outer(*self._placed((x, y), options), **options)
 
     def at(self, x: Array, index: Any, /, *value: Any) -> None:
         """``ufunc.at(x, index, value)``: in place, where each repetition of an index counts."""
-        self._numpys.at(x, index, *value)
+        self.numpys.at(x, index, *value)
 
     def resolve_dtypes(self, *args: Any, **options: Any) -> Any:
         """Return the dtypes of the loop that computes for some dtypes: numpy's method of this name."""
-        return self._numpys.resolve_dtypes(*args, **options)
+        return self.numpys.resolve_dtypes(*args, **options)
 
     def _placed(self, operands: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
         """Return the operands, one of which becomes an array of ours where no argument is one."""
@@ -124,8 +124,8 @@ class ufunc:  # the name is numpy's
         return (*operands[:at], box(node), *operands[at + 1 :])
 
     @property
-    def _numpys(self) -> Any:
-        """The function of numpy or SciPy, on which the call is made."""
+    def numpys(self) -> Any:
+        """Return the function of numpy or SciPy on which calls with options are made."""
         return numpy_function(self._name)
 
     def __getattr__(self, name: str) -> Any:
@@ -136,7 +136,7 @@ class ufunc:  # the name is numpy's
     @property
     def nout(self) -> int:
         """Return the number of results."""
-        return int(self._numpys.nout)
+        return int(self.numpys.nout)
 
     @property
     def nargs(self) -> int:
@@ -146,7 +146,7 @@ class ufunc:  # the name is numpy's
     @property
     def types(self) -> list[str]:
         """Return the loops, in numpy's letters of dtypes; there are none of Python objects."""
-        return [loop for loop in self._numpys.types if "O" not in loop]
+        return [loop for loop in self.numpys.types if "O" not in loop]
 
     @property
     def ntypes(self) -> int:
@@ -156,14 +156,14 @@ class ufunc:  # the name is numpy's
     @property
     def identity(self) -> Any:
         """Return the result of a reduction of nothing; None if there is none."""
-        return self._numpys.identity
+        return self.numpys.identity
 
     @property
     def signature(self) -> str | None:
         """Return the axes of vectors and matrices that the function works on, as ``(n),(n)->()``; None for
         elementwise functions.
         """
-        found: str | None = self._numpys.signature
+        found: str | None = self.numpys.signature
         return found
 
     def __repr__(self) -> str:
@@ -171,6 +171,11 @@ class ufunc:  # the name is numpy's
 
     def __reduce__(self) -> str:
         return self._name.removeprefix("special.")  # found again under its name in its module
+
+
+def of_numpy(function: Any) -> Any:
+    """Return numpy's function for a `ufunc`, and anything else as it is."""
+    return function.numpys if isinstance(function, ufunc) else function
 
 
 def _is_ours(value: object) -> bool:

@@ -213,3 +213,38 @@ def test_methods_are_numpys(data: Any) -> None:
         host = getattr(theirs, method)
         made = _outcome(lambda: getattr(ours, method)(dx.asarray(x), *args, **options))
         _compare(f"{name}.{method} {options}", made, _outcome(lambda: host(x, *args, **options)))
+
+
+def test_special_functions_have_the_options_too() -> None:
+    x, out = np.linspace(0, 2, 7), np.zeros(7)
+    assert dx.special.erf(dx.asarray(x), out=out, where=x > 1) is out
+    np.testing.assert_allclose(out, np.where(x > 1, scipy.special.erf(x), 0))
+    assert repr(dx.special.erf) == "<ufunc 'erf'>"
+    assert dx.special.jv.types == [loop for loop in scipy.special.jv.types if "O" not in loop]
+
+
+def test_objects_join_and_aggregate_as_numpys() -> None:
+    x = dx.asarray(np.arange(6.0).reshape(2, 3))
+    made = dx.einsum("ij,jk->ik", x, x.T, join=dx.add, agg=dx.maximum)
+    np.testing.assert_array_equal(made, dx.einsum("ij,jk->ik", x, x.T, join="add", agg="max"))
+
+
+@pytest.mark.cluster
+def test_on_a_cluster_methods_targets_and_python_functions(cluster4: Any) -> None:
+    x = np.arange(24.0).reshape(8, 3)
+    team = dx.current_team()
+    assert team is not None
+    y, b = dx.asarray(x, sharding=(team.axes, None)), np.ones((8, 3))
+    b += y
+    np.testing.assert_array_equal(b, x + 1)
+    np.testing.assert_array_equal(np.add.reduce(y, axis=0, out=b[0]), x.sum(0))
+    np.testing.assert_array_equal(dx.maximum.accumulate(y % 5, axis=0), np.maximum.accumulate(x % 5, axis=0))
+    np.add.at(b, dx.asarray([0, 0, 3]), 1.0)
+    assert b[3, 0] == x[3, 0] + 2
+    found = dx.vectorize(lambda v: v * 2 if v > 3 else 0.0)(y)
+    np.testing.assert_array_equal(found, np.where(x > 3, x * 2, 0))
+    bits = y.view("i8")
+    bits[2:5] = 0
+    assert not y[2:5].compute().any()
+    np.testing.assert_array_equal(y[5:].view("f4"), x[5:].view("f4"))
+    assert [float(v) for _, v in dx.ndenumerate(y[:2])] == x[:2].ravel().tolist()
