@@ -14,12 +14,10 @@ import distarray as dx
 from distarray.composed import numpy_arguments
 
 _FILES = "a file of numbers needs no pickle of Python objects"
-_WEIGHTS = "an error: weighted quantiles need weights beside the elements where these are sorted"
 #: Parameters that are taken at numpy's default only.
 REASONS = {
     **{f"load {name}": _FILES for name in ("allow_pickle", "encoding", "fix_imports", "max_header_size")},
     "save allow_pickle": _FILES,
-    **{f"{name} weights": _WEIGHTS for name in ("nanpercentile", "nanquantile", "percentile", "quantile")},
 }
 
 
@@ -78,6 +76,13 @@ CALLS: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
     "median": lambda m, c: m.median(c(V), 0, None, True, True),
     "percentile": lambda m, c: m.percentile(c(V), [10, 20], 0, None, False, "linear", True),
     "quantile, out": lambda m, c: m.quantile(c(V), [0.1, 0.2], out=c(np.zeros(2)), overwrite_input=True),
+    "weights": lambda m, c: m.quantile(c(V), [0, 0.3, 1], weights=c(W > 0.5), method="inverted_cdf"),
+    "weights of rows": lambda m, c: m.percentile(
+        c(V.reshape(10, 5)), 30, axis=0, weights=c(W[:10]), method="inverted_cdf", keepdims=True
+    ),
+    "weights past nan": lambda m, c: m.nanquantile(
+        c(np.where(V > 0.8, np.nan, V)), 0.3, weights=c(W), method="inverted_cdf"
+    ),
     "arange": lambda m, c: m.arange(0, 5, 1, "f4"),
     "nanmean": lambda m, c: m.nanmean(c(V), where=c(V) > 0.5),
     "max": lambda m, c: m.max(a=c(V), initial=3.0, where=c(V) > 0.5),
@@ -118,8 +123,6 @@ def test_like_says_where_an_array_is_made() -> None:
 
 def test_what_has_no_meaning_is_refused_by_name() -> None:
     x = dx.ones(3)
-    with pytest.raises(TypeError, match="no weights="):
-        dx.quantile(x, 0.5, weights=x, method="inverted_cdf")
     with pytest.raises(TypeError, match="nonsense"):
         dx.median(x, nonsense=1)
     with pytest.raises(ValueError, match="order='Z'"):
@@ -131,3 +134,15 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
 def test_public_functions_are_pickled_by_their_public_names() -> None:
     for function in (dx.sum, dx.median, dx.linalg.inv, dx.fft.fft, dx.zeros):
         assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_wrong_weights_are_refused() -> None:
+    for options, error in (
+        ({"weights": W}, ValueError),
+        ({"weights": W[:3], "method": "inverted_cdf"}, TypeError),
+        ({"weights": W[:3], "method": "inverted_cdf", "axis": 0}, ValueError),
+        ({"weights": -W, "method": "inverted_cdf"}, ValueError),
+    ):
+        for m, c in ((np, np.asarray), (dx, dx.asarray)):
+            with pytest.raises(error):
+                m.quantile(c(V), 0.5, **options)
