@@ -100,7 +100,9 @@ def _accumulate(xp: Namespace, x: Block, *, params: Params) -> Block:
 
 def _bits_of_axis(_xp: Namespace, x: Block, *, params: Params) -> Block:
     """``view`` of the last axis, as a copy; params are (rule, dtype)."""
-    return np.array(x, order="C").view(np.dtype(str(params[1])))
+    if not hasattr(x, "view"):
+        raise NotSupportedError("not on strict: the standard has no view of bits")
+    return x.copy().view(np.dtype(str(params[1])))
 
 
 def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:

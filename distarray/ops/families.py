@@ -83,27 +83,25 @@ class ufunc:  # the name is numpy's
         return self.numpys(*self._placed(operands, options), **options)
 
     def reduce(self, array: Array, /, *args: Any, **options: Any) -> Any:
-        """``ufunc.reduce(array, axis=0, dtype=None, out=None, keepdims=False, initial=..., where=True)``: axes
-        folded.
+        """Return `array` folded along axes, with numpy's ``axis=0, dtype=None, out=None, keepdims=False, initial=...,
+        where=True``.
         """
         return self.numpys.reduce(*self._placed((array,), options), *args, **options)
 
     def accumulate(self, array: Array, /, *args: Any, **options: Any) -> Any:
-        """``ufunc.accumulate(array, axis=0, dtype=None, out=None)``: each element joined with all before it."""
+        """Return each element joined with all before it, with numpy's ``axis=0, dtype=None, out=None``."""
         return self.numpys.accumulate(*self._placed((array,), options), *args, **options)
 
     def reduceat(self, array: Array, /, *args: Any, **options: Any) -> Any:
-        """``ufunc.reduceat(array, indices, axis=0, dtype=None, out=None)``: an axis folded from each index to the
-        next.
-        """
+        """Return an axis folded from each index to the next, with numpy's ``indices, axis=0, dtype=None, out=None``."""
         return self.numpys.reduceat(*self._placed((array,), options), *args, **options)
 
     def outer(self, x: Array, y: Array, /, **options: Any) -> Any:
-        """``ufunc.outer(x, y)``: every element of `x` with every one of `y`, and the options of a call."""
+        """Return every element of `x` with every one of `y`; takes the options of a call."""
         return self.numpys.outer(*self._placed((x, y), options), **options)
 
     def at(self, x: Array, index: Any, /, *value: Any) -> None:
-        """``ufunc.at(x, index, value)``: in place, where each repetition of an index counts."""
+        """Update `x` in place at an index, each repetition of which counts."""
         self.numpys.at(x, index, *value)
 
     def resolve_dtypes(self, *args: Any, **options: Any) -> Any:
