@@ -49,7 +49,6 @@ NO_ARRAYS: Mapping[str, str] = {
     "numpy.info": _NUMPYS_STATE,
     "numpy.setbufsize": _NUMPYS_STATE,
     "numpy.seterrcall": _NUMPYS_STATE,
-    "numpy.show_config": _NUMPYS_STATE,
     "numpy.show_runtime": _NUMPYS_STATE,
     "numpy.test": _NUMPYS_STATE,
     "numpy.linalg.test": _NUMPYS_STATE,
