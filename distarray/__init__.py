@@ -27,11 +27,12 @@ _OWN = "DistArray __array_api_version__ __array_namespace_info__ __version__ arr
 
 #: Dtypes, constants and functions that are numpy's.
 _NUMPY = (
-    "base_repr binary_repr bool_ complex128 complex64 complexfloating datetime64 double dtype e errstate "
-    "euler_gamma float16 float32 float64 floating format_float_positional format_float_scientific generic "
-    "get_printoptions geterr index_exp inf int16 int32 int64 int8 intc integer intp issubdtype mintypecode "
-    "nan ndindex newaxis number pi printoptions s_ set_printoptions seterr single timedelta64 typename "
-    "uint16 uint32 uint64 uint8 uintp"
+    "base_repr binary_repr bool_ byte cdouble complex128 complex64 complexfloating csingle datetime64 double "
+    "dtype e errstate euler_gamma float16 float32 float64 floating format_float_positional "
+    "format_float_scientific generic get_printoptions geterr half index_exp inexact inf int16 int32 int64 "
+    "int8 int_ intc integer intp issubdtype long longlong mintypecode nan ndindex newaxis number pi "
+    "printoptions s_ set_printoptions seterr short signedinteger single timedelta64 typename ubyte uint "
+    "uint16 uint32 uint64 uint8 uintp ulong ulonglong unsignedinteger ushort"
 )
 
 #: Where the other names live: they are loaded at their first use.
@@ -61,10 +62,12 @@ _HOMES = {
     ),
     "distarray.composed.gufunc": "apply_gufunc as_gufunc gufunc",
     "distarray.composed.histograms": "bincount digitize histogram histogram2d histogram_bin_edges histogramdd",
+    "distarray.composed.index_objects": "c_ mgrid ogrid r_",
     "distarray.composed.index_tricks": (
         "diag_indices diag_indices_from ix_ mask_indices ravel_multi_index tril_indices tril_indices_from "
         "triu_indices triu_indices_from unravel_index"
     ),
+    "distarray.composed.iteration": "broadcast ndenumerate nditer",
     "distarray.composed.nonzero": "argwhere compress extract flatnonzero nonzero",
     "distarray.composed.map_tiles": "map_tiles",
     "distarray.composed.nan_reductions": "nanmax nanmean nanmin nanprod nanstd nansum nanvar",
@@ -96,6 +99,7 @@ _HOMES = {
         "moveaxis permute_dims ravel real real_if_close reshape rollaxis rot90 shares_memory split squeeze "
         "swapaxes transpose unstack vsplit"
     ),
+    "distarray.composed.vectorized": "frompyfunc vectorize",
     "distarray.composed.windows": "bartlett blackman hamming hanning i0 kaiser",
     "distarray.array.writes": "at",
     "distarray.errors": (
@@ -118,11 +122,12 @@ _HOMES = {
         "positive pow power rad2deg radians reciprocal remainder right_shift rint sign signbit sin sinc sinh "
         "spacing sqrt square subtract tan tanh true_divide trunc"
     ),
+    "distarray.ops.families": "ufunc",
     "distarray.ops.joining": "append column_stack dstack hstack roll row_stack vstack",
     "distarray.ops.manipulation": "broadcast_shapes diagflat",
     "distarray.ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
     "distarray.ops.reductions": "average cumulative_prod cumulative_sum",
-    "distarray.ops.repetition": "pad",
+    "distarray.ops.padding": "pad",
     "distarray.ops.searching": "searchsorted",
     "distarray.ops.segments": "segment_max segment_mean segment_min segment_prod segment_reduce segment_sum",
     "distarray.ops.sorting": "argpartition lexsort partition sort_complex topk",
@@ -130,13 +135,23 @@ _HOMES = {
     "distarray.sharding.mesh": "Mesh",
     "distarray.sharding.sharding": "Sharding",
     "distarray.sharding.team": "Team",
+    "numpy": "exceptions lib polynomial show_config typing",
 }
-_MODULES = ("fft", "linalg", "random", "special", "testing")
+_MODULES = ("emath", "fft", "linalg", "random", "special", "testing")
 
 __array_api_version__ = "2025.12"
 
+
+def _public(name: str, value: _Any) -> _Any:
+    """Return a public function as it is called here: with numpy's arguments too, where numpy has it."""
+    from distarray.composed.numpy_arguments import spelled
+
+    return spelled(getattr(_np, name, None), value, __name__)
+
+
+array = _public("array", array)
 vars().update({_name: getattr(_np, _name) for _name in _NUMPY.split()}, bool=_np.bool_)
-_loaded = _attach(__name__, _HOMES, _MODULES)
+_loaded = _attach(__name__, _HOMES, _MODULES, _public)
 __all__ = sorted([*_MODULES, *" ".join([_OWN, _NUMPY, *_HOMES.values()]).split()])
 
 

@@ -2,14 +2,15 @@
 # ruff: noqa
 # fmt: off
 from numpy import (
-    base_repr, binary_repr, bool_, complex128, complex64, complexfloating, datetime64, double, dtype, e,
-    errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
-    format_float_scientific, generic, get_printoptions, geterr, index_exp, inf, int16, int32, int64, int8,
-    intc, integer, intp, issubdtype, mintypecode, nan, ndindex, newaxis, number, pi, printoptions, s_,
-    set_printoptions, seterr, single, timedelta64, typename, uint16, uint32, uint64, uint8, uintp
+    base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating, csingle, datetime64,
+    double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
+    format_float_scientific, generic, get_printoptions, geterr, half, index_exp, inexact, inf, int16, int32,
+    int64, int8, int_, intc, integer, intp, issubdtype, long, longlong, mintypecode, nan, ndindex, newaxis,
+    number, pi, printoptions, s_, set_printoptions, seterr, short, signedinteger, single, timedelta64,
+    typename, ubyte, uint, uint16, uint32, uint64, uint8, uintp, ulong, ulonglong, unsignedinteger, ushort
 )
 from distarray import (
-    config, fft, linalg, random, special, testing
+    config, emath, fft, linalg, random, special, testing
 )
 from distarray.array.array import (
     DistArray
@@ -63,9 +64,15 @@ from distarray.composed.gufunc import (
 from distarray.composed.histograms import (
     bincount, digitize, histogram, histogram2d, histogram_bin_edges, histogramdd
 )
+from distarray.composed.index_objects import (
+    c_, mgrid, ogrid, r_
+)
 from distarray.composed.index_tricks import (
     diag_indices, diag_indices_from, ix_, mask_indices, ravel_multi_index, tril_indices, tril_indices_from,
     triu_indices, triu_indices_from, unravel_index
+)
+from distarray.composed.iteration import (
+    broadcast, ndenumerate, nditer
 )
 from distarray.composed.nonzero import (
     argwhere, compress, extract, flatnonzero, nonzero
@@ -130,6 +137,9 @@ from distarray.composed.views import (
     moveaxis, permute_dims, ravel, real, real_if_close, reshape, rollaxis, rot90, shares_memory, split,
     squeeze, swapaxes, transpose, unstack, vsplit
 )
+from distarray.composed.vectorized import (
+    frompyfunc, vectorize
+)
 from distarray.composed.windows import (
     bartlett, blackman, hamming, hanning, i0, kaiser
 )
@@ -167,6 +177,9 @@ from distarray.ops.elementwise import (
     remainder, right_shift, rint, sign, signbit, sin, sinc, sinh, spacing, sqrt, square, subtract, tan, tanh,
     true_divide, trunc
 )
+from distarray.ops.families import (
+    ufunc
+)
 from distarray.ops.joining import (
     append, column_stack, dstack, hstack, roll, row_stack, vstack
 )
@@ -179,7 +192,7 @@ from distarray.ops.quantiles import (
 from distarray.ops.reductions import (
     average, cumulative_prod, cumulative_sum
 )
-from distarray.ops.repetition import (
+from distarray.ops.padding import (
     pad
 )
 from distarray.ops.searching import (
@@ -203,6 +216,9 @@ from distarray.sharding.sharding import (
 from distarray.sharding.team import (
     Team
 )
+from numpy import (
+    exceptions, lib, polynomial, show_config, typing
+)
 from distarray.version import __version__
 
 bool = bool_
@@ -223,49 +239,52 @@ __all__ = [
     "asinh", "astype", "at", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average",
     "bartlett", "base_repr", "binary_repr", "bincount", "bitwise_and", "bitwise_count", "bitwise_invert",
     "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman",
-    "block", "blockwise", "bool", "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to",
-    "calibrate", "can_cast", "cbrt", "ceil", "choose", "clip", "coarsen", "column_stack", "common_type",
-    "complex128", "complex64", "complexfloating", "compress", "compute", "concat", "concatenate", "config",
-    "conj", "conjugate", "convolve", "copy", "copysign", "copyto", "corrcoef", "correlate", "cos", "cosh",
-    "count_nonzero", "cov", "cross", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum",
-    "current_device", "current_team", "datetime64", "deg2rad", "degrees", "delete", "diag", "diag_indices",
-    "diag_indices_from", "diagflat", "diagonal", "diff", "digitize", "divide", "divmod", "dot", "double",
-    "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum", "einsum_path", "empty", "empty_like", "equal",
-    "errstate", "euler_gamma", "exp", "exp2", "expand_dims", "explain", "expm1", "extract", "eye", "fabs",
-    "fft", "fill_diagonal", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32",
-    "float64", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod",
-    "format_float_positional", "format_float_scientific", "frexp", "from_blocks", "from_dask", "from_dlpack",
-    "frombuffer", "fromfunction", "fromiter", "full", "full_like", "gcd", "generic", "geomspace",
-    "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc", "hamming", "hanning",
-    "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack",
-    "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inf", "inner", "insert",
-    "int16", "int32", "int64", "int8", "intc", "integer", "interp", "intersect1d", "intp", "invert",
-    "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin", "isinf", "isnan",
-    "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_",
-    "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",
-    "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logspace", "map_blocks", "map_overlap", "map_tiles", "mask_indices",
-    "matmul", "matrix_transpose", "matvec", "max", "maximum", "may_share_memory", "mean", "median",
-    "meshgrid", "min", "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis", "multiply",
-    "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
-    "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndarray",
-    "ndim", "ndindex", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "number", "ones",
-    "ones_like", "outer", "packbits", "pad", "partition", "percentile", "permute_dims", "persist", "pi",
-    "piecewise", "place", "plan", "plan_cache_clear", "plan_cache_info", "plan_cost", "poly", "polyadd",
-    "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "positive", "pow", "power",
-    "printoptions", "prod", "progress", "promote_types", "ptp", "put", "put_along_axis", "putmask",
-    "quantile", "rad2deg", "radians", "random", "ravel", "ravel_multi_index", "real", "real_if_close",
-    "reciprocal", "reduction", "remainder", "repeat", "require", "reshape", "resize", "result_type",
-    "right_shift", "rint", "roll", "rollaxis", "roots", "rot90", "round", "row_stack", "s_", "save",
-    "scatter", "searchsorted", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_reduce",
-    "segment_sum", "select", "set_printoptions", "setdiff1d", "seterr", "setxor1d", "shape", "shares_memory",
-    "sign", "signbit", "sin", "sinc", "single", "sinh", "size", "sliding_window_view", "sort", "sort_complex",
-    "spacing", "special", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
-    "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile", "timedelta64", "to_dask_array",
-    "topk", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from",
-    "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "typename", "uint16",
-    "uint32", "uint64", "uint8", "uintp", "union1d", "unique", "unique_all", "unique_counts",
-    "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unstack", "unwrap", "use", "vander",
-    "var", "vdot", "vecdot", "vecmat", "visualize_sharding", "vsplit", "vstack", "wait", "where", "zeros",
-    "zeros_like"
+    "block", "blockwise", "bool", "bool_", "broadcast", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_to", "byte", "c_", "calibrate", "can_cast", "cbrt", "cdouble", "ceil", "choose", "clip",
+    "coarsen", "column_stack", "common_type", "complex128", "complex64", "complexfloating", "compress",
+    "compute", "concat", "concatenate", "config", "conj", "conjugate", "convolve", "copy", "copysign",
+    "copyto", "corrcoef", "correlate", "cos", "cosh", "count_nonzero", "cov", "cross", "csingle", "cumprod",
+    "cumsum", "cumulative_prod", "cumulative_sum", "current_device", "current_team", "datetime64", "deg2rad",
+    "degrees", "delete", "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "diff",
+    "digitize", "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum",
+    "einsum_path", "emath", "empty", "empty_like", "equal", "errstate", "euler_gamma", "exceptions", "exp",
+    "exp2", "expand_dims", "explain", "expm1", "extract", "eye", "fabs", "fft", "fill_diagonal", "finfo",
+    "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32", "float64", "float_power",
+    "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "format_float_positional",
+    "format_float_scientific", "frexp", "from_blocks", "from_dask", "from_dlpack", "frombuffer",
+    "fromfunction", "fromiter", "frompyfunc", "full", "full_like", "gcd", "generic", "geomspace",
+    "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc", "half", "hamming",
+    "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit",
+    "hstack", "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inexact", "inf",
+    "inner", "insert", "int16", "int32", "int64", "int8", "int_", "intc", "integer", "interp", "intersect1d",
+    "intp", "invert", "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin",
+    "isinf", "isnan", "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype",
+    "iterable", "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "lib",
+    "linalg", "linspace", "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logspace", "long", "longlong", "map_blocks", "map_overlap",
+    "map_tiles", "mask_indices", "matmul", "matrix_transpose", "matvec", "max", "maximum", "may_share_memory",
+    "mean", "median", "meshgrid", "mgrid", "min", "min_scalar_type", "minimum", "mintypecode", "mod", "modf",
+    "moveaxis", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum",
+    "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum",
+    "nanvar", "ndarray", "ndenumerate", "ndim", "ndindex", "nditer", "negative", "newaxis", "nextafter",
+    "nonzero", "not_equal", "number", "ogrid", "ones", "ones_like", "outer", "packbits", "pad", "partition",
+    "percentile", "permute_dims", "persist", "pi", "piecewise", "place", "plan", "plan_cache_clear",
+    "plan_cache_info", "plan_cost", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul",
+    "polynomial", "polysub", "polyval", "positive", "pow", "power", "printoptions", "prod", "progress",
+    "promote_types", "ptp", "put", "put_along_axis", "putmask", "quantile", "r_", "rad2deg", "radians",
+    "random", "ravel", "ravel_multi_index", "real", "real_if_close", "reciprocal", "reduction", "remainder",
+    "repeat", "require", "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis",
+    "roots", "rot90", "round", "row_stack", "s_", "save", "scatter", "searchsorted", "segment_max",
+    "segment_mean", "segment_min", "segment_prod", "segment_reduce", "segment_sum", "select",
+    "set_printoptions", "setdiff1d", "seterr", "setxor1d", "shape", "shares_memory", "short", "show_config",
+    "sign", "signbit", "signedinteger", "sin", "sinc", "single", "sinh", "size", "sliding_window_view",
+    "sort", "sort_complex", "spacing", "special", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile",
+    "timedelta64", "to_dask_array", "topk", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices",
+    "tril_indices_from", "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc",
+    "typename", "typing", "ubyte", "ufunc", "uint", "uint16", "uint32", "uint64", "uint8", "uintp", "ulong",
+    "ulonglong", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "unpackbits", "unravel_index", "unsignedinteger", "unstack", "unwrap", "use", "ushort", "vander", "var",
+    "vdot", "vecdot", "vecmat", "vectorize", "visualize_sharding", "vsplit", "vstack", "wait", "where",
+    "zeros", "zeros_like"
 ]

@@ -15,7 +15,12 @@ from typing import Any
 __all__ = ["attach"]
 
 
-def attach(package: str, homes: Mapping[str, str], modules: Collection[str] = ()) -> Callable[[str], Any]:
+def attach(
+    package: str,
+    homes: Mapping[str, str],
+    modules: Collection[str] = (),
+    finish: Callable[[str, Any], Any] = lambda _name, value: value,
+) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package whose names live elsewhere.
 
     Parameters
@@ -26,6 +31,8 @@ def attach(package: str, homes: Mapping[str, str], modules: Collection[str] = ()
         Names, separated by spaces, by the module that they come from.
     modules
         Modules of the package that are names of it.
+    finish
+        Makes of a name and what it stands for what the package has under it.
 
     Examples
     --------
@@ -41,7 +48,7 @@ def attach(package: str, homes: Mapping[str, str], modules: Collection[str] = ()
         module = home.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(module), name)
+        value = finish(name, getattr(import_module(module), name))
         if package in sys.modules:  # from now on it is found without coming here
             vars(sys.modules[package])[name] = value
         return value

@@ -1,5 +1,8 @@
 """Linear algebra: the array API standard's functions and numpy's."""
 
+import numpy as np
+
+from distarray.composed.numpy_arguments import spell_module
 from distarray.composed.tensors import tensorinv, tensorsolve
 from distarray.composed.views import matrix_diagonal as diagonal
 from distarray.composed.views import matrix_transpose
@@ -43,3 +46,5 @@ __all__ = [
     "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd",
     "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+spell_module(globals(), np.linalg)

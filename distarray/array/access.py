@@ -11,9 +11,9 @@ from typing import Any
 
 from distarray.expr.bind import bind, bind_get, bind_map, bind_put, bind_reshape
 from distarray.expr.expr import Expr, Scalar, Stored
-from distarray.expr.lens import Affine, Lens, Reshape, Sliding
+from distarray.expr.lens import Affine, Bits, Lens, Reshape, Sliding
 from distarray.ops.creation import constant
-from distarray.ops.elementwise import ASTYPE, COMPLEX, imag, real
+from distarray.ops.elementwise import ASTYPE, COMPLEX, bits, imag, real
 from distarray.ops.lenses import broadcast_lens
 from distarray.ops.sliding import read_windows
 from distarray.types import DType, Shape
@@ -35,6 +35,8 @@ def read(expr: Expr, lens: Lens) -> Expr:
             expr = bind_get(expr, link)
         elif type(link) is Reshape:
             expr = bind_reshape(expr, link.shape)
+        elif type(link) is Bits:
+            expr = bits(expr, link.dtype)
         else:
             expr = real(expr) if link.part == "real" else imag(expr)  # type: ignore[union-attr]  # a Component
     return expr
@@ -57,6 +59,9 @@ def put(expr: Expr, lens: Lens, value: Expr | Scalar) -> Expr:
         return bind_put(expr, link, put(bind_get(expr, link), rest, value))
     if type(link) is Reshape:
         return bind_reshape(put(bind_reshape(expr, link.shape), rest, value), expr.shape)
+    if type(link) is Bits:
+        combined = bits(put(bits(expr, link.dtype), rest, value), expr.dtype.str)
+        return combined if combined.shape else cast(combined, expr.dtype)
     return _put_component(expr, link.part, rest, value)  # type: ignore[union-attr]  # a Component
 
 

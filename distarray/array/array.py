@@ -22,6 +22,7 @@ from distarray.array.driven import drive
 from distarray.array.environment import environment, use
 from distarray.array.handle import Handle
 from distarray.array.indexing import picked
+from distarray.array.memory_layout import MemoryLayout
 from distarray.array.methods import Methods
 from distarray.array.namespace import namespace
 from distarray.array.operators import PRIORITY, Operators
@@ -38,7 +39,7 @@ from distarray.types import HostArray
 __all__ = ["DistArray"]
 
 
-class DistArray(Operators, Methods, Chunked, Collection):
+class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     """An array that lives on a team; numpy's ndarray, deferred and distributed.
 
     Made by the creation functions (``dx.zeros``, ``dx.asarray`` ...), never by its constructor. Operations build

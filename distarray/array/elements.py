@@ -21,7 +21,7 @@ from distarray.runtime.retention import streams
 from distarray.sharding.boxes import tile_box
 from distarray.types import HostArray
 
-__all__ = ["check_room", "fetch", "item"]
+__all__ = ["check_room", "fetch", "fetch_into", "item"]
 
 #: Bytes of the rows that are fetched at once.
 CACHED_NBYTES = 1 << 20
@@ -51,6 +51,22 @@ def fetch(node: Expr) -> HostArray:
         if node.memo is None:
             window.observe((node,))
         return observations.fetch(node)
+    finally:
+        window.leave()
+
+
+def fetch_into(node: Expr, out: HostArray) -> None:
+    """Compute a node and write it into a host array to which it broadcasts, tile by tile; it casts to anything.
+
+    Nothing is written before all of it is computed, from what operands hold now that share memory with `out`.
+    """
+    try:
+        if node.memo is None:
+            window.observe((node,))
+        if node.shape == out.shape:
+            observations.fetch_into(node, out)
+        else:
+            np.copyto(out, observations.fetch(node), casting="unsafe")
     finally:
         window.leave()
 

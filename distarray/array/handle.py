@@ -22,12 +22,12 @@ from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import Environment, Expr, lying
 from distarray.expr.lens import (
     Affine,
-    Component,
     Lens,
     Link,
     Reshape,
     compose,
     layout_through,
+    lens_dtype,
     lens_shape,
     reshape_is_view,
 )
@@ -201,9 +201,7 @@ class Handle:
     def dtype(self) -> DType:
         """Return the type of the elements."""
         dtype: DType = self._base.current.dtype
-        if self._lens and type(self._lens[0]) is Component:
-            return np.empty(0, dtype).real.dtype
-        return dtype
+        return lens_dtype(dtype, self._lens) if self._lens else dtype
 
     @property
     def ndim(self) -> int:

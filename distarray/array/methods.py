@@ -16,6 +16,7 @@ from distarray.array.namespace import namespace
 from distarray.array.out import into, into_copied
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
+from distarray.expr.lens import Bits
 from distarray.ops import elementwise, lenses
 from distarray.types import AxesLike, DTypeLike
 
@@ -23,6 +24,9 @@ __all__ = ["Methods"]
 
 #: What ``initial=`` and ``mean=`` are when they are not given: numpy tells that from None.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
+
+
+_CLASS = type  # which a parameter hides
 
 
 class Methods:
@@ -199,6 +203,50 @@ class Methods:
             memory_order(order)
         return self._on(self.__dx_node__())
 
+    def view(self: Any, dtype: Any = None, type: Any = None) -> Any:
+        """Return the same bits as elements of `dtype`: a view, where the elements keep their size.
+
+        Of another size, the last axis, whose elements follow each other, has more or fewer elements; the result is a
+        copy then, which becomes whole along that axis and is not to be written.
+
+        Raises
+        ------
+        TypeError
+            If `type` is another class of arrays.
+        ValueError
+            If the last axis does not hold a whole number of the new elements, or its elements do not follow each other.
+        """
+        kinds = [k for k in (dtype, type) if isinstance(k, _CLASS)]
+        kinds = [k for k in kinds if issubclass(k, np.ndarray) or hasattr(k, "__dx_node__")]
+        if any(k is not np.ndarray and not isinstance(self, k) for k in kinds):
+            raise TypeError(f"view: a DistArray is seen as one of its own class, not as {shown(kinds[0])}")
+        wanted = self.dtype if dtype is None or dtype in kinds else as_dtype(dtype)
+        if wanted == self.dtype:
+            return self._alias()
+        if wanted.itemsize == self.itemsize:
+            return self._view(Bits(wanted.str))
+        if not self.shape:
+            raise ValueError("Changing the dtype of a 0d array is only supported if the itemsize is unchanged")
+        if self.size and self.shape[-1] != 1 and self.strides[-1] != self.itemsize:
+            raise ValueError("To change to a dtype of a different size, the last axis must be contiguous")
+        if self.shape[-1] * self.itemsize % wanted.itemsize:
+            raise ValueError(
+                f"When changing to a {'larger' if wanted.itemsize > self.itemsize else 'smaller'} dtype, its size must "
+                f"be a divisor of the total size in bytes of the last axis of the array: {wanted} of {self.shape[-1]} "
+                f"elements of {self.dtype}"
+            )
+        made = elementwise.bits_of_axis(self, wanted)
+        made._readonly = True
+        return made
+
+    def byteswap(self: Any, inplace: bool = False) -> Any:
+        """Return the elements with their bytes in the other order; with `inplace` the array itself, written."""
+        made = elementwise.byteswap(self)
+        if not inplace:
+            return made
+        self[...] = made
+        return self
+
     # -------------------------------------------------------------------------------------------------- shape
 
     def reshape(self: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
@@ -247,6 +295,14 @@ class Methods:
     def take(self: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
         """Return the elements at integer positions along `axis`."""
         return namespace().take(self, indices, axis, out, mode)
+
+    def put(self: Any, indices: Any, values: Any, mode: str = "raise") -> None:
+        """Write at flat positions; see `distarray.put`."""
+        namespace().put(self, indices, values, mode)
+
+    def choose(self: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+        """Return for each element the choice of that number; see `distarray.choose`."""
+        return namespace().choose(self, choices, out, mode)
 
     def nonzero(self: Any) -> Any:
         """Return the positions of the elements that are not zero, one array per axis."""

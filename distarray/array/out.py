@@ -1,12 +1,25 @@
-"""``out=``: writing a result into an array that exists."""
+"""``out=``: writing a result into an array that exists, ours or numpy's.
+
+An array of numpy is filled tile by tile once the result is computed. Functions whose first argument is written into
+(``put``, ``copyto``) are numpy's own on an array of numpy, with what is written brought here: `writes_host`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-__all__ = ["check_out", "into", "into_copied"]
+from distarray.arguments import shown
+from distarray.array import elements
+
+__all__ = ["check_out", "hosted", "into", "into_copied", "writes_host"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_out(
@@ -26,17 +39,16 @@ def check_out(
     Raises
     ------
     TypeError
-        If `out` is no DistArray, or the result does not cast to its dtype.
+        If `out` is no array, or the result does not cast to its dtype.
     ValueError
         If the shapes differ, or `out` is read-only.
     """
-    if not hasattr(type(out), "__dx_node__"):
-        raise TypeError(
-            f"out must be a DistArray, not {type(out).__name__}; for a numpy array assign out[...] = x.compute()"
-        )
-    if out._readonly:
+    is_host = isinstance(out, np.ndarray)
+    if not is_host and not hasattr(type(out), "__dx_node__"):
+        raise TypeError(f"out={shown(out)} must be a DistArray or a numpy array, not {type(out).__name__}")
+    if not out.flags.writeable if is_host else out._readonly:
         raise ValueError("output array is read-only")
-    if not np.can_cast(result.dtype, out.dtype, casting):
+    if not np.can_cast(result.dtype, out.dtype, casting) or out.dtype.kind not in "biufcmM":
         what = "the result" if name is None else f"ufunc {name!r} output"
         raise TypeError(f"Cannot cast {what} from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
     if out.shape != result.shape:
@@ -60,7 +72,10 @@ def into(
     if out is None:
         return result
     check_out(out, result, casting=casting, name=name, broadcasts=broadcasts)
-    out[...] = result if result.dtype == out.dtype else result.astype(out.dtype)
+    if isinstance(out, np.ndarray):
+        elements.fetch_into(result.__dx_node__(), out)
+    else:
+        out[...] = result if result.dtype == out.dtype else result.astype(out.dtype)
     return out
 
 
@@ -72,3 +87,31 @@ def into_copied(out: Any, result: Any) -> Any:
             "to have the dtype of the elements"
         )
     return into(out, result, casting="unsafe")
+
+
+def hosted(value: Any) -> Any:
+    """Return an argument with the arrays in it, also in lists and tuples, brought here."""
+    if hasattr(type(value), "__dx_node__"):
+        return value.compute()
+    if isinstance(value, list | tuple):
+        return type(value)([hosted(item) for item in value])
+    return value
+
+
+def writes_host(theirs: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of a function that writes into its first argument: `theirs` does it for arrays of numpy."""
+
+    def register(ours: Callable[P, R]) -> Callable[P, R]:
+        first = next(iter(signature(ours).parameters))
+
+        @wraps(ours)
+        def function(*args: P.args, **kwargs: P.kwargs) -> R:
+            target: Any = args[0] if args else kwargs.get(first)
+            if not isinstance(target, np.ndarray):
+                return ours(*args, **kwargs)
+            given = {name: hosted(value) for name, value in kwargs.items() if name != first}
+            return theirs(target, *hosted(args[1:]), **given)  # type: ignore[no-any-return]  # numpy's
+
+        return function
+
+    return register

@@ -10,6 +10,7 @@ import numpy as np
 
 from distarray.arguments import callback, integers, normalize_axis
 from distarray.array.array import DistArray
+from distarray.array.out import writes_host
 from distarray.composed.blockwise import map_blocks
 from distarray.composed.views import as_distarray, expand_dims, moveaxis
 from distarray.expr.side_by_side import side_by_side
@@ -89,6 +90,7 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> DistA
     return value
 
 
+@writes_host(np.put_along_axis)
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
     """Write `values` into `arr` at the positions along `axis` that `indices` name for each place of the other axes."""
     at = indices if isinstance(indices, DistArray) else np.asarray(indices)

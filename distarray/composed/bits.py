@@ -9,7 +9,7 @@ import numpy as np
 from distarray.arguments import MAX_COUNT, choice, integer, normalize_axis
 from distarray.array.array import DistArray
 from distarray.composed.views import as_distarray, moveaxis
-from distarray.ops import elementwise, reductions, repetition
+from distarray.ops import elementwise, padding, reductions
 
 __all__ = ["packbits", "unpackbits"]
 
@@ -27,7 +27,7 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistA
     weights = _of_bits(bitorder)
     x = moveaxis(x, axis, -1)
     n = x.shape[-1]
-    padded = repetition.pad(x != 0, [(0, 0)] * (x.ndim - 1) + [(0, -n % 8)])
+    padded = padding.pad(x != 0, [(0, 0)] * (x.ndim - 1) + [(0, -n % 8)])
     bits = padded.reshape((*x.shape[:-1], -(-n // 8), 8)).astype(np.uint8)
     return moveaxis(reductions.sum(bits * weights, axis=-1, dtype=np.uint8), -1, axis)
 
@@ -54,7 +54,7 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
         if count < -n:
             raise ValueError(f"-count ({count}) is larger than the number of bits ({n})")
         wanted = count if count >= 0 else n + count
-        bits = repetition.pad(bits[..., :wanted], [(0, 0)] * (x.ndim - 1) + [(0, max(wanted - n, 0))])
+        bits = padding.pad(bits[..., :wanted], [(0, 0)] * (x.ndim - 1) + [(0, max(wanted - n, 0))])
     return moveaxis(bits, -1, axis)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from distarray.arguments import choice, host_array, integers, naming, normalize_axes, normalize_axis, sequence
 from distarray.array.array import DistArray
+from distarray.array.out import hosted, into, into_copied, writes_host
 from distarray.composed.creation import empty_like, zeros
 from distarray.composed.nonzero import flatnonzero
 from distarray.composed.views import as_distarray, beside, moveaxis
@@ -101,8 +102,14 @@ def _arrays(a1: Any, a2: Any) -> tuple[DistArray, DistArray] | None:
 # ----------------------------------------------------------------------------------------------- in place
 
 
-def copyto(dst: DistArray, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     """Copy `src` into `dst`, where `where` is true; the dtypes must cast as `casting` says."""
+    if isinstance(dst, np.ndarray):
+        if where is True and isinstance(src, DistArray):
+            into(dst, src, casting=casting, broadcasts=True)
+        else:
+            np.copyto(dst, hosted(src), casting, hosted(where))
+        return
     # numpy's own errors: for arrays from the dtypes, for numbers from the number itself
     target = np.empty(0, dst.dtype)
     target.setflags(write=not dst._readonly)
@@ -160,6 +167,7 @@ def _mask(name: str, arr: DistArray, mask: Any) -> DistArray:
     return own
 
 
+@writes_host(np.putmask)
 def putmask(a: DistArray, mask: Any, values: Any) -> None:
     """Write, where `mask` is true, the element of `values` at the same flat position, repeated as needed."""
     at = _mask("putmask", a, mask)
@@ -170,6 +178,7 @@ def putmask(a: DistArray, mask: Any, values: Any) -> None:
     _write_where(a, at.reshape(a.shape), given.reshape(a.shape) if given.ndim else given)
 
 
+@writes_host(np.place)
 def place(arr: DistArray, mask: Any, vals: Any) -> None:
     """Write the first elements of `vals`, repeated as needed, where `mask` is true. Computes the mask."""
     if arr._readonly:
@@ -197,6 +206,7 @@ def fill_flat(a: DistArray, values: Any) -> None:
     a.flat[...] = _repeated(given, a.size) if given.size else given
 
 
+@writes_host(np.put)
 def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
     """Write at flat positions; the elements of `v` are repeated as needed.
 
@@ -214,6 +224,7 @@ def put(a: DistArray, ind: Any, v: Any, mode: str = "raise") -> None:
     a.flat[at] = _repeated(given, at.size)
 
 
+@writes_host(np.fill_diagonal)
 def fill_diagonal(a: DistArray, val: Any, wrap: bool = False) -> None:
     """Write along the main diagonal, in place; the elements of `val` are repeated as needed."""
     if a.ndim < 2:
@@ -275,8 +286,12 @@ def _chosen(conditions: Sequence[Any], choices: Sequence[Any]) -> DistArray:
 
 
 @side_by_side
-def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> DistArray:
-    """Return for each element the choice of that number."""
+def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> DistArray:
+    """Return for each element the choice of that number.
+
+    Numbers that are no choice are an error, found at the call, or with `mode` taken modulo their count (``wrap``) or as
+    the nearest one (``clip``).
+    """
     x = as_distarray(a)
     if x.dtype.kind not in "biu":
         raise TypeError(f"a: Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
@@ -297,7 +312,7 @@ def choose(a: Any, choices: Sequence[Any], mode: str = "raise") -> DistArray:
         raise ValueError(f"invalid entry in choice array: there are {n} choices")
     # Of one choice every element of `a` takes it: there is a condition, for the shape of the result.
     found = _chosen([x == i for i in range(max(n - 1, 1))], choices if n > 1 else choices * 2)
-    return elementwise.as_scalar(found)  # type: ignore[no-any-return]
+    return into_copied(out, elementwise.as_scalar(found))  # type: ignore[no-any-return]
 
 
 @side_by_side

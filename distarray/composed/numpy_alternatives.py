@@ -35,9 +35,6 @@ ALTERNATIVES: Mapping[str, str] = {
     # classes of numpy's own that are no ndarray
     "numpy.asmatrix": "dx.asarray(x) and the operator @",
     "numpy.bmat": "dx.block",
-    # functions made of Python functions
-    "numpy.frompyfunc": "dx.map_blocks(np.vectorize(function), x, dtype=...)",
-    "numpy.vectorize": "dx.map_blocks(np.vectorize(function), x, dtype=...)",
     "numpy.nested_iters": "dx.fromfunction, or dx.map_blocks",
 }
 
@@ -52,7 +49,6 @@ NO_ARRAYS: Mapping[str, str] = {
     "numpy.info": _NUMPYS_STATE,
     "numpy.setbufsize": _NUMPYS_STATE,
     "numpy.seterrcall": _NUMPYS_STATE,
-    "numpy.show_config": _NUMPYS_STATE,
     "numpy.show_runtime": _NUMPYS_STATE,
     "numpy.test": _NUMPYS_STATE,
     "numpy.linalg.test": _NUMPYS_STATE,

@@ -4,32 +4,43 @@ A function here has the standard's signature, numpy's, or one that takes both; w
 ``__array_function__`` are the arguments as the user wrote them. Which argument means which parameter is said by
 numpy's own signature; where it goes is found once for each way of calling a function. An argument that we have no
 parameter for is dropped if it says numpy's default, and ``out=`` is written to; everything else is refused.
+
+Public functions take numpy's arguments also where they are called themselves: `spelled`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from contextlib import nullcontext
+from functools import lru_cache, wraps
+from math import inf
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from distarray import hooks
+from distarray.arguments import ORDERS, memory_order, shown
 from distarray.array.out import into
+from distarray.expr.side_by_side import first_environment
 
-__all__ = ["call"]
+__all__ = ["Refused", "call", "own", "spell_module", "spelled"]
 
 Function = Callable[..., Any]  # of any signature
 
 #: What says nothing on distributed arrays: blocks have the order they have, subclasses of ndarray have no meaning, and
 #: what a function may do to its operand's buffer it need not do.
-_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
-    "order": ("K", "C", "A", "F"),
+#: None: whatever it says.
+_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "subok": (True, False),
-    "casting": ("same_kind",),
-    "overwrite_input": (True, False),
+    "casting": ("same_kind", "safe"),  # the default, and that of einsum
+    "overwrite_input": None,
+    "hermitian": None,  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
 }
+#: numpy's names of parameters that have the standard's here, in another place.
+_SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 
 
 class _Place(NamedTuple):
@@ -71,6 +82,91 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     return made if out is None else into(out, made)
 
 
+def spelled(theirs: Any, ours: Any, home: str) -> Any:
+    """Return a public function that takes the arguments of numpy's too, by position and by name; `ours` itself where it
+    takes them all, or where numpy has no such function.
+
+    A call that `ours` takes costs one more frame. What numpy's arguments mean is decided in `call`; with ``like=`` the
+    result lives where that array does.
+
+    Parameters
+    ----------
+    home
+        The module in which the function is found by its name.
+    """
+    if not (isinstance(ours, FunctionType) and callable(theirs)) or isinstance(theirs, type) or theirs is ours:
+        return ours
+    known, wanted = _signature(ours), _signature(theirs)
+    if known is None or wanted is None:
+        return ours
+    taken = list(known.parameters.values())
+    names = frozenset([p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)])
+    more = [p for p in wanted.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    n_own = _n_positional(known)
+    if n_own >= _n_positional(wanted) and names.issuperset([p.name for p in more]):
+        return ours
+
+    @wraps(ours)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > n_own or not names.issuperset(kwargs):
+            return _as_numpys(theirs, ours, args, kwargs)
+        return ours(*args, **kwargs)
+
+    _own[function] = ours
+    function.__module__ = home
+    # what has no place in ours comes last, by name; an operand that has another name here has a place
+    extra = [
+        p.replace(kind=p.KEYWORD_ONLY) for i, p in enumerate(more) if p.name not in names and _is_extra(p, known, i)
+    ]
+    by_kind = sorted([*taken, *extra], key=lambda p: p.kind)
+    function.__signature__ = known.replace(parameters=by_kind)  # type: ignore[attr-defined]  # what inspect reads
+    return function
+
+
+def _n_positional(signature: inspect.Signature) -> float:
+    kinds = [p.kind for p in signature.parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return inf
+    return sum(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+
+
+#: Functions that `spelled` made, and what they call.
+_own: dict[Function, Function] = {}
+
+
+def own(function: Function) -> Function:
+    """Return the function of ours that a public one calls."""
+    return _own.get(function, function)
+
+
+def spell_module(public: dict[str, Any], numpys: ModuleType) -> None:
+    """Let the functions of a module, whose names are in ``__all__``, take the arguments of those in numpy's module."""
+    public.update(
+        {name: spelled(getattr(numpys, name, None), public[name], public["__name__"]) for name in public["__all__"]}
+    )
+
+
+def _is_extra(wanted: inspect.Parameter, own: inspect.Signature, index: int) -> bool:
+    return wanted.default is not wanted.empty and _keyword(wanted.name, index, own, ()) == _Place(wanted.name)
+
+
+def _as_numpys(theirs: Function, ours: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        if "like" not in kwargs:
+            return call(theirs, ours, args, kwargs)
+        like = kwargs.pop("like")
+        if like is not None and not hasattr(type(like), "__array_function__"):
+            raise TypeError(
+                "The `like` argument must be an array-like that implements the `__array_function__` protocol: "
+                f"like={shown(like)}"
+            )
+        env = first_environment((like,))
+        with nullcontext() if env is None or hooks.within is None else hooks.within(env):
+            return call(theirs, ours, args, kwargs)
+    except Refused as refusal:
+        raise TypeError(f"{ours.__name__}(): {refusal}") from None
+
+
 class Refused(TypeError):
     """The arguments of a call mean something that our function does not do."""
 
@@ -97,10 +193,10 @@ def _check(ours: Function, n_args: int, keywords: tuple[str, ...]) -> None:
 def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str, ...]) -> tuple[_Place, ...]:
     """Return where each argument of a call goes: the positional ones, then those by keyword."""
     theirs = _signature(function)
-    own = _signature(ours)
-    assert own is not None, ours
+    mine = _signature(ours)
+    assert mine is not None, ours
     if theirs is None:
-        return (*[_Place("", i) for i in range(n_args)], *[_keyword(name, None, own, ()) for name in keywords])
+        return (*[_Place("", i) for i in range(n_args)], *[_keyword(name, None, mine, ()) for name in keywords])
     parameters = list(theirs.parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = tuple(theirs.parameters)
@@ -110,13 +206,15 @@ def _places(function: Function, ours: Function, n_args: int, keywords: tuple[str
     else:
         if n_args > len(positional):
             raise Refused(f"takes {len(positional)} positional arguments but {n_args} were given")
-        by_position = [_keyword(p.name, i, own, names) for i, p in enumerate(positional[:n_args])]
+        by_position = [_keyword(p.name, i, mine, names) for i, p in enumerate(positional[:n_args])]
     index = {p.name: i for i, p in enumerate(positional)}
-    return (*by_position, *[_keyword(name, index.get(name), own, names) for name in keywords])
+    return (*by_position, *[_keyword(name, index.get(name), mine, names) for name in keywords])
 
 
 def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[str, ...]) -> _Place:
     """Return where numpy's parameter `name`, at the position `index`, goes."""
+    if name not in own.parameters and _SYNONYMS.get(name) in own.parameters:
+        return _Place(name, keyword=_SYNONYMS[name])
     ours = list(own.parameters.values())
     positional = [p for p in ours if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     same = own.parameters.get(name)
@@ -129,7 +227,7 @@ def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[
         # Another name at the same place, unless numpy has a parameter of that name elsewhere.
         if there.name not in names:
             return _Place(name, keyword=there.name)
-    if any(p.kind is p.VAR_KEYWORD for p in ours) and name not in _WITHOUT_EFFECT:
+    if any(p.kind is p.VAR_KEYWORD for p in ours) and name not in (*_WITHOUT_EFFECT, "order"):
         return _Place(name, keyword=name)
     return _Place(name)
 
@@ -137,10 +235,11 @@ def _keyword(name: str, index: int | None, own: inspect.Signature, names: tuple[
 def _says_nothing(function: Function, name: str, value: Any) -> bool:
     if name in _WITHOUT_EFFECT:
         known = _WITHOUT_EFFECT[name]
-        return value is None or (isinstance(value, str | bool) and value in known)
+        return known is None or value is None or (isinstance(value, str | bool) and value in known)
     signature = _signature(function)
     parameter = None if signature is None else signature.parameters.get(name)
-    if parameter is None:
-        return False
-    default = parameter.default
+    default = inspect.Parameter.empty if parameter is None else parameter.default
+    if name == "order":  # new arrays have one of two
+        memory_order(value, ("C", "F") if default == "C" else ORDERS)
+        return True
     return value is default or (isinstance(value, bool | int | float | str) and value == default)

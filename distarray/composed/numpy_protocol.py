@@ -19,10 +19,11 @@ from distarray.array.array import DistArray
 from distarray.array.dask_protocol import is_dask_array_type
 from distarray.array.environment import use
 from distarray.array.namespace import namespace
+from distarray.array.out import hosted
 from distarray.composed import ufuncs
 from distarray.composed.conversion import asarray
 from distarray.composed.numpy_alternatives import way_out
-from distarray.composed.numpy_arguments import Refused, call
+from distarray.composed.numpy_arguments import Refused, call, own
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import check_mask
@@ -56,9 +57,12 @@ def implementation(func: Function) -> Function | None:
     ours = namespace()
     name = getattr(func, "__name__", "")
     # The public names are the table.
-    for module, theirs in ((ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft)):
+    for module, theirs in (
+        *((ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft)),
+        *((ours, np.lib.stride_tricks), (ours.emath, np.emath)),
+    ):
         if name in module.__all__ and getattr(theirs, name, None) is func:
-            function: Function = getattr(module, name)
+            function = own(getattr(module, name))
             return None if function is func else function
     return None
 
@@ -97,14 +101,6 @@ def _arrays(value: Any) -> list[DistArray]:
     return []
 
 
-def _hosted(value: Any) -> Any:
-    if isinstance(value, DistArray):
-        return value.compute()
-    if isinstance(value, list | tuple):
-        return type(value)(_hosted(item) for item in value)
-    return value
-
-
 def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Gather if the user chose to, else say what to do."""
     arrays = _arrays((args, kwargs))
@@ -124,7 +120,7 @@ def _fallback(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str
     if site not in _warned:
         _warned.add(site)
         warnings.warn(f"{name} is not implemented for DistArray: gathering {format_nbytes(nbytes)}", stacklevel=4)
-    result = func(*_hosted(args), **{key: _hosted(value) for key, value in kwargs.items()})
+    result = func(*hosted(args), **{key: hosted(value) for key, value in kwargs.items()})
     return _boxed(arrays[0], result) if arrays else result
 
 

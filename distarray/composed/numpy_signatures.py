@@ -285,12 +285,34 @@ def round(x: Any, /, decimals: int = 0, out: Any = None) -> DistArray:
 around = round
 
 
-def clip(x: Any, /, min: Any = None, max: Any = None, out: Any = None, **numpys: Any) -> DistArray:
-    """Return `x` limited to the interval from `min` to `max` (numpy's ``a_min``, ``a_max``); None is no limit."""
+@side_by_side
+def clip(
+    x: Any,
+    /,
+    min: Any = None,
+    max: Any = None,
+    out: Any = None,
+    *,
+    where: Any = True,
+    dtype: DTypeLike = None,
+    casting: str = "same_kind",
+    **numpys: Any,
+) -> DistArray:
+    """Return `x` limited to the interval from `min` to `max` (numpy's ``a_min``, ``a_max``); None is no limit.
+
+    Elements that `where` leaves out keep what `out` has there.
+    """
     low, high = numpys.pop("a_min", min), numpys.pop("a_max", max)
     if numpys:
         raise TypeError(f"clip() got an unexpected keyword argument {next(iter(numpys))!r}")
-    return into(out, elementwise.clip(x, low, high))  # type: ignore[no-any-return]
+    if dtype is not None:
+        x = as_distarray(x).astype(dtype, casting=casting)
+    result = elementwise.clip(x, low, high)
+    if where is not True:
+        mask = mask_of(where)
+        kept = result if out is None else out
+        result = elementwise.where(mask, result.astype(kept.dtype, casting=casting, copy=False), kept)
+    return into(out, result, casting=choice(casting, CASTINGS, "casting"))  # type: ignore[no-any-return]
 
 
 def where(condition: Any, x1: Any = _NOT_GIVEN, x2: Any = _NOT_GIVEN, /) -> Any:

@@ -17,7 +17,7 @@ from distarray.composed.histograms import placed
 from distarray.composed.views import as_distarray, beside, moveaxis
 from distarray.expr.bind import bind_map
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import differences, elementwise, joining, manipulation, repetition
+from distarray.ops import differences, elementwise, joining, manipulation, padding
 from distarray.types import AxesLike
 
 __all__ = ["convolve", "correlate", "gradient", "interp", "trapezoid", "unwrap"]
@@ -40,7 +40,7 @@ def _convolved(x: DistArray, y: DistArray, mode: str, is_finite: bool) -> DistAr
     if x.size < y.size:
         x, y = y, x
     n, m = x.size, y.size
-    padded, within = repetition.pad(x, m - 1), None
+    padded, within = padding.pad(x, m - 1), None
     if not is_finite:
         # what stands before and behind the vector is no factor, not even one of 0: of inf that would be nan
         at = arange(1 - m, n + m - 1, team=x.team, device=x.device)

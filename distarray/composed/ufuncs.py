@@ -14,7 +14,7 @@ import numpy as np
 from distarray.arguments import CASTINGS, choice, memory_order, naming, shown
 from distarray.array import writes
 from distarray.array.array import DistArray
-from distarray.array.out import check_out, into
+from distarray.array.out import check_out, hosted, into
 from distarray.composed import ufunc_reductions
 from distarray.composed.numpy_arguments import Refused
 from distarray.composed.ufunc_reductions import mask_of
@@ -276,9 +276,13 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, *value: Any) -> None:
         raise ValueError("Only single output ufuncs supported at this time")
     if len(value) != ufunc.nin - 1:
         raise ValueError("second operand provided when ufunc is unary" if value else "second operand needed for ufunc")
+    if isinstance(x, np.ndarray):
+        dtypes = [v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype for v in value]
+        ufunc.at(
+            np.zeros(0, x.dtype), np.zeros(0, int), *[np.zeros(0, d) for d in dtypes]
+        )  # errors, before it computes
+        ufunc.at(x, hosted(index), *hosted(value))
+        return
     if not isinstance(x, DistArray):
-        raise TypeError(
-            f"{name}.at writes into a {type(x).__name__}, which a DistArray cannot be written into; use "
-            f"distarray.asarray for the first operand, or index.compute() and value.compute()"
-        )
+        raise TypeError("first operand must be array")
     writes.update_at(x, name, index, *value)

@@ -250,6 +250,7 @@ def _clip(x: Any, *rest: Any) -> Any:  # arrays and scalars, then which bounds t
 
 #: numpy calls for the result dtypes of elementwise operations that are no numpy function of the same arguments.
 _INFER: dict[str, Callable[..., Any]] = {
+    "byteswap": lambda x: x,
     "clip": _clip,
     "complex": lambda x, y: np.empty(0, np.result_type(x, y, np.complex64)),
     "frexp": lambda x, which: np.frexp(x)[which],
@@ -261,11 +262,13 @@ _inferred: dict[Hashable, DType] = {}
 _DUMMY: dict[type, Scalar] = {bool: True, int: 1, float: 1.0, complex: 1j}
 
 
-def _numpy_function(name: str) -> Callable[..., Any]:
+def numpy_function(name: str) -> Callable[..., Any]:
+    """Return numpy's or, after ``special.``, SciPy's function of that name."""
     if name.startswith("special."):
         import scipy.special  # late: takes a quarter of a second
 
-        return getattr(scipy.special, name.removeprefix("special."))  # type: ignore[no-any-return]  # a ufunc
+        found = getattr(scipy.special, name.removeprefix("special."))
+        return getattr(found, "__wrapped__", found)  # type: ignore[no-any-return]  # with SCIPY_ARRAY_API=1 it is wrapped
     return getattr(np, name)  # type: ignore[no-any-return]  # a ufunc
 
 
@@ -298,12 +301,12 @@ def infer_map(op: Op, params: tuple[Hashable, ...], args: Sequence[Any]) -> DTyp
         if known is not None:
             return known
         args = [_DUMMY[type(a)] if type(a) in _SCALARS else a for a in args]
-    if op.name == "astype" or op.name.startswith("random_"):
+    if op.name in ("astype", "view") or op.name.startswith("random_"):
         dtype = as_dtype(params[0])
     else:
         dummies = [a if type(a) in _SCALARS else np.empty(0, a) for a in args]
         # In a context of its own: an interrupt could leave the state in the user's thread.
-        dtype = copy_context().run(_asked, _INFER.get(op.name) or _numpy_function(op.name), *dummies, *params)
+        dtype = copy_context().run(_asked, _INFER.get(op.name) or numpy_function(op.name), *dummies, *params)
     if cacheable:
         if len(_inferred) > 20_000:
             _inferred.clear()

@@ -1,8 +1,8 @@
 """Lenses: a view as a pair of functions (get, put) between a base and what the user holds.
 
-A `Lens` is a normalised tuple of links: `Affine` for everything that reads elements at affine indices, `Reshape` and
-`Component` for what is not affine. The array layer composes them onto the base of a handle. What numpy would do, alias
-or copy, is asked of numpy itself, on arrays without memory.
+A `Lens` is a normalised tuple of links: `Affine` for everything that reads elements at affine indices, `Reshape`,
+`Component` and `Bits` for what is not affine. The array layer composes them onto the base of a handle. What numpy would
+do, alias or copy, is asked of numpy itself, on arrays without memory.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import numpy as np
 
 from distarray.expr.affine import Affine, Block, namespace, touched
 from distarray.sharding.layout import c_layout, layout_of
+from distarray.types import DType
 
 __all__ = [
     "Affine",
+    "Bits",
     "Component",
     "Lens",
     "Link",
@@ -27,6 +29,7 @@ __all__ = [
     "get",
     "is_unit_axes",
     "layout_through",
+    "lens_dtype",
     "lens_shape",
     "put",
     "reshape_groups",
@@ -54,6 +57,13 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
+class Bits:
+    """The link of ``view(dtype)`` where elements keep their size: the bits of each as a number of another dtype."""
+
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sliding:
     """The link of ``sliding_window_view``: every window of some axes, whose extents come as new last axes.
 
@@ -72,17 +82,33 @@ class Sliding:
     shape: tuple[int, ...]
 
 
-Link: TypeAlias = Affine | Reshape | Component | Sliding
+Link: TypeAlias = Affine | Reshape | Component | Bits | Sliding
 
-#: Links from the base outwards: at most one `Component`, which stands first, then the others; neighbours that are one
-#: are joined. Behind a `Sliding` nothing can be written.
+#: Links from the base outwards: first those that act on each element, `Component` and `Bits`, then the others;
+#: neighbours that are one are joined. Behind a `Sliding` nothing can be written.
 Lens: TypeAlias = tuple[Link, ...]
+
+#: They commute with all other links: real . get = get . real.
+_ON_ELEMENTS = (Component, Bits)
+
+
+def lens_dtype(base_dtype: DType, lens: Lens) -> DType:
+    """Return the dtype of the view that `lens` makes of a base."""
+    dtype = base_dtype
+    for link in lens:
+        if type(link) is Component:
+            dtype = np.empty(0, dtype).real.dtype
+        elif type(link) is Bits:
+            dtype = np.dtype(link.dtype)
+        else:
+            break
+    return dtype
 
 
 def lens_shape(base_shape: tuple[int, ...], lens: Lens) -> tuple[int, ...]:
     """Return the shape of the view that `lens` makes of a base."""
     for link in reversed(lens):
-        if not isinstance(link, Component):
+        if not isinstance(link, _ON_ELEMENTS):
             return link.shape
     return base_shape
 
@@ -121,11 +147,11 @@ def compose(base_shape: tuple[int, ...], lens: Lens, link: Link) -> Lens:
         Equal chains become one: adjacent Affines compose, of adjacent Reshapes the last stays, a Reshape that only adds
         and drops axes of one element is an Affine, identities vanish. ``()`` if nothing is left.
     """
-    if isinstance(link, Component):
-        # It acts on each element, so it commutes with every other link: real . get = get . real. What `real` gives is
-        # real, so there is never a second one.
-        assert not (lens and isinstance(lens[0], Component)), "the component of a real array is no link"
-        return (link, *lens)
+    if isinstance(link, _ON_ELEMENTS):
+        n = sum(isinstance(each, _ON_ELEMENTS) for each in lens)
+        # bits(b) . bits(a) -> bits(b)
+        before = lens[: n - 1] if n and type(link) is type(lens[n - 1]) is Bits else lens[:n]
+        return (*before, link, *lens[n:])
     if isinstance(link, Sliding):
         return (*lens, link)
     last = lens[-1] if lens else None
@@ -156,10 +182,10 @@ def _append(base_shape: tuple[int, ...], lens: Lens, affine: Affine) -> Lens:
 
 def layout_through(link: Link, layout: tuple[int, ...]) -> tuple[int, ...]:
     """Return the order of axes of a layout seen through a link of a lens."""
-    if type(link) is Component:
+    if isinstance(link, _ON_ELEMENTS):
         return layout
     if type(link) is not Affine:
-        return c_layout(len(link.shape))  # type: ignore[union-attr]  # a Reshape
+        return c_layout(len(link.shape))
     # Outer axes have larger strides; a dummy of a few elements per axis shows the order through the view.
     strides = [0] * len(layout)
     for place, axis in enumerate(reversed(layout)):
@@ -231,7 +257,9 @@ def put(lens: Lens, array: Block, value: Block) -> Block:
     return out
 
 
-def _component(array: Block, link: Component) -> Block:
+def _component(array: Block, link: Component | Bits) -> Block:
+    if isinstance(link, Bits):
+        return array.view(np.dtype(link.dtype))
     if not hasattr(array, link.part):
         # The standard has the functions only, which promise no view.
         xp = namespace(array)
@@ -299,6 +327,8 @@ def strided_dummy(base_shape: tuple[int, ...], lens: Lens = ()) -> np.ndarray[An
         step *= max(n, 1)
     dummy = np.lib.stride_tricks.as_strided(_BUFFER, base_shape, strides[::-1])
     for i, link in enumerate(lens):
+        if isinstance(link, Bits):
+            continue  # which changes no stride
         if isinstance(link, Reshape):
             try:
                 dummy = dummy.reshape(link.shape, copy=False)

@@ -202,6 +202,8 @@ class CupyBackend:
         if canonical == "astype":
             x = arrays[0]
             return (x.real if x.dtype.kind == "c" and dtype.kind not in "cb" else x).astype(dtype)
+        if canonical == "view":
+            return arrays[0].copy().view(dtype)
         if canonical == "clip":
             limits = dict(zip(params or ("min", "max"), arrays[1:], strict=True))
             return cupy.clip(arrays[0], limits.get("min"), limits.get("max")).astype(dtype, copy=False)

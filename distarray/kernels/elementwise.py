@@ -299,6 +299,10 @@ def _copying(of: Callable[[Any], Any]) -> Callable[[tuple[Any, ...], DType], Cal
     return make
 
 
+def _bits(params: tuple[Any, ...], dtype: DType) -> Call:
+    return _copying(lambda x: x.view(np.dtype(params[0])))(params, dtype)
+
+
 def _round(params: tuple[Any, ...], _dtype: DType) -> Call:
     decimals: int = params[0] if params else 0
 
@@ -322,12 +326,14 @@ def _where(_params: tuple[Any, ...], _dtype: DType) -> Call:
 
 _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {
     "astype": _astype,
+    "byteswap": _copying(lambda x: x.byteswap()),
     "clip": _clip,
     "complex": _complex,
     "copy": _copying(lambda x: x),
     "imag": _copying(np.imag),
     "real": _copying(np.real),
     "round": _round,
+    "view": _bits,
     "where": _where,
     **MAPS,
 }

@@ -98,6 +98,13 @@ def _accumulate(xp: Namespace, x: Block, *, params: Params) -> Block:
     return _scan(xp, params[0], x, x.ndim - 1, np.dtype(params[1]))
 
 
+def _bits_of_axis(_xp: Namespace, x: Block, *, params: Params) -> Block:
+    """``view`` of the last axis, as a copy; params are (rule, dtype)."""
+    if not hasattr(x, "view"):
+        raise NotSupportedError("not on strict: the standard has no view of bits")
+    return x.copy().view(np.dtype(str(params[1])))
+
+
 def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:
     """Accumulate by a function that is not associative: from the first element to the last."""
     name, dtype = params[0], np.dtype(params[1])
@@ -238,6 +245,7 @@ def _tile_segments(xp: Namespace, x: Block, bounds: Block, *, params: Params) ->
 #: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks for an operation with several results.
 BLOCK: dict[str, Callable[..., Any]] = {
     "accumulate": _accumulate,
+    "view_of_axis": _bits_of_axis,
     "accumulate_in_order": _accumulate_in_order,
     "reduce_in_order": _reduce_in_order,
     "reduceat_in_order": _reduceat_in_order,

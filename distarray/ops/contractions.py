@@ -33,7 +33,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare
 from distarray.expr.params import ContractParams, Labels
 from distarray.ops.elementwise import astype, conj, multiply
-from distarray.ops.families import Array, one_array
+from distarray.ops.families import Array, one_array, ufunc_of
 from distarray.ops.lenses import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
@@ -169,6 +169,7 @@ def _labels(
     return (left, right), (*range(len(batch)), *[letters[c] for c in result])
 
 
+@ufunc_of(2)
 def matmul(x1: Array, x2: Array, /) -> Array:
     """Return the matrix product over the last two axes; vectors are rows on the left, columns on the right.
 
@@ -185,11 +186,13 @@ def matmul(x1: Array, x2: Array, /) -> Array:
     return _product("matmul", operands, (left, right), result, "(n?,k),(k,m?)->(n?,m?)")
 
 
+@ufunc_of(2)
 def matvec(x1: Array, x2: Array, /) -> Array:
     """Return the product of matrices with vectors, over the last axes; leading axes broadcast."""
     return _product("matvec", unbox("matvec", (x1, x2)), ("ik", "k"), "i", "(m,n),(n)->(m)")
 
 
+@ufunc_of(2)
 def vecmat(x1: Array, x2: Array, /) -> Array:
     """Return the product of conjugated vectors with matrices, over the last axes; leading axes broadcast."""
     return _product("vecmat", _conjugated("vecmat", x1, x2), ("k", "kj"), "j", "(n),(n,m)->(m)")
@@ -204,6 +207,7 @@ def _conjugated(name: str, x1: Array, x2: Array) -> Operands:
     return operands
 
 
+@ufunc_of(2, "axis")
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the inner product along `axis`, the first operand conjugated; the other axes broadcast."""
     operands = _conjugated("vecdot", x1, x2)

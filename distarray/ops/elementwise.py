@@ -17,10 +17,10 @@ import numpy as np
 
 from distarray.arguments import flag, host_array, integer
 from distarray.dtypes import as_dtype
-from distarray.expr.bind import bind_map, unbox
+from distarray.expr.bind import bind, bind_map, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
-from distarray.ops.families import Array, binary, one_array, unary
+from distarray.ops.families import Array, binary, one_array, ufunc_of, unary
 from distarray.types import DTypeLike
 
 # The lines of a table read best undivided.
@@ -59,7 +59,6 @@ cosh = unary("cosh")
 exp = unary("exp")
 expm1 = unary("expm1")
 floor = unary("floor")
-imag = unary("imag")
 isfinite = unary("isfinite")
 isinf = unary("isinf")
 isnan = unary("isnan")
@@ -70,7 +69,6 @@ log2 = unary("log2")
 logical_not = unary("logical_not")
 negative = unary("negative")
 positive = unary("positive")
-real = unary("real")
 reciprocal = unary("reciprocal")
 sign = unary("sign")
 signbit = unary("signbit")
@@ -149,7 +147,6 @@ arctanh = atanh
 bitwise_not = invert = bitwise_invert
 conjugate = conj
 degrees = rad2deg
-fix = trunc
 left_shift = bitwise_left_shift
 mod = remainder
 radians = deg2rad
@@ -163,12 +160,19 @@ CLIP = declare("clip", "map")
 #: A complex array of its real and its imaginary part, without arithmetic: infinities and signs of zero stay.
 COMPLEX = declare("complex", "map")
 FREXP = declare("frexp", "map")
+#: The bits of each element as a number of another dtype of the same size.
+BITS = declare("view", "map")
+BYTESWAP = declare("byteswap", "map")
+#: The bits of a whole axis as numbers of a dtype of another size.
+BITS_OF_AXIS = declare("view_of_axis", "block")
+IMAG = declare("imag", "map")
 MODF = declare("modf", "map")
 #: The element of an array without axes, as the result of a function: what numpy has a scalar for (`as_scalar`).
 SCALAR = declare("scalar", "map")
 POW = declare("pow", "map")
 #: `pow` of integers by integers that are known only when it runs: a negative one is an error.
 POW_INTEGER = declare("power", "map", may_raise=True)
+REAL = declare("real", "map")
 ROUND = declare("round", "map")
 WHERE = declare("where", "map")
 
@@ -192,6 +196,34 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
         if wanted == node.dtype.type(0).real.dtype:
             return x
     return bind_map(ASTYPE, (x,), (wanted.str,))
+
+
+def real(x: Array, /) -> Array:
+    """Return the real part of each element."""
+    return bind_map(REAL, (x,))
+
+
+def imag(x: Array, /) -> Array:
+    """Return the imaginary part of each element."""
+    return bind_map(IMAG, (x,))
+
+
+def bits(x: Array, dtype: str) -> Array:
+    """Return the bits of each element as a number of another dtype of the same size."""
+    return bind_map(BITS, (x,), (dtype,))
+
+
+def bits_of_axis(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the bits along the last axis as numbers of a dtype of another size; that axis becomes whole."""
+    node, box = one_array("view", x)
+    n = node.shape[-1] * node.dtype.itemsize // dtype.itemsize
+    params = (f"... n -> ... m | n: whole, m: new({n})", dtype.str)
+    return box(bind(BITS_OF_AXIS, (node,), (*node.shape[:-1], n), dtype, params))
+
+
+def byteswap(x: Array) -> Array:
+    """Return the elements with their bytes in the other order."""
+    return bind_map(BYTESWAP, (x,))
 
 
 def as_scalar(x: Array) -> Array:
@@ -218,6 +250,7 @@ def clip(x: Array, /, min: Array = None, max: Array = None) -> Array:
     return bind_map(CLIP, (x, *(value for _, value in bounds)), tuple(name for name, _ in bounds))
 
 
+@ufunc_of(2)
 def pow(x1: Array, x2: Array, /) -> Array:
     """Return `x1` raised to `x2`.
 
@@ -256,16 +289,19 @@ def where(condition: Array, x1: Array, x2: Array, /) -> Array:
     return bind_map(WHERE, (condition, x1, x2))
 
 
+@ufunc_of(1)
 def modf(x: Array, /) -> tuple[Array, Array]:
     """Return the fractional and the integral part of `x`."""
     return bind_map(MODF, (x,), (0,)), bind_map(MODF, (x,), (1,))
 
 
+@ufunc_of(1)
 def frexp(x: Array, /) -> tuple[Array, Array]:
     """Return the mantissa and exponent: ``x = mantissa * 2**exponent``."""
     return bind_map(FREXP, (x,), (0,)), bind_map(FREXP, (x,), (1,))
 
 
+@ufunc_of(2)
 def divmod(x1: Array, x2: Array, /) -> tuple[Array, Array]:
     """Return ``(x1 // x2, x1 % x2)``."""
     return floor_divide(x1, x2), remainder(x1, x2)
@@ -309,6 +345,11 @@ def isclose(a: Array, b: Array, rtol: Array = 1e-05, atol: Array = 1e-08, equal_
 
 def _are_scalars(*values: object) -> bool:
     return not builtins.any(type(v) is Expr for v in values)
+
+
+def fix(x: Array, /) -> Array:
+    """Return `x` rounded to an integer towards zero."""
+    return trunc(x)
 
 
 def isreal(x: Array, /) -> Array:

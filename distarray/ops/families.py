@@ -1,49 +1,217 @@
 """Makers of public functions, one per family of operations: what a table of operations is written with.
 
-An operation of a family is one line: ``sin = unary("sin")`` declares its row of the catalogue and makes its function.
+An operation of a family is one line: ``sin = unary("sin")`` declares its row of the catalogue and makes its function,
+which is a `ufunc`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
-from distarray.expr.affine import Affine
-from distarray.expr.bind import Box, bind_get, bind_map, unbox
-from distarray.expr.expr import Expr
-from distarray.expr.op import Op, declare
+import numpy as np
 
-__all__ = ["Array", "binary", "one_array", "unary", "view"]
+from distarray import hooks
+from distarray.expr.affine import Affine
+from distarray.expr.bind import Box, bind_get, bind_map, literal, numpy_function, unbox
+from distarray.expr.expr import Expr
+from distarray.expr.op import declare
+from distarray.expr.side_by_side import first_environment
+
+__all__ = ["Array", "binary", "of_numpy", "one_array", "ufunc", "ufunc_of", "unary", "view"]
 
 #: Whatever `unbox` accepts; results are boxed as the first boxed operand is, so the type is the caller's.
 Array: TypeAlias = Any
 
 
-def unary(name: str, doc: str = "") -> Callable[[Array], Array]:
+class ufunc:  # the name is numpy's
+    """A ufunc is an elementwise function, or one of vectors and matrices, with the options and methods of numpy's.
+
+    Called with operands alone it is its operation. Everything else goes the way of numpy's own function, through
+    ``__array_ufunc__``: numpy checks the call, and what it means on distributed arrays is decided in one place.
+
+    Parameters
+    ----------
+    name
+        Under which its module has it, and numpy or, after ``special.``, ``scipy.special`` their own.
+    nin
+        Number of operands.
+    function
+        What it does if it is more than the operation of that name, which it declares otherwise.
+    options
+        Those of numpy's options that the function takes itself.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> x = dx.arange(4.0)
+    >>> dx.add(x, 1, out=x).tolist()
+    [1.0, 2.0, 3.0, 4.0]
+    >>> dx.multiply.reduce(x).item(), dx.add.identity, dx.add
+    (24.0, 0, <ufunc 'add'>)
+    """
+
+    nin: int
+
+    def __init__(
+        self, name: str, nin: int, function: Callable[..., Any] | None = None, options: Collection[str] = ()
+    ) -> None:
+        self.nin = nin
+        self._name = name
+        self._function = function
+        self._own = frozenset(options)
+        self._op = declare(name, "map") if function is None else None
+        self.__module__ = self._op.home if self._op is not None else str(getattr(function, "__module__", None))
+        self.__doc__ = None if function is None else function.__doc__
+        is_scipys = name.startswith("special.")
+        self.__name__ = name.removeprefix("special.") if is_scipys else str(getattr(np, name).__name__)
+        self.__qualname__ = self.__name__
+        if self.__doc__ is None:
+            source = "scipy.special" if is_scipys else "numpy"
+            self.__doc__ = f"``{source}.{self.__name__}`` of each element; operands broadcast. Lazy."
+
+    def __call__(self, *operands: Array, **options: Any) -> Any:
+        if options or len(operands) != self.nin:
+            return self._with_options(operands, options)
+        if self._op is not None:
+            return bind_map(self._op, operands)
+        return self._function(*operands)  # type: ignore[misc]  # one of the two is there
+
+    def _with_options(self, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if self._function is not None and self._own.issuperset(options) and len(operands) == self.nin:
+            return self._function(*operands, **options)
+        return self.numpys(*self._placed(operands, options), **options)
+
+    def reduce(self, array: Array, /, *args: Any, **options: Any) -> Any:
+        """Return `array` folded along axes, with numpy's ``axis=0, dtype=None, out=None, keepdims=False, initial=...,
+        where=True``.
+        """
+        return self.numpys.reduce(*self._placed((array,), options), *args, **options)
+
+    def accumulate(self, array: Array, /, *args: Any, **options: Any) -> Any:
+        """Return each element joined with all before it, with numpy's ``axis=0, dtype=None, out=None``."""
+        return self.numpys.accumulate(*self._placed((array,), options), *args, **options)
+
+    def reduceat(self, array: Array, /, *args: Any, **options: Any) -> Any:
+        """Return an axis folded from each index to the next, with numpy's ``indices, axis=0, dtype=None, out=None``."""
+        return self.numpys.reduceat(*self._placed((array,), options), *args, **options)
+
+    def outer(self, x: Array, y: Array, /, **options: Any) -> Any:
+        """Return every element of `x` with every one of `y`; takes the options of a call."""
+        return self.numpys.outer(*self._placed((x, y), options), **options)
+
+    def at(self, x: Array, index: Any, /, *value: Any) -> None:
+        """Update `x` in place at an index, each repetition of which counts."""
+        self.numpys.at(x, index, *value)
+
+    def resolve_dtypes(self, *args: Any, **options: Any) -> Any:
+        """Return the dtypes of the loop that computes for some dtypes: numpy's method of this name."""
+        return self.numpys.resolve_dtypes(*args, **options)
+
+    def _placed(self, operands: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the operands, one of which becomes an array of ours where no argument is one."""
+        out = options.get("out")
+        outs = out if type(out) is tuple else (out,)
+        if not operands or any(map(_is_ours, (*operands, *outs))):
+            return operands
+        assert hooks.adopt is not None
+        env, box = hooks.adopt()
+        arrays = [i for i, v in enumerate(operands) if not isinstance(v, bool | int | float | complex)]
+        at = arrays[0] if arrays else 0  # numbers of Python stay weak where there is an array
+        node = literal(operands[at], first_environment(options.values()) or env, self._name)
+        return (*operands[:at], box(node), *operands[at + 1 :])
+
+    @property
+    def numpys(self) -> Any:
+        """Return the function of numpy or SciPy on which calls with options are made."""
+        return numpy_function(self._name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__signature__":  # made when somebody asks: it is no property, which the class would have too
+            return _call_signature(self)
+        raise AttributeError(f"'ufunc' object has no attribute {name!r}")
+
+    @property
+    def nout(self) -> int:
+        """Return the number of results."""
+        return int(self.numpys.nout)
+
+    @property
+    def nargs(self) -> int:
+        """Return the number of operands and results."""
+        return self.nin + self.nout
+
+    @property
+    def types(self) -> list[str]:
+        """Return the loops, in numpy's letters of dtypes; there are none of Python objects."""
+        return [loop for loop in self.numpys.types if "O" not in loop]
+
+    @property
+    def ntypes(self) -> int:
+        """Return the number of loops."""
+        return len(self.types)
+
+    @property
+    def identity(self) -> Any:
+        """Return the result of a reduction of nothing; None if there is none."""
+        return self.numpys.identity
+
+    @property
+    def signature(self) -> str | None:
+        """Return the axes of vectors and matrices that the function works on, as ``(n),(n)->()``; None for
+        elementwise functions.
+        """
+        found: str | None = self.numpys.signature
+        return found
+
+    def __repr__(self) -> str:
+        return f"<ufunc {self.__name__!r}>"
+
+    def __reduce__(self) -> str:
+        return self._name.removeprefix("special.")  # found again under its name in its module
+
+
+def of_numpy(function: Any) -> Any:
+    """Return numpy's function for a `ufunc`, and anything else as it is."""
+    return function.numpys if isinstance(function, ufunc) else function
+
+
+def _is_ours(value: object) -> bool:
+    return hasattr(type(value), "__dx_node__")
+
+
+def _call_signature(function: ufunc) -> Any:
+    """Return numpy's signature of the call of a ufunc; operands have the standard's names."""
+    from inspect import Parameter, Signature
+
+    names = ["x"] if function.nin == 1 else [f"x{i}" for i in range(1, function.nin + 1)]
+    out = None if function.nout == 1 else (None,) * function.nout
+    options: dict[str, Any] = {"where": True}
+    if function.signature is not None:
+        options = {"axes": None, "axis": -1 if function._name == "vecdot" else None, "keepdims": False}
+    options |= {"casting": "same_kind", "order": "K", "dtype": None, "subok": True, "signature": None}
+    return Signature(
+        [
+            *[Parameter(name, Parameter.POSITIONAL_ONLY) for name in names],
+            Parameter("out", Parameter.POSITIONAL_OR_KEYWORD, default=out),
+            *[Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in options.items()],
+        ]
+    )
+
+
+def unary(name: str) -> ufunc:
     """Declare the elementwise operation `name` of one operand and make its function."""
-    op = declare(name, "map")
-
-    def function(x: Array, /) -> Array:
-        return bind_map(op, (x,))
-
-    _name(function, op, doc)
-    return function
+    return ufunc(name, 1)
 
 
-def binary(name: str, doc: str = "") -> Callable[[Array, Array], Array]:
+def binary(name: str) -> ufunc:
     """Declare the elementwise operation `name` of two operands and make its function."""
-    op = declare(name, "map")
-
-    def function(x1: Array, x2: Array, /) -> Array:
-        return bind_map(op, (x1, x2))
-
-    _name(function, op, doc)
-    return function
+    return ufunc(name, 2)
 
 
-def _name(function: Callable[..., Array], op: Op, doc: str) -> None:
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = doc or f"``{op.name}`` of each element, as in numpy; operands broadcast. Lazy."
+def ufunc_of(nin: int, *options: str) -> Callable[[Callable[..., Any]], ufunc]:
+    """Return a decorator that makes a ufunc of a function of `nin` operands that is more than one operation."""
+    return lambda function: ufunc(function.__name__, nin, function, options)
 
 
 def one_array(name: str, x: Array) -> tuple[Expr, Box]:

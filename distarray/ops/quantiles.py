@@ -27,15 +27,18 @@ from distarray.expr.bind import (
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.elementwise import isnan
+from distarray.ops.elementwise import astype, divide, equal, isnan, less, minimum, where
 from distarray.ops.families import Array, one_array
-from distarray.ops.lenses import permute_lens
-from distarray.ops.manipulation import moveaxis
-from distarray.ops.programs import Ask, run, together
-from distarray.ops.reductions import nanmean
+from distarray.ops.indexing import take_along_axis
+from distarray.ops.joining import joined
+from distarray.ops.lenses import permute_lens, slice_lens
+from distarray.ops.manipulation import broadcast_to, moveaxis
+from distarray.ops.programs import Ask, Program, run, together
+from distarray.ops.reductions import any as _any
+from distarray.ops.reductions import cumsum, nanmean
 from distarray.ops.reductions import sum as _sum
 from distarray.ops.selection import ranked
-from distarray.ops.sorting import few_rows, rows_of
+from distarray.ops.sorting import argsort, few_rows, rows_of
 from distarray.sharding.sharding import Sharding
 from distarray.types import AxesLike, HostArray
 
@@ -249,7 +252,7 @@ def _points(name: str, q: Any) -> HostArray:
     return points
 
 
-def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims: bool) -> Array:
+def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims: bool, weights: Any) -> Array:
     node, box = one_array(name, a)
     is_weak = type(q) in (int, float)  # of a Python number, numpy keeps the precision of the array
     points = _points(name, q)
@@ -261,6 +264,10 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
     if not isinstance(method, str):
         raise TypeError(f"method={shown(method)} must be a name, not {type(method).__name__}")
     flat = points.ravel()
+    if weights is not None:
+        if method != "inverted_cdf":
+            raise ValueError(f"Only method 'inverted_cdf' supports weights. Got: {method}.")
+        return box(_weighted(name, node, points, axis, keepdims, weights))
     row, axes, cut = _last(node, axis)
     if row.shape[-1] == 0:
         raise IndexError(f"{name} of an empty slice: shape {node.shape}, axes {axes}")
@@ -280,37 +287,125 @@ def _quantile(name: str, a: Array, q: Any, axis: AxesLike, method: str, keepdims
     return box(bind_reshape(moveaxis(made, -1, 0), (*points.shape, *rest)))
 
 
+def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: bool, weights: Any) -> Expr:
+    """Return quantiles of elements that count as much as their weights: those at which the sums of the weights, in
+    order, reach `q` of all.
+    """
+    row, axes, _ = _last(node, axis)
+    if row.shape[-1] == 0:
+        raise IndexError(f"{name} of an empty slice: shape {node.shape}, axes {axes}")
+    own = unbox(
+        name,
+        (
+            node,
+            weights
+            if hasattr(type(weights), "__dx_node__") or type(weights) is Expr
+            else host_array(weights, "weights"),
+        ),
+    ).nodes[1]
+    assert type(own) is Expr
+    if own.shape != node.shape:
+        if axis is None:
+            raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        if own.shape != tuple([node.shape[a] for a in axes]):
+            raise ValueError(
+                f"Shape of weights must be consistent with shape of a along specified axis: {own.shape} for the axes "
+                f"{axes} of {node.shape}"
+            )
+        wide = tuple([n if a in axes else 1 for a, n in enumerate(node.shape)])
+        order = sorted(range(own.ndim), key=lambda i: axes[i])
+        moved = bind_get(own, permute_lens(own.shape, order))
+        own = broadcast_to(bind_reshape(moved, wide), node.shape)
+    if run(name, _asked(less(own, 0))):
+        raise ValueError("Weights must be non-negative.")
+    counted = astype(_last(own, axis)[0], np.dtype(np.float64), copy=False)
+    if name.startswith("nan") and _has_nan(node.dtype):
+        counted = where(isnan(row), 0.0, counted)
+    order_of = argsort(row)
+    ranked_row = take_along_axis(row, order_of)
+    sums = cumsum(take_along_axis(counted, order_of), axis=-1)
+    cdf = divide(sums, _at_end(sums))
+    if q.dtype.kind == "f":
+        cdf = astype(cdf, q.dtype, copy=False)
+    cdf = where(equal(cdf, 0), -1, cdf)  # elements of no weight come before all others
+    found = []
+    last = row.shape[-1] - 1
+    for point in q.ravel().tolist():
+        at = minimum(_sum(less(cdf, point), axis=-1, keepdims=True), last)
+        found.append(take_along_axis(ranked_row, at))
+    made = joined(found, row.ndim - 1, node.dtype, node.env)
+    if _has_nan(node.dtype) and not name.startswith("nan"):
+        made = where(isnan(_at_end(ranked_row)), _at_end(ranked_row), made)
+    rest = _kept(node.shape, axes) if keepdims else row.shape[:-1]
+    return bind_reshape(moveaxis(made, -1, 0), (*q.shape, *rest))
+
+
+def _asked(mask: Expr) -> Program:
+    """Return a program: whether there is a true element."""
+    (found,) = yield Ask((_any(mask, axis=None),))
+    return bool(found)
+
+
+def _at_end(row: Expr) -> Expr:
+    return bind_get(row, slice_lens(row.shape, row.ndim - 1, row.shape[-1] - 1, 1))
+
+
 @side_by_side
 def quantile(
-    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+    a: Array,
+    q: float | Sequence[float],
+    axis: AxesLike = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: Any = None,
 ) -> Array:
     """Return the `q`-th quantiles along `axis`, 0 <= q <= 1; the axes of `q` come first.
 
     Over all axes, or along a vector that is cut, they are computed at the call: a few elements are selected
-    (docs/explanation/sorting.md).
+    (docs/explanation/sorting.md). With `weights`, of the shape of `a` or of its reduced axes and not negative, and the
+    method ``inverted_cdf``, elements count as much as theirs; whether these are negative is computed at the call.
     """
-    return _quantile("quantile", a, q, axis, method, keepdims)
+    return _quantile("quantile", a, q, axis, method, keepdims, weights)
 
 
 @side_by_side
 def percentile(
-    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+    a: Array,
+    q: float | Sequence[float],
+    axis: AxesLike = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: Any = None,
 ) -> Array:
     """Return the `q`-th percentiles along `axis`, 0 <= q <= 100; as `quantile`."""
-    return _quantile("percentile", a, q, axis, method, keepdims)
+    return _quantile("percentile", a, q, axis, method, keepdims, weights)
 
 
 @side_by_side
 def nanquantile(
-    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+    a: Array,
+    q: float | Sequence[float],
+    axis: AxesLike = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: Any = None,
 ) -> Array:
     """Return the quantiles of what is not nan."""
-    return _quantile("nanquantile", a, q, axis, method, keepdims)
+    return _quantile("nanquantile", a, q, axis, method, keepdims, weights)
 
 
 @side_by_side
 def nanpercentile(
-    a: Array, q: float | Sequence[float], axis: AxesLike = None, *, method: str = "linear", keepdims: bool = False
+    a: Array,
+    q: float | Sequence[float],
+    axis: AxesLike = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    weights: Any = None,
 ) -> Array:
     """Return the percentiles of what is not nan."""
-    return _quantile("nanpercentile", a, q, axis, method, keepdims)
+    return _quantile("nanpercentile", a, q, axis, method, keepdims, weights)

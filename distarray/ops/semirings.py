@@ -17,7 +17,7 @@ import numpy as np
 from distarray.expr.expr import Environment, Expr, postorder, source
 from distarray.expr.joins import Join, JoinStep
 from distarray.ops import elementwise, reductions, special, ufunc_methods
-from distarray.ops.families import Array
+from distarray.ops.families import Array, of_numpy
 from distarray.types import DType
 
 __all__ = [
@@ -175,6 +175,7 @@ def parse_join(join: Any, n: int) -> Joining:
     """
     if isinstance(join, str):
         return _of_name(join, n)
+    join = of_numpy(join)
     if isinstance(join, np.ufunc):
         found = _of_ufunc(join, n)
         if found is not None:
@@ -231,6 +232,7 @@ def parse_agg(agg: Any) -> str:
     ValueError
         If there is none.
     """
+    agg = of_numpy(agg)
     name = agg if isinstance(agg, str) else getattr(agg, "__name__", "")
     if isinstance(agg, str) or (name and getattr(np, name, None) is agg):
         for known, (monoid, ufunc) in AGGREGATIONS.items():

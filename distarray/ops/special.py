@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from distarray.expr.bind import bind_map
-from distarray.expr.op import Op, declare
 from distarray.ops.elementwise import sinc
-from distarray.ops.families import Array
+from distarray.ops.families import Array, ufunc
 
 # The lines of a table read best undivided.
 __all__ = [
@@ -32,41 +30,19 @@ __all__ = [
 ]  # fmt: skip
 
 
-def one(name: str) -> Callable[[Array], Array]:
+def one(name: str) -> ufunc:
     """Declare the special function `name` of one operand and make its function."""
-    op = declare(f"special.{name}", "map")
-
-    def function(x: Array, /) -> Array:
-        return bind_map(op, (x,))
-
-    return _named(function, op)
+    return ufunc(f"special.{name}", 1)
 
 
-def two(name: str) -> Callable[[Array, Array], Array]:
+def two(name: str) -> ufunc:
     """Declare the special function `name` of two operands and make its function."""
-    op = declare(f"special.{name}", "map")
-
-    def function(x1: Array, x2: Array, /) -> Array:
-        return bind_map(op, (x1, x2))
-
-    return _named(function, op)
+    return ufunc(f"special.{name}", 2)
 
 
-def three(name: str) -> Callable[[Array, Array, Array], Array]:
+def three(name: str) -> ufunc:
     """Declare the special function `name` of three operands and make its function."""
-    op = declare(f"special.{name}", "map")
-
-    def function(x1: Array, x2: Array, x3: Array, /) -> Array:
-        return bind_map(op, (x1, x2, x3))
-
-    return _named(function, op)
-
-
-def _named(function: Callable[..., Array], op: Op) -> Callable[..., Array]:
-    name = op.name.removeprefix("special.")
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``scipy.special.{name}`` of each element; operands broadcast. Lazy."
-    return function
+    return ufunc(f"special.{name}", 3)
 
 
 def function_of(ufunc: np.ufunc) -> Callable[..., Array] | None:

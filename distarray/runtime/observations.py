@@ -15,7 +15,7 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.reading import STAYS_NBYTES, read_blocks, tell_of_failure
 from distarray.runtime.rehome import revive
 
-__all__ = ["fetch", "fetch_blocks", "futures_of", "state_of", "wait_for", "waiter"]
+__all__ = ["fetch", "fetch_blocks", "fetch_into", "futures_of", "state_of", "wait_for", "waiter"]
 
 
 def fetch(node: Expr) -> np.ndarray[Any, Any]:
@@ -37,6 +37,24 @@ def fetch(node: Expr) -> np.ndarray[Any, Any]:
     for t, block in zip(tiles, found, strict=True):
         out[memo.sharding.tile_slices(node.shape, t)] = block
     return out
+
+
+def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
+    """Write an evaluated node into a host array of its shape, one block after the other; blocks of this process that
+    share memory with it are copied first.
+    """
+    memo = node.memo
+    assert memo is not None
+    here = [b for b in memo.blocks if isinstance(b, np.ndarray)]
+    if memo.on_client or any(np.may_share_memory(b, out) for b in here):
+        np.copyto(out, fetch(node) if len(here) > 1 else here[0], casting="unsafe")  # of one, numpy sees the overlap
+        return
+    for c in counters.active:
+        c.fetched_bytes += node.nbytes
+    for i, t in enumerate(memo.sharding.tiles()):
+        (block,) = fetch_blocks(node, (i,))
+        place: Any = (*memo.sharding.tile_slices(node.shape, t), ...)  # a view also of an array without axes
+        np.copyto(out[place], block, casting="unsafe")
 
 
 def fetch_blocks(node: Expr, numbers: Iterable[int]) -> list[np.ndarray[Any, Any]]:

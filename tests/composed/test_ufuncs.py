@@ -442,19 +442,6 @@ def test_operator_is_numpys(call: Call, tiles: int | None) -> None:
 # ------------------------------------------------------------------------------------------------ what is our own
 
 
-def test_a_numpy_array_is_no_out_and_the_error_names_the_way_out() -> None:
-    x, target = dx.asarray(sample("d")), np.zeros((7, 5))
-    for call in (
-        lambda: np.add(x, 1, out=target),
-        lambda: np.add.reduce(x, out=target[0]),
-        lambda: np.add.at(target, [0], x),
-        lambda: target.__iadd__(x),
-    ):
-        with pytest.raises(TypeError, match="DistArray"):
-            call()
-    assert not target.any()
-
-
 def test_where_without_out_computes_nothing_that_would_warn() -> None:
     x, y = sample("d"), sample("d", seed=1)
     y[y < 0] = 0

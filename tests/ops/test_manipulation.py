@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distarray.errors import NotSupportedError
 from distarray.expr.bind import bind_get
 from distarray.ops import lenses
 
@@ -298,11 +297,6 @@ def test_pad_with_values_for_each_side(kit):
     )
     # numpy takes a mapping of axes since 2.2
     kit.assert_same(ops.pad(kit.node(x), {1: (2, 0)}), np.pad(x, ((0, 0), (2, 0))))
-
-
-def test_pad_mode_that_is_missing_names_the_way_out(kit):
-    with pytest.raises(NotSupportedError, match=r"linear_ramp.*concatenate"):
-        ops.pad(kit.node(numbers((2,))), 1, "linear_ramp")
 
 
 @FEW

@@ -6,7 +6,7 @@ from distarray.ops import linalg, special
 
 HOMES = (
     "contractions", "creation", "differences", "einsums", "elementwise", "indexing", "joining", "manipulation",
-    "quantiles", "reductions", "repetition", "searching", "segments", "sorting",
+    "padding", "quantiles", "reductions", "repetition", "searching", "segments", "sorting",
 )  # fmt: skip
 
 __all__ = ["linalg", "special"]

@@ -1,0 +1,105 @@
+"""What numpy tells of the memory of an array: ``strides``, ``flags``, ``base`` and ``data``.
+
+They are those of the array that numpy would have: a view of a base in C order. Where blocks lie, and in which order, is
+said by ``sharding`` and ``layout``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from distarray.array.handle import Handle
+from distarray.expr.lens import strided_dummy
+
+__all__ = ["Flags", "MemoryLayout"]
+
+#: numpy's short names of flags, by which they are looked up too.
+_SHORT = {"C": "C_CONTIGUOUS", "CONTIGUOUS": "C_CONTIGUOUS", "F": "F_CONTIGUOUS", "FORTRAN": "F_CONTIGUOUS"}
+_SHORT |= {"O": "OWNDATA", "W": "WRITEABLE", "A": "ALIGNED", "X": "WRITEBACKIFCOPY"}
+_SHORT |= {"B": "BEHAVED", "CA": "CARRAY", "FA": "FARRAY"}
+_SHOWN = ("C_CONTIGUOUS", "F_CONTIGUOUS", "OWNDATA", "WRITEABLE", "ALIGNED", "WRITEBACKIFCOPY")
+
+
+class Flags:
+    """Flags are what numpy's ``flags`` tell, as attributes and by name; they are read, not set."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, dummy: np.ndarray[Any, Any], owns: bool, writeable: bool) -> None:
+        c, f = dummy.flags.c_contiguous, dummy.flags.f_contiguous
+        self._values = {
+            "c_contiguous": c,
+            "f_contiguous": f,
+            "contiguous": c,
+            "owndata": owns,
+            "writeable": writeable,
+            "aligned": True,
+            "writebackifcopy": False,
+            "behaved": writeable,
+            "fnc": f and not c,
+            "forc": f or c,
+            "carray": c and writeable,
+            "farray": f and not c and writeable,
+        }
+
+    def __getattr__(self, name: str) -> bool:
+        if name.startswith("_") or name not in self._values:
+            raise AttributeError(f"flags have no attribute {name!r}")
+        return self._values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in Flags.__slots__:
+            object.__setattr__(self, name, value)
+        else:
+            raise AttributeError(f"flags.{name} is read-only; dx.broadcast_to and x.diagonal() give read-only views")
+
+    def __getitem__(self, key: str) -> bool:
+        name = _SHORT.get(key, key)
+        if not isinstance(name, str) or not name.isupper() or name.lower() not in self._values:
+            raise KeyError("Unknown flag")
+        return self._values[name.lower()]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Flags) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.values()))
+
+    def __repr__(self) -> str:
+        return "".join(f"  {name} : {self[name]}\n" for name in _SHOWN)
+
+
+class MemoryLayout(Handle):
+    """MemoryLayout gives `DistArray` numpy's attributes of memory."""
+
+    __slots__ = ()
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Return the bytes from one element to the next along each axis, in the array that numpy would have."""
+        base = self._base.current
+        dummy = strided_dummy(base.shape, self._lens)
+        unit = strided_dummy((1,)).itemsize
+        return tuple([s * base.dtype.itemsize // unit for s in dummy.strides])
+
+    @property
+    def flags(self) -> Flags:
+        """Return what numpy would tell of the memory; read-only."""
+        dummy = strided_dummy(self._base.current.shape, self._lens)
+        return Flags(dummy, not self._lens, not self._readonly)
+
+    @property
+    def base(self) -> Self | None:
+        """Return the array that this one is a view of; None if it is none. It is another object at each call."""
+        if not self._lens:
+            return None
+        whole: Self = object.__new__(type(self))
+        whole._base, whole._lens, whole._read, whole._readonly = self._base, (), None, False
+        return whole
+
+    @property
+    def data(self) -> memoryview:
+        """Return a read-only memoryview of a copy of the elements in this process, as ``np.asarray`` gathers them."""
+        return np.asarray(self).data

@@ -1,0 +1,140 @@
+"""``view``, ``byteswap``, ``strides``, ``flags``, ``base`` and ``data``: as of the array that numpy would have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distarray as dx
+from distarray.testing import force_tiles
+
+
+@pytest.fixture(autouse=True, params=[1, 3], ids=["one tile", "three tiles"])
+def _tiles(request: pytest.FixtureRequest) -> Iterator[None]:
+    with force_tiles(request.param):
+        yield
+
+
+def pair(host: Any) -> tuple[Any, Any]:
+    return host, dx.asarray(host.copy())
+
+
+def test_a_view_of_bits_is_written_through() -> None:
+    a, x = pair(np.arange(24.0).reshape(4, 6))
+    v, w = a.view("i8"), x.view("i8")
+    v[1:3], w[1:3] = 7, 7
+    a[0], x[0] = 3, 3
+    w.T[::2].view("u8")[...] += 1
+    v.T[::2].view("u8")[...] += 1
+    assert w.dtype == np.int64
+    np.testing.assert_array_equal(w, v)
+    np.testing.assert_array_equal(x, a)
+    assert dx.shares_memory(x, w)
+
+
+def test_views_of_parts_of_complex_numbers() -> None:
+    a, x = pair(np.arange(6) + 1j * np.arange(6))
+    for each in (a, x):
+        each.real.view("i8")[2] = 5
+        each.imag.view("i8")[:2] = 1
+    np.testing.assert_array_equal(x, a)
+
+
+VIEWS = {
+    "halves": ("f8", lambda a: a.view("f4")),
+    "bytes": ("i4", lambda a: a.view("u1")),
+    "pairs": ("f8", lambda a: a.view("c16")),
+    "parts": ("c16", lambda a: a.view("f8")),
+    "a dimension less": ("u1", lambda a: a.view("u2")[:, 0]),
+    "dates": ("i8", lambda a: a.view("M8[s]")),
+    "bool": ("?", lambda a: a.view("u1")),
+    "alias": ("f8", lambda a: a.view()),
+    "class": ("f8", lambda a: a.view(np.ndarray)),
+    "swapped": ("i4", lambda a: a.byteswap()),
+    "swapped complex": ("c16", lambda a: a.byteswap()),
+    "swapped in place": ("f4", lambda a: a.byteswap(inplace=True)),
+    "put": ("f8", lambda a: (a.put([1, 3], [7, 8]), a)[1]),
+    "choose": ("f8", lambda a: (a > 5).choose([a, -a])),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_bits_are_numpys(name: str) -> None:
+    dtype, call = VIEWS[name]
+    a, x = pair((np.arange(24).reshape(4, 6) % 7).astype(dtype))
+    made, expected = call(x), call(a)
+    assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_views_are_lazy_and_splits_are_not_written() -> None:
+    x = dx.arange(12.0).reshape(3, 4)
+    with dx.config.set(eager_bytes=0), dx.testing.counting() as c:
+        y = x + 1
+        y.view("i8")[0] = 3
+        parts = y.view("f4")
+        assert c.evaluations == 0
+    assert parts.shape == (3, 8)
+    with pytest.raises(ValueError, match="read-only"):
+        parts[0] = 1
+
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "not contiguous": lambda x: x.T.view("f4"),
+    "no whole number": lambda x: x[:, :3].copy().view("c16"),
+    "no axes": lambda x: x[0, 0].copy().view("f4"),
+    "objects": lambda x: x.view("O"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_views_are_refused_as_numpys(name: str) -> None:
+    a, x = pair(np.ones((4, 6)))
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        WRONG[name](a)
+    with pytest.raises(theirs.type):
+        WRONG[name](x)
+
+
+SEEN: list[Callable[[Any], Any]] = [
+    lambda x: x,
+    lambda x: x.T,
+    lambda x: x[1:, ::2],
+    lambda x: x[:, None],
+    lambda x: x.reshape(-1),
+    lambda x: x[::-1],
+    lambda x: x[0],
+    lambda x: x[1:1],
+    lambda x: x.view("i8").T,
+    lambda x: x.copy(),
+]
+
+
+@pytest.mark.parametrize("k", range(len(SEEN)))
+def test_strides_and_flags_are_numpys(k: int) -> None:
+    a, x = pair(np.ones((4, 6)))
+    p, q = SEEN[k](a), SEEN[k](x)
+    assert q.strides == p.strides
+    for name in ("c_contiguous", "f_contiguous", "owndata", "writeable", "aligned", "fnc", "forc", "behaved", "carray"):
+        assert getattr(q.flags, name) == getattr(p.flags, name), name
+    for name in ("C", "F_CONTIGUOUS", "OWNDATA", "W", "CA"):
+        assert q.flags[name] == p.flags[name]
+    assert str(q.flags) == str(p.flags)
+    assert (q.base is None) == (p.base is None)
+
+
+def test_base_is_the_whole_array_and_flags_are_not_set() -> None:
+    x = dx.arange(6.0)
+    x[1:3].base[0] = 9
+    assert float(x[0]) == 9
+    with pytest.raises(AttributeError, match="read-only"):
+        x.flags.writeable = False
+    with pytest.raises(KeyError):
+        x.flags["nonsense"]
+    assert not dx.broadcast_to(x, (2, 6)).flags.writeable
+    assert x.data.tolist() == [9, 1, 2, 3, 4, 5]
+    assert x.data.readonly
+    assert (x.real.strides, (x + 1j).imag.strides) == ((8,), (16,))
