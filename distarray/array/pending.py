@@ -87,7 +87,7 @@ def runs_at_once(node: Expr) -> bool:
             return False
     if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
         return False
-    return bool(config.get("errors") == "call")
+    return not config.errors_wait()
 
 
 def in_forced_tiles(node: Expr) -> Expr:

@@ -125,7 +125,7 @@ def is_remembered(current: Expr, following: Expr) -> bool:
         following.memo is not None
         or following.op.repeatable
         or (current.memo is None and _is_never_stored(following))  # what is as large as what lies here can lie here
-        or (current.env.team is not None and current.env.is_cluster and config.get("errors") != "deferred")
+        or (current.env.team is not None and current.env.is_cluster and not config.errors_wait())
     )
 
 

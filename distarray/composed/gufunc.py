@@ -154,7 +154,7 @@ def apply_gufunc(
         func = np.vectorize(func, signature=plain, otypes=[d.char for d in dtypes])
     made = _bound(_BlockFunction(func, kwargs), parsed, moved, core, dtypes, operands)
     results = [places.placed(node, k) for k, node in enumerate(made)]
-    if config.get("errors") == "call":
+    if not config.errors_wait():
         window.run(*results)  # all at once: the function is called once per tile
     boxed = tuple([operands.box(node) for node in results])
     return boxed if parsed.has_several else boxed[0]

@@ -195,7 +195,7 @@ def _may_be_at_once(node: Expr) -> bool:
     if not op.family.is_at_once or type(node.dtype) is tuple:
         return False
     # What the user's functions do is done when somebody wants it.
-    return not op.may_raise or (not late_params(node) and config.get("errors") == "call")
+    return not op.may_raise or (not late_params(node) and not config.errors_wait())
 
 
 def _block_here(node: Expr) -> Any:

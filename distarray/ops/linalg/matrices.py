@@ -118,7 +118,7 @@ def boxed(name: str, box: Box, nodes: Sequence[Expr], *, shared: bool = False) -
         Whether several results share work that no node of theirs stands for. Looked at one after the other, they would
         each do it again, so they are computed now in any case.
     """
-    if box is not identity and (shared or config.get("errors") == "call"):
+    if box is not identity and (shared or not config.errors_wait()):
         run(name, _computed(tuple(nodes)))
     return [box(node) for node in nodes]
 
