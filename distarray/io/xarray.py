@@ -36,6 +36,9 @@ except ImportError:  # of an xarray that has no chunk managers, or has them else
 
 __all__ = ["DistArrayManager"]
 
+#: Keywords of ``dask.array.from_array``: how chunks are named, locked and kept in graphs.
+_DASKS = {"asarray", "fancy", "getitem", "inline_array", "lock", "meta", "name"}
+
 
 def _chunked(shape: Sequence[int], chunks: Any, team: TeamLike, device: str | None) -> Sharding:
     """Return the cut into chunks that xarray says, whose tiles they are."""
@@ -113,10 +116,10 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         team, device
             Where the array is to live.
         **options
-            Dask's; there are none here.
+            Of dask.array, most of which xarray passes to every manager: accepted, and not used.
         """
-        if options:
-            raise TypeError(f"from_array_kwargs: no {', '.join(sorted(options))} here; there are team and device")
+        if unknown := options.keys() - _DASKS:
+            raise TypeError(f"from_array_kwargs: no {', '.join(sorted(unknown))} here; there are team and device")
         if isinstance(data, DistArray):
             return self.rechunk(viewed(data), chunks)
         if data.dtype.kind not in "biufcMm":
@@ -134,7 +137,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         plain = data._seen_as(DistArray)
         if isinstance(chunks, Mapping):
             if all(entry is None for entry in chunks.values()):
-                return data  # type: ignore[no-any-return]
+                return viewed(data)  # type: ignore[no-any-return]
             entries = [chunks.get(a) for a in range(plain.ndim)]
             known = plain.chunks if None in entries else ()
             chunks = tuple([known[a] if entry is None else entry for a, entry in enumerate(entries)])
@@ -288,9 +291,8 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         compute
             If false, return a ``dask.delayed`` object that does it; not on a cluster.
         """
-        several = isinstance(sources, list | tuple)
-        given = list(sources) if several else [sources]
-        into = list(targets) if several else [targets]
+        given: list[Any] = list(sources) if isinstance(sources, list | tuple) else [sources]
+        into: list[Any] = list(targets) if isinstance(targets, list | tuple) else [targets]
         where = list(regions) if isinstance(regions, list) else [regions] * len(given)
         held = _write_lock(lock)
         if compute:

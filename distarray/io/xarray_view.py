@@ -90,7 +90,7 @@ class XarrayView(DistArray):
     __dask_graph__ = None  # type: ignore[assignment]  # that is how a class says so
 
     @property
-    def __array_namespace__(self) -> Any:  # type: ignore[override]  # hidden
+    def __array_namespace__(self) -> Any:
         # With a namespace xarray indexes as the standard does, without arrays of positions; without one as numpy.
         raise AttributeError("__array_namespace__")
 
