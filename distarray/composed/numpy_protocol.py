@@ -55,7 +55,7 @@ def implementation(func: Function) -> Function | None:
     ours = namespace()
     name = getattr(func, "__name__", "")
     # The public names are the table.
-    for module, theirs in ((ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft)):
+    for module, theirs in ((ours, np), (ours.linalg, np.linalg), (ours.fft, np.fft), (ours, np.lib.stride_tricks)):
         if name in module.__all__ and getattr(theirs, name, None) is func:
             function: Function = getattr(module, name)
             return None if function is func else function

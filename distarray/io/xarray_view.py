@@ -20,6 +20,11 @@ from distarray.array.operators import Operators
 from distarray.composed.views import as_distarray
 from distarray.lazy import import_extra
 
+try:
+    from xarray.core.indexing import ExplicitIndexer, ExplicitlyIndexed
+except ImportError:  # without xarray there is nobody to hold a view
+    ExplicitIndexer, ExplicitlyIndexed = (), object
+
 __all__ = ["PlannedChunks", "XarrayView", "to_xarray", "viewed"]
 
 
@@ -76,7 +81,7 @@ def _regular(n: int, chunks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([b - a for a, b in pairwise([*range(0, n, size), n])]) or (0,)
 
 
-class XarrayView(DistArray):
+class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a library without types
     """An XarrayView is a DistArray as xarray holds it: the same elements, and no Dask collection.
 
     Made by ``x.to_xarray(...)``; ``dx.asarray(view)`` is a plain DistArray of the same elements. Operations on views
@@ -110,6 +115,42 @@ class XarrayView(DistArray):
         An even cut is said as stores want it: chunks of one extent but for the last.
         """
         return PlannedChunks(self._seen_as(DistArray))
+
+    # xarray asks an array for the meaning of its indexers where the class says that it knows them. The adapter that it
+    # would choose by itself serves all of them but arrays of positions that are chunked.
+
+    def __getitem__(self, index: Any) -> XarrayView:
+        key = (*index.tuple, Ellipsis) if isinstance(index, ExplicitIndexer) else index
+        with config.waiting():
+            return DistArray.__getitem__(self, key)  # type: ignore[return-value]  # of the class of self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        with config.waiting():
+            DistArray.__setitem__(self, (*index.tuple, Ellipsis) if isinstance(index, ExplicitIndexer) else index, value)
+
+    @property
+    def oindex(self) -> Any:
+        """Return what is indexed by xarray's indexers that go along one axis each."""
+        from xarray.core.indexing import NdArrayLikeIndexingAdapter
+
+        return NdArrayLikeIndexingAdapter(self).oindex
+
+    @property
+    def vindex(self) -> Any:
+        """Return what is indexed by xarray's indexers of points."""
+        from xarray.core.indexing import IndexCallable, NdArrayLikeIndexingAdapter
+        from xarray.core.nputils import NumpyVIndexAdapter
+
+        points = NumpyVIndexAdapter(self)
+        return IndexCallable(lambda index: points[index.tuple], NdArrayLikeIndexingAdapter(self)._vindex_set)
+
+    def get_duck_array(self) -> XarrayView:
+        """Return the view: there is nothing that xarray would have to read."""
+        return self
+
+    async def async_get_duck_array(self) -> XarrayView:
+        """Return the view."""
+        return self
 
     def rechunk(self, chunks: Any = "auto", *args: Any, **kwargs: Any) -> XarrayView:
         """Return the view cut into chunks; see `DistArray.rechunk`."""
@@ -151,7 +192,7 @@ def _of_view(method: Callable[..., Any]) -> Callable[..., Any]:
 _OWN = {
     *[name for name, value in vars(Operators).items() if callable(value)],
     *[name for name, value in vars(Methods).items() if callable(value) and not name.startswith("_")],
-    *("__array_ufunc__", "__getitem__", "__setitem__", "map_blocks", "map_overlap"),
+    *("__array_ufunc__", "map_blocks", "map_overlap"),
 }
 for _name in sorted(_OWN):
     setattr(XarrayView, _name, _of_view(getattr(DistArray, _name)))
