@@ -40,9 +40,10 @@ __all__ = ["DistArrayManager"]
 _DASKS = {"asarray", "fancy", "getitem", "inline_array", "lock", "meta", "name"}
 
 
-def _chunked(shape: Sequence[int], chunks: Any, team: TeamLike, device: str | None) -> Sharding:
-    """Return the cut into chunks that xarray says, whose tiles they are."""
-    return sharding_of_chunks(chunks, environment(team, device))
+def _chunked(chunks: Chunks, team: TeamLike, device: str | None = None) -> Sharding | None:
+    """Return the cut whose tiles are chunks; None for arrays that are not distributed."""
+    env = environment(team, device)
+    return None if env.team is None else sharding_of_chunks(chunks, env)
 
 
 class _Creators:
@@ -55,16 +56,15 @@ class _Creators:
         """Return an array of one value."""
         wanted = as_dtype(np.asarray(fill_value).dtype if dtype is None else dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        cut = _chunked(shape, _normal(chunks, shape, wanted), team, None)
+        cut = _chunked(_normal(chunks, shape, wanted), team)
         return creation.full(shape, fill_value, dtype=wanted, team=team, sharding=cut)._seen_as(XarrayView)
 
     @staticmethod
     def arange(*args: Any, chunks: Any = "auto", dtype: Any = None, team: TeamLike = "current") -> XarrayView:
         """Return consecutive numbers."""
         made = creation.arange(*args, dtype=dtype, team=team)
-        return made.reshard(_chunked(made.shape, _normal(chunks, made.shape, made.dtype), team, None))._seen_as(
-            XarrayView
-        )
+        cut = _chunked(_normal(chunks, made.shape, made.dtype), team)
+        return (made if cut is None else made.reshard(cut))._seen_as(XarrayView)
 
 
 class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManagerEntrypoint])):  # type: ignore[misc]
@@ -127,7 +127,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         wanted = _normal(chunks, data.shape, data.dtype, previous=getattr(data, "chunks", None))
         if hasattr(data, "__dask_graph__"):
             return from_dask(data.rechunk(wanted), team=team, device=device)._seen_as(XarrayView)
-        cut = _chunked(data.shape, wanted, team, device)
+        cut = _chunked(wanted, team, device)
         if isinstance(data, np.ndarray):
             return asarray(data, team=team, device=device, sharding=cut)._seen_as(XarrayView)
         return XarrayView._on(read_source(data, tuple(data.shape), data.dtype, environment(team, device), cut))

@@ -121,19 +121,33 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
 
     def __getitem__(self, index: Any) -> XarrayView:
         key = (*index.tuple, Ellipsis) if isinstance(index, ExplicitIndexer) else index
+        if isinstance(key, tuple) and all(
+            part is Ellipsis or (type(part) is slice and part == slice(None)) for part in key
+        ):
+            return self  # xarray compares coordinates that are not the same object, which computes
         with config.waiting():
             return DistArray.__getitem__(self, key)  # type: ignore[return-value]  # of the class of self
 
     def __setitem__(self, index: Any, value: Any) -> None:
         with config.waiting():
-            DistArray.__setitem__(self, (*index.tuple, Ellipsis) if isinstance(index, ExplicitIndexer) else index, value)
+            DistArray.__setitem__(
+                self, (*index.tuple, Ellipsis) if isinstance(index, ExplicitIndexer) else index, value
+            )
 
     @property
     def oindex(self) -> Any:
         """Return what is indexed by xarray's indexers that go along one axis each."""
-        from xarray.core.indexing import NdArrayLikeIndexingAdapter
+        from xarray.core.indexing import IndexCallable, NdArrayLikeIndexingAdapter
 
-        return NdArrayLikeIndexingAdapter(self).oindex
+        adapter = NdArrayLikeIndexingAdapter(self)
+
+        def get(index: Any) -> Any:
+            if any(isinstance(part, DistArray) and not part.ndim for part in index.tuple):
+                # xarray would take the axis for one that stays.
+                raise TypeError("an index of one number is a DistArray, whose value xarray needs: take int(index)")
+            return adapter._oindex_get(index)
+
+        return IndexCallable(get, adapter._oindex_set)
 
     @property
     def vindex(self) -> Any:
@@ -143,6 +157,11 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
 
         points = NumpyVIndexAdapter(self)
         return IndexCallable(lambda index: points[index.tuple], NdArrayLikeIndexingAdapter(self)._vindex_set)
+
+    def transpose(self, *axes: Any) -> XarrayView:
+        """Return the axes in another order; the view itself if it is the same."""
+        order = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+        return self if list(order) == list(range(self.ndim)) else DistArray.transpose(self, *axes)
 
     def get_duck_array(self) -> XarrayView:
         """Return the view: there is nothing that xarray would have to read."""
@@ -191,7 +210,7 @@ def _of_view(method: Callable[..., Any]) -> Callable[..., Any]:
 #: Operators, reflected ones too: Python asks a subclass before its class only if it has its own. And numpy's methods.
 _OWN = {
     *[name for name, value in vars(Operators).items() if callable(value)],
-    *[name for name, value in vars(Methods).items() if callable(value) and not name.startswith("_")],
+    *[name for name in vars(Methods) if not name.startswith("_") and name != "transpose"],
     *("__array_ufunc__", "map_blocks", "map_overlap"),
 }
 for _name in sorted(_OWN):

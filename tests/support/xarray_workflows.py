@@ -13,7 +13,22 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-__all__ = ["LOSSES", "WORKFLOWS", "dataset"]
+__all__ = ["LOSSES", "READS", "WORKFLOWS", "Source", "dataset"]
+
+#: Names of the sources that were read, in this process.
+READS: list[str] = []
+
+
+class Source:
+    """Numpy's array as something that is read by slices, and notes it: what xarray's tests call `raise_if_computes`."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        self.name, self.values = name, values
+        self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
+
+    def __getitem__(self, key: Any) -> Any:
+        READS.append(self.name)
+        return self.values[key]
 
 
 def dataset() -> Any:
@@ -130,7 +145,7 @@ _ARITHMETIC: dict[str, Workflow] = {
     "ones_like of another dtype": lambda ds: xr.ones_like(ds.air, dtype=int),
     "write into a copy": _written,
     "assign where": _masked_write,
-    "angle": lambda ds: np.angle(ds.z) if False else xr.apply_ufunc(np.angle, ds.z, dask="allowed"),
+    "angle": lambda ds: xr.apply_ufunc(np.angle, ds.z, dask="allowed"),
     "sign and sqrt": lambda ds: np.sign(ds.n) * np.sqrt(abs(ds.n)),
     "maximum": lambda ds: np.maximum(ds.air, 280),
     "logical or": lambda ds: np.logical_or(ds.land, ds.air > 280),
@@ -181,6 +196,8 @@ _REDUCTIONS: dict[str, Workflow] = {
     "earliest": lambda ds: ds.seen.min("time"),
     "latest": lambda ds: ds.seen.max(),
     "mean of times": lambda ds: ds.seen.mean("time"),
+    "weighted mean by numpy": lambda ds: ds.air.weighted(np.cos(np.deg2rad(ds.lat))).mean(("lat", "lon")),
+    "weighted std by numpy": lambda ds: ds.gaps.weighted(np.cos(np.deg2rad(ds.lat))).std("lat"),
     "weighted mean": lambda ds: ds.air.weighted(ds.area).mean("lat"),
     "weighted mean with gaps": lambda ds: ds.gaps.weighted(ds.area).mean(("lat", "lon")),
     "weighted sum": lambda ds: ds.air.weighted(ds.area).sum("lat"),
@@ -194,8 +211,11 @@ _REDUCTIONS: dict[str, Workflow] = {
     "covariance": lambda ds: xr.cov(ds.air, ds.n, dim="time"),
     "correlation": lambda ds: xr.corr(ds.air, ds.n, dim="time"),
     "correlation with gaps": lambda ds: xr.corr(ds.gaps, ds.air, dim="time"),
-    "cross product": lambda ds: xr.cross(ds.air.isel(lat=slice(3)).drop_vars(["height", "zone"]), ds.air.isel(lat=slice(1, 4)).assign_coords(
-        lat=ds.lat.values[:3]).drop_vars(["height", "zone"]), dim="lat"),
+    "cross product": lambda ds: xr.cross(
+        ds.air.isel(lat=slice(3)).drop_vars(["height", "zone"]),
+        ds.air.isel(lat=slice(1, 4)).assign_coords(lat=ds.lat.values[:3]).drop_vars(["height", "zone"]),
+        dim="lat",
+    ),
     "reduce by a function": lambda ds: ds.air.reduce(np.sum, "time"),
     "reduce by ptp": lambda ds: ds.air.reduce(np.ptp, "lat"),
     "range": lambda ds: ds.air.max("time") - ds.air.min("time"),
@@ -210,9 +230,11 @@ _INDEXING: dict[str, Workflow] = {
     "isel list": lambda ds: ds.air.isel(lon=[4, 0, 0]),
     "isel outer": lambda ds: ds.air.isel(time=[3, 1], lat=[0, 2, 4]),
     "isel pointwise": lambda ds: ds.air.isel(
-        lat=xr.DataArray([0, 2, 4], dims="p"), lon=xr.DataArray([1, 1, 5], dims="p")),
+        lat=xr.DataArray([0, 2, 4], dims="p"), lon=xr.DataArray([1, 1, 5], dims="p")
+    ),
     "isel pointwise in time": lambda ds: ds.air.isel(
-        time=xr.DataArray([[0, 2], [39, 7]], dims=("p", "q")), lon=xr.DataArray([1, 5], dims="q")),
+        time=xr.DataArray([[0, 2], [39, 7]], dims=("p", "q")), lon=xr.DataArray([1, 5], dims="q")
+    ),
     "isel by an array of ours": lambda ds: ds.air.drop_vars("time").isel(time=ds.air.argmax("time")),
     "isel mask of numpy": lambda ds: ds.air.isel(time=np.arange(40) % 3 == 0),
     "sel label": lambda ds: ds.air.sel(lat=30.0),
@@ -223,7 +245,8 @@ _INDEXING: dict[str, Workflow] = {
     "sel dates": lambda ds: ds.air.sel(time=slice("2001-12-25", "2002-01-10")),
     "sel list": lambda ds: ds.air.sel(lon=[60, 300]),
     "sel pointwise": lambda ds: ds.air.sel(
-        lat=xr.DataArray([0.0, 60.0], dims="p"), lon=xr.DataArray([120.0, 0.0], dims="p")),
+        lat=xr.DataArray([0.0, 60.0], dims="p"), lon=xr.DataArray([120.0, 0.0], dims="p")
+    ),
     "sel by condition on an index": lambda ds: ds.air.sel(time=ds.time.dt.month == 1),
     "sel in a dataset": lambda ds: ds.sel(lat=0.0),
     "loc": lambda ds: ds.air.loc["2002-01-01":"2002-01-03", :, 60.0],
@@ -250,13 +273,16 @@ _INDEXING: dict[str, Workflow] = {
     "align": lambda ds: xr.align(ds.air.isel(lat=slice(3)), ds.air.isel(lat=slice(1, 5)))[0],
     "align outer": lambda ds: xr.align(ds.air.isel(lat=slice(3)), ds.area, join="outer")[0],
     "sum of unlike indexes": lambda ds: ds.air.isel(time=slice(20)) + ds.air.isel(time=slice(10, 30)),
-    "index of the maximum": lambda ds: ds.air.drop_vars(["lat", "lon", "height", "zone"]).isel(ds.air.mean("time").argmax(...)),
-    "take by numpy": lambda ds: np.take(ds.air.data, [3, 1], axis=0).sum()
-    if False
-    else ds.air.isel(time=np.array([3, 1])).sum(),
+    "index of the maximum": lambda ds: ds.air.isel(
+        {dim: int(at) for dim, at in ds.air.mean("time").argmax(...).items()}
+    ),
+    "sum of some": lambda ds: ds.air.isel(time=np.array([3, 1])).sum(),
     "broadcast_like": lambda ds: ds.area.broadcast_like(ds.air),
     "broadcast": lambda ds: xr.broadcast(ds.area, ds.n)[0],
     "query": lambda ds: ds.query(lat="lat > 0").air,
+    "combining with a coordinate of ours": lambda ds: (
+        (a := ds.air.assign_coords(mean=ds.air.mean("time"))) + (a.assign_coords(mean=ds.air.mean("time")))
+    ),
     "isel missing dims": lambda ds: ds.air.isel(nothing=0, missing_dims="ignore"),
     "squeeze": lambda ds: ds.air.isel(time=[0]).squeeze(),
 }
@@ -272,10 +298,12 @@ _SHAPES: dict[str, Workflow] = {
     "concat in time": lambda ds: xr.concat([ds.air.isel(time=slice(20)), ds.air.isel(time=slice(20, 40))], "time"),
     "concat new dimension": lambda ds: xr.concat([ds.air, ds.gaps], pd.Index(["a", "b"], name="kind")),
     "concat datasets": lambda ds: xr.concat(
-        [ds[["air", "n"]].isel(time=slice(20)), ds[["air", "n"]].isel(time=slice(20, 40))], "time"),
+        [ds[["air", "n"]].isel(time=slice(20)), ds[["air", "n"]].isel(time=slice(20, 40))], "time"
+    ),
     "merge": lambda ds: xr.merge([ds.air.rename("a"), ds.gaps.rename("b")]),
     "combine_by_coords": lambda ds: xr.combine_by_coords(
-        [ds[["air"]].isel(time=slice(20)), ds[["air"]].isel(time=slice(20, 40))]),
+        [ds[["air"]].isel(time=slice(20)), ds[["air"]].isel(time=slice(20, 40))]
+    ),
     "to_dataset": lambda ds: ds.air.isel(lat=slice(2)).to_dataset(dim="lat"),
     "to_array": lambda ds: ds[["air", "gaps"]].to_array("kind"),
     "assign": lambda ds: ds.assign(sum=ds.air + ds.n, mean=lambda d: d.air.mean("time")),
@@ -297,8 +325,9 @@ _SHAPES: dict[str, Workflow] = {
     "pipe": lambda ds: ds.pipe(lambda d: d.air - d.n),
     "map of a dataset": lambda ds: ds[["air", "gaps"]].map(np.sqrt),
     "isel then stack then sum": lambda ds: ds.air.isel(time=slice(5)).stack(q=("time", "lat")).sum("lon"),
-    "datatree mean": lambda ds: xr.DataTree.from_dict(
-        {"/": ds[["air"]], "/more": ds[["gaps", "n"]]}).mean("time")["more"].to_dataset(),
+    "datatree mean": lambda ds: (
+        xr.DataTree.from_dict({"/": ds[["air"]], "/more": ds[["gaps", "n"]]}).mean("time")["more"].to_dataset()
+    ),
 }
 
 _GROUPS: dict[str, Workflow] = {
@@ -327,8 +356,9 @@ _GROUPS: dict[str, Workflow] = {
     "groupby cumsum": lambda ds: ds.air.groupby("time.month").cumsum(),
     "groupby fillna": lambda ds: ds.gaps.groupby("time.month").fillna(0.0),
     "anomalies": _anomalies,
-    "anomalies of a dataset": lambda ds: ds[["air", "n"]].groupby("time.month") - ds[["air", "n"]].groupby(
-        "time.month").mean(),
+    "anomalies of a dataset": lambda ds: (
+        ds[["air", "n"]].groupby("time.month") - ds[["air", "n"]].groupby("time.month").mean()
+    ),
     "resample weeks": lambda ds: ds.air.resample(time="7D").mean(),
     "resample months": lambda ds: ds.gaps.resample(time="MS").max(),
     "resample dataset": lambda ds: ds[["air", "n"]].resample(time="5D").sum(),
@@ -349,8 +379,7 @@ _GROUPS: dict[str, Workflow] = {
     "rolling count": lambda ds: ds.gaps.rolling(time=4).count(),
     "rolling reduce": lambda ds: ds.air.rolling(time=4).reduce(np.mean),
     "rolling argmax": lambda ds: ds.air.rolling(time=3).argmax(),
-    "rolling weighted": lambda ds: ds.air.rolling(time=3).construct("w").dot(
-        xr.DataArray([0.25, 0.5, 0.25], dims="w")),
+    "rolling weighted": lambda ds: ds.air.rolling(time=3).construct("w").dot(xr.DataArray([0.25, 0.5, 0.25], dims="w")),
     "rolling of a dataset": lambda ds: ds[["air", "gaps"]].rolling(time=3).mean(),
     "rolling exponential": lambda ds: ds.air.rolling(time=3, min_periods=2).var(),
 }
@@ -361,7 +390,8 @@ _NUMERICS: dict[str, Workflow] = {
     "interp nearest": lambda ds: ds.air.interp(lon=[30.0, 90.0], method="nearest"),
     "interp in time": lambda ds: ds.air.interp(time=np.array(["2002-01-01T12"], "datetime64[ns]")),
     "interp pointwise": lambda ds: ds.air.interp(
-        lat=xr.DataArray([0.0, 10.0], dims="p"), lon=xr.DataArray([100.0, 10.0], dims="p")),
+        lat=xr.DataArray([0.0, 10.0], dims="p"), lon=xr.DataArray([100.0, 10.0], dims="p")
+    ),
     "interp cubic": lambda ds: ds.air.interp(lat=[-10.0, 20.0], method="cubic"),
     "interp_like": lambda ds: ds.air.interp_like(xr.DataArray(np.zeros(2), coords={"lat": [5.0, 6.0]}, dims="lat")),
     "interp of a dataset": lambda ds: ds[["air", "n"]].interp(lon=[10.0, 20.0]),
@@ -370,48 +400,82 @@ _NUMERICS: dict[str, Workflow] = {
     "interpolate_na limited": lambda ds: ds.gaps.interpolate_na("lon", limit=2, use_coordinate=False),
     "ffill": lambda ds: ds.gaps.ffill("time"),
     "bfill": lambda ds: ds.gaps.bfill("lat"),
-    "polyfit": lambda ds: ds.air.polyfit("time", 1),
+    "polyfit": lambda ds: ds.air.polyfit("time", 1, skipna=False),
+    "polyfit looking for gaps": lambda ds: ds.air.polyfit("time", 1),
     "polyfit with gaps": lambda ds: ds.gaps.polyfit("lat", 1, skipna=True),
-    "polyval": lambda ds: xr.polyval(ds.lat, ds.air.polyfit("lat", 2).polyfit_coefficients),
-    "detrend": lambda ds: ds.air - xr.polyval(ds.lon, ds.air.polyfit("lon", 1).polyfit_coefficients),
+    "polyval": lambda ds: xr.polyval(ds.lat, ds.air.polyfit("lat", 2, skipna=False).polyfit_coefficients),
+    "detrend": lambda ds: ds.air - xr.polyval(ds.lon, ds.air.polyfit("lon", 1, skipna=False).polyfit_coefficients),
     "curvefit": lambda ds: _whole(ds.air.isel(lat=0, lon=slice(2)), "time").curvefit(
-        "time", _linear, p0={"a": 0.0, "b": 280.0}),
+        "time", _linear, p0={"a": 0.0, "b": 280.0}
+    ),
     "apply_ufunc allowed": lambda ds: xr.apply_ufunc(lambda a: a * 2 + 1, ds.air, dask="allowed"),
     "apply_ufunc parallelized": lambda ds: xr.apply_ufunc(
-        np.tanh, ds.air / 300, dask="parallelized", output_dtypes=[float]),
+        np.tanh, ds.air / 300, dask="parallelized", output_dtypes=[float]
+    ),
     "apply_ufunc core": lambda ds: xr.apply_ufunc(
-        lambda a: np.sort(a, axis=-1)[..., 1], ds.air, input_core_dims=[["lon"]], dask="parallelized",
-        output_dtypes=[float]),
+        lambda a: np.sort(a, axis=-1)[..., 1],
+        ds.air,
+        input_core_dims=[["lon"]],
+        dask="parallelized",
+        output_dtypes=[float],
+    ),
     "apply_ufunc core in pieces": lambda ds: xr.apply_ufunc(
-        lambda a: a.mean(axis=-1), ds.air, input_core_dims=[["time"]], dask="parallelized", output_dtypes=[float],
-        dask_gufunc_kwargs={"allow_rechunk": True}),
+        lambda a: a.mean(axis=-1),
+        ds.air,
+        input_core_dims=[["time"]],
+        dask="parallelized",
+        output_dtypes=[float],
+        dask_gufunc_kwargs={"allow_rechunk": True},
+    ),
     "apply_ufunc vectorize": lambda ds: xr.apply_ufunc(
-        lambda a, b: float(np.dot(a, b)), ds.air, ds.area, input_core_dims=[["lat"], ["lat"]], vectorize=True,
-        dask="parallelized", output_dtypes=[float]),
+        lambda a, b: float(np.dot(a, b)),
+        ds.air,
+        ds.area,
+        input_core_dims=[["lat"], ["lat"]],
+        vectorize=True,
+        dask="parallelized",
+        output_dtypes=[float],
+    ),
     "apply_ufunc two results": lambda ds: xr.apply_ufunc(
-        lambda a: (a.min(-1), a.max(-1)), ds.air, input_core_dims=[["lon"]], output_core_dims=[[], []],
-        dask="parallelized", output_dtypes=[float, float])[1],
+        lambda a: (a.min(-1), a.max(-1)),
+        ds.air,
+        input_core_dims=[["lon"]],
+        output_core_dims=[[], []],
+        dask="parallelized",
+        output_dtypes=[float, float],
+    )[1],
     "apply_ufunc new dimension": lambda ds: xr.apply_ufunc(
-        lambda a: np.stack([a, a * 2], axis=-1), ds.air, output_core_dims=[["twice"]], dask="parallelized",
-        output_dtypes=[float], dask_gufunc_kwargs={"output_sizes": {"twice": 2}}),
+        lambda a: np.stack([a, a * 2], axis=-1),
+        ds.air,
+        output_core_dims=[["twice"]],
+        dask="parallelized",
+        output_dtypes=[float],
+        dask_gufunc_kwargs={"output_sizes": {"twice": 2}},
+    ),
     "apply_ufunc of a dataset": lambda ds: xr.apply_ufunc(
-        np.square, ds[["air", "gaps"]], dask="parallelized", output_dtypes=[float]),
+        np.square, ds[["air", "gaps"]], dask="parallelized", output_dtypes=[float]
+    ),
     "eof": lambda ds: xr.apply_ufunc(
         lambda a: np.linalg.svd(a - a.mean(0), full_matrices=False)[1],
-        ds.air.stack(p=("lat", "lon")).isel(time=slice(20)), input_core_dims=[["time", "p"]],
-        output_core_dims=[["mode"]], dask="parallelized", output_dtypes=[float],
-        dask_gufunc_kwargs={"output_sizes": {"mode": 20}, "allow_rechunk": True}),
-    "fourier": lambda ds: abs(xr.apply_ufunc(
-        np.fft.rfft, ds.air, input_core_dims=[["lon"]], output_core_dims=[["k"]], dask="allowed")),
+        ds.air.stack(p=("lat", "lon")).isel(time=slice(20)),
+        input_core_dims=[["time", "p"]],
+        output_core_dims=[["mode"]],
+        dask="parallelized",
+        output_dtypes=[float],
+        dask_gufunc_kwargs={"output_sizes": {"mode": 20}, "allow_rechunk": True},
+    ),
+    "fourier": lambda ds: abs(
+        xr.apply_ufunc(np.fft.rfft, ds.air, input_core_dims=[["lon"]], output_core_dims=[["k"]], dask="allowed")
+    ),
     "dates to years": lambda ds: ds.seen.dt.year,
     "floor to days": lambda ds: ds.seen.dt.floor("D"),
     "years by astype": lambda ds: xr.apply_ufunc(
-        lambda t: t.astype("datetime64[Y]").astype("int64") + 1970, ds.seen, dask="allowed"),
-    "grouping by data": lambda ds: ds.air.mean(("lat", "lon")).groupby(
-        n=xr.groupers.UniqueGrouper(labels=np.arange(-5, 30))).mean()
-    if False
-    else ds.n.isel(lon=0).groupby(ds.n.isel(lon=0) % 2 == 0).sum(),
-    "area mean and trend": lambda ds: ds.air.weighted(ds.area).mean(("lat", "lon")).polyfit("time", 1),
+        lambda t: t.astype("datetime64[Y]").astype("int64") + 1970, ds.seen, dask="allowed"
+    ),
+    "grouping by data": lambda ds: (
+        ds.air.assign_coords(odd=(ds.n.isel(lon=0, drop=True) % 2).compute()).groupby("odd").mean()
+    ),
+    "area mean and trend": lambda ds: ds.air.weighted(ds.area).mean(("lat", "lon")).polyfit("time", 1, skipna=False),
     "bilinear of anomalies": lambda ds: _anomalies(ds).interp(lon=[15.0]),
     "percent of season": lambda ds: ds.air / ds.air.groupby("time.season").max().max("season") * 100,
     "running anomaly": lambda ds: ds.air - ds.air.rolling(time=7, center=True, min_periods=1).mean(),
@@ -422,6 +486,30 @@ _NUMERICS: dict[str, Workflow] = {
 
 WORKFLOWS = {**_ARITHMETIC, **_REDUCTIONS, **_INDEXING, **_SHAPES, **_GROUPS, **_NUMERICS}
 
-#: By name: "gathers" (the result, or a part, is numpy's), "computes" (values are asked for at the call, and the result is
-#: ours), with the reason.
-LOSSES: dict[str, tuple[str, str]] = {}
+#: By name: what xarray itself does with it, and the row of the list in ``docs/how-to/xarray.md`` that says why. "computes":
+#: reads data at the call, and the result is ours; "gathers": the result, or a part of it, is numpy's.
+LOSSES: dict[str, tuple[str, str]] = {
+    "dataset mean": ("computes", "means of dates"),
+    "mean of times": ("computes", "means of dates"),
+    "weighted mean": ("computes", "weights"),
+    "weighted mean with gaps": ("computes", "weights"),
+    "weighted sum": ("computes", "weights"),
+    "weighted std": ("computes", "weights"),
+    "weighted variance": ("computes", "weights"),
+    "weighted quantile": ("computes", "weights"),
+    "sum of weights": ("computes", "weights"),
+    "area mean and trend": ("computes", "weights"),
+    "where with drop by values": ("computes", "lengths that depend on data"),
+    "dropna": ("computes", "lengths that depend on data"),
+    "index of the maximum": ("computes", "an index of one number"),
+    "grouping by data": ("computes", "groups from data"),
+    "sortby data": ("computes", "sortby"),
+    "polyfit looking for gaps": ("computes", "gaps in fits"),
+    "polyfit with gaps": ("gathers", "gaps in fits"),
+    "dates to years": ("gathers", "parts of dates"),
+    "floor to days": ("gathers", "parts of dates"),
+    "ffill": ("gathers", "filling forwards"),
+    "bfill": ("gathers", "filling forwards"),
+    "interpolate_na limited": ("computes", "filling forwards"),
+    "combining with a coordinate of ours": ("computes", "coordinates without an index"),
+}
