@@ -192,7 +192,9 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         def along_last(block: Any) -> Any:
             return func(block, axis=-1)
 
-        return self.apply_gufunc(along_last, "(i)->(i)", arr, axis=None, axes=[(axis,), (axis,)], output_dtypes=dtype)
+        return self.apply_gufunc(
+            along_last, "(i)->(i)", arr, axes=[(axis,), (axis,)], output_dtypes=dtype, allow_rechunk=True
+        )
 
     def apply_gufunc(
         self,

@@ -28,6 +28,13 @@ except ImportError:  # without xarray there is nobody to hold a view
 __all__ = ["PlannedChunks", "XarrayView", "to_xarray", "viewed"]
 
 
+_NOT_INTO_DASK = (
+    "a DistArray in xarray is no input of dask.array, which would bring it here once for each chunk: say "
+    "chunked_array_type='distarray', or xarray.set_options(chunk_manager='distarray') where xarray chunks by itself; "
+    "dx.asarray(view).to_dask_array() is its dask.array"
+)
+
+
 class PlannedChunks(Sequence[tuple[int, ...]]):
     """PlannedChunks are the chunks of a view, planned when somebody looks at them: xarray often only asks if there are
     any.
@@ -101,12 +108,7 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
 
     @property
     def _meta(self) -> Any:
-        # Who asks is dask.array, which would wrap the view and bring the array here once for each chunk.
-        raise TypeError(
-            "a DistArray in xarray is no input of dask.array: say chunked_array_type='distarray', or "
-            "xarray.set_options(chunk_manager='distarray') where xarray chunks by itself; "
-            "dx.asarray(view).to_dask_array() is its dask.array"
-        )
+        raise TypeError(_NOT_INTO_DASK)  # who asks is ``dask.array.from_array``
 
     @property
     def chunks(self) -> PlannedChunks:  # type: ignore[override]  # of the same entries
@@ -142,6 +144,8 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
         adapter = NdArrayLikeIndexingAdapter(self)
 
         def get(index: Any) -> Any:
+            if all(isinstance(part, slice) for part in index.tuple):
+                raise TypeError(_NOT_INTO_DASK)  # its tasks read chunks so; other slices come as basic indexers
             if any(isinstance(part, DistArray) and not part.ndim for part in index.tuple):
                 # xarray would take the axis for one that stays.
                 raise TypeError("an index of one number is a DistArray, whose value xarray needs: take int(index)")

@@ -1,4 +1,4 @@
-"""Two hundred lines of xarray's users on our arrays: numpy's results, ours in type, and nothing read before it is asked for.
+"""Two hundred lines of xarray's users on our arrays: numpy's results, ours in type, and nothing read too early.
 
 Where xarray itself reads or brings data here the list in ``docs/how-to/xarray.md`` says so, and why.
 """
@@ -27,6 +27,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "xarray.md"
 HAS_BOTTLENECK = importlib.util.find_spec("bottleneck") is not None
 #: Along each dimension: three tiles in time.
 CHUNKS = {"time": (14, 14, 12)}
+#: What xarray does by bottleneck alone.
+FILLING = ("ffill", "bfill")
 #: What runs on a cluster in every run; the others are slow.
 SOME = (
     "add a number", "mean with gaps", "weighted mean by numpy", "isel pointwise", "idxmax", "groupby month mean",
@@ -65,7 +67,7 @@ def weather() -> Any:
 def check(name: str, ds: Any, *, in_tiles: bool) -> None:
     workflow = WORKFLOWS[name]
     kind, _ = LOSSES.get(name, ("", ""))
-    needs = name in ("ffill", "bfill", "interpolate_na limited", "resample ffill")
+    needs = name in FILLING
     if needs and not HAS_BOTTLENECK:
         pytest.skip("xarray fills forwards by bottleneck")
     with as_documented(bottleneck=needs), np.errstate(all="ignore"):
@@ -109,7 +111,7 @@ def test_on_a_cluster(cluster4: Any, weather: Any) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:Polyfit")
 def test_all_on_a_cluster(cluster4: Any, weather: Any) -> None:
     for name in WORKFLOWS:
-        if HAS_BOTTLENECK or name not in ("ffill", "bfill", "interpolate_na limited", "resample ffill"):
+        if HAS_BOTTLENECK or name not in FILLING:
             check(name, weather, in_tiles=True)
 
 

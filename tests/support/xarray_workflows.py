@@ -1,6 +1,6 @@
 """What users of xarray write in a line, two hundred times: of a dataset of weather, and of what it holds.
 
-`WORKFLOWS` has the lines by name. `LOSSES` says which of them xarray itself computes early, or brings to numpy, and why:
+`WORKFLOWS` has the lines by name. `LOSSES` says which of them xarray computes early, or brings to numpy, and why:
 the list that the documentation has. `dataset` makes the data, of numpy's arrays.
 """
 
@@ -486,7 +486,7 @@ _NUMERICS: dict[str, Workflow] = {
 
 WORKFLOWS = {**_ARITHMETIC, **_REDUCTIONS, **_INDEXING, **_SHAPES, **_GROUPS, **_NUMERICS}
 
-#: By name: what xarray itself does with it, and the row of the list in ``docs/how-to/xarray.md`` that says why. "computes":
+#: By name: what xarray does with it, and the row of the list in ``docs/how-to/xarray.md`` that says why. "computes":
 #: reads data at the call, and the result is ours; "gathers": the result, or a part of it, is numpy's.
 LOSSES: dict[str, tuple[str, str]] = {
     "dataset mean": ("computes", "means of dates"),
@@ -510,6 +510,5 @@ LOSSES: dict[str, tuple[str, str]] = {
     "floor to days": ("gathers", "parts of dates"),
     "ffill": ("gathers", "filling forwards"),
     "bfill": ("gathers", "filling forwards"),
-    "interpolate_na limited": ("computes", "filling forwards"),
     "combining with a coordinate of ours": ("computes", "coordinates without an index"),
 }
