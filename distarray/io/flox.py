@@ -16,7 +16,6 @@ import numpy as np
 
 from distarray.arguments import choice
 from distarray.composed.numpy_signatures import where
-from distarray.lazy import import_extra
 from distarray.ops import elementwise
 from distarray.ops.indexing import take
 from distarray.ops.segments import segment_reduce
@@ -90,6 +89,8 @@ _REDUCTIONS: dict[str, _Reduction] = {
 }
 
 
+#: What groups without values have, where that is not nan.
+_OF_NOTHING = {"count": 0, "any": False, "all": True}
 #: Of results that have one of their own.
 _DTYPES: dict[str, Any] = {"count": np.intp, "any": np.bool_, "all": np.bool_}
 
@@ -113,22 +114,23 @@ def segments(name: str, *, ddof: float = 0) -> Any:
     -----
     Each tile makes one row per group, and these combine in a tree: no element moves, and labels need not be sorted.
     """
-    flox = import_extra("flox", "segments")
+    from flox.aggregations import Aggregation
+
     reduce = _REDUCTIONS[choice(name, tuple(_REDUCTIONS), "name")]
+    kind = name.removeprefix("nan")
 
     def grouped(codes: Any, array: Any, *, size: int, fill_value: Any = None, **_options: Any) -> Any:
         codes = np.asarray(codes)
         made = reduce(array, codes, size, ddof)
         missing = np.bincount(codes[codes < size], minlength=size)[:size] == 0
-        return where(missing, fill_value, made) if fill_value is not None and missing.any() else made
+        return made if kind in _OF_NOTHING or not missing.any() else where(missing, fill_value, made)
 
-    kind = name.removeprefix("nan")
-    return flox.aggregations.Aggregation(
+    return Aggregation(
         f"segment_{name}",
         numpy=grouped,
         chunk=None,
         combine=None,
-        fill_value={"sum": 0, "prod": 1, **dict.fromkeys(_DTYPES, 0)}.get(kind, math.nan),
+        fill_value=_OF_NOTHING.get(kind, math.nan),
         final_dtype=_DTYPES.get(kind, np.floating if kind in ("mean", "var", "std") else None),
         preserves_dtype=kind in ("max", "min", "first", "last"),
     )

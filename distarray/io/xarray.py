@@ -132,12 +132,12 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
             return asarray(data, team=team, device=device, sharding=cut)._seen_as(XarrayView)
         return XarrayView._on(read_source(data, tuple(data.shape), data.dtype, environment(team, device), cut))
 
-    def rechunk(self, data: Any, chunks: Any, **_options: Any) -> XarrayView:
+    def rechunk(self, data: XarrayView, chunks: Any, **_options: Any) -> XarrayView:
         """Return a view cut into chunks; axes that the mapping `chunks` does not name stay as they are."""
         plain = data._seen_as(DistArray)
         if isinstance(chunks, Mapping):
             if all(entry is None for entry in chunks.values()):
-                return viewed(data)  # type: ignore[no-any-return]
+                return data
             entries = [chunks.get(a) for a in range(plain.ndim)]
             known = plain.chunks if None in entries else ()
             chunks = tuple([known[a] if entry is None else entry for a, entry in enumerate(entries)])

@@ -128,7 +128,7 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
         ):
             return self  # xarray compares coordinates that are not the same object, which computes
         with config.waiting():
-            return DistArray.__getitem__(self, key)  # type: ignore[return-value]  # of the class of self
+            return DistArray.__getitem__(self, key)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         with config.waiting():

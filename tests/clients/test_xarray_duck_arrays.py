@@ -1,4 +1,4 @@
-"""xarray's own tests of arrays that are not numpy's (``xarray.tests.test_duck_array_wrapping``), with ours in their place.
+"""xarray's own tests of duck arrays (``xarray.tests.test_duck_array_wrapping``), with ours in the place of others.
 
 They ask of each method whether its result is still of the type that went in.
 """
@@ -23,7 +23,7 @@ from xarray.namedarray.parallelcompat import list_chunkmanagers  # noqa: E402  #
 if "distarray" not in list_chunkmanagers():
     pytest.skip("the package is not installed with its entry points", allow_module_level=True)
 
-#: Tests that they expect to fail for all arrays, those of ours among them, and why. (`interp` they expect to fail, too.)
+#: Tests that they expect to fail for all arrays, and that fail for ours, too (`interp` does not), and why.
 NOBODYS = {
     "ffill": "compiled code of bottleneck or numbagg",
     "bfill": "compiled code of bottleneck or numbagg",
