@@ -12,6 +12,8 @@ from functools import wraps
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from distarray import config
 from distarray.array.array import DistArray
 from distarray.array.chunks import Chunks
@@ -175,9 +177,26 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
         """Return the view."""
         return self
 
+    def map_overlap(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call ``distarray.map_overlap(func, view)``; without ``dtype=`` the function is tried out, as Dask does."""
+        kwargs.setdefault("infer", kwargs.get("dtype") is None)
+        with config.waiting():
+            return viewed(DistArray.map_overlap(self, func, *args, **kwargs))
+
     def rechunk(self, chunks: Any = "auto", *args: Any, **kwargs: Any) -> XarrayView:
         """Return the view cut into chunks; see `DistArray.rechunk`."""
         return self._seen_as(DistArray).rechunk(chunks, *args, **kwargs)._seen_as(XarrayView)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
+        written = (*kwargs.get("out", ()), *(inputs[:1] if method == "at" else ()))
+        if any(isinstance(x, np.ndarray) for x in written):
+            raise TypeError(
+                f"{ufunc.__name__} would write a DistArray in xarray into an array of numpy, which brings it here; in "
+                "a groupby or resample it is flox that does: say xarray.set_options(use_flox=False), or give "
+                "flox.xarray.xarray_reduce a reduction of distarray.io.flox; else write view.compute()"
+            )
+        with config.waiting():
+            return viewed(DistArray.__array_ufunc__(self, ufunc, method, *inputs, **kwargs))
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -215,7 +234,7 @@ def _of_view(method: Callable[..., Any]) -> Callable[..., Any]:
 _OWN = {
     *[name for name, value in vars(Operators).items() if callable(value)],
     *[name for name in vars(Methods) if not name.startswith("_") and name != "transpose"],
-    *("__array_ufunc__", "map_blocks", "map_overlap"),
+    "map_blocks",
 }
 for _name in sorted(_OWN):
     setattr(XarrayView, _name, _of_view(getattr(DistArray, _name)))

@@ -142,6 +142,16 @@ def test_dask_does_not_take_a_view_in(view: XarrayView) -> None:
     assert type(a.chunk(x=2, chunked_array_type="distarray").data) is XarrayView
 
 
+def test_a_view_is_not_written_into_numpys_arrays(view: XarrayView) -> None:
+    into = np.zeros((2, 4))
+    with pytest.raises(TypeError, match="use_flox=False"):
+        np.add.reduceat(view, [0, 3], axis=0, out=into)
+    with pytest.raises(TypeError, match="use_flox=False"):
+        np.maximum.at(into, np.array([0, 1]), view[:2])
+    out = np.add.reduceat(view, [0, 3], axis=0)
+    assert np.add.reduceat(view, [0, 3], axis=0, out=out) is out
+
+
 def test_a_plain_array_in_xarray_is_refused_with_the_way_out() -> None:
     with pytest.raises(TypeError, match=r"pass x\.to_xarray"):
         xr.DataArray(dx.asarray(VALUES)).compute()
