@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from sys import float_info
 from typing import Any, NamedTuple
 
@@ -19,12 +18,8 @@ import dask.config
 import yaml
 
 from distarray.arguments import shown
-from distarray.scoped import Scoped
 
-__all__ = ["errors_wait", "get", "names", "parse_option", "set", "waiting"]
-
-#: Whether errors of kernels wait in this thread, whatever the option ``errors`` says.
-_waits: ContextVar[bool] = ContextVar("distarray errors wait", default=False)
+__all__ = ["get", "names", "parse_option", "set"]
 
 
 class _Option(NamedTuple):
@@ -275,16 +270,6 @@ def parse_option(key: str, value: object) -> Any:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         part = f" ({error})" if isinstance(error, _PartError) else ""
         raise ValueError(f"distarray option {name!r} is {shown(value)}; allowed: {allowed}{part}") from None
-
-
-def errors_wait() -> bool:
-    """Return whether what may fail is computed when its values are asked for, and not at the call."""
-    return _waits.get() or get("errors") == "deferred"
-
-
-def waiting() -> Scoped[bool]:
-    """Return a context in which `errors_wait`: for callers to whom laziness is promised. `set` is for the process."""
-    return Scoped(_waits, True)
 
 
 def names() -> tuple[str, ...]:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
 from distarray.array.array import DistArray, without_dasks
 from distarray.array.chunks import Chunks, sharding_of_chunks
 from distarray.array.environment import TeamLike, environment
 from distarray.composed import blockwise, collections, creation, gufunc, tree_reduction
 from distarray.composed.conversion import asarray
 from distarray.composed.numpy_signatures import take
+from distarray.deferral import waiting
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.io.blocks import for_each_block
@@ -70,7 +70,7 @@ class _Creators:
 class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManagerEntrypoint])):  # type: ignore[misc]
     """A DistArrayManager does for xarray with our arrays what it does with chunked arrays of any kind.
 
-    What may fail waits until values are asked for; see `config.waiting`.
+    What may fail waits until values are asked for; see `deferral.waiting`.
     """
 
     #: xarray leaves out a manager that is not.
@@ -177,7 +177,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
     ) -> Any:
         """Return a reduction made of functions on blocks; see `distarray.reduction`."""
         last = aggregate_func or combine_func or func
-        with config.waiting():
+        with waiting():
             made = tree_reduction.reduction(
                 arr, func, last, axis, keepdims, dtype, combine=combine_func, infer=dtype is None
             )
@@ -213,7 +213,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
     ) -> Any:
         """Return what a function with core dimensions gives; see `distarray.apply_gufunc`."""
         known = {"axes": axes, "axis": axis, "keepdims": keepdims, "output_sizes": output_sizes, "meta": meta}
-        with config.waiting():
+        with waiting():
             made = gufunc.apply_gufunc(
                 func, signature, *args, **known, output_dtypes=output_dtypes, vectorize=bool(vectorize),
                 allow_rechunk=allow_rechunk, infer=output_dtypes is None and meta is None, **kwargs,
@@ -231,7 +231,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         **kwargs: Any,
     ) -> Any:
         """Return what a function of blocks gives; see `distarray.map_blocks`."""
-        with config.waiting():
+        with waiting():
             made = blockwise.map_blocks(
                 func, *args, dtype=dtype, chunks=chunks, drop_axis=drop_axis, new_axis=new_axis,
                 infer=dtype is None, **kwargs,
@@ -240,7 +240,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
 
     def blockwise(self, func: Callable[..., Any], out_ind: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Return what a function of blocks with named axes gives; see `distarray.blockwise`."""
-        with config.waiting():
+        with waiting():
             return viewed(blockwise.blockwise(func, out_ind, *args, dtype=dtype, infer=dtype is None, **kwargs))
 
     def unify_chunks(self, *args: Any, **_options: Any) -> tuple[dict[Any, tuple[int, ...]], list[Any]]:
@@ -266,7 +266,7 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
 
     def shuffle(self, x: Any, indexer: Sequence[Sequence[int]], axis: int, chunks: Any) -> Any:
         """Return the elements along `axis` in the order of the lists of positions, one after the other."""
-        with config.waiting():
+        with waiting():
             return viewed(take(x, np.concatenate([np.asarray(group, np.int64) for group in indexer]), axis=axis))
 
     # ------------------------------------------------------------------------------------------------- stores

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from distarray import config
 from distarray.array.array import DistArray
 from distarray.array.chunks import Chunks
 from distarray.array.methods import Methods
 from distarray.array.operators import Operators
 from distarray.composed.views import as_distarray
+from distarray.deferral import waiting
 from distarray.lazy import import_extra
 
 try:
@@ -129,11 +129,11 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
             part is Ellipsis or (type(part) is slice and part == slice(None)) for part in key
         ):
             return self  # xarray compares coordinates that are not the same object, which computes
-        with config.waiting():
+        with waiting():
             return DistArray.__getitem__(self, key)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        with config.waiting():
+        with waiting():
             DistArray.__setitem__(
                 self, (*index.tuple, Ellipsis) if isinstance(index, ExplicitIndexer) else index, value
             )
@@ -180,7 +180,7 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
     def map_overlap(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Call ``distarray.map_overlap(func, view)``; without ``dtype=`` the function is tried out, as Dask does."""
         kwargs.setdefault("infer", kwargs.get("dtype") is None)
-        with config.waiting():
+        with waiting():
             return viewed(DistArray.map_overlap(self, func, *args, **kwargs))
 
     def rechunk(self, chunks: Any = "auto", *args: Any, **kwargs: Any) -> XarrayView:
@@ -195,13 +195,13 @@ class XarrayView(DistArray, ExplicitlyIndexed):  # type: ignore[misc]  # of a li
                 "a groupby or resample it is flox that does: say xarray.set_options(use_flox=False), or give "
                 "flox.xarray.xarray_reduce a reduction of distarray.io.flox; else write view.compute()"
             )
-        with config.waiting():
+        with waiting():
             return viewed(DistArray.__array_ufunc__(self, ufunc, method, *inputs, **kwargs))
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        with config.waiting():
+        with waiting():
             return viewed(DistArray.__array_function__(self, func, types, args, kwargs))
 
     def _repr_inline_(self, max_width: int) -> str:
@@ -224,7 +224,7 @@ def viewed(made: Any) -> Any:
 def _of_view(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: XarrayView, *args: Any, **kwargs: Any) -> Any:
-        with config.waiting():
+        with waiting():
             return viewed(method(self, *args, **kwargs))
 
     return call
