@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,13 @@ from distarray.composed.conversion import asarray
 from distarray.composed.numpy_signatures import take
 from distarray.deferral import waiting
 from distarray.dtypes import as_dtype
-from distarray.errors import NotSupportedError
+from distarray.errors import MemoryBudgetError, NotSupportedError
 from distarray.io.blocks import for_each_block
 from distarray.io.dask import from_dask
 from distarray.io.xarray_view import XarrayView, viewed
 from distarray.kernels.sources import write_part
 from distarray.ops.sources import read_source
+from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.sharding import Sharding
 
 try:
@@ -41,8 +43,19 @@ _DASKS = {"asarray", "fancy", "getitem", "inline_array", "lock", "meta", "name"}
 
 
 def _chunked(chunks: Chunks, team: TeamLike, device: str | None = None) -> Sharding | None:
-    """Return the cut whose tiles are chunks; None for arrays that are not distributed."""
+    """Return the cut whose tiles are chunks; None for arrays that are not distributed.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they are more than the tiles that an array may have.
+    """
     env = environment(team, device)
+    if (n := prod(map(len, chunks))) > MAX_TILES:
+        raise MemoryBudgetError(
+            f"{n} chunks are more than the {MAX_TILES} that an array may have; say chunks='auto', which puts chunks of "
+            "a store together, or larger ones"
+        )
     return None if env.team is None else sharding_of_chunks(chunks, env)
 
 

@@ -31,8 +31,8 @@ CHUNKS = {"time": (14, 14, 12)}
 FILLING = ("ffill", "bfill")
 #: What runs on a cluster in every run; the others are slow.
 SOME = (
-    "add a number", "mean with gaps", "weighted mean by numpy", "isel pointwise", "idxmax", "groupby month mean",
-    "rolling mean", "interp", "polyfit", "apply_ufunc core in pieces", "concat in time", "resample weeks",
+    "mean with gaps", "weighted mean by numpy", "isel pointwise", "idxmax", "groupby month mean", "rolling mean",
+    "polyfit", "apply_ufunc core in pieces",
 )  # fmt: skip
 
 

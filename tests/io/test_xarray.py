@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import pickle
 import subprocess
 import sys
@@ -223,6 +222,8 @@ def test_from_array_reads_in_the_tasks() -> None:
         assert float(total) == VALUES.sum() * 2
     rows = sorted({(key[0].start, key[0].stop) for key in source.read})
     assert rows == [(0, 3), (3, 6), (6, 7)]
+    with dx.use(TEAM), pytest.raises(dx.MemoryBudgetError, match="chunks='auto'"):
+        manager.from_array(Source(np.zeros((1000, 1000), "i1")), (1, 1))
     with pytest.raises(TypeError, match="there are team and device"):
         manager.from_array(VALUES, 3, colour="red")
 
@@ -409,15 +410,21 @@ def test_netcdf(engine: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_stores_of_a_cluster_are_written_and_read_by_its_workers(process_cluster: Any, tmp_path: Path) -> None:
+def test_zarr_of_a_cluster_is_written_and_read_by_its_workers(process_cluster: Any, tmp_path: Path) -> None:
     pytest.importorskip("zarr", minversion="3")
     with xr.set_options(chunk_manager="distarray"):
         written_and_read_zarr(tmp_path)
-        if importlib.util.find_spec("netCDF4") is not None:
-            weather().chunk({"time": 5}).to_netcdf(tmp_path / "a.nc", engine="netcdf4")
-            with xr.open_dataset(tmp_path / "a.nc", engine="netcdf4", chunks={"time": 4}) as opened:
-                assert type(opened.air.data) is XarrayView
-                np.testing.assert_array_equal(opened.air.mean("time").values, weather().air.mean("time"))
         a = weather().air.chunk({"time": 5})
         with pytest.raises(dx.NotSupportedError, match="compute=False"):
             manager.store([a.data], [Target((12, 4))], compute=False)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_netcdf_of_a_cluster_is_written_and_read_by_its_workers(process_cluster: Any, tmp_path: Path) -> None:
+    pytest.importorskip("netCDF4")
+    with xr.set_options(chunk_manager="distarray"):
+        weather().chunk({"time": 5}).to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+        with xr.open_dataset(tmp_path / "a.nc", engine="netcdf4", chunks={"time": 4}) as opened:
+            assert type(opened.air.data) is XarrayView
+            np.testing.assert_array_equal(opened.air.mean("time").values, weather().air.mean("time"))
