@@ -108,6 +108,7 @@ _HOMES = {
     ),
     "distarray.io.dask": "from_dask to_dask_array",
     "distarray.io.npy": "load save",
+    "distarray.io.xarray_view": "to_xarray",
     "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
     "distarray.ops.differences": "ediff1d",
     "distarray.ops.einsums": "einsum",

@@ -156,6 +156,9 @@ from distarray.io.dask import (
 from distarray.io.npy import (
     load, save
 )
+from distarray.io.xarray_view import (
+    to_xarray
+)
 from distarray.ops.contractions import (
     dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat
 )
@@ -280,11 +283,11 @@ __all__ = [
     "sign", "signbit", "signedinteger", "sin", "sinc", "single", "sinh", "size", "sliding_window_view",
     "sort", "sort_complex", "spacing", "special", "split", "sqrt", "square", "squeeze", "stack", "std",
     "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile",
-    "timedelta64", "to_dask_array", "topk", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices",
-    "tril_indices_from", "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc",
-    "typename", "typing", "ubyte", "ufunc", "uint", "uint16", "uint32", "uint64", "uint8", "uintp", "ulong",
-    "ulonglong", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
-    "unpackbits", "unravel_index", "unsignedinteger", "unstack", "unwrap", "use", "ushort", "vander", "var",
-    "vdot", "vecdot", "vecmat", "vectorize", "visualize_sharding", "vsplit", "vstack", "wait", "where",
-    "zeros", "zeros_like"
+    "timedelta64", "to_dask_array", "to_xarray", "topk", "trace", "transpose", "trapezoid", "tri", "tril",
+    "tril_indices", "tril_indices_from", "trim_zeros", "triu", "triu_indices", "triu_indices_from",
+    "true_divide", "trunc", "typename", "typing", "ubyte", "ufunc", "uint", "uint16", "uint32", "uint64",
+    "uint8", "uintp", "ulong", "ulonglong", "union1d", "unique", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unsignedinteger", "unstack", "unwrap",
+    "use", "ushort", "vander", "var", "vdot", "vecdot", "vecmat", "vectorize", "visualize_sharding", "vsplit",
+    "vstack", "wait", "where", "zeros", "zeros_like"
 ]

@@ -10,9 +10,27 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-__all__ = ["attach"]
+__all__ = ["attach", "import_extra"]
+
+
+def import_extra(name: str, what: str) -> ModuleType:
+    """Return a library that the package does without, but not the function `what`; its extra has its name.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If it is not installed: says how to.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        text = f"{what} needs {name}, which is not installed: pip install 'dask-distarray[{name}]'"
+        raise ModuleNotFoundError(text, name=name) from None
 
 
 def attach(

@@ -36,7 +36,7 @@ from distarray.ops.creation import zeros_like
 from distarray.ops.elementwise import as_scalar
 from distarray.types import HostArray
 
-__all__ = ["DistArray"]
+__all__ = ["DistArray", "without_dasks"]
 
 
 class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
@@ -191,7 +191,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
             Options of `distarray.config` for this evaluation, such as ``memory_limit=``. Dask's own (``scheduler=``,
             ``optimize_graph=``) are accepted and mean nothing: the array knows its executor.
         """
-        options = _without_dasks(options)
+        options = without_dasks(options)
         if options:
             with config.set(options):
                 return self._host()
@@ -199,7 +199,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
 
     def persist(self, **options: Any) -> Self:
         """Compute and keep the value where it lies; returns the array itself."""
-        with config.set(_without_dasks(options)):
+        with config.set(without_dasks(options)):
             window.observe((self.__dx_node__(),))
         window.leave()
         return self
@@ -281,7 +281,8 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
 _DASKS = frozenset({"get", "num_workers", "optimize_graph", "pool", "scheduler", "traverse"})
 
 
-def _without_dasks(options: dict[str, Any]) -> dict[str, Any]:
+def without_dasks(options: dict[str, Any]) -> dict[str, Any]:
+    """Return keywords of a ``compute`` without those of Dask's own, which mean nothing here."""
     return {key: value for key, value in options.items() if key not in _DASKS} if options else options
 
 

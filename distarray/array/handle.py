@@ -117,6 +117,12 @@ class Handle:
         view._readonly = readonly or self._readonly
         return view
 
+    def _seen_as(self, kind: type[AnyHandle]) -> AnyHandle:
+        """Return a handle of another class on the same elements: the same base, seen through the same lens."""
+        other = _new(kind)
+        other._base, other._lens, other._read, other._readonly = self._base, self._lens, self._read, self._readonly
+        return other
+
     def _alias(self) -> Self:
         """Return another handle on the same elements."""
         return self._view(Affine.identity(self.shape))

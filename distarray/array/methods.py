@@ -382,6 +382,12 @@ class Methods:
         """Write the elements to a file, as numpy does."""
         self._host().tofile(fid, sep, format)
 
+    # ---------------------------------------------------------------------------------------------- libraries
+
+    def to_xarray(self: Any, dims: Any = None, coords: Any = None, name: Any = None, attrs: Any = None) -> Any:
+        """Return an ``xarray.DataArray`` of a view of the array; see `distarray.to_xarray`."""
+        return namespace().to_xarray(self, dims, coords, name, attrs)
+
     # ---------------------------------------------------------------------------------------------- diagnostics
 
     def explain(self: Any, *, analyze: bool = False) -> Any:

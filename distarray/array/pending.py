@@ -8,6 +8,7 @@ from distarray import config
 from distarray.array import window
 from distarray.array.access import cast, copied
 from distarray.array.environment import parse_pin
+from distarray.deferral import errors_wait
 from distarray.expr.expr import GET, ITEM, Expr
 from distarray.kernels.loans import is_lent
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
@@ -87,7 +88,7 @@ def runs_at_once(node: Expr) -> bool:
             return False
     if not op.may_raise and (node.errstate is None or "raise" not in node.errstate):
         return False
-    return bool(config.get("errors") == "call")
+    return not errors_wait()
 
 
 def in_forced_tiles(node: Expr) -> Expr:

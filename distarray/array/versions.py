@@ -18,7 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
-from distarray import config
+from distarray.deferral import errors_wait
 from distarray.errors import DeletedArrayError, MemoryBudgetError
 from distarray.expr.expr import Expr, Slot, postorder
 from distarray.runtime import observations
@@ -125,7 +125,7 @@ def is_remembered(current: Expr, following: Expr) -> bool:
         following.memo is not None
         or following.op.repeatable
         or (current.memo is None and _is_never_stored(following))  # what is as large as what lies here can lie here
-        or (current.env.team is not None and current.env.is_cluster and config.get("errors") != "deferred")
+        or (current.env.team is not None and current.env.is_cluster and not errors_wait())
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,28 @@ if TYPE_CHECKING:
 __all__ = ["compute", "explain", "persist", "progress", "wait"]
 
 
+def _xarrays_variables(value: Any) -> list[Any] | None:
+    """Return the variables of an object of xarray, coordinates too; None if it is no such object."""
+    xarray = sys.modules.get("xarray")  # loaded by those who have such objects
+    if xarray is None:
+        return None
+    if isinstance(value, xarray.Variable):
+        return [value]
+    if isinstance(value, xarray.DataArray):
+        return [value.variable, *[c.variable for c in value.coords.values()]]
+    if isinstance(value, xarray.Dataset):
+        return list(value.variables.values())
+    if isinstance(value, xarray.DataTree):
+        return [v for node in value.subtree for v in node.dataset.variables.values()]
+    return None
+
+
 def _arrays(value: Any) -> Iterable[DistArray]:
     if isinstance(value, DistArray):
         yield value
+    elif (variables := _xarrays_variables(value)) is not None:
+        # Not ``variable.data``, which would load what xarray has not read yet.
+        yield from _arrays([v._data for v in variables])
     elif isinstance(value, list | tuple | set):
         for item in value:
             yield from _arrays(item)
@@ -34,6 +54,8 @@ def _arrays(value: Any) -> Iterable[DistArray]:
 def _replaced(value: Any) -> Any:
     if isinstance(value, DistArray):
         return value._host()
+    if _xarrays_variables(value) is not None:
+        return value.compute()
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(_replaced, value))
     if isinstance(value, list | tuple | set):
@@ -52,7 +74,8 @@ def compute(*args: Any, **options: Any) -> tuple[Any, ...]:
     Parameters
     ----------
     *args
-        Arrays, and lists, tuples, sets, dicts and dataclasses of them, nested; anything else comes back as it is.
+        Arrays, xarray's objects of them, and lists, tuples, sets, dicts and dataclasses of these, nested; anything
+        else comes back as it is.
     **options
         Options of `distarray.config` for this evaluation.
     """

@@ -122,7 +122,7 @@ def _again(
         raise EnvironmentMismatchError(f"asarray: the array is on {x.device!r}, not {device!r}; use x.to_device(...)")
     if is_named(team) and team != x.team:
         raise EnvironmentMismatchError(f"asarray: the array is on {x.team!r}, not {team!r}; use x.to_team(...)")
-    result = x
+    result = x = x if type(x) is DistArray else x._seen_as(DistArray)
     if dtype is not None and as_dtype(dtype) != x.dtype:
         if copy is False:
             raise ValueError(f"Unable to avoid copy while creating an array as requested: {x.dtype} is not {dtype}")
@@ -268,7 +268,7 @@ def copy(x: Any, /, order: Any = "K") -> DistArray:
 
 def astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> DistArray:
     """Return the elements of `x` as `dtype`; `x` itself if `copy` is false and nothing changes."""
-    x = asarray(x)
+    x = x if isinstance(x, DistArray) else asarray(x)
     made: DistArray = elementwise.astype(x, dtype, copy=copy)
     return made if device is None else made.to_device(device)
 

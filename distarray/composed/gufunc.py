@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray import config
 from distarray.arguments import callback, count, mapping, normalize_axis, sequence
 from distarray.array import window
 from distarray.composed.grid import lying
 from distarray.composed.user_function import MAP_BLOCKS, UserFunction, is_array
+from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import (
     Operands,
@@ -154,7 +154,7 @@ def apply_gufunc(
         func = np.vectorize(func, signature=plain, otypes=[d.char for d in dtypes])
     made = _bound(_BlockFunction(func, kwargs), parsed, moved, core, dtypes, operands)
     results = [places.placed(node, k) for k, node in enumerate(made)]
-    if config.get("errors") == "call":
+    if not errors_wait():
         window.run(*results)  # all at once: the function is called once per tile
     boxed = tuple([operands.box(node) for node in results])
     return boxed if parsed.has_several else boxed[0]

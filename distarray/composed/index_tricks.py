@@ -13,6 +13,7 @@ import numpy as np
 
 from distarray.arguments import choice, integer, parse_shape, sequence, shown
 from distarray.array.array import DistArray
+from distarray.composed.blockwise import map_blocks
 from distarray.composed.functions import ndim, shape
 from distarray.composed.nonzero import nonzero
 from distarray.composed.views import as_distarray
@@ -108,15 +109,21 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     _integers(indices)
     dims = parse_shape(shape)
     choice(order, ("C", "F"), "order")
-    n = math.prod(dims)
-    if indices.size and bool(((indices < 0) | (indices >= n)).any()):
-        raise ValueError(f"index is out of bounds for array of shape {dims}, with size {n}")
     result: list[Any] = []
     rest: Any = indices.astype(np.intp, copy=False)
+    if indices.size:
+        rest = map_blocks(_are_inside, rest, dims, dtype=np.intp)
     for extent in dims if order == "F" else reversed(dims):
         result.append(rest % extent)
         rest = rest // extent
     return tuple(result if order == "F" else reversed(result))
+
+
+def _are_inside(positions: Any, dims: tuple[int, ...]) -> Any:
+    n = math.prod(dims)
+    if positions.__array_namespace__().any((positions < 0) | (positions >= n)):
+        raise ValueError(f"index is out of bounds for array of shape {dims}, with size {n}")
+    return positions
 
 
 @side_by_side

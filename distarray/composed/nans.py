@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from distarray.arguments import flag, normalize_axis
 from distarray.array.array import DistArray
+from distarray.array.out import into
+from distarray.composed.blockwise import map_blocks
 from distarray.composed.numpy_signatures import argmax, argmin, cumprod, cumsum
 from distarray.composed.views import as_distarray
 from distarray.ops import elementwise, reductions
@@ -36,40 +39,48 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
-    """Return the index of the first largest element along `axis` that is not nan. Computes whether there is one.
+    """Return the index of the first largest element along `axis` that is not nan.
 
     Raises
     ------
     ValueError
         If there is nothing but nan somewhere along `axis`.
     """
-    keepdims = flag(keepdims, "keepdims")
-    return argmax(_with(a, -math.inf, axis), axis, out, keepdims=keepdims)
+    return _position(argmax, a, -math.inf, axis, out, flag(keepdims, "keepdims"))
 
 
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> DistArray:
-    """Return the index of the first smallest element along `axis` that is not nan. Computes whether there is one.
+    """Return the index of the first smallest element along `axis` that is not nan.
 
     Raises
     ------
     ValueError
         If there is nothing but nan somewhere along `axis`.
     """
-    keepdims = flag(keepdims, "keepdims")
-    return argmin(_with(a, math.inf, axis), axis, out, keepdims=keepdims)
+    return _position(argmin, a, math.inf, axis, out, flag(keepdims, "keepdims"))
 
 
-def _with(a: Any, neutral: float, axis: int | None) -> DistArray:
-    """Return `a` with `neutral` in the places of nan, which must leave something along `axis`."""
+def _position(
+    find: Callable[..., DistArray], a: Any, neutral: float, axis: int | None, out: Any, keepdims: bool
+) -> DistArray:
+    """Return what `find` finds of `a` with `neutral` in the places of nan, which must leave something along `axis`."""
     x = as_distarray(a)
     if axis is not None and x.ndim:
         normalize_axis(axis, x.ndim)
     if x.dtype.kind not in "fc":
-        return x
+        return find(x, axis, out, keepdims=keepdims)
     nans = elementwise.isnan(x)
-    if x.size and bool(reductions.any(reductions.all(nans, axis=axis))):
+    found = find(elementwise.where(nans, neutral, x), axis, keepdims=keepdims)
+    if x.size:
+        nothing = reductions.all(nans, axis=axis, keepdims=keepdims)
+        found = map_blocks(_there, found, nothing, dtype=found.dtype)  # which raises at the call, or waits
+    return into(out, found)  # type: ignore[no-any-return]
+
+
+def _there(position: Any, nothing: Any) -> Any:
+    if nothing.__array_namespace__().any(nothing):
         raise ValueError("All-NaN slice encountered")
-    return elementwise.where(nans, neutral, x)  # type: ignore[no-any-return]  # boxed as x is
+    return position
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: DTypeLike = None, out: Any = None) -> DistArray:

@@ -16,16 +16,13 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
-from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.composed.conversion import asarray
 from distarray.dtypes import as_dtype
-from distarray.expr.expr import postorder
+from distarray.io.blocks import for_each_block
 from distarray.kernels.files import write_block
 from distarray.ops.files import FileRange, load_npy
-from distarray.runtime import exports, small
-from distarray.runtime.retention import streams
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, Shape
@@ -259,9 +256,5 @@ def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
 
 
 def _write(x: DistArray, path: str, offset: int, fortran_order: bool) -> None:
-    node = x.__dx_node__()
-    env = node.env
-    if node.memo is None and not (streams(node) and not small.is_small(postorder([node]), env)):
-        window.observe((node,))
-    shape = node.shape
-    exports.for_each_block(node, write_block, lambda box: (path, offset, shape, box, fortran_order))
+    shape = x.shape
+    for_each_block([x], write_block, [lambda box: (path, offset, shape, box, fortran_order)])

@@ -106,6 +106,10 @@ def _lstsq(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) 
     return x, residuals, xp.asarray(rank, dtype=np.intc), s
 
 
+def _lstsq_columns(xp: Namespace, a: Block, b: Block, cutoff: Block, *, params: Params) -> tuple[Block, ...]:
+    return _lstsq(xp, a, b, cutoff, params=params)[:2]
+
+
 #: By name of the operation; see `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Any]] = {
     "cholesky": cholesky,
@@ -116,6 +120,7 @@ BLOCK: dict[str, Callable[..., Any]] = {
     "eigvalsh": _eigvalsh,
     "inv": _linalg("inv"),
     "lstsq": _lstsq,
+    "lstsq_columns": _lstsq_columns,
     "qr": _linalg("qr", "mode"),
     "qr_r": qr_r,
     "slogdet": _linalg("slogdet"),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from distarray import config, hooks
+from distarray.deferral import errors_wait
 from distarray.expr.expr import BLOCK_NBYTES, GET, Environment, Expr, Stored, late_params
 from distarray.expr.op import Op
 from distarray.runtime import counters
@@ -195,7 +196,7 @@ def _may_be_at_once(node: Expr) -> bool:
     if not op.family.is_at_once or type(node.dtype) is tuple:
         return False
     # What the user's functions do is done when somebody wants it.
-    return not op.may_raise or (not late_params(node) and config.get("errors") == "call")
+    return not op.may_raise or (not late_params(node) and not errors_wait())
 
 
 def _block_here(node: Expr) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
 from distarray.arguments import number
-from distarray.expr.bind import bind_create, bind_get, bind_put, unbox
+from distarray.expr.bind import Boxed, bind_create, bind_get, bind_put, literal, unbox
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.ops.contractions import matmul
@@ -21,6 +22,7 @@ from distarray.ops.linalg.orthogonal import tall_qr
 from distarray.ops.linalg.panels import adjoint, is_cut, is_tall, row_blocks, rows
 from distarray.ops.manipulation import expand_dims, squeeze
 from distarray.ops.reductions import sum as _sum
+from distarray.types import HostArray
 
 __all__ = ["lstsq"]
 
@@ -28,13 +30,16 @@ __all__ = ["lstsq"]
 LSTSQ = declare(
     "lstsq", "block", rule="i j, i k, () -> j k, k, (), s | i: whole, j: whole, k: whole, s: whole", may_raise=True
 )
+#: Of a matrix `a` that every member has, whose rank and singular values are known: columns of `b` stay where they lie.
+LSTSQ_COLUMNS = declare("lstsq_columns", "block", rule="i j, i k, () -> j k, k | i: whole, j: whole", may_raise=True)
 
 
 def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:
     """Return the `x` that minimises ``|a @ x - b|``, the shortest one if there are several.
 
-    If `a` is cut and has at least twice as many rows as columns, or columns as rows, it goes through `qr`, and only its
-    triangle is brought to one member; any other one is brought there whole.
+    If `a` is host data, each member solves for the columns of `b` that it has; rank and singular values are computed
+    here, at the call. If it is cut and has at least twice as many rows as columns, or columns as rows, it goes through
+    `qr`, and only its triangle is brought to one member; any other one is brought there whole.
 
     Returns
     -------
@@ -67,13 +72,15 @@ def lstsq(a: Array, b: Array, rcond: float | None = None) -> tuple[Array, Array,
     left = astype(left, dtype, copy=False)
     # in single precision too, numpy counts as zero what would be so in double
     cutoff = float(np.finfo(np.float64).eps) * max(m, n) if rcond is None else float(rcond)
-    solver = _whole
-    if is_cut(left):
+    solver: Callable[[Expr, Expr, Expr], list[Expr]] = _whole
+    if not isinstance(a, Expr | Boxed):
+        solver = _columns(np.asarray(a, dtype), cutoff)
+    elif is_cut(left):
         solver = _tall if is_tall((m, n)) else _wide if is_tall((n, m)) else _whole
     x, residuals, rank, s = solver(left, right, full((), cutoff, np.float64, operands.env))
     residuals = residuals if m > n else bind_get(residuals, slice_lens(residuals.shape, 0, 0, 0))
     x = squeeze(x, axis=1) if vector else x
-    x, residuals, rank, s = boxed("lstsq", operands.box, [x, residuals, rank, s], shared=solver is not _whole)
+    x, residuals, rank, s = boxed("lstsq", operands.box, [x, residuals, rank, s], shared=solver in (_tall, _wide))
     return x, residuals, rank, s
 
 
@@ -82,6 +89,20 @@ def _whole(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:
     (m, n), k = a.shape, b.shape[1]
     dtypes = (a.dtype, real, np.dtype(np.intc), real)
     return several(LSTSQ, (a, b, cutoff), ((n, k), (k,), (), (min(m, n),)), dtypes)
+
+
+def _columns(a: HostArray, cutoff: float) -> Callable[[Expr, Expr, Expr], list[Expr]]:
+    """Return the solver for a matrix of this process."""
+    real = real_dtype(a.dtype)
+    values = np.linalg.svd(a, compute_uv=False).astype(real, copy=False)
+    rank = np.asarray(np.sum(values > cutoff * values.max(initial=0)), np.intc)
+
+    def solver(left: Expr, b: Expr, given: Expr) -> list[Expr]:
+        k, n = b.shape[1], left.shape[1]
+        found = several(LSTSQ_COLUMNS, (left, b, given), ((n, k), (k,)), (a.dtype, real))
+        return [*found, literal(rank, b.env), literal(values, b.env)]
+
+    return solver
 
 
 def _tall(a: Expr, b: Expr, cutoff: Expr) -> list[Expr]:

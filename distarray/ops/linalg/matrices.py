@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray import config
+from distarray.deferral import errors_wait
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import Box, DType, bind, identity
 from distarray.expr.expr import ITEM, Expr
@@ -118,7 +118,7 @@ def boxed(name: str, box: Box, nodes: Sequence[Expr], *, shared: bool = False) -
         Whether several results share work that no node of theirs stands for. Looked at one after the other, they would
         each do it again, so they are computed now in any case.
     """
-    if box is not identity and (shared or config.get("errors") == "call"):
+    if box is not identity and (shared or not errors_wait()):
         run(name, _computed(tuple(nodes)))
     return [box(node) for node in nodes]
 
