@@ -100,10 +100,11 @@ _HOMES = {
     "distarray.array.writes": "at",
     "distarray.errors": (
         "BlocksLostError ClusterGoneError DeletedArrayError EnvironmentMismatchError MemoryBudgetError "
-        "NotSupportedError ShardingError UnreachableBlocksError WorkerPausedError"
+        "NotSupportedError ShardingError StateError UnreachableBlocksError WorkerPausedError"
     ),
     "distarray.io.dask": "from_dask to_dask_array",
     "distarray.io.npy": "load save",
+    "distarray.io.states": "load_state save_state",
     "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
     "distarray.ops.differences": "ediff1d",
     "distarray.ops.einsums": "einsum",
