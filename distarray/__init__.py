@@ -98,6 +98,7 @@ _HOMES = {
     ),
     "distarray.composed.windows": "bartlett blackman hamming hanning i0 kaiser",
     "distarray.array.writes": "at",
+    "distarray.diagnostics.doctor": "doctor",
     "distarray.errors": (
         "BlocksLostError ClusterGoneError DeletedArrayError EnvironmentMismatchError MemoryBudgetError "
         "NotSupportedError ShardingError StateError UnreachableBlocksError WorkerPausedError"

@@ -58,6 +58,11 @@ def folders(path: str) -> list[str]:
     return [name for name in os.listdir(path) if name.startswith("blocks-")]
 
 
+def current_folder(path: str) -> str | None:
+    file = Path(path, states.MANIFEST)
+    return json.loads(file.read_text())["state"]["folder"] if file.exists() else None
+
+
 def blocks(path: str) -> list[str]:
     (folder,) = folders(path)
     return sorted(os.path.join(path, folder, name) for name in os.listdir(os.path.join(path, folder)))
@@ -508,6 +513,7 @@ def killed_at_random_moments(tmp_path: Path, n_moments: int, n_steps: int, every
     expected, seconds = killed.undisturbed(str(tmp_path / "whole"))
     n_killed = n_inside = n_ended = step = 0
     while n_killed < n_moments or n_ended == 0:
+        before = current_folder(killed.path)  # stays while the program that has loaded it runs
         left = seconds * (1 - step / n_steps)
         said = killed.run(moments.uniform(0, left) if n_killed < n_moments else 600.0)
         for _, at, bits in said:
@@ -518,8 +524,9 @@ def killed_at_random_moments(tmp_path: Path, n_moments: int, n_steps: int, every
             continue
         n_killed += 1
         if os.path.exists(killed.path):
-            n_inside += len(folders(killed.path)) > 1
-            step = dx.load_state(killed.path, team=None)["step"] if Path(killed.path, states.MANIFEST).exists() else 0
+            current = current_folder(killed.path)
+            n_inside += bool(set(folders(killed.path)) - {before, current})
+            step = dx.load_state(killed.path, team=None)["step"] if current else 0
     record_property("killed", n_killed)
     record_property("killed while saving", n_inside)
 
