@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         found = args.run(args)
-    except (ValueError, MemoryError, OSError, OverflowError) as error:
+    except (ValueError, MemoryError, OSError, OverflowError, ImportError) as error:
         print(f"python -m distarray {args.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     text, status = found if isinstance(found, tuple) else (found, 0)

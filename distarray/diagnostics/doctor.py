@@ -207,7 +207,7 @@ def _names(who: Sequence[str], most: int = 3) -> str:
 
 
 def _by_host(workers: Mapping[str, Facts]) -> dict[str, list[Facts]]:
-    """Return the workers of each host, one for each process."""
+    """Return the workers of each host."""
     found: defaultdict[str, list[Facts]] = defaultdict(list)
     for facts in workers.values():
         found[facts["host"]].append(facts)

@@ -98,16 +98,9 @@ class RichBar:
 
         if self._bar is None:
             # What the program prints meanwhile is its own: rich would take it over, from this thread.
-            options: dict[str, Any] = {
-                "auto_refresh": False,
-                "transient": True,
-                "redirect_stdout": False,
-                "redirect_stderr": False,
-            }
-            columns = BarColumn(), TextColumn("{task.description}")
-            self._bar = Progress(
-                *columns, console=Console(file=self._file), auto_refresh=False, transient=True, **options
-            )
+            options: dict[str, Any] = {"redirect_stdout": False, "redirect_stderr": False}
+            options |= {"auto_refresh": False, "transient": True, "console": Console(file=self._file)}
+            self._bar = Progress(BarColumn(), TextColumn("{task.description}"), **options)
             self._task = self._bar.add_task("")
             self._bar.start()
         self._bar.update(self._task, description=text, completed=look.n_done, total=look.n_steps or None)

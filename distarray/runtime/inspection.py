@@ -188,8 +188,14 @@ def gathered_at(address: str, seconds: float) -> Facts:
     ------
     OSError
         If it does not.
+    ImportError
+        If distributed is not installed here.
     """
-    from distributed import Client
+    try:
+        from distributed import Client
+    except ImportError:
+        said = 'a cluster needs distributed; install it with: python -m pip install "dask-distarray[distributed]"'
+        raise ImportError(said) from None
 
     with Client(address, timeout=seconds, set_as_default=False) as client:
         return gathered(client)

@@ -505,6 +505,13 @@ def _is_group(number: int) -> bool:
     return True
 
 
+def is_unfinished(path: str) -> bool:
+    """Return whether a writer has died: what it had begun is younger than the state."""
+    manifest = Path(path, states.MANIFEST)
+    age = manifest.stat().st_mtime_ns if manifest.exists() else 0
+    return any(Path(path, name).stat().st_mtime_ns > age for name in folders(path) if name != current_folder(path))
+
+
 def killed_at_random_moments(tmp_path: Path, n_moments: int, n_steps: int, every: int, record_property: Any) -> None:
     import random
 
@@ -513,7 +520,6 @@ def killed_at_random_moments(tmp_path: Path, n_moments: int, n_steps: int, every
     expected, seconds = killed.undisturbed(str(tmp_path / "whole"))
     n_killed = n_inside = n_ended = step = 0
     while n_killed < n_moments or n_ended == 0:
-        before = current_folder(killed.path)  # stays while the program that has loaded it runs
         left = seconds * (1 - step / n_steps)
         said = killed.run(moments.uniform(0, left) if n_killed < n_moments else 600.0)
         for _, at, bits in said:
@@ -525,7 +531,7 @@ def killed_at_random_moments(tmp_path: Path, n_moments: int, n_steps: int, every
         n_killed += 1
         if os.path.exists(killed.path):
             current = current_folder(killed.path)
-            n_inside += bool(set(folders(killed.path)) - {before, current})
+            n_inside += is_unfinished(killed.path)
             step = dx.load_state(killed.path, team=None)["step"] if current else 0
     record_property("killed", n_killed)
     record_property("killed while saving", n_inside)
