@@ -99,14 +99,11 @@ def _blas() -> list[Facts]:
 def _gpus() -> Facts:
     """Return how many GPUs CuPy finds here, with the versions of driver and runtime; or why it finds none."""
     try:
-        from distarray.kernels.cupy_backend import gpu_count
+        from distarray.kernels.cupy_backend import cuda_versions, gpu_count
 
-        count = gpu_count()
-        import cupy
+        return {"count": gpu_count(), **cuda_versions()}
     except (ImportError, RuntimeError) as error:
         return {"count": 0, "error": str(error)}
-    runtime = cupy.cuda.runtime
-    return {"count": count, "driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion()}
 
 
 def _here() -> Facts:

@@ -11,12 +11,13 @@ import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from distarray.runtime.cluster import ClusterExecutor
+from typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["Board", "Look", "Work", "counted", "planning", "put_up", "sent", "take_down"]
+
+
+#: A `cluster.ClusterExecutor`, which notes here what it sends.
+Executor: TypeAlias = Any
 
 
 class Work:
@@ -60,7 +61,7 @@ class SentWork(Work):
         Of what is kept.
     """
 
-    def __init__(self, executor: ClusterExecutor, names: Collection[str], n_steps: int, futures: Iterable[Any]) -> None:
+    def __init__(self, executor: Executor, names: Collection[str], n_steps: int, futures: Iterable[Any]) -> None:
         super().__init__(n_steps)
         self.executor = executor
         self.names = names
@@ -223,7 +224,7 @@ def counted(n_steps: int) -> AbstractContextManager[Work | None]:
     return _NOBODY if board is None else _OnBoard(board, Work(n_steps))
 
 
-def sent(executor: ClusterExecutor, names: Collection[str], n_steps: int, futures: Iterable[Any]) -> None:
+def sent(executor: Executor, names: Collection[str], n_steps: int, futures: Iterable[Any]) -> None:
     """Note a run that was sent to a cluster; see `SentWork`."""
     if board is not None:
         board.add(SentWork(executor, names, n_steps, futures))
