@@ -15,6 +15,7 @@ from typing import Any, Protocol, TextIO
 
 from distarray.arguments import choice
 from distarray.diagnostics.table import format_nbytes, format_seconds
+from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.progress import Board, Look, put_up, take_down
 
 __all__ = ["Shown", "switch", "text_of"]
@@ -223,11 +224,17 @@ class Shown:
         self._file = file
 
     def __enter__(self) -> Shown:
-        _display.enter(self._bar, self._file)
+        try:
+            with interrupts_deferred():  # which come at its end
+                _display.enter(self._bar, self._file)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        _display.leave()
+        with interrupts_deferred():
+            _display.leave()
 
 
 _switched: list[Shown] = []

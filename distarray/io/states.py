@@ -17,7 +17,7 @@ import uuid
 import weakref
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from math import prod
 from typing import Any, TypeAlias
@@ -113,7 +113,8 @@ def save_state(path: PathLike, /, **values: Any) -> str:
             del held
             _publish(root, parts, state)
         except BaseException:
-            shutil.rmtree(parts, ignore_errors=True)
+            if not _is_published(root, folder):
+                shutil.rmtree(parts, ignore_errors=True)
             raise
         _sweep(root)
     return root
@@ -219,6 +220,13 @@ def _publish(root: str, parts: str, state: Any) -> None:
     _sync(root)
     os.replace(f"{parts}/{MANIFEST}", f"{root}/{MANIFEST}")
     _sync(root)
+
+
+def _is_published(root: str, folder: str) -> bool:
+    """Return whether the state in a folder is the one that is there now."""
+    with suppress(OSError):
+        return bool(_manifest(root)["folder"] == folder)
+    return False
 
 
 def _dumped(value: Any) -> str:

@@ -173,7 +173,7 @@ class ClusterExecutor:
             One entry per key of `keep`.
         """
         futures = send(self.placement.client, TaskGraph(tasks, members, self.homes), keep)
-        progress.sent(self, {str(key[0]) for key in tasks}, len(tasks), futures.values())
+        progress.sent(self, futures.values(), lambda: ({str(key[0]) for key in tasks}, len(tasks)))
         homes = {key: self.homes[members[key]] for key in futures}
         self._lineage.extend(futures, homes, read_from_outside(tasks), longest_chain(tasks), nbytes)
         return futures
@@ -197,7 +197,8 @@ class ClusterExecutor:
         if new:
             sent.hold({key: futures.pop(key) for key in new})
         stay = [futures.pop(key) for key in silent]
-        progress.sent(self, {run.name}, sum([len(p.steps) for p in run.programs.by_member.values()]), futures.values())
+        programs = run.programs.by_member.values()
+        progress.sent(self, futures.values(), lambda: ({run.name}, sum([len(p.steps) for p in programs])))
         members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
         homes = {key: self.homes[members[key]] for key in futures}
         outside = {*read, *read_from_outside(run.tasks)} - run.tasks.keys()

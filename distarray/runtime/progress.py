@@ -8,7 +8,7 @@ of their programs are left and what came in, the scheduler how many tasks are le
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
@@ -224,10 +224,18 @@ def counted(n_steps: int) -> AbstractContextManager[Work | None]:
     return _NOBODY if board is None else _OnBoard(board, Work(n_steps))
 
 
-def sent(executor: Executor, names: Collection[str], n_steps: int, futures: Iterable[Any]) -> None:
-    """Note a run that was sent to a cluster; see `SentWork`."""
+def sent(executor: Executor, futures: Iterable[Any], facts: Callable[[], tuple[Collection[str], int]]) -> None:
+    """Note a run that was sent to a cluster.
+
+    Parameters
+    ----------
+    executor, futures
+        See `SentWork`.
+    facts
+        Gives its names and the number of its steps; called only if somebody watches.
+    """
     if board is not None:
-        board.add(SentWork(executor, names, n_steps, futures))
+        board.add(SentWork(executor, *facts(), futures))
 
 
 def put_up() -> Board:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -267,6 +268,48 @@ def test_a_failed_save_leaves_the_old_state_and_nothing_else(path: str, monkeypa
                 dx.save_state(path, x=dx.arange(6), step=2)
         assert sorted(os.listdir(path)) == before
     assert dx.load_state(path)["step"] == 1
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failure_at_any_point_of_a_save_leaves_one_whole_state(
+    path: str, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Every call that touches the disk fails once, before and after it was made."""
+    calls = [(os, "mkdir"), (os, "fsync"), (os, "replace"), (os, "listdir"), (shutil, "rmtree"), (states, "_write")]
+    dx.save_state(path, x=dx.zeros(4), step=0)
+    seen: set[int] = set()
+    for module, name in calls:
+        for number in range(8):
+            for is_before in (True, False):
+                old = dx.load_state(path)["step"]
+                with monkeypatch.context() as patch:
+                    patch.setattr(module, name, failing(getattr(module, name), number, error, is_before))
+                    try:
+                        dx.save_state(path, x=dx.zeros(4) + old + 1, step=old + 1)
+                    except error:
+                        pass
+                found = dx.load_state(path)
+                seen.add(found["step"] - old)
+                assert found["x"].tolist() == [found["step"]] * 4
+    assert seen == {0, 1}
+    dx.save_state(path, step=-1)
+    assert len(folders(path)) <= 2
+
+
+def failing(function: Any, number: int, error: type[BaseException], is_before: bool) -> Any:
+    """Return a function of which one call raises, before or after it does what it is for."""
+    calls = itertools.count()
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        fails = next(calls) == number
+        if fails and is_before:
+            raise error("on purpose")
+        result = function(*args, **keywords)
+        if fails:
+            raise error("on purpose")
+        return result
+
+    return call
 
 
 def test_what_a_died_writer_left_is_removed_by_the_next(path: str) -> None:
