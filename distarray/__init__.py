@@ -102,12 +102,14 @@ _HOMES = {
     "distarray.composed.vectorized": "frompyfunc vectorize",
     "distarray.composed.windows": "bartlett blackman hamming hanning i0 kaiser",
     "distarray.array.writes": "at",
+    "distarray.diagnostics.doctor": "doctor",
     "distarray.errors": (
         "BlocksLostError ClusterGoneError DeletedArrayError EnvironmentMismatchError MemoryBudgetError "
-        "NotSupportedError ShardingError UnreachableBlocksError WorkerPausedError"
+        "NotSupportedError ShardingError StateError UnreachableBlocksError WorkerPausedError"
     ),
     "distarray.io.dask": "from_dask to_dask_array",
     "distarray.io.npy": "load save",
+    "distarray.io.states": "load_state save_state",
     "distarray.io.xarray_view": "to_xarray",
     "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
     "distarray.ops.differences": "ediff1d",

@@ -1,6 +1,8 @@
-"""The command line: ``info`` says what there is to compute with, ``plan`` cuts expressions, ``reshard`` moves arrays.
+"""The command line: ``info`` says what there is to compute with, ``doctor`` what may be wrong with it, ``plan`` cuts
+expressions, ``reshard`` moves arrays.
 
-Each subcommand is a function that gets the parsed arguments and returns what is printed. What it refuses is one line on
+Each subcommand is a function that gets the parsed arguments and returns what is printed, with an exit status if it has
+one to say. What it refuses is one line on
 stderr, nothing on stdout, and exit status 2: `main` sees to that for all of them.
 """
 
@@ -10,7 +12,6 @@ import argparse
 import platform
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any, NoReturn
 
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
@@ -30,15 +31,11 @@ def versions() -> Rows:
     """Return the name and version of the interpreter, of this package and of those that it may use; missing ones are
     left out.
     """
+    from distarray.runtime.inspection import packages
     from distarray.version import __version__
 
-    rows = [("distarray", __version__), ("python", f"{platform.python_version()} on {platform.platform()}")]
-    for name in PACKAGES:
-        try:
-            rows.append((name, metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            continue
-    return rows
+    python = f"{platform.python_version()} on {platform.platform()}"
+    return [("distarray", __version__), ("python", python), *packages(PACKAGES).items()]
 
 
 def devices() -> Rows:
@@ -100,27 +97,10 @@ def _fastest(rate: Any) -> float:
     return float(rate[-1][1] if isinstance(rate, tuple) else rate)
 
 
-def changed_options() -> Rows:
-    """Return options whose values differ from those that distarray ships with; of values that are not allowed, the
-    error.
-    """
-    from distarray import config
-
-    rows = []
-    for name in config.names():
-        default = config.parse_option(name, config._DEFAULTS[name])
-        try:
-            value = config.get(name)
-        except ValueError as error:
-            rows.append((name, f"not valid: {error}"))
-            continue
-        if value != default:
-            rows.append((name, f"{value!r} (default {default!r})"))
-    return rows
-
-
 def info(args: argparse.Namespace) -> str:
     """Return versions, devices, the current team, its rates, and the options that were changed."""
+    from distarray.runtime.inspection import changed_options
+
     sections = {
         "versions": versions,
         "devices": devices,
@@ -137,6 +117,15 @@ def info(args: argparse.Namespace) -> str:
         lines = [(f"  {name}", text) for name, text in rows] or [("  none", "")]
         texts.append(f"{title}\n{format_table(['', ''], lines)}")
     return "\n\n".join(texts)
+
+
+def doctor(args: argparse.Namespace) -> tuple[str, int]:
+    """Return what may be wrong here, or with a cluster, and 1 if something is."""
+    from distarray.diagnostics.doctor import Diagnosis
+    from distarray.runtime.inspection import gathered, gathered_at
+
+    found = Diagnosis(gathered() if args.scheduler is None else gathered_at(args.scheduler, args.timeout))
+    return found.to_json() if args.json else found.text(sys.stdout), int(found.worst == "error")
 
 
 def plan(args: argparse.Namespace) -> str:
@@ -183,6 +172,11 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     command = commands.add_parser("info", help="versions, devices, the current team and its rates, changed options")
     command.set_defaults(run=info)
+    command = commands.add_parser("doctor", help="what may be wrong here, or with a cluster, and what to do about it")
+    command.add_argument("--scheduler", metavar="ADDRESS", help="of the cluster to look at, such as tcp://host:8786")
+    command.add_argument("--timeout", type=float, default=10, metavar="SECONDS", help="to reach it (default: 10)")
+    command.add_argument("--json", action="store_true", help="all that was found as JSON")
+    command.set_defaults(run=doctor)
     _add_plan(commands)
     command = commands.add_parser("reshard", help="plan the collectives that take an array from one type to another")
     command.add_argument("--mesh", metavar="x=4,y=6", help="names and sizes of the mesh axes")
@@ -215,12 +209,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit status. argparse itself exits with 2 where the arguments cannot be."""
     args = parser().parse_args(argv)
     try:
-        text: str = args.run(args)
-    except (ValueError, MemoryError, OSError, OverflowError) as error:
+        found = args.run(args)
+    except (ValueError, MemoryError, OSError, OverflowError, ImportError) as error:
         print(f"python -m distarray {args.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    text, status = found if isinstance(found, tuple) else (found, 0)
     print(text)
-    return 0
+    return int(status)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ __all__ = [
     "MemoryBudgetError",
     "NotSupportedError",
     "ShardingError",
+    "StateError",
     "UnreachableBlocksError",
     "WorkerPausedError",
 ]
@@ -43,6 +44,10 @@ class ClusterGoneError(BlocksLostError):
 
 class WorkerPausedError(MemoryError):
     """Workers that Dask paused, as their memory is nearly full, hold up what no other worker can take over."""
+
+
+class StateError(OSError):
+    """A saved state is none, or a file of it is missing or damaged: names the file."""
 
 
 class DeletedArrayError(RuntimeError):

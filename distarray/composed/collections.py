@@ -110,27 +110,35 @@ def wait(*args: Any, **options: Any) -> tuple[Any, ...]:
 
 
 def progress(*args: Any, **options: Any) -> Any:
-    """Compute arrays together and show a progress bar until they are there.
+    """Show how far work is that takes long: in a block, in the whole program, or until some arrays are computed.
 
-    On a cluster it is the bar of ``distributed.progress`` (in a notebook a widget, which is returned and does not
-    wait); else that of ``dask.diagnostics``, which may be used around any computation as well.
+    ``with dx.progress():`` shows what takes more than half a second inside of the block, whichever thread it is of:
+    steps done and in all, on a cluster bytes that workers sent to each other, and the time that is left if it goes on
+    as it went; that a plan is being made, if that takes more than a second. ``dx.progress(True)`` shows it from now on,
+    as is wanted in notebooks, ``dx.progress(False)`` no more.
+
+    ``dx.progress(x, y)`` computes arrays together and shows Dask's bar until they are there: on a cluster that of
+    ``distributed.progress`` (in a notebook a widget, which is returned and does not wait); else that of
+    ``dask.diagnostics``.
 
     Parameters
     ----------
     *args
-        Arrays, and lists, tuples, sets and dicts of them.
+        Nothing; or True or False; or arrays, and lists, tuples, sets and dicts of them.
     **options
-        Of the bar.
+        Of a block, and of True: ``bar``, which is ``"auto"``, ``"rich"``, ``"tqdm"`` or ``"plain"``, and ``file``,
+        where it is drawn (stderr). Auto is what is installed, in this order. With arrays, the options of Dask's bar.
 
     Examples
     --------
-    >>> import io
     >>> import distarray as dx
-    >>> out = io.StringIO()
-    >>> dx.progress(dx.arange(3) + 1, out=out)
-    >>> "100% Completed" in out.getvalue()
-    True
+    >>> with dx.progress():
+    ...     total = float(dx.arange(1_000_000).sum())
     """
+    if not args or isinstance(args[0], bool):
+        from distarray.diagnostics.progress_bars import Shown, switch
+
+        return switch(*args, **options) if args else Shown(**options)
     nodes = [x.__dx_node__() for x in _arrays(args)]
 
     def compute_nodes() -> list[Any]:

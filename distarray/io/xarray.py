@@ -73,9 +73,11 @@ class _Creators:
         return creation.full(shape, fill_value, dtype=wanted, team=team, sharding=cut)._seen_as(XarrayView)
 
     @staticmethod
-    def arange(*args: Any, chunks: Any = "auto", dtype: Any = None, team: TeamLike = "current") -> XarrayView:
+    def arange(
+        start: Any, stop: Any = None, step: Any = 1, chunks: Any = "auto", dtype: Any = None, team: TeamLike = "current"
+    ) -> XarrayView:
         """Return consecutive numbers."""
-        made = creation.arange(*args, dtype=dtype, team=team)
+        made = creation.arange(start, stop, step, dtype, team=team)
         cut = _chunked(_normal(chunks, made.shape, made.dtype), team)
         return (made if cut is None else made.reshard(cut))._seen_as(XarrayView)
 

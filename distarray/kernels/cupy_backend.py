@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distarray.kernels.outcomes import Reduction
     from distarray.kernels.program import Program
 
-__all__ = ["CupyBackend", "gpu_count"]
+__all__ = ["CupyBackend", "cuda_versions", "gpu_count"]
 
 DType = np.dtype[Any]
 Block = Any  # a cupy.ndarray, which has no type information
@@ -65,6 +65,18 @@ def gpu_count() -> int:
     if not count:
         raise RuntimeError("device='cuda' needs an NVIDIA GPU; CuPy finds none")
     return count
+
+
+def cuda_versions() -> dict[str, int]:
+    """Return the newest version of CUDA that the driver can run, and the one that CuPy was made for; 12040 is 12.4.
+
+    Raises
+    ------
+    ImportError
+        If CuPy is not installed.
+    """
+    runtime = _cupy().cuda.runtime
+    return {"driver": int(runtime.driverGetVersion()), "runtime": int(runtime.runtimeGetVersion())}
 
 
 class CupyBackend:

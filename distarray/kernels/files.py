@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import mmap
 import os
+import uuid
+import zlib
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from distarray.errors import StateError
 from distarray.kernels.devices import backend_for
 from distarray.sharding.boxes import runs
 
-__all__ = ["CREATE", "write_block"]
+__all__ = ["CREATE", "write_block", "write_file"]
 
 #: Bytes of a file that are mapped and read at a time.
 MAPPED_NBYTES = 4 << 20
@@ -64,8 +68,83 @@ def _copy(out: Block, part: Block, mapped: mmap.mmap) -> None:
             _copy(out[at], part[at], mapped)
     else:
         out[...] = part
-        if hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
+        _let_go(mapped)
+
+
+def _let_go(mapped: mmap.mmap) -> None:
+    """Have the pages that were read no longer count as memory of this process."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _bytes_of(host: Block) -> memoryview:
+    """Return the bytes of a host array in C order: dates have no buffer of their own."""
+    return memoryview(np.ascontiguousarray(host).reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
+
+
+def _load_blocks(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: Any, params: Any, runtime: Any) -> Block:
+    """Read a box out of the files of all blocks that it meets; each of them is verified whole first."""
+    host_backend = backend if backend.xp is np else backend_for("cpu")
+    out = host_backend.empty(tuple([hi - lo for lo, hi in box]), dtype)
+    for block, checksum in runtime.boxes():
+        common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, block, strict=True)]
+        if any(lo >= hi for lo, hi in common):
+            continue
+        into = tuple([slice(lo - first, hi - first) for (lo, hi), (first, _) in zip(common, box)])
+        part = tuple([slice(lo - first, hi - first) for (lo, hi), (first, _) in zip(common, block)])
+        extents = tuple([hi - lo for lo, hi in block])
+        _read_file(out[(*into, ...)], runtime.path(block), extents, part, checksum)
+    return backend.adopt(out)
+
+
+def _read_file(out: Block, path: str, extents: tuple[int, ...], part: tuple[slice, ...], checksum: int) -> None:
+    """Read a part of the block in a file, which has the checksum or is an error."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise StateError(
+            f"{path} is missing: the state that it belongs to was replaced since it was loaded, or is damaged; load "
+            "the state again"
+        ) from None
+    try:
+        nbytes = prod(extents) * out.dtype.itemsize
+        if os.fstat(fd).st_size != nbytes:
+            raise StateError(f"{path} is damaged: it has {os.fstat(fd).st_size} bytes where its state says {nbytes}")
+        with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
+            found = 0
+            with memoryview(mapped) as data:
+                for first in range(0, nbytes, MAPPED_NBYTES):
+                    found = zlib.crc32(data[first : first + MAPPED_NBYTES], found)
+                    _let_go(mapped)
+            if found != checksum:
+                raise StateError(f"{path} is damaged: its checksum is {found:08x} where its state says {checksum:08x}")
+            whole: Block = np.ndarray(extents, out.dtype, mapped)
+            _copy(out, whole[(*part, ...)], mapped)
+            del whole
+    finally:
+        os.close(fd)
+
+
+def write_file(block: Block, path: str, device: str, member: int) -> int | None:
+    """Write a block into a file of its own, safe from a loss of power when it is there under its name.
+
+    Doing it again changes nothing, also while somebody else does it.
+
+    Returns
+    -------
+    int
+        The checksum of the file (``zlib.crc32``); None if the block has no elements, and no file.
+    """
+    data = _bytes_of(backend_for(device, member).to_host(block))
+    if not data:
+        return None
+    partial = f"{path}.{uuid.uuid4().hex}"
+    with open(partial, "xb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(partial, path)
+    return zlib.crc32(data)
 
 
 def write_block(
@@ -94,8 +173,7 @@ def write_block(
     if fortran_order:
         # The same bytes, seen with the axes reversed.
         host, shape, box = host.T, shape[::-1], box[::-1]
-    # Bytes: dates have no buffer of their own.
-    data = memoryview(np.ascontiguousarray(host).reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
+    data = _bytes_of(host)
     itemsize = host.dtype.itemsize
     done = 0
     fd = os.open(path, os.O_WRONLY)
@@ -114,4 +192,4 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
 
 
 #: As `tables.CREATE`.
-CREATE: dict[str, Callable[..., Block]] = {"load_npy": _load_npy}
+CREATE: dict[str, Callable[..., Block]] = {"load_blocks": _load_blocks, "load_npy": _load_npy}

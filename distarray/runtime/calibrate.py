@@ -38,7 +38,7 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.task_graph import MemberRun
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["measured"]
+__all__ = ["measured", "measured_links"]
 
 T = TypeVar("T")
 
@@ -94,6 +94,13 @@ def measured(env: Environment) -> Calibration:
         rates |= bench.kernels(kind)
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     return Calibration(name, rates, date, time.perf_counter() - started)
+
+
+def measured_links(env: Environment) -> dict[str, float]:
+    """Measure only what messages between the workers of a cluster cost: the rates of `links`."""
+    bench = _Bench(env)
+    bench.run([(m, _nothing, ()) for m in range(env.size)])
+    return bench.links()
 
 
 class _Bench:

@@ -23,7 +23,7 @@ from distributed.utils_comm import gather_from_workers
 
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.kernels.devices import backend_for, check_here
-from distarray.runtime import attached
+from distarray.runtime import attached, progress
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
@@ -173,6 +173,7 @@ class ClusterExecutor:
             One entry per key of `keep`.
         """
         futures = send(self.placement.client, TaskGraph(tasks, members, self.homes), keep)
+        progress.sent(self, futures.values(), lambda: ({str(key[0]) for key in tasks}, len(tasks)))
         homes = {key: self.homes[members[key]] for key in futures}
         self._lineage.extend(futures, homes, read_from_outside(tasks), longest_chain(tasks), nbytes)
         return futures
@@ -196,6 +197,8 @@ class ClusterExecutor:
         if new:
             sent.hold({key: futures.pop(key) for key in new})
         stay = [futures.pop(key) for key in silent]
+        programs = run.programs.by_member.values()
+        progress.sent(self, futures.values(), lambda: ({run.name}, sum([len(p.steps) for p in programs])))
         members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
         homes = {key: self.homes[members[key]] for key in futures}
         outside = {*read, *read_from_outside(run.tasks)} - run.tasks.keys()

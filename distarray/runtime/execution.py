@@ -173,6 +173,10 @@ class Execution:
         if is_due:
             self._send(number, member, value)
 
+    def steps_left(self) -> tuple[int, int]:
+        """Return how many steps there are, and how many of them are left."""
+        return len(self._program.steps), self._n_left
+
     def _send(self, number: int, member: int, value: Any) -> None:
         self._post.send(number, member, value, lambda: self._left(number, member))
 

@@ -20,7 +20,7 @@ from distarray.kernels.threads import Work, helped_by
 from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.lower.process_program import ProcessProgram
-from distarray.runtime import metering
+from distarray.runtime import metering, progress
 from distarray.runtime.watching import StepObserver, watched
 
 __all__ = ["REFERENCES", "ThreadExecutor"]
@@ -70,8 +70,10 @@ class ThreadExecutor:
         """
         values = [*given, *[None] * len(steps)]
         try:
-            with watched(tasks) as watches:
+            with watched(tasks) as watches, progress.counted(len(steps)) as work:
                 observers = [*watches, *[meter.of_run(program, tasks()) for meter in metering.active]]
+                if work is not None:
+                    observers.append(work)
                 if is_inline or self._size == 1:
                     _run_inline(program, steps, values, observers)
                 else:

@@ -104,7 +104,7 @@ def excess_of_whole(node: Expr) -> str | None:
 
 def for_each_block(
     node: Expr, function: Callable[..., Any], arguments: Callable[[tuple[tuple[int, int], ...]], tuple[Any, ...]]
-) -> None:
+) -> tuple[Sharding, list[Any]]:
     """Call a function with each block of a node where the block lies, and wait until all calls are over.
 
     A pending node is computed for it and not kept: each block is freed as soon as the function has had it.
@@ -114,6 +114,13 @@ def for_each_block(
     function
         Called as ``function(block, *arguments(box), device, member)``, box: (start, stop) per axis; more than once for
         a block if its member is lost. It must not keep or write the block.
+
+    Returns
+    -------
+    sharding
+        What the blocks were: how they tile the array.
+    found
+        What the function returned for each, row-major; brought here.
 
     Raises
     ------
@@ -125,8 +132,8 @@ def for_each_block(
     memo = node.memo
     if memo is not None and memo.on_client:
         (tile,) = memo.sharding.tiles()
-        function(memo.blocks[0], *arguments(memo.sharding.tile_box(node.shape, tile)), env.device, 0)
-        return
+        box = memo.sharding.tile_box(node.shape, tile)
+        return memo.sharding, [function(memo.blocks[0], *arguments(box), env.device, 0)]
     executor = executor_for(env)
     make_here((node,))
     run = new_run()
@@ -146,7 +153,8 @@ def for_each_block(
     with locked():
         if memo is not None:
             nodes: Sequence[Expr] = ()
-            lowered = called(Lowered(outputs={0: (memo.sharding, list(memo.blocks))}))
+            sharding = memo.sharding
+            lowered = called(Lowered(outputs={0: (sharding, list(memo.blocks))}))
         else:
             order = postorder([node])
             if flights.wait_for(order, env):
@@ -154,19 +162,21 @@ def for_each_block(
                 return
             found = prepare(order, {id(node)}, env, is_checked=False)
             found, lowered = _taken_along(found, run, called)
-            nodes, lowered = found.graph.nodes, called(lowered)
+            nodes = found.graph.nodes
+            ((sharding, _),) = lowered.outputs.values()
+            lowered = called(lowered)
             count(lowered)
         calls = [key for key in lowered.tasks if key[0] == f"dx-call-{run}"]
         for c in counters.active:
             c.tasks += len(calls)
             c.by_class["call"] += len(calls)
         if not env.is_cluster:
-            executor.submit(lowered.tasks, lowered.members, calls, lowered.after)
-            return
+            results = executor.submit(lowered.tasks, lowered.members, calls, lowered.after)
+            return sharding, [results[key] for key in calls]
         whole = joined(nodes, lowered.tasks, lowered.members, calls, ())
         futures = executor.submit(whole.tasks, whole.members, whole.keep)
         whole.settle(futures)
-    executor.wait(futures.values())
+    return sharding, executor.fetch([futures[key] for key in calls])
 
 
 def _taken_along(

@@ -20,6 +20,7 @@ from distarray.runtime.hosts import as_cut, host_cuts, put
 from distarray.runtime.instantiate import Instance, instance_of
 from distarray.runtime.memory import is_limit_set
 from distarray.runtime.planning import checked, context_of, found_plan, is_ample
+from distarray.runtime.progress import planning
 from distarray.runtime.retention import retained
 from distarray.runtime.small import is_small
 from distarray.sharding.sharding import Sharding
@@ -95,7 +96,8 @@ def prepare(
     cuts = host_cuts(order, wanted, env, stand_ins)
     hosts = [n for n in order if id(n) in cuts]
     graph = canonical(order, wanted, context_of(env), {**stand_ins, **as_cut(hosts, cuts)})
-    plan = checked(graph, env) if is_checked else found_plan(graph, env)
+    with planning():
+        plan = checked(graph, env) if is_checked else found_plan(graph, env)
     return Prepared(plan, graph, env, order, wanted, cuts)
 
 

@@ -29,6 +29,7 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import uses_of
 from distarray.runtime.prepare import prepare
+from distarray.runtime.progress import planning
 from distarray.runtime.promised import joined
 from distarray.runtime.task_graph import MemberRun, label_of
 from distarray.sharding.sharding import Sharding
@@ -85,7 +86,8 @@ def instance_to_run(
     plan: Plan, graph: Graph, env: Environment, inplace: Mapping[int, int] = MappingProxyType({})
 ) -> Instance:
     """Return the run of a plan that is to begin now, counted; for `inplace` see `lower`."""
-    instance = instance_of(plan, graph, env, new_run(), inplace)
+    with planning():
+        instance = instance_of(plan, graph, env, new_run(), inplace)
     check_whole_kernels(instance.template.lowered.drafts, graph.nodes, memory_limit(env))
     if counters.active or passes.recording:
         count(instance.lowered)

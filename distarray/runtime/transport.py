@@ -253,6 +253,13 @@ class Transport:
             self._worker.state.tasks[key].metadata[ATTEMPT] = attempt
             return tuple(execution.results.values())
 
+    def steps_left(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return by run and member the steps of each program that runs here, and how many of them are left."""
+        return {
+            name: {member: execution.steps_left() for member, execution in list(run.executions.items())}
+            for name, run in list(self._runs.items())
+        }
+
     def _run_of(self, name: str) -> _LocalRun:
         run = self._runs.get(name)
         if run is None:

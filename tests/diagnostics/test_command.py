@@ -8,6 +8,7 @@ import pytest
 
 from distarray import __main__ as command
 from distarray import config
+from distarray.runtime.inspection import changed_options
 from distarray.version import __version__
 
 
@@ -41,9 +42,9 @@ def test_a_command_line_that_cannot_be_exits_with_2(args, says, capsys):
 
 
 def test_only_changed_options_are_listed():
-    before = dict(command.changed_options())
+    before = dict(changed_options())
     with config.set(window=7, memory_limit="2 GiB"):
-        rows = dict(command.changed_options())
+        rows = dict(changed_options())
     assert rows == {**before, "window": "7 (default 512)", "memory-limit": "2147483648 (default None)"}
 
 
@@ -51,7 +52,7 @@ def test_an_option_that_is_not_allowed_is_listed_with_its_error():
     import dask
 
     with dask.config.set({"distarray.objective": "speed"}):
-        text = dict(command.changed_options())["objective"]
+        text = dict(changed_options())["objective"]
     assert text == "not valid: distarray option 'objective' is 'speed'; allowed: time | paper"
 
 

@@ -27,9 +27,10 @@ from distarray.expr.joins import PRODUCT
 from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
 from distarray.expr.params import ContractParams, IndexParams, ItemParams, ReduceParams
+from distarray.kernels.files import write_file
 from distarray.kernels.interpret import interpret
 from distarray.ops import creation, fft, fft_lengths, indexing, quantiles, random, searching, sorting, ufunc_methods
-from distarray.ops.files import FileRange, load_npy
+from distarray.ops.files import BlockFiles, FileRange, load_blocks, load_npy
 from distarray.ops.sliding import read_windows
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
@@ -303,6 +304,7 @@ def catalogue() -> dict[str, Expr]:
         **samples(),
         "fft, long": fft_lengths._bluestein("fft", ops.reshape(x, (-1,)), "ortho"),
         "load_npy": load_npy((2, 3), FileRange(*saved()), ENV),
+        "load_blocks": load_blocks((2, 3), np.dtype("f8"), BlockFiles(*saved_blocks()), ENV),
     }
 
 
@@ -326,12 +328,26 @@ def samples() -> dict[str, Expr]:
     return {f"random_{name}": x for name, x in found.items()}
 
 
-@lru_cache(maxsize=1)
-def saved() -> tuple:
-    """A file of six elements, removed with the process."""
+def folder_of_process() -> str:
+    """A new folder, removed with the process."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
-    path = Path(folder) / "x.npy"
+    return folder
+
+
+@lru_cache(maxsize=1)
+def saved_blocks() -> tuple:
+    """A folder with an array of two blocks."""
+    folder = folder_of_process()
+    data = np.arange(6.0).reshape(2, 3)
+    checksums = [write_file(data[i : i + 1], f"{folder}/0.{i}.0", "cpu", 0) for i in range(2)]
+    return folder, 0, ((0, 1, 2), (0, 3)), tuple(checksums)
+
+
+@lru_cache(maxsize=1)
+def saved() -> tuple:
+    """A file of six elements."""
+    path = Path(folder_of_process()) / "x.npy"
     np.save(path, np.arange(6.0).reshape(2, 3))
     facts = path.stat()
     return str(path), facts.st_size - 48, "<f8", False, facts.st_mtime_ns, facts.st_size
