@@ -158,8 +158,7 @@ def for_each_block(
         else:
             order = postorder([node])
             if flights.wait_for(order, env):
-                for_each_block(node, function, arguments)
-                return
+                return for_each_block(node, function, arguments)
             found = prepare(order, {id(node)}, env, is_checked=False)
             found, lowered = _taken_along(found, run, called)
             nodes = found.graph.nodes
