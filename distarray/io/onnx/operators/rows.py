@@ -1,0 +1,30 @@
+"""All rows: what each operator of ONNX is of this package. What is in no table runs as its schema's function, or by a kernel
+of ``onnx.reference``.
+"""
+
+from distarray.io.onnx.operators import (
+    along_axis,
+    contractions,
+    control_flow,
+    creation,
+    elementwise,
+    movement,
+    normalization,
+    reductions,
+    sequences,
+)
+from distarray.io.onnx.operators.call import Row
+
+__all__ = ["ROWS"]
+
+ROWS: dict[str, Row] = {
+    **elementwise.ROWS,
+    **reductions.ROWS,
+    **along_axis.ROWS,
+    **normalization.ROWS,
+    **contractions.ROWS,
+    **movement.ROWS,
+    **creation.ROWS,
+    **sequences.ROWS,
+    **control_flow.ROWS,
+}
