@@ -14,7 +14,6 @@ __all__ = ["ROWS"]
 dx: Any = namespace()
 
 
-
 def _coerced(function: Callable[[Value, int], Value]) -> Row:
     """Return the row of a function along an axis; before opset 13 all axes from it on are one."""
 

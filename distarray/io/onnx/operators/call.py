@@ -32,9 +32,7 @@ Value: TypeAlias = Any  # DistArray | HostArray | list | None: a recursive union
 Row: TypeAlias = Callable[..., Any]
 
 #: The element types that numpy has, in ONNX's names.
-_ELEMENTS = (
-    "FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128".split()
-)
+_ELEMENTS = "FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128".split()
 
 
 def onnx_package() -> ModuleType:
@@ -49,7 +47,8 @@ def onnx_package() -> ModuleType:
         import onnx
     except ImportError as error:
         raise ImportError("ONNX models need the package onnx; pip install 'dask-distarray[onnx]'") from error
-    return onnx
+    package: ModuleType = onnx
+    return package
 
 
 class NodeCall:
@@ -63,12 +62,12 @@ class NodeCall:
         By name, as `attribute_value` gives them; those that are not given have the schema's defaults.
     opset
         Version of the domain.
+    scope
+        Where the names of subgraphs are looked up, and functions.
     name
         Of the node, for errors.
     outputs
         Names of the outputs; an empty one is not wanted.
-    scope
-        Where the names of subgraphs are looked up; None for an operator outside of a model.
     overload
         Which of the functions of one name is meant.
     """
@@ -81,9 +80,9 @@ class NodeCall:
         domain: str,
         attributes: Mapping[str, Any],
         opset: int,
+        scope: Any,  # a Scope of `graph`, which stands on this
         name: str = "",
         outputs: Sequence[str] = ("",),
-        scope: Any = None,
         overload: str = "",
     ) -> None:
         self.op_type = op_type

@@ -1,6 +1,6 @@
 """If, Loop, Scan and SequenceMap: their subgraphs run node by node, as often as values say.
 
-A condition or trip count that is not known is computed where it is needed. What the bodies do is deferred as everywhere.
+A condition or trip count that is not known is computed where it is needed. What the bodies do is deferred.
 """
 
 from __future__ import annotations

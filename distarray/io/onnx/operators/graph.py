@@ -11,7 +11,7 @@ import numpy as np
 
 from distarray.io.onnx.operators.call import SMALL, NodeCall, Value, array_of, attribute_value, is_host, onnx_package
 from distarray.io.onnx.operators.initializers import initial_value
-from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of
+from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of, type_proto
 from distarray.io.onnx.operators.rows import ROWS
 
 __all__ = ["Library", "PreparedGraph", "Scope", "evaluate"]
@@ -208,7 +208,7 @@ class Scope:
         if version is None:
             raise ValueError(f"{where}: the model imports no opset of the domain {node.domain!r}")
         overload = getattr(node, "overload", "")
-        return NodeCall(node.op_type, domain, attributes, version, node.name, list(node.output), self, overload)
+        return NodeCall(node.op_type, domain, attributes, version, self, node.name, list(node.output), overload)
 
 
 # --------------------------------------------------------------------------------------------------- one operator
@@ -226,14 +226,14 @@ def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
     given = list(inputs)
     while given and given[-1] is None:
         given.pop()
-    scope = call.scope if call.scope is not None else _alone(call)
+    scope: Scope = call.scope
     own = scope.graph.library.functions.get((call.domain, call.op_type, call.overload))
     if own is not None:
         return scope.function(call, own, given)
     if schema_of(call) is None:
         raise ValueError(
-            f"{call}: opset {call.opset} of the domain {call.domain or 'ai.onnx'!r} has no such operator, and the model "
-            "no such function"
+            f"{call}: opset {call.opset} of the domain {call.domain or 'ai.onnx'!r} has no such operator, and the "
+            "model no such function"
         )
     made: Any = folded(call, given)
     if made is not None:
@@ -245,11 +245,6 @@ def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
         made = run_kernel(call, given) if body is None else scope.function(call, PreparedGraph(body, Library()), given)
     made = made if isinstance(made, tuple) else (made,)
     return tuple(_settled(value) for value in made[: len(call.outputs)])
-
-
-def _alone(call: NodeCall) -> Scope:
-    onnx = onnx_package()
-    return Scope(PreparedGraph(onnx.GraphProto(), Library()), (), {call.domain: call.opset})
 
 
 def _settled(value: Value) -> Value:
@@ -269,9 +264,7 @@ def _schema_function(call: NodeCall, inputs: Sequence[Value]) -> Any:
     of_context = [v for v in schema.context_dependent_function_opset_versions if v <= call.opset]
     if not of_context or any(isinstance(v, list) for v in inputs):
         return None
-    from distarray.io.onnx.operators.kernels import _type_proto
-
-    types = [onnx.TypeProto() if v is None else _type_proto(v) for v in inputs]
+    types = [onnx.TypeProto() if v is None else type_proto(v) for v in inputs]
     node = node_proto(call, inputs).SerializeToString()
     made = schema.get_context_dependent_function_with_opset_version(
         max(of_context), node, [t.SerializeToString() for t in types]

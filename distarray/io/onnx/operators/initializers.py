@@ -59,8 +59,8 @@ def _external(tensor: Any, folder: str | None, where: str) -> Any:
         raise ValueError(f"{where}: offset and length of {location!r} are no integers") from None
     if length != nbytes or offset < 0 or offset + nbytes > os.path.getsize(path):
         raise ValueError(
-            f"{where}: shape {shape} of {dtype} needs {nbytes} bytes from byte {offset} on, but the model says {length} "
-            f"and {location!r} has {os.path.getsize(path)}"
+            f"{where}: shape {shape} of {dtype} needs {nbytes} bytes from byte {offset} on, but the model says "
+            f"{length} and {location!r} has {os.path.getsize(path)}"
         )
     if not nbytes:
         return np.zeros(shape, dtype)

@@ -6,7 +6,6 @@ each part of a batch; else it is computed here at once. Host data alone are fold
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -31,15 +30,18 @@ from distarray.io.onnx.operators.call import (
 )
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["folded", "node_proto", "run_kernel", "schema_of"]
+__all__ = ["folded", "node_proto", "run_kernel", "schema_of", "type_proto"]
 
 #: params: (rule, dtypes of the results); late: (the kernel,). Shapes and dtypes were inferred: it has no cause to fail.
 REFERENCE = declare("reference_kernel", "block")
 
-#: Operators that make each batch of their outputs of the same batch of their first input: the axis may be cut.
-_BATCHED = frozenset(
-    "AveragePool Conv ConvInteger ConvTranspose DeformConv GroupNormalization LpPool MaxPool QLinearConv".split()
-)
+#: Operators that make each batch of their one output of the same batch of some inputs, and which these are: along
+#: axis 0 of all of them the work may be cut.
+_BATCHED = {
+    **dict.fromkeys("AveragePool Conv ConvInteger ConvTranspose LpPool MaxPool QLinearConv".split(), (0,)),
+    "DeformConv": (0, 2, 4),
+    "GridSample": (0, 1),
+}
 #: Operators whose results differ from call to call.
 _RANDOM = frozenset(
     "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
@@ -77,10 +79,11 @@ def node_proto(call: NodeCall, inputs: Sequence[Value]) -> Any:
     return node
 
 
-def _type_proto(value: Value, with_shape: bool = True) -> Any:
+def type_proto(value: Value, with_shape: bool = True) -> Any:
+    """Return the TypeProto of a value."""
     helper = onnx_package().helper
     if isinstance(value, list):
-        inside = _type_proto(value[0], False) if value else helper.make_tensor_type_proto(1, None)
+        inside = type_proto(value[0], False) if value else helper.make_tensor_type_proto(1, None)
         return helper.make_sequence_type_proto(inside)
     return helper.make_tensor_type_proto(element_of_dtype(value.dtype), value.shape if with_shape else None)
 
@@ -93,7 +96,7 @@ def _inferred(call: NodeCall, inputs: Sequence[Value]) -> _Types | None:
     onnx = onnx_package()
     given = {f"i{k}": v for k, v in enumerate(inputs) if v is not None}
     known = {name: onnx.numpy_helper.from_array(v, name) for name, v in given.items() if is_host(v)}
-    types = {name: _type_proto(v) for name, v in given.items()}
+    types = {name: type_proto(v) for name, v in given.items()}
     opsets = [onnx.helper.make_opsetid(call.domain, call.opset)]
     try:
         found = onnx.shape_inference.infer_node_outputs(
@@ -166,9 +169,7 @@ def _kernel(call: NodeCall, inputs: Sequence[Value], fixed: dict[str, Any], name
     onnx = onnx_package()
     node = node_proto(call, inputs)
     # Any shape: parts of a batch have the batch's extent by themselves.
-    typed = [
-        onnx.helper.make_value_info(f"i{k}", _type_proto(v, False)) for k, v in enumerate(inputs) if v is not None
-    ]
+    typed = [onnx.helper.make_value_info(f"i{k}", type_proto(v, False)) for k, v in enumerate(inputs) if v is not None]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = onnx.helper.make_graph([node], "node", typed, outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(call.domain, call.opset)])
@@ -211,25 +212,13 @@ def run_kernel(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
     if not at:
         made = kernel()
         return _placed(call, made if isinstance(made, tuple) else (made,))
-    return _placed(call, _deferred(call, kernel, [inputs[k] for k in at], types, at[0] == 0))
+    return _placed(call, _deferred(call, kernel, {k: inputs[k] for k in at}, types))
 
 
-def _deferred(
-    call: NodeCall, kernel: ReferenceKernel, arrays: list[DistArray], types: _Types, has_first: bool
-) -> list[DistArray]:
-    """Return the results of a kernel as one operation."""
-    operands = unbox(call.op_type, arrays)
-    terms = [[f"c{k}x{a}" for a in range(x.ndim)] for k, x in enumerate(arrays)]
-    results = [[f"n{k}x{a}" for a in range(len(shape))] for k, (shape, _) in enumerate(types)]
-    clauses = [f"{name}: whole" for name in itertools.chain(*terms)]
-    clauses += [f"n{k}x{a}: new({n})" for k, (shape, _) in enumerate(types) for a, n in enumerate(shape)]
-    if call.op_type in _BATCHED and has_first and all(shape[:1] == arrays[0].shape[:1] for shape, _ in types):
-        for term in (terms[0], *results):
-            clauses = [c for c in clauses if not c.startswith(f"{term[0]}:")]
-            term[0] = "b"
-    sides = [", ".join(" ".join(term) or "()" for term in side) for side in (terms, results)]
-    rule = " -> ".join(sides) + (" | " + ", ".join(clauses) if clauses else "")
-    params = (rule, *(dtype.str for _, dtype in types))
+def _deferred(call: NodeCall, kernel: ReferenceKernel, arrays: dict[int, DistArray], types: _Types) -> list[DistArray]:
+    """Return the results of a kernel as one operation on the arrays that are inputs of these numbers."""
+    operands = unbox(call.op_type, [*arrays.values()])
+    params = (_rule(call.op_type, {k: x.shape for k, x in arrays.items()}, types), *(dtype.str for _, dtype in types))
     if len(types) == 1:
         ((shape, dtype),) = types
         return [bind(REFERENCE, (), shape, dtype, params, (kernel,), operands)]
@@ -237,6 +226,22 @@ def _deferred(
     box, operands.box = operands.box, lambda node: node
     made = bind(REFERENCE, (), shapes, dtypes, params, (kernel,), operands)
     return [box(bind(ITEM, (made,), s, d, ItemParams(k))) for k, (s, d) in enumerate(types)]
+
+
+def _rule(op_type: str, shapes: dict[int, Shape], types: _Types) -> str:
+    """Return the ShardingRule of a kernel: all axes are whole, or all but the batch."""
+    terms = {k: [f"c{k}x{a}" for a in range(len(shape))] for k, shape in shapes.items()}
+    results = [[f"n{k}x{a}" for a in range(len(shape))] for k, (shape, _) in enumerate(types)]
+    batched = _BATCHED.get(op_type, ())
+    extents = {shapes[k][0] for k in batched if shapes.get(k)} | {types[0][0][0] if types[0][0] else -1}
+    if 0 in batched and 0 in shapes and len(types) == 1 and len(extents) == 1:
+        for term in (*(terms[k] for k in batched if k in terms), results[0]):
+            term[0] = "b"
+    clauses = [f"{name}: whole" for term in terms.values() for name in term if name != "b"]
+    new = [(name, n) for term, (shape, _) in zip(results, types) for name, n in zip(term, shape)]
+    clauses += [f"{name}: new({n})" for name, n in new if name != "b"]
+    sides = [", ".join(" ".join(term) or "()" for term in side) for side in (terms.values(), results)]
+    return " -> ".join(sides) + (" | " + ", ".join(clauses) if clauses else "")
 
 
 def _placed(call: NodeCall, made: Sequence[Value]) -> tuple[Value, ...]:

@@ -63,9 +63,9 @@ def run_node(
     library = Library()
     given = {key: attribute_value(v, where) if isinstance(v, protos) else v for key, v in attributes.items()}
     given = {key: PreparedGraph(v, library) if hasattr(v, "initializer") else v for key, v in given.items()}
-    call = NodeCall(op_type, domain, given, opset, name, wanted)
-    call.scope = Scope(PreparedGraph(onnx_package().GraphProto(), library), (), {call.domain: opset})
-    return tuple(_boxed(v) for v in evaluate(call, inputs))
+    opsets = {"" if domain == "ai.onnx" else domain: opset}
+    scope = Scope(PreparedGraph(onnx_package().GraphProto(), library), (), opsets)
+    return tuple(_boxed(v) for v in evaluate(NodeCall(op_type, domain, given, opset, scope, name, wanted), inputs))
 
 
 def _boxed(value: Value) -> Any:
@@ -152,7 +152,7 @@ def _fed(value: Any, kind: Any, where: str, bound: dict[str, tuple[int, str]]) -
     wanted = dtype_of_element(tensor.elem_type, where)
     x = value if isinstance(value, DistArray) else np.asarray(value)
     if x.dtype != wanted:
-        raise TypeError(f"{where} has dtype {x.dtype}, but the model takes {wanted}; cast it, x.astype({wanted.name!r})")
+        raise TypeError(f"{where} has dtype {x.dtype}, but the model takes {wanted}; x.astype({wanted.name!r}) casts")
     if tensor.HasField("shape"):
         _check_shape(x.shape, tensor.shape.dim, where, bound)
     return array_of(x)

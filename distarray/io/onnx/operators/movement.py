@@ -93,9 +93,7 @@ def _pad(call: NodeCall, x: Value, pads: Value = None, value: Value = None, axes
     n = len(chosen)
     before, after = dict(zip(chosen, widths[:n])), dict(zip(chosen, widths[n:]))
     # What is negative is cut off first.
-    index = tuple(
-        slice(max(-before.get(a, 0), 0), size - max(-after.get(a, 0), 0)) for a, size in enumerate(x.shape)
-    )
+    index = tuple(slice(max(-before.get(a, 0), 0), size - max(-after.get(a, 0), 0)) for a, size in enumerate(x.shape))
     pairs = [(max(before.get(a, 0), 0), max(after.get(a, 0), 0)) for a in range(x.ndim)]
     mode = call["mode"]
     x = array_of(x[index])

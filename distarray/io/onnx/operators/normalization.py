@@ -13,7 +13,6 @@ __all__ = ["ROWS"]
 dx: Any = namespace()
 
 
-
 def _per_channel(x: Value, v: Value) -> Value:
     return dx.reshape(v, (-1, *(1,) * (x.ndim - 2)))
 

@@ -1,5 +1,6 @@
-"""All rows: what each operator of ONNX is of this package. What is in no table runs as its schema's function, or by a kernel
-of ``onnx.reference``.
+"""All rows: what each operator of ONNX is of this package.
+
+What is in no table runs as the function that its schema is, or by a kernel of ``onnx.reference``.
 """
 
 from distarray.io.onnx.operators import (
@@ -11,6 +12,7 @@ from distarray.io.onnx.operators import (
     movement,
     normalization,
     reductions,
+    resize,
     sequences,
 )
 from distarray.io.onnx.operators.call import Row
@@ -24,6 +26,7 @@ ROWS: dict[str, Row] = {
     **normalization.ROWS,
     **contractions.ROWS,
     **movement.ROWS,
+    **resize.ROWS,
     **creation.ROWS,
     **sequences.ROWS,
     **control_flow.ROWS,
