@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.array.array import DistArray
+from distarray.errors import NotSupportedError
 from distarray.expr.bind import bind, unbox
 from distarray.expr.expr import ITEM
 from distarray.expr.op import declare
@@ -30,7 +31,7 @@ from distarray.io.onnx.operators.call import (
 )
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["folded", "node_proto", "run_kernel", "schema_of", "type_proto"]
+__all__ = ["deferred", "folded", "node_proto", "run_kernel", "schema_of", "type_proto"]
 
 #: params: (rule, dtypes of the results); late: (the kernel,). Shapes and dtypes were inferred: it has no cause to fail.
 REFERENCE = declare("reference_kernel", "block")
@@ -38,7 +39,7 @@ REFERENCE = declare("reference_kernel", "block")
 #: Operators that make each batch of their one output of the same batch of some inputs, and which these are: along
 #: axis 0 of all of them the work may be cut.
 _BATCHED = {
-    **dict.fromkeys("AveragePool Conv ConvInteger ConvTranspose LpPool MaxPool QLinearConv".split(), (0,)),
+    **dict.fromkeys("AveragePool BitCast Conv ConvInteger ConvTranspose LpPool MaxPool QLinearConv".split(), (0,)),
     "DeformConv": (0, 2, 4),
     "GridSample": (0, 1),
 }
@@ -172,8 +173,13 @@ def _kernel(call: NodeCall, inputs: Sequence[Value], fixed: dict[str, Any], name
     typed = [onnx.helper.make_value_info(f"i{k}", type_proto(v, False)) for k, v in enumerate(inputs) if v is not None]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = onnx.helper.make_graph([node], "node", typed, outputs)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(call.domain, call.opset)])
-    return ReferenceKernel(model.SerializeToString(), fixed, tuple(names))
+    opsets = [onnx.helper.make_opsetid(call.domain, call.opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets).SerializeToString()
+    try:
+        _evaluator(model)
+    except NotImplementedError:
+        raise NotSupportedError(f"{call}: onnx.reference has no kernel for it, nor has this package") from None
+    return ReferenceKernel(model, fixed, tuple(names))
 
 
 def folded(call: NodeCall, inputs: Sequence[Value]) -> tuple[HostArray, ...] | None:
@@ -212,13 +218,25 @@ def run_kernel(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
     if not at:
         made = kernel()
         return _placed(call, made if isinstance(made, tuple) else (made,))
-    return _placed(call, _deferred(call, kernel, {k: inputs[k] for k in at}, types))
+    return _placed(call, deferred(call.op_type, kernel, {k: inputs[k] for k in at}, types))
 
 
-def _deferred(call: NodeCall, kernel: ReferenceKernel, arrays: dict[int, DistArray], types: _Types) -> list[DistArray]:
-    """Return the results of a kernel as one operation on the arrays that are inputs of these numbers."""
-    operands = unbox(call.op_type, [*arrays.values()])
-    params = (_rule(call.op_type, {k: x.shape for k, x in arrays.items()}, types), *(dtype.str for _, dtype in types))
+def deferred(op_type: str, kernel: Any, arrays: dict[int, DistArray], types: _Types) -> list[DistArray]:
+    """Return the results of a kernel as one operation.
+
+    Parameters
+    ----------
+    op_type
+        The operator.
+    kernel
+        Takes blocks, and returns one or a tuple of them; it must be possible to pickle it.
+    arrays
+        By the numbers of the inputs that they are.
+    types
+        Shape and dtype of each result.
+    """
+    operands = unbox(op_type, [*arrays.values()])
+    params = (_rule(op_type, {k: x.shape for k, x in arrays.items()}, types), *(dtype.str for _, dtype in types))
     if len(types) == 1:
         ((shape, dtype),) = types
         return [bind(REFERENCE, (), shape, dtype, params, (kernel,), operands)]

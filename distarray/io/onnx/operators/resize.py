@@ -1,7 +1,7 @@
 """Resize: along each axis by itself, elements are taken (``nearest``) or weighed (``linear``, ``cubic``).
 
-The weights are those of ONNX's specification. They depend on extents and scales alone, which are known, so that an axis is
-one product with a matrix of as many columns as it has elements.
+The weights are those of ONNX's specification. They depend on extents and scales alone, which are known, so that an axis
+is one product with a matrix of as many columns as it has elements.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _matrix(call: NodeCall, at: HostArray, n: int, scale: float) -> HostArray:
     outside = (reached < 0) | (reached >= n)
     if call["exclude_outside"]:
         weights = np.where(outside, 0, weights)
-    weights = weights / weights.sum(axis=1, keepdims=True)
+    total = weights.sum(axis=1, keepdims=True)
+    weights = weights / np.where(total == 0, 1, total)
     matrix = np.zeros((len(at), n))
     # Before and behind the axis are its first and last elements.
     np.add.at(matrix, (np.arange(len(at))[:, None], np.clip(reached, 0, n - 1)), weights)

@@ -12,6 +12,7 @@ from distarray.io.onnx.operators import (
     movement,
     normalization,
     reductions,
+    regions,
     resize,
     sequences,
 )
@@ -27,6 +28,7 @@ ROWS: dict[str, Row] = {
     **contractions.ROWS,
     **movement.ROWS,
     **resize.ROWS,
+    **regions.ROWS,
     **creation.ROWS,
     **sequences.ROWS,
     **control_flow.ROWS,
