@@ -18,7 +18,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-from distarray.io.onnx.operators import cli_run, run_graph  # noqa: E402
+from distarray.io.onnx.operators import PlainModel, cli_run, run_graph  # noqa: E402
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -103,6 +103,36 @@ def test_shapes_are_known_without_running():
         assert counts.evaluations == 0
     assert found["y"].shape == (8, 6)
     agrees(model, {"x": x})
+
+
+def test_a_model_that_is_prepared_runs_often_and_sends_its_weights_once():
+    model = external(Path(), "")
+    del model.graph.initializer[:]
+    model.graph.initializer.append(numpy_helper.from_array(WEIGHTS, "w"))
+    plain = PlainModel(model)
+    for factor in (1, 2):
+        x = np.full((40, 50), factor, np.float32)
+        np.testing.assert_array_equal(np.asarray(plain.run({"x": x})["y"]), factor * WEIGHTS)
+    assert plain.graph.constants()["w"] is plain.graph.constants()["w"]
+    with dx.use(team=dx.Team((2,), ("T",))):
+        assert plain.run({"x": x})["y"].team.size == 2
+
+
+def test_writing_into_a_result_changes_no_input():
+    model = parsed("g (float[2, 3] x) => (float[2, 3] y, float[3, 2] z) { y = Identity(x)  z = Transpose(x) }")
+    x = dx.asarray(X)
+    found = run_graph(model, {"x": x})
+    found["y"][:] = 0
+    found["z"][:] = 0
+    np.testing.assert_array_equal(np.asarray(x), X)
+
+
+def test_errors_name_the_node():
+    model = parsed("g (float[2, 3] x) => (float[A, B] y) { z = Neg(x)  y = MatMul(z, x) }")
+    model.graph.node[1].name = "product"
+    with pytest.raises(ValueError, match="matmul") as caught:
+        run_graph(model, {"x": X})
+    assert caught.value.__notes__ == ["at node 'product' (MatMul)"]
 
 
 def test_nodes_may_stand_in_any_order():
@@ -237,6 +267,17 @@ def test_functions_see_nothing_but_what_they_are_given():
         '"" : 21, "own" : 1',
     )
     with pytest.raises(ValueError, match="node of Add reads 'z', which no input, initializer or node"):
+        run_graph(model, {"x": X})
+
+
+def test_functions_that_call_themselves_are_refused():
+    model = parsed(
+        "g (float[2, 3] x) => (float[2, 3] y) { y = own.f(x) }",
+        """<domain: "own", opset_import: ["" : 17, "own" : 1]> f (x) => (y) { y = own.h(x) }
+        <domain: "own", opset_import: ["" : 17, "own" : 1]> h (x) => (y) { y = own.f(x) }""",
+        '"" : 21, "own" : 1',
+    )
+    with pytest.raises(ValueError, match="node of f: the function calls itself, by f and h"):
         run_graph(model, {"x": X})
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from distarray.array.environment import environment
+from distarray.expr.expr import Environment
 from distarray.io.onnx.operators.call import SMALL, NodeCall, Value, array_of, attribute_value, is_host, onnx_package
 from distarray.io.onnx.operators.initializers import initial_value
 from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of, type_proto
@@ -22,15 +24,33 @@ class Library:
 
     def __init__(self, functions: Iterable[Any] = (), folder: str | None = None) -> None:
         self.folder = folder
-        self.functions = {_function_key(f.domain, f.name, f): PreparedGraph(f, self) for f in functions}
+        # The overload is there from IR version 10 on.
+        self.functions = {(f.domain, f.name, getattr(f, "overload", "")): PreparedGraph(f, self) for f in functions}
 
 
-def _function_key(domain: str, name: str, of: Any) -> tuple[str, str, str]:
-    return domain, name, getattr(of, "overload", "")
+class PreparedNode:
+    """A PreparedNode is a node with its attributes as values, and the names that nobody reads after it.
+
+    Attributes
+    ----------
+    references
+        For an attribute that is the attribute of the function around it, the name of that.
+    """
+
+    def __init__(self, proto: Any, dying: list[str], library: Library) -> None:
+        self.proto = proto
+        self.dying = dying
+        where = f"node {proto.name!r} ({proto.op_type})"
+        self.references = {a.name: a.ref_attr_name for a in proto.attribute if a.ref_attr_name}
+        values = {a.name: attribute_value(a, where) for a in proto.attribute if not a.ref_attr_name}
+        # Only graphs have initializers.
+        self.attributes = {k: PreparedGraph(v, library) if hasattr(v, "initializer") else v for k, v in values.items()}
 
 
 class PreparedGraph:
-    """A PreparedGraph is a graph or a function in the order in which it runs, with what dies after each node.
+    """A PreparedGraph is a graph or a function whose nodes stand in the order in which they run.
+
+    It is prepared once and may run often; what its initializers became is kept.
 
     Parameters
     ----------
@@ -46,12 +66,19 @@ class PreparedGraph:
         self.input = [getattr(i, "name", i) for i in proto.input]
         self.output = proto.output
         self.output_names = [getattr(o, "name", o) for o in proto.output]
-        self.constants: dict[str, Value] = {}
-        for tensor in [*getattr(proto, "initializer", ()), *getattr(proto, "sparse_initializer", ())]:
-            name, value = initial_value(tensor, library.folder)
-            self.constants[name] = value
-        self.nodes = _ordered(list(proto.node), self.output_names)
-        self.dying = _last_uses(self.nodes, self.output_names)
+        tensors = [*getattr(proto, "initializer", ()), *getattr(proto, "sparse_initializer", ())]
+        self._initial = dict(initial_value(tensor, library.folder) for tensor in tensors)
+        self._constants: dict[Environment, dict[str, Value]] = {}
+        nodes = _ordered(list(proto.node), self.output_names)
+        dying = _last_uses(nodes, self.output_names)
+        self.nodes = [PreparedNode(node, names, library) for node, names in zip(nodes, dying, strict=True)]
+
+    def constants(self) -> dict[str, Value]:
+        """Return the initializers by name: host data if they are small, else arrays, made once in each environment."""
+        env = environment()
+        if env not in self._constants:
+            self._constants[env] = {name: _settled(value) for name, value in self._initial.items()}
+        return self._constants[env]
 
 
 def _read_names(node: Any) -> Iterator[str]:
@@ -131,6 +158,8 @@ class Scope:
         Where names are looked up that the graph does not have; None for a model or function.
     attributes
         Of the call of a function, which its nodes refer to.
+    callers
+        The functions that are running.
     """
 
     def __init__(
@@ -140,12 +169,14 @@ class Scope:
         opsets: Mapping[str, int],
         outer: Scope | None = None,
         attributes: Mapping[str, Any] | None = None,
+        callers: tuple[tuple[str, str, str], ...] = (),
     ) -> None:
         self.graph = graph
+        self.callers = callers
         self.opsets = opsets
         self.outer = outer
         self.attributes = attributes or {}
-        self.values: dict[str, Value] = dict(graph.constants)
+        self.values: dict[str, Value] = dict(graph.constants())
         given = zip(graph.input, inputs)
         self.values |= {name: value for name, value in given if value is not None or name not in self.values}
 
@@ -166,49 +197,53 @@ class Scope:
 
     def run(self) -> list[Value]:
         """Run all nodes and return the outputs."""
-        for node, dying in zip(self.graph.nodes, self.graph.dying, strict=True):
+        for node in self.graph.nodes:
             call = self._call(node)
-            inputs = [self.look_up(name, str(call)) if name else None for name in node.input]
-            self.values.update((name, v) for name, v in zip(node.output, evaluate(call, inputs)) if name)
-            del inputs
-            for name in dying:
+            inputs = [self.look_up(name, str(call)) if name else None for name in node.proto.input]
+            try:
+                made = evaluate(call, inputs)
+            except Exception as error:
+                error.add_note(f"at {call}")
+                raise
+            self.values.update((name, value) for name, value in zip(node.proto.output, made) if name)
+            del inputs, made
+            for name in node.dying:
                 self.values.pop(name, None)
         return [self.look_up(name, "the graph's output") for name in self.graph.output_names]
 
     def inner(self, graph: PreparedGraph, inputs: Sequence[Value]) -> list[Value]:
         """Run a subgraph, which sees the names that are seen here."""
-        return Scope(graph, inputs, self.opsets, self, self.attributes).run()
+        return Scope(graph, inputs, self.opsets, self, self.attributes, self.callers).run()
 
     def function(self, call: NodeCall, graph: PreparedGraph, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Run a function, which sees nothing but what it is given."""
         proto = graph.proto
-        where = str(call)
-        defaults = {a.name: attribute_value(a, where) for a in proto.attribute_proto}
+        key = (call.domain, call.op_type, call.overload)
+        if key in self.callers:
+            raise ValueError(
+                f"{call}: the function calls itself, by {' and '.join(name for _, name, _ in self.callers)}"
+            )
+        defaults = {a.name: attribute_value(a, str(call)) for a in proto.attribute_proto}
         opsets = dict(self.opsets) | {o.domain: o.version for o in proto.opset_import}
         padded = [*inputs, *[None] * (len(graph.input) - len(inputs))]
-        made = Scope(graph, padded, opsets, None, {**defaults, **call.defaults, **call.attributes})
+        attributes = {**defaults, **call.defaults, **call.attributes}
+        made = Scope(graph, padded, opsets, None, attributes, (*self.callers, key))
         # An output that nobody wants may be one that the function does not make.
         made.values |= {name: None for name, wanted in zip_longest(graph.output_names, call.outputs) if not wanted}
         return tuple(made.run())
 
-    def _call(self, node: Any) -> NodeCall:
-        where = f"node {node.name!r} ({node.op_type})"
-        attributes = {}
-        for a in node.attribute:
-            if a.ref_attr_name:
-                value = self.attributes.get(a.ref_attr_name)
-            else:
-                value = attribute_value(a, where)
-                if a.type == onnx_package().AttributeProto.GRAPH:
-                    value = PreparedGraph(value, self.graph.library)
-            if value is not None:
-                attributes[a.name] = value
-        domain = "" if node.domain == "ai.onnx" else node.domain
+    def _call(self, node: PreparedNode) -> NodeCall:
+        proto = node.proto
+        referred = {name: self.attributes.get(of) for name, of in node.references.items()}
+        attributes = {**node.attributes, **{name: value for name, value in referred.items() if value is not None}}
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
         version = self.opsets.get(domain, self.opsets.get("ai.onnx") if not domain else None)
         if version is None:
-            raise ValueError(f"{where}: the model imports no opset of the domain {node.domain!r}")
-        overload = getattr(node, "overload", "")
-        return NodeCall(node.op_type, domain, attributes, version, self, node.name, list(node.output), overload)
+            raise ValueError(
+                f"node {proto.name!r} ({proto.op_type}): the model imports no opset of the domain {proto.domain!r}"
+            )
+        overload = getattr(proto, "overload", "")
+        return NodeCall(proto.op_type, domain, attributes, version, self, proto.name, list(proto.output), overload)
 
 
 # --------------------------------------------------------------------------------------------------- one operator

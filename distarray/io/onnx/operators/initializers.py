@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import SMALL, Value, attribute_value, dtype_of_element, onnx_package, tensor_value
 
 __all__ = ["initial_value"]
 
 
 def initial_value(tensor: Any, folder: str | None) -> tuple[str, Value]:
-    """Return name and value of an initializer: host data if it is small, else an array of the package.
+    """Return name and value of an initializer, which may be a map of a file.
 
     Raises
     ------
@@ -35,7 +34,7 @@ def initial_value(tensor: Any, folder: str | None) -> tuple[str, Value]:
             value = _external(tensor, folder, where)
         else:
             value = tensor_value(tensor, where)
-    return name, (value if value.size <= SMALL else namespace().asarray(value))
+    return name, value
 
 
 def _external(tensor: Any, folder: str | None, where: str) -> Any:

@@ -251,8 +251,8 @@ def _rule(op_type: str, shapes: dict[int, Shape], types: _Types) -> str:
     terms = {k: [f"c{k}x{a}" for a in range(len(shape))] for k, shape in shapes.items()}
     results = [[f"n{k}x{a}" for a in range(len(shape))] for k, (shape, _) in enumerate(types)]
     batched = _BATCHED.get(op_type, ())
-    extents = {shapes[k][0] for k in batched if shapes.get(k)} | {types[0][0][0] if types[0][0] else -1}
-    if 0 in batched and 0 in shapes and len(types) == 1 and len(extents) == 1:
+    first = {shapes[k][:1] for k in batched if k in shapes} | {shape[:1] for shape, _ in types}
+    if batched and 0 in shapes and len(types) == 1 and len(first) == 1 and () not in first:
         for term in (*(terms[k] for k in batched if k in terms), results[0]):
             term[0] = "b"
     clauses = [f"{name}: whole" for term in terms.values() for name in term if name != "b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
-__all__ = ["cli_run", "run_graph", "run_node"]
+__all__ = ["PlainModel", "cli_run", "run_graph", "run_node"]
 
 
 def run_node(
@@ -69,20 +70,55 @@ def run_node(
 
 
 def _boxed(value: Value) -> Any:
+    """Return a value as the caller gets it: writing into it changes no input, of which it may be a view."""
     if value is None:
         return None
-    return [_boxed(v) for v in value] if isinstance(value, list) else array_of(value)
+    return [_boxed(v) for v in value] if isinstance(value, list) else copy(array_of(value))
+
+
+class PlainModel:
+    """A PlainModel is a model that runs as it stands, without regard to annotations, as often as one likes.
+
+    Its initializers are sent to the members of a team once.
+
+    Parameters
+    ----------
+    model
+        A ModelProto.
+    folder
+        Where the model lies, if it has elements in other files. Only files in it are read.
+
+    Raises
+    ------
+    NotSupportedError
+        If the model has elements of a type that numpy lacks; names where.
+    ValueError
+        If it is malformed.
+    """
+
+    def __init__(self, model: Any, folder: str | None = None) -> None:
+        self.graph = PreparedGraph(model.graph, Library(model.functions, folder))
+        self.opsets = {o.domain: o.version for o in model.opset_import}
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model; see `run_graph`."""
+        first = next((v for v in feeds.values() if isinstance(v, DistArray)), None)
+        with nullcontext() if first is None else within(first._env):
+            given = _checked(self.graph.proto, feeds)
+            made = Scope(self.graph, [given.get(name) for name in self.graph.input], self.opsets).run()
+            return {name: _boxed(value) for name, value in zip(self.graph.output_names, made, strict=True)}
 
 
 def run_graph(model: Any, feeds: Mapping[str, Any], *, folder: str | None = None) -> dict[str, Any]:
-    """Run a model without regard to its annotations.
+    """Run a model once; a `PlainModel` runs it often.
 
     Parameters
     ----------
     model
         A ModelProto.
     feeds
-        A DistArray or host array for each input of the model; those with an initializer may be left out.
+        A DistArray or host array for each input of the model; those with an initializer may be left out. A list for a
+        sequence, None for an optional without a value.
     folder
         Where the model lies, if it has elements in other files. Only files in it are read.
 
@@ -95,19 +131,13 @@ def run_graph(model: Any, feeds: Mapping[str, Any], *, folder: str | None = None
     Raises
     ------
     NotSupportedError
-        If the model has elements of a type that numpy lacks; names the node.
+        If the model has elements of a type that numpy lacks; names where.
     TypeError
         If an input has another dtype.
     ValueError
         If inputs are missing or unknown, or of another shape, or the model is malformed.
     """
-    first = next((v for v in feeds.values() if isinstance(v, DistArray)), None)
-    with nullcontext() if first is None else within(first._env):
-        given = _checked(model.graph, feeds)
-        graph = PreparedGraph(model.graph, Library(model.functions, folder))
-        opsets = {o.domain: o.version for o in model.opset_import}
-        made = Scope(graph, [given.get(name) for name in graph.input], opsets).run()
-        return {name: _boxed(value) for name, value in zip(graph.output_names, made, strict=True)}
+    return PlainModel(model, folder).run(feeds)
 
 
 def cli_run(path: str, inputs: Mapping[str, str]) -> dict[str, Any]:
