@@ -431,16 +431,36 @@ def test_sparse_initializers_and_constants_are_dense():
     np.testing.assert_array_equal(np.asarray(run_graph(model, {"x": X})["y"]), expected)
 
 
+CONVOLUTION = """
+g (float[N, 2, 6, 6] x, float[3, 2, 3, 3] w) => (float[N, 3, 2, 2] y) {
+    c = Conv(x, w)
+    p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+    y = Relu(p)
+}
+"""
+
+
+def images() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(s).astype(np.float32) for name, s in (("x", (8, 2, 6, 6)), ("w", (3, 2, 3, 3)))}
+
+
+def test_kernels_of_the_reference_run_beside_other_devices():
+    with dx.use(device="strict"):
+        agrees(parsed(CONVOLUTION), images())
+
+
 # ------------------------------------------------------------------------------------------------------ on a cluster
 
 
 @pytest.mark.cluster
 def test_models_run_on_a_cluster(cluster4):
-    rng = np.random.default_rng(0)
-    agrees(parsed(PERCEPTRON), {"x": rng.standard_normal((64, 3)).astype(np.float32)})
-    images, weights = (rng.standard_normal(s).astype(np.float32) for s in ((8, 2, 6, 6), (3, 2, 3, 3)))
-    model = parsed(
-        "g (float[N, 2, 6, 6] x, float[3, 2, 3, 3] w) => (float[N, 3, 4, 4] y) { c = Conv(x, w)  y = Relu(c) }"
-    )
-    agrees(model, {"x": images, "w": weights})
+    agrees(parsed(PERCEPTRON), {"x": np.random.default_rng(0).standard_normal((64, 3)).astype(np.float32)})
+    agrees(parsed(CONVOLUTION), images())
     agrees(parsed(BRANCHES), {"c": np.asarray(True), "x": X})
+
+
+@pytest.mark.cluster
+def test_kernels_travel_to_worker_processes(process_cluster):
+    agrees(parsed(CONVOLUTION), images())
+    agrees(parsed(PERCEPTRON), {"x": np.ones((64, 3), np.float32)})

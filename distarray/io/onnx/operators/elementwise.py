@@ -36,8 +36,14 @@ def _kept(function: Callable[..., Any]) -> Row:
 
 
 def _divide(call: NodeCall, x: Value, y: Value) -> Value:
-    # Integers are divided towards zero: what fmod leaves is taken away first, then the quotient is exact.
-    return dx.floor_divide(dx.subtract(x, dx.fmod(x, y)), y) if x.dtype.kind in "iu" else dx.divide(x, y)
+    if x.dtype.kind not in "iu":
+        return dx.divide(x, y)
+    down = dx.floor_divide(x, y)
+    if x.dtype.kind == "u":
+        return down
+    # Integers are divided towards zero: where signs differ, what is not exact is one more than rounded down.
+    is_below = dx.logical_and(dx.multiply(down, y) != x, dx.less(x, 0) != dx.less(y, 0))
+    return dx.where(is_below, down + 1, down)
 
 
 def _mod(call: NodeCall, x: Value, y: Value) -> Value:

@@ -151,10 +151,10 @@ class ReferenceKernel:
         self.names = names
 
     def __call__(self, *blocks: Any) -> Any:
-        """Return the outputs; blocks of a GPU come to the host, for the kernels are NumPy's."""
-        given = {name: b.get() if hasattr(b, "get") else b for name, b in zip(self.names, blocks, strict=True)}
-        # Kernels may write into what they are given.
-        feeds = {name: np.array(b) if isinstance(b, np.ndarray) else b for name, b in (self.fixed | given).items()}
+        """Return the outputs."""
+        given = self.fixed | dict(zip(self.names, blocks, strict=True))
+        # Some kernels write into what they are given.
+        feeds = {name: v if isinstance(v, list) else np.array(v) for name, v in given.items()}
         made = _evaluator(self.model).run(None, feeds)
         return made[0] if len(made) == 1 else tuple(made)
 
@@ -236,6 +236,9 @@ def deferred(op_type: str, kernel: Any, arrays: dict[int, DistArray], types: _Ty
         Shape and dtype of each result.
     """
     operands = unbox(op_type, [*arrays.values()])
+    if operands.env.device != "cpu":  # the kernels are NumPy's
+        there = {k: x.to_device("cpu") for k, x in arrays.items()}
+        return [x.to_device(operands.env.device) for x in deferred(op_type, kernel, there, types)]
     params = (_rule(op_type, {k: x.shape for k, x in arrays.items()}, types), *(dtype.str for _, dtype in types))
     if len(types) == 1:
         ((shape, dtype),) = types

@@ -15,7 +15,6 @@ __all__ = ["ROWS"]
 
 def _pooled(images: Any, regions: Any, pooled: tuple[int, int], scale: float) -> Any:
     """Return the largest element of each bin, 0 for an empty one; both borders of a region are part of it."""
-    images, regions = (np.asarray(v.get() if hasattr(v, "get") else v) for v in (images, regions))
     space = images.shape[2:]
     made = np.zeros((len(regions), images.shape[1], *pooled), images.dtype)
     for i, (batch, left, top, right, bottom) in enumerate(regions.astype(float)):
