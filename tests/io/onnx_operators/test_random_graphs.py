@@ -13,14 +13,16 @@ from distarray.testing import force_tiles
 
 onnx = pytest.importorskip("onnx")
 
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from distarray.io.onnx.operators import run_graph  # noqa: E402
 
 #: Of any number, bounded or nearly so: chains of them stay finite.
-UNARY = "Abs Atan Cos Erf Floor Ceil Round HardSigmoid HardSwish Identity Neg Relu LeakyRelu Elu Selu Sigmoid Sign Sin"
-UNARY += " Softplus Softsign Tanh Mish Celu ThresholdedRelu Shrink Gelu"
+UNARY = "Abs Atan Cos Erf Floor Ceil Round HardSigmoid Identity Neg Relu LeakyRelu Elu Selu Sigmoid Sign Sin"
+UNARY += " Softplus Softsign Tanh Celu ThresholdedRelu Shrink"
+#: What came with later opsets.
+LATER = {"HardSwish": 14, "Mish": 18, "Gelu": 20}
 BINARY = "Add Sub Mul Max Min Mean Sum"
 COMPARISONS = "Less LessOrEqual Greater GreaterOrEqual Equal"
 REDUCTIONS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp"
@@ -31,6 +33,8 @@ class Growing:
 
     def __init__(self, draw: Any) -> None:
         self.draw = draw
+        self.opset = draw(st.integers(13, 26))
+        self.dtype = draw(st.sampled_from([np.dtype("f4"), np.dtype("f8")]))
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -60,7 +64,8 @@ class Growing:
 
     def unary(self) -> None:
         x = self.pick()
-        self.node(self.draw(st.sampled_from(UNARY.split())), [x], self.shapes[x])
+        names = UNARY.split() + [op for op, since in LATER.items() if since <= self.opset]
+        self.node(self.draw(st.sampled_from(names)), [x], self.shapes[x])
 
     def beside(self) -> tuple[str, str, tuple[int, ...]]:
         """Two arrays that broadcast: one that is there, and another or a constant of some of its axes."""
@@ -70,7 +75,7 @@ class Growing:
         if self.draw(st.booleans()):
             return x, self.draw(st.sampled_from(same)), shape
         own = tuple(n if self.draw(st.booleans()) else 1 for n in shape)[self.draw(st.integers(0, len(shape))) :]
-        values = np.linspace(-1.5, 2, int(np.prod(own)), dtype=np.float32).reshape(own)
+        values = np.linspace(-1.5, 2, int(np.prod(own)), dtype=self.dtype).reshape(own)
         return x, self.constant(values), shape
 
     def binary(self) -> None:
@@ -87,7 +92,7 @@ class Growing:
         x, y, shape = self.beside()
         name = f"m{len(self.nodes)}"
         self.nodes.append(helper.make_node(self.draw(st.sampled_from(COMPARISONS.split())), [x, y], [name]))
-        self.node("Cast", [name], shape, to=TensorProto.FLOAT)
+        self.node("Cast", [name], shape, to=helper.np_dtype_to_tensor_dtype(self.dtype))
 
     def reduce(self) -> None:
         x = self.pick(1)
@@ -96,13 +101,16 @@ class Growing:
         gone = {a % len(shape) for a in axes}
         result = tuple(1 if a in gone else n for a, n in enumerate(shape) if keep or a not in gone)
         op = self.draw(st.sampled_from(REDUCTIONS.split()))
-        self.node(op, [x, self.constant(np.asarray(axes, np.int64))], result, keepdims=int(keep))
+        if op != "ReduceSum" and self.opset < 18:
+            self.node(op, [x], result, keepdims=int(keep), axes=axes)
+        else:
+            self.node(op, [x, self.constant(np.asarray(axes, np.int64))], result, keepdims=int(keep))
 
     def matmul(self) -> None:
         x = self.pick(1)
         shape = self.shapes[x]
         n = self.draw(st.integers(1, 4))
-        weights = np.linspace(-0.5, 0.5, shape[-1] * n, dtype=np.float32).reshape(shape[-1], n)
+        weights = np.linspace(-0.5, 0.5, shape[-1] * n, dtype=self.dtype).reshape(shape[-1], n)
         self.node("MatMul", [x, self.constant(weights)], (*shape[:-1], n))
 
     def transpose(self) -> None:
@@ -154,7 +162,7 @@ class Growing:
         n = len(shape)
         widths = self.draw(st.lists(st.integers(0, 2), min_size=2 * n, max_size=2 * n))
         result = tuple(size + widths[a] + widths[n + a] for a, size in enumerate(shape))
-        self.node("Pad", [x, self.constant(np.asarray(widths, np.int64)), self.constant(np.float32(0.5))], result)
+        self.node("Pad", [x, self.constant(np.asarray(widths, np.int64)), self.constant(self.dtype.type(0.5))], result)
 
     def gather(self) -> None:
         x = self.pick(1)
@@ -187,15 +195,16 @@ def models(draw: Any) -> tuple[Any, dict[str, Any]]:
     feeds = {}
     for i in range(draw(st.integers(1, 2))):
         shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
-        feeds[f"x{i}"] = np.random.default_rng(i).standard_normal(shape).astype(np.float32)
+        feeds[f"x{i}"] = np.random.default_rng(i).standard_normal(shape).astype(graph.dtype)
         graph.shapes[f"x{i}"] = shape
     for _ in range(draw(st.integers(1, 7))):
         graph.grow()
     made = [name for name in graph.shapes if name not in feeds] or [*feeds]
-    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, x.shape) for n, x in feeds.items()]
-    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, graph.shapes[n]) for n in made]
+    element = helper.np_dtype_to_tensor_dtype(graph.dtype)
+    inputs = [helper.make_tensor_value_info(n, element, x.shape) for n, x in feeds.items()]
+    outputs = [helper.make_tensor_value_info(n, element, graph.shapes[n]) for n in made]
     proto = helper.make_graph(graph.nodes, "random", inputs, outputs, graph.constants)
-    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", draw(st.integers(20, 26)))]), feeds
+    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", graph.opset)]), feeds
 
 
 def compare(model: Any, feeds: dict[str, Any]) -> None:
