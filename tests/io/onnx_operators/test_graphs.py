@@ -127,6 +127,11 @@ def test_writing_into_a_result_changes_no_input():
     np.testing.assert_array_equal(np.asarray(x), X)
 
 
+def test_what_is_no_model_is_refused():
+    with pytest.raises(TypeError, match=r"GraphProto is no ModelProto; onnx\.load"):
+        run_graph(parsed(PERCEPTRON).graph, {"x": X})
+
+
 def test_errors_name_the_node():
     model = parsed("g (float[2, 3] x) => (float[A, B] y) { z = Neg(x)  y = MatMul(z, x) }")
     model.graph.node[1].name = "product"

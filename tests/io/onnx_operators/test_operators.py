@@ -239,6 +239,27 @@ def test_regions_are_pooled_by_their_largest_elements():
     assert np.asarray(found)[1, 0, 0, 0] == IMAGES[0, 0, 1:4, 2:4].max()
 
 
+def test_slices_backwards_are_confined_to_the_axis():
+    given = [dx.asarray(X[0, 0]), *(np.asarray([n]) for n in (-1000, -(2**62), 0, -1))]
+    assert run_node("Slice", "", {}, given, 13)[0].tolist() == X[0, 0, :1].tolist()
+    given[1:3] = np.asarray([1000]), np.asarray([-3])
+    assert run_node("Slice", "", {}, given, 13)[0].tolist() == X[0, 0, :1:-1].tolist()
+
+
+def test_depths_may_be_more_than_the_indices_hold():
+    (found,) = run_node("OneHot", "", {}, [dx.asarray(np.uint8([3])), np.asarray(300), np.float32([0, 5])], 13)
+    assert found.shape == (1, 300)
+    assert (found.sum().item(), found[0, 3].item()) == (5, 5)
+
+
+def test_host_data_are_folded_also_where_an_output_is_not_wanted():
+    made = run_node("TopK", "", {}, [np.float32([3, 1, 2]), np.asarray([2])], 13, ["", "at"])
+    assert made[0] is None
+    assert made[1].tolist() == [0, 2]
+    (found,) = run_node("GlobalLpPool", "", {}, [np.ones((1, 1, 4), np.float32)], 13)  # no kernel can fold it
+    assert found.tolist() == [[[2]]]
+
+
 def test_negative_pads_take_away():
     (found,) = run_node("Pad", "", {}, [dx.asarray(X), np.asarray([0, -1, 1, 0, 2, -1]), np.float32(2)], 13)
     expected = np.pad(X[:, 1:, :-1], [(0, 0), (0, 2), (1, 0)], constant_values=2)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, host, ints
 
@@ -77,6 +79,7 @@ def _unique(call: NodeCall, x: Value) -> Value:
 
 def _one_hot(call: NodeCall, at: Value, depth: Value, values: Value) -> Value:
     n = int(host(depth).reshape(-1)[0])
+    at = dx.astype(at, np.int64) if at.dtype.kind in "iu" else at
     axis = call["axis"] % (at.ndim + 1)
     wanted = dx.arange(n).reshape(tuple(-1 if a == axis else 1 for a in range(at.ndim + 1)))
     is_there = dx.expand_dims(dx.where(at < 0, at + n, at), axis=axis) == wanted

@@ -116,7 +116,7 @@ def _cast(call: NodeCall, x: Value) -> Value:
 
 
 def _dropout(call: NodeCall, x: Value, ratio: Value = None, training: Value = None) -> Value:
-    share = 0.5 if ratio is None else float(host(ratio))
+    share = 0.5 if ratio is None else float(host(ratio).reshape(-1)[0])
     if training is None or not ints(training)[0] or not share:
         return x, dx.ones_like(x, dtype=bool)
     with np.errstate(divide="ignore"):

@@ -182,7 +182,7 @@ def _kernel(call: NodeCall, inputs: Sequence[Value], fixed: dict[str, Any], name
     return ReferenceKernel(model, fixed, tuple(names))
 
 
-def folded(call: NodeCall, inputs: Sequence[Value]) -> tuple[HostArray, ...] | None:
+def folded(call: NodeCall, inputs: Sequence[Value]) -> tuple[HostArray | None, ...] | None:
     """Return the outputs of an operator on small host data, if they are small host data too; else None."""
     given = [v for v in inputs if v is not None]
     if not given or call.op_type in _RANDOM or call.has_subgraphs or schema_of(call) is None:
@@ -193,9 +193,12 @@ def folded(call: NodeCall, inputs: Sequence[Value]) -> tuple[HostArray, ...] | N
     if types is None or any(math.prod(shape) > SMALL for shape, _ in types):
         return None
     fixed = {f"i{k}": v for k, v in enumerate(inputs) if v is not None}
-    made = _kernel(call, inputs, fixed, ())()
+    try:
+        made = _kernel(call, inputs, fixed, ())()
+    except Exception:  # what the row can do, or says itself is wrong
+        return None
     made = made if isinstance(made, tuple) else (made,)
-    return tuple(np.asarray(v, dtype) for v, (_, dtype) in zip(made, types, strict=True))
+    return _placed(call, [np.asarray(v, dtype) for v, (_, dtype) in zip(made, types, strict=True)])
 
 
 def run_kernel(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:

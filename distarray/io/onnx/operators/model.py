@@ -66,7 +66,8 @@ def run_node(
     given = {key: PreparedGraph(v, library) if hasattr(v, "initializer") else v for key, v in given.items()}
     opsets = {"" if domain == "ai.onnx" else domain: opset}
     scope = Scope(PreparedGraph(onnx_package().GraphProto(), library), (), opsets)
-    return tuple(_boxed(v) for v in evaluate(NodeCall(op_type, domain, given, opset, scope, name, wanted), inputs))
+    made = evaluate(NodeCall(op_type, domain, given, opset, scope, name, wanted), inputs)
+    return tuple(_boxed(value) if output else None for output, value in zip(wanted, made))
 
 
 def _boxed(value: Value) -> Any:
@@ -92,11 +93,15 @@ class PlainModel:
     ------
     NotSupportedError
         If the model has elements of a type that numpy lacks; names where.
+    TypeError
+        If it is no ModelProto.
     ValueError
         If it is malformed.
     """
 
     def __init__(self, model: Any, folder: str | None = None) -> None:
+        if not isinstance(model, onnx_package().ModelProto):
+            raise TypeError(f"{type(model).__name__} is no ModelProto; onnx.load(path) gives the one in a file")
         self.graph = PreparedGraph(model.graph, Library(model.functions, folder))
         self.opsets = {o.domain: o.version for o in model.opset_import}
 

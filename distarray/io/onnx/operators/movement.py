@@ -80,10 +80,10 @@ def _slice(call: NodeCall, x: Value, *given: Value) -> Value:
     steps = [1] * len(starts) if read[3] is None else read[3]
     index = [slice(None)] * x.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        n = x.shape[axis]
-        # Backwards the first element has an end before it, which an index cannot say but by leaving it out.
-        is_first = step < 0 and end < -n
-        index[axis] = slice(start, None if is_first else end, step)
+        if step < 0:  # the first element has an end before it, which an index cannot say but by leaving it out
+            n = x.shape[axis]
+            start, end = (min(max(i + n if i < 0 else i, low), n - 1) for i, low in ((start, 0), (end, -1)))
+        index[axis] = slice(start, None if step < 0 and end < 0 else end, step)
     return x[tuple(index)]
 
 
