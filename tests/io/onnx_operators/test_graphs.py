@@ -169,6 +169,22 @@ def test_branches_see_what_is_outside(condition):
     agrees(parsed(BRANCHES), {"c": np.asarray(condition), "x": X})
 
 
+def test_names_of_a_subgraph_are_its_own():
+    model = parsed("""
+    g (bool c, float[2, 3] x) => (float[2, 3] u) {
+        y = If (c) <
+            then_branch = t () => (float[2, 3] u) { d = Neg(x)  u = Abs(d) },
+            else_branch = e () => (float[2, 3] x) { }
+        >
+        d = Neg(y)
+        u = Add(d, y)
+    }
+    """)
+    for condition in (True, False):
+        found = run_graph(model, {"c": np.asarray(condition), "x": X})
+        assert not np.asarray(found["u"]).any()
+
+
 LOOP = """
 g (int64 n, float[2, 3] x) => (float[2, 3] last, float[K, 2, 3] all)
     <bool go = {1}, float[2, 3] start = {0, 0, 0, 0, 0, 0}> {

@@ -82,15 +82,17 @@ class PreparedGraph:
 
 
 def _read_names(node: Any) -> Iterator[str]:
-    """Return the names that a node reads, those of its subgraphs too."""
-    waiting = [node]
+    """Return the names that a node reads, its subgraphs too where they do not give the name themselves."""
+    waiting: list[tuple[Any, frozenset[str]]] = [(node, frozenset([""]))]
     while waiting:
-        proto = waiting.pop()
-        yield from (name for name in proto.input if name)
+        proto, given = waiting.pop()
+        yield from (name for name in proto.input if name not in given)
         for attribute in proto.attribute:
             for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from (output.name for output in graph.output)
-                waiting += graph.node
+                made = (name for inner in graph.node for name in inner.output)
+                own = given.union((v.name for v in (*graph.input, *graph.initializer)), made)
+                yield from (output.name for output in graph.output if output.name not in own)
+                waiting += [(inner, own) for inner in graph.node]
 
 
 def _ordered(nodes: list[Any], outputs: Sequence[str]) -> list[Any]:
