@@ -347,6 +347,8 @@ def test_sequences_and_optionals_are_lists_and_none():
         ({"x": X[:, :2], "z": X}, ValueError, r"input 'x' has shape \(2, 2\), but .* takes \(N, 3\): axis 1 is 2 long"),
         ({"x": X, "z": X[:1]}, ValueError, r"input 'z' has shape \(1, 3\), .* and N is 2 by axis 0 of input 'x'"),
         ({"x": ["a"], "z": X}, TypeError, "input 'x' has dtype <U1"),
+        ({"x": np.ma.masked_less(X, 3), "z": X}, NotSupportedError, "input 'x': a masked array, whose mask"),
+        ([X], TypeError, "feeds"),
     ],
 )
 def test_wrong_feeds_are_refused(feeds, error, said):

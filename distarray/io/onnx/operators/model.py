@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from distarray.arguments import mapping
 from distarray.array.array import DistArray
 from distarray.array.environment import within
 from distarray.array.namespace import namespace
+from distarray.expr.bind import check_mask
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
@@ -107,6 +109,7 @@ class PlainModel:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model; see `run_graph`."""
+        feeds = mapping(feeds, "feeds", "names of inputs to arrays")
         first = next((v for v in feeds.values() if isinstance(v, DistArray)), None)
         with nullcontext() if first is None else within(first._env):
             given = _checked(self.graph.proto, feeds)
@@ -185,6 +188,7 @@ def _fed(value: Any, kind: Any, where: str, bound: dict[str, tuple[int, str]]) -
         return [_fed(v, kind.sequence_type.elem_type, f"{where}[{i}]", {}) for i, v in enumerate(value)]
     tensor = kind.tensor_type
     wanted = dtype_of_element(tensor.elem_type, where)
+    check_mask(value, where)
     x = value if isinstance(value, DistArray) else np.asarray(value)
     if x.dtype != wanted:
         raise TypeError(f"{where} has dtype {x.dtype}, but the model takes {wanted}; x.astype({wanted.name!r}) casts")
