@@ -180,6 +180,34 @@ def test_indices_of_a_pool_count_over_the_batch_and_are_not_cut_along_it():
         np.testing.assert_array_equal(np.asarray(f), e)
 
 
+@pytest.mark.parametrize("opset", [13, 22])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 3], "pads": [1, 0, 2, 1]},
+        {"kernel_shape": [4, 3], "strides": [3, 1], "auto_pad": "SAME_UPPER"},
+        {"kernel_shape": [6, 1], "strides": [1, 4], "auto_pad": "VALID"},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [2, 2], "dilations": [2, 3], "pads": [0, 1, 1, 1]},
+    ],
+)
+def test_pools_equal_the_reference(op, attributes, opset):
+    known = onnx.defs.get_schema(op, opset, "").attributes
+    attributes = {name: value for name, value in attributes.items() if name in known}
+    if op == "LpPool" and "ceil_mode" in attributes:
+        # The reference takes means of what is there, times the whole window, also where a part of it is outside.
+        rows = [slice(i, i + 3) for i in (0, 2, 4)]
+        norms = [[np.sqrt((IMAGES[:, :, i, j] ** 2).sum((2, 3))) for j in rows] for i in rows]
+        expected = np.moveaxis(np.asarray(norms), (0, 1), (2, 3))
+    else:
+        (expected,) = reference(op, attributes, [IMAGES], opset, 1)
+    (found,) = run_node(op, "", attributes, [dx.asarray(IMAGES)], opset)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
+
+
 # -------------------------------------------------------------------------------------------------------- chance
 
 

@@ -39,7 +39,7 @@ REFERENCE = declare("reference_kernel", "block")
 #: Operators that make each batch of their one output of the same batch of some inputs, and which these are: along
 #: axis 0 of all of them the work may be cut.
 _BATCHED = {
-    **dict.fromkeys("AveragePool BitCast Conv ConvInteger ConvTranspose LpPool MaxPool QLinearConv".split(), (0,)),
+    **dict.fromkeys("BitCast Conv ConvInteger ConvTranspose QLinearConv".split(), (0,)),
     "DeformConv": (0, 2, 4),
     "GridSample": (0, 1),
 }
