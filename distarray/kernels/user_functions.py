@@ -85,4 +85,8 @@ def _on_tile(xp: Any, *blocks: Block, params: Params) -> Block:
     return own(xp, result, seen)
 
 
-BLOCK: dict[str, Callable[..., Any]] = {"map_blocks": _function, "map_windows": _on_tile}
+BLOCK: dict[str, Callable[..., Any]] = {
+    "map_blocks": _function,
+    "map_windows": _on_tile,
+    "reference_kernel": _function,  # of an operator of ONNX
+}

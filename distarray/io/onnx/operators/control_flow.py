@@ -1,0 +1,114 @@
+"""If, Loop, Scan and SequenceMap: their subgraphs run node by node, as often as values say.
+
+A condition or trip count that is not known is computed where it is needed. What the bodies do is deferred.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distarray.array.namespace import namespace
+from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, dtype_of_element, host, ints
+
+__all__ = ["ROWS"]
+
+dx: Any = namespace()
+
+
+def _is_true(value: Value) -> bool:
+    return bool(host(value).reshape(-1)[0])
+
+
+def _if(call: NodeCall, condition: Value) -> Value:
+    return tuple(call.scope.inner(call["then_branch" if _is_true(condition) else "else_branch"], ()))
+
+
+def _loop(call: NodeCall, trips: Value, condition: Value, *state: Value) -> Value:
+    body = call["body"]
+    limit = None if trips is None else ints(trips)[0]
+    n = len(state)
+    carried = list(state)
+    scanned: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - n)]
+    goes_on = condition is None or _is_true(condition)
+    i = 0
+    while goes_on and (limit is None or i < limit):
+        keeps, *made = call.scope.inner(body, (np.asarray(i, np.int64), np.asarray(True), *carried))
+        carried = made[:n]
+        for rows, row in zip(scanned, made[n:]):
+            rows.append(row)
+        goes_on = _is_true(keeps)
+        i += 1
+    return (*carried, *(_stacked(rows, 0, info) for rows, info in zip(scanned, body.output[1 + n :])))
+
+
+def _stacked(rows: list[Value], axis: int, info: Any) -> Value:
+    """Return the results of all rounds beside each other; without a round, an array without elements of the type that
+    the body promises.
+    """
+    if rows:
+        return dx.stack(rows, axis=axis)
+    kind = info.type.tensor_type
+    extents = [d.dim_value for d in kind.shape.dim]
+    extents.insert(axis if axis >= 0 else axis + len(extents) + 1, 0)
+    return dx.zeros(tuple(extents), dtype=dtype_of_element(kind.elem_type, f"output {info.name!r}"))
+
+
+def _scan(call: NodeCall, *inputs: Value) -> Value:
+    if call.opset < 9:
+        return _batched_scan(call, *inputs)
+    return _scan_all(call, inputs)
+
+
+def _batched_scan(call: NodeCall, lengths: Value, *inputs: Value) -> Value:
+    """Scan of opset 8: each batch by itself, and of its own length."""
+    n_state = len(inputs) - call["num_scan_inputs"]
+    batches = []
+    for b in range(inputs[0].shape[0]):
+        own = [v[b] for v in inputs]
+        if lengths is not None:
+            n = ints(lengths)[b]
+            own = [*own[:n_state], *(v[:n] for v in own[n_state:])]
+        batches.append(_scan_all(call, own))
+    return tuple(dx.stack(parts) for parts in zip(*batches))
+
+
+def _scan_all(call: NodeCall, inputs: Any) -> Value:
+    body = call["body"]
+    n_scanned = call["num_scan_inputs"]
+    n_state = len(inputs) - n_scanned
+    n_outputs = len(body.output) - n_state
+    # What opset 8 calls the directions of its inputs.
+    backwards_in = call["scan_input_directions"] or call["directions"] or [0] * n_scanned
+    axes_in, axes_out = call["scan_input_axes"] or [0] * n_scanned, call["scan_output_axes"] or [0] * n_outputs
+    backwards_out = call["scan_output_directions"] or [0] * n_outputs
+    state, read = list(inputs[:n_state]), [array_of(v) for v in inputs[n_state:]]
+    read = [dx.moveaxis(v, axis, 0) for v, axis in zip(read, axes_in)]
+    lengths = {v.shape[0] for v in read}
+    if len(lengths) != 1:
+        raise ValueError(f"{call}: the scanned axes have {sorted(lengths)} elements, and must have equally many")
+    (n,) = lengths
+    scanned: list[list[Value]] = [[] for _ in range(n_outputs)]
+    for i in range(n):
+        rows_in = [v[n - 1 - i if back else i] for v, back in zip(read, backwards_in)]
+        made = call.scope.inner(body, (*state, *rows_in))
+        state = made[:n_state]
+        for rows, row in zip(scanned, made[n_state:]):
+            rows.append(row)
+    results = [
+        _stacked(rows[::-1] if back else rows, axis, info)
+        for rows, back, axis, info in zip(scanned, backwards_out, axes_out, body.output[n_state:])
+    ]
+    return (*state, *results)
+
+
+def _sequence_map(call: NodeCall, sequence: list[Value], *others: Value) -> Value:
+    rounds = [
+        call.scope.inner(call["body"], (value, *(o[i] if isinstance(o, list) else o for o in others)))
+        for i, value in enumerate(sequence)
+    ]
+    return tuple([made[k] for made in rounds] for k in range(len(call["body"].output)))
+
+
+ROWS: dict[str, Row] = {"If": _if, "Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}

@@ -1,0 +1,309 @@
+"""Graphs run node by node: names and where they are seen, subgraphs, functions, and when a value is let go."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from distarray.array.environment import environment
+from distarray.expr.expr import Environment
+from distarray.io.onnx.operators.call import SMALL, NodeCall, Value, array_of, attribute_value, is_host, onnx_package
+from distarray.io.onnx.operators.initializers import initial_value
+from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of, type_proto
+from distarray.io.onnx.operators.rows import ROWS
+
+__all__ = ["Library", "PreparedGraph", "Scope", "evaluate"]
+
+
+class Library:
+    """A Library is what all graphs of a model share: its functions, and the folder of what lies beside it."""
+
+    def __init__(self, functions: Iterable[Any] = (), folder: str | None = None) -> None:
+        self.folder = folder
+        # The overload is there from IR version 10 on.
+        self.functions = {(f.domain, f.name, getattr(f, "overload", "")): PreparedGraph(f, self) for f in functions}
+
+
+class PreparedNode:
+    """A PreparedNode is a node with its attributes as values, and the names that nobody reads after it.
+
+    Attributes
+    ----------
+    references
+        For an attribute that is the attribute of the function around it, the name of that.
+    """
+
+    def __init__(self, proto: Any, dying: list[str], library: Library) -> None:
+        self.proto = proto
+        self.dying = dying
+        where = f"node {proto.name!r} ({proto.op_type})"
+        self.references = {a.name: a.ref_attr_name for a in proto.attribute if a.ref_attr_name}
+        values = {a.name: attribute_value(a, where) for a in proto.attribute if not a.ref_attr_name}
+        # Only graphs have initializers.
+        self.attributes = {k: PreparedGraph(v, library) if hasattr(v, "initializer") else v for k, v in values.items()}
+
+
+class PreparedGraph:
+    """A PreparedGraph is a graph or a function whose nodes stand in the order in which they run.
+
+    It is prepared once and may run often; what its initializers became is kept.
+
+    Parameters
+    ----------
+    proto
+        A GraphProto or FunctionProto.
+    library
+        Of the model that it is in.
+    """
+
+    def __init__(self, proto: Any, library: Library) -> None:
+        self.proto = proto
+        self.library = library
+        self.input = [getattr(i, "name", i) for i in proto.input]
+        self.output = proto.output
+        self.output_names = [getattr(o, "name", o) for o in proto.output]
+        tensors = [*getattr(proto, "initializer", ()), *getattr(proto, "sparse_initializer", ())]
+        self._initial = dict(initial_value(tensor, library.folder) for tensor in tensors)
+        self._constants: dict[Environment, dict[str, Value]] = {}
+        nodes = _ordered(list(proto.node), self.output_names)
+        dying = _last_uses(nodes, self.output_names)
+        self.nodes = [PreparedNode(node, names, library) for node, names in zip(nodes, dying, strict=True)]
+
+    def constants(self) -> dict[str, Value]:
+        """Return the initializers by name: host data if they are small, else arrays, made once in each environment."""
+        env = environment()
+        if env not in self._constants:
+            self._constants[env] = {name: _settled(value) for name, value in self._initial.items()}
+        return self._constants[env]
+
+
+def _read_names(node: Any) -> Iterator[str]:
+    """Return the names that a node reads, its subgraphs too where they do not give the name themselves."""
+    waiting: list[tuple[Any, frozenset[str]]] = [(node, frozenset([""]))]
+    while waiting:
+        proto, given = waiting.pop()
+        yield from (name for name in proto.input if name not in given)
+        for attribute in proto.attribute:
+            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                made = (name for inner in graph.node for name in inner.output)
+                own = given.union((v.name for v in (*graph.input, *graph.initializer)), made)
+                yield from (output.name for output in graph.output if output.name not in own)
+                waiting += [(inner, own) for inner in graph.node]
+
+
+def _ordered(nodes: list[Any], outputs: Sequence[str]) -> list[Any]:
+    """Return nodes so that each comes after those that make what it reads.
+
+    Raises
+    ------
+    ValueError
+        If nodes wait for each other, or two of them make the same.
+    """
+    makers = Counter(name for node in nodes for name in node.output if name)
+    twice = [name for name, n in makers.items() if n > 1]
+    if twice:
+        raise ValueError(f"the model makes {twice[0]!r} twice: names of a graph are given once")
+    readers: dict[str, list[int]] = {}
+    missing: list[int] = []
+    for i, node in enumerate(nodes):
+        needed = {name for name in _read_names(node) if name in makers} - {*node.output}
+        missing.append(len(needed))
+        for name in needed:
+            readers.setdefault(name, []).append(i)
+        if {*node.input} & {name for name in node.output if name}:
+            raise ValueError(f"node {node.name!r} ({node.op_type}) reads what it makes itself")
+    ready = deque(i for i, n in enumerate(missing) if not n)
+    found = []
+    while ready:
+        i = ready.popleft()
+        found.append(nodes[i])
+        for name in nodes[i].output:
+            for reader in readers.get(name, ()):
+                missing[reader] -= 1
+                if not missing[reader]:
+                    ready.append(reader)
+    if len(found) < len(nodes):
+        stuck = next(node for node, n in zip(nodes, missing) if n)
+        raise ValueError(f"the graph has a cycle: node {stuck.name!r} ({stuck.op_type}) waits for what it leads to")
+    return found
+
+
+def _last_uses(nodes: Sequence[Any], outputs: Sequence[str]) -> list[list[str]]:
+    """Return for each node the names that nobody reads after it. An array with a handle is stored, so none is to have
+    one for longer than it is needed.
+    """
+    kept = {*outputs}
+    dying: list[list[str]] = []
+    for node in reversed(nodes):
+        names = dict.fromkeys([*_read_names(node), *node.output])
+        dying.append([name for name in names if name and name not in kept])
+        kept.update(names)
+    return dying[::-1]
+
+
+class Scope:
+    """A Scope is one run of a graph: its values by name, and the scope around it.
+
+    Parameters
+    ----------
+    graph
+        What runs.
+    inputs
+        Values of its inputs, in order; None for one that is left out.
+    opsets
+        Version of each domain.
+    outer
+        Where names are looked up that the graph does not have; None for a model or function.
+    attributes
+        Of the call of a function, which its nodes refer to.
+    callers
+        The functions that are running.
+    """
+
+    def __init__(
+        self,
+        graph: PreparedGraph,
+        inputs: Sequence[Value],
+        opsets: Mapping[str, int],
+        outer: Scope | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        callers: tuple[tuple[str, str, str], ...] = (),
+    ) -> None:
+        self.graph = graph
+        self.callers = callers
+        self.opsets = opsets
+        self.outer = outer
+        self.attributes = attributes or {}
+        self.values: dict[str, Value] = dict(graph.constants())
+        given = zip(graph.input, inputs)
+        self.values |= {name: value for name, value in given if value is not None or name not in self.values}
+
+    def look_up(self, name: str, where: str) -> Value:
+        """Return the value of a name, here or further out.
+
+        Raises
+        ------
+        ValueError
+            If there is none; `where` says who reads it.
+        """
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise ValueError(f"{where} reads {name!r}, which no input, initializer or node of the model makes")
+
+    def run(self) -> list[Value]:
+        """Run all nodes and return the outputs."""
+        for node in self.graph.nodes:
+            call = self._call(node)
+            inputs = [self.look_up(name, str(call)) if name else None for name in node.proto.input]
+            try:
+                made = evaluate(call, inputs)
+            except Exception as error:
+                error.add_note(f"at {call}")
+                raise
+            self.values.update((name, value) for name, value in zip(node.proto.output, made) if name)
+            del inputs, made
+            for name in node.dying:
+                self.values.pop(name, None)
+        return [self.look_up(name, "the graph's output") for name in self.graph.output_names]
+
+    def inner(self, graph: PreparedGraph, inputs: Sequence[Value]) -> list[Value]:
+        """Run a subgraph, which sees the names that are seen here."""
+        return Scope(graph, inputs, self.opsets, self, self.attributes, self.callers).run()
+
+    def function(self, call: NodeCall, graph: PreparedGraph, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """Run a function, which sees nothing but what it is given."""
+        proto = graph.proto
+        key = (call.domain, call.op_type, call.overload)
+        if key in self.callers:
+            raise ValueError(
+                f"{call}: the function calls itself, by {' and '.join(name for _, name, _ in self.callers)}"
+            )
+        defaults = {a.name: attribute_value(a, str(call)) for a in proto.attribute_proto}
+        opsets = dict(self.opsets) | {o.domain: o.version for o in proto.opset_import}
+        padded = [*inputs, *[None] * (len(graph.input) - len(inputs))]
+        attributes = {**defaults, **call.defaults, **call.attributes}
+        made = Scope(graph, padded, opsets, None, attributes, (*self.callers, key))
+        # An output that nobody wants may be one that the function does not make.
+        made.values |= {name: None for name, wanted in zip_longest(graph.output_names, call.outputs) if not wanted}
+        return tuple(made.run())
+
+    def _call(self, node: PreparedNode) -> NodeCall:
+        proto = node.proto
+        referred = {name: self.attributes.get(of) for name, of in node.references.items()}
+        attributes = {**node.attributes, **{name: value for name, value in referred.items() if value is not None}}
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        version = self.opsets.get(domain, self.opsets.get("ai.onnx") if not domain else None)
+        if version is None:
+            raise ValueError(
+                f"node {proto.name!r} ({proto.op_type}): the model imports no opset of the domain {proto.domain!r}"
+            )
+        overload = getattr(proto, "overload", "")
+        return NodeCall(proto.op_type, domain, attributes, version, self, proto.name, list(proto.output), overload)
+
+
+# --------------------------------------------------------------------------------------------------- one operator
+
+
+def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    """Return the outputs of one operator: by a function of the model, by folding, by its row, by the function that
+    its schema is, or by its kernel, whichever is there first.
+
+    Raises
+    ------
+    ValueError
+        If there is no such operator.
+    """
+    given = list(inputs)
+    while given and given[-1] is None:
+        given.pop()
+    scope: Scope = call.scope
+    own = scope.graph.library.functions.get((call.domain, call.op_type, call.overload))
+    if own is not None:
+        return scope.function(call, own, given)
+    if schema_of(call) is None:
+        raise ValueError(
+            f"{call}: opset {call.opset} of the domain {call.domain or 'ai.onnx'!r} has no such operator, and the "
+            "model no such function"
+        )
+    made: Any = folded(call, given)
+    if made is not None:
+        return made  # type: ignore[no-any-return]  # a tuple of host arrays
+    row = ROWS.get(call.op_type) if not call.domain else None
+    made = NotImplemented if row is None else row(call, *given)
+    if made is NotImplemented:
+        body = _schema_function(call, given)
+        made = run_kernel(call, given) if body is None else scope.function(call, PreparedGraph(body, Library()), given)
+    made = made if isinstance(made, tuple) else (made,)
+    return tuple(_settled(value) for value in made[: len(call.outputs)])
+
+
+def _settled(value: Value) -> Value:
+    """Return a result as a value: what is large is an array of the package."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    return array_of(value) if is_host(value) and value.size > SMALL else value
+
+
+def _schema_function(call: NodeCall, inputs: Sequence[Value]) -> Any:
+    """Return the function that the schema of an operator says it is, for these inputs; None if it says none."""
+    schema = schema_of(call)
+    onnx = onnx_package()
+    plain = [v for v in schema.function_opset_versions if v <= call.opset]
+    if plain:
+        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(plain)))
+    of_context = [v for v in schema.context_dependent_function_opset_versions if v <= call.opset]
+    if not of_context or any(isinstance(v, list) for v in inputs):
+        return None
+    types = [onnx.TypeProto() if v is None else type_proto(v) for v in inputs]
+    node = node_proto(call, inputs).SerializeToString()
+    made = schema.get_context_dependent_function_with_opset_version(
+        max(of_context), node, [t.SerializeToString() for t in types]
+    )
+    return onnx.FunctionProto.FromString(made) if made else None

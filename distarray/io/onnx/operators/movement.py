@@ -1,0 +1,263 @@
+"""Operators that move elements and compute none: shapes, slices, pads, positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distarray.array.namespace import namespace
+from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, host, ints, is_host
+
+__all__ = ["ROWS"]
+
+dx: Any = namespace()
+
+# ------------------------------------------------------------------------------------------------------- shapes
+
+
+def _reshape(call: NodeCall, x: Value, shape: Value = None) -> Value:
+    wanted = call.option("shape", (x, shape), 1) or []
+    if not call["allowzero"]:
+        wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
+    if -1 in wanted and not x.size:
+        # numpy cannot tell what -1 is beside a 0; ONNX's other extents say it
+        rest = math.prod(n for n in wanted if n != -1)
+        wanted = [(0 if not rest else x.size // rest) if n == -1 else n for n in wanted]
+    return dx.reshape(x, tuple(wanted))
+
+
+def _flatten(call: NodeCall, x: Value) -> Value:
+    lead = call["axis"] + (x.ndim if call["axis"] < 0 else 0)
+    return dx.reshape(x, (math.prod(x.shape[:lead]), math.prod(x.shape[lead:])))
+
+
+def _squeeze(call: NodeCall, x: Value, axes: Value = None) -> Value:
+    given = call.option("axes", (x, axes), 1)
+    return dx.squeeze(x, axis=tuple(a for a, n in enumerate(x.shape) if n == 1) if given is None else tuple(given))
+
+
+def _unsqueeze(call: NodeCall, x: Value, axes: Value = None) -> Value:
+    given = call.option("axes", (x, axes), 1) or []
+    ndim = x.ndim + len(given)
+    new = [a % ndim for a in given if -ndim <= a < ndim]
+    if len({*new}) != len(given):
+        raise ValueError(f"{call}: axes={given} are no {len(given)} different axes of {ndim}")
+    old = iter(x.shape)
+    return dx.reshape(x, tuple(1 if a in new else next(old) for a in range(ndim)))
+
+
+def _expand(call: NodeCall, x: Value, shape: Value) -> Value:
+    return dx.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(shape))))
+
+
+def _tile(call: NodeCall, x: Value, repeats: Value, axis: Value = None) -> Value:
+    if axis is None:
+        return dx.tile(array_of(x), ints(repeats))
+    times = [1] * x.ndim  # opset 1: one axis, and how often
+    times[ints(axis)[0]] = ints(repeats)[0]
+    return dx.tile(array_of(x), times)
+
+
+def _split(call: NodeCall, x: Value, sizes: Value = None) -> Value:
+    axis = call["axis"]
+    given = call.option("split", (x, sizes), 1)
+    if given is None:
+        parts = call["num_outputs"] or len(call.outputs)
+        each = -(-x.shape[axis] // parts)
+        given = [max(min(each, x.shape[axis] - i * each), 0) for i in range(parts)]
+    if sum(given) != x.shape[axis]:
+        raise ValueError(f"{call}: split={given} are {sum(given)} elements, but axis {axis} has {x.shape[axis]}")
+    return tuple(dx.split(array_of(x), np.cumsum(given)[:-1].tolist(), axis=axis))
+
+
+def _slice(call: NodeCall, x: Value, *given: Value) -> Value:
+    read = [call.option(name, (x, *given), i) for i, name in enumerate(("starts", "ends", "axes", "steps"), 1)]
+    starts, ends = (v or [] for v in read[:2])
+    axes = list(range(len(starts))) if read[2] is None else read[2]
+    steps = [1] * len(starts) if read[3] is None else read[3]
+    index = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        if step < 0:  # the first element has an end before it, which an index cannot say but by leaving it out
+            n = x.shape[axis]
+            start, end = (min(max(i + n if i < 0 else i, low), n - 1) for i, low in ((start, 0), (end, -1)))
+        index[axis] = slice(start, None if step < 0 and end < 0 else end, step)
+    return x[tuple(index)]
+
+
+def _pad(call: NodeCall, x: Value, pads: Value = None, value: Value = None, axes: Value = None) -> Value:
+    widths = call.option("pads", (x, pads), 1) or []
+    chosen = range(x.ndim) if axes is None else [a % x.ndim for a in ints(axes)]
+    n = len(chosen)
+    before, after = dict(zip(chosen, widths[:n])), dict(zip(chosen, widths[n:]))
+    # What is negative is cut off first.
+    index = tuple(slice(max(-before.get(a, 0), 0), size - max(-after.get(a, 0), 0)) for a, size in enumerate(x.shape))
+    pairs = [(max(before.get(a, 0), 0), max(after.get(a, 0), 0)) for a in range(x.ndim)]
+    mode = call["mode"]
+    x = array_of(x[index])
+    if mode != "constant":
+        return dx.pad(x, pairs, mode=mode)
+    fill = call["value"] if value is None else value
+    # A number that is known is a number of the operation; another one is written around what is padded by zeros.
+    if fill is None or not hasattr(fill, "dtype") or is_host(fill):
+        return dx.pad(x, pairs, constant_values=0 if fill is None else np.asarray(fill).reshape(-1)[0].item())
+    inside = dx.pad(dx.ones_like(x, dtype=bool), pairs)
+    return dx.where(inside, dx.pad(x, pairs), dx.reshape(fill, ()))
+
+
+def _depth_to_space(call: NodeCall, x: Value) -> Value:
+    n, channels, height, width = x.shape
+    block = call["blocksize"]
+    if call["mode"] == "CRD":
+        parts = dx.reshape(x, (n, channels // block**2, block, block, height, width))
+        parts = dx.permute_dims(parts, (0, 1, 4, 2, 5, 3))
+    else:
+        parts = dx.reshape(x, (n, block, block, channels // block**2, height, width))
+        parts = dx.permute_dims(parts, (0, 3, 4, 1, 5, 2))
+    return dx.reshape(parts, (n, channels // block**2, height * block, width * block))
+
+
+def _space_to_depth(call: NodeCall, x: Value) -> Value:
+    n, channels, height, width = x.shape
+    block = call["blocksize"]
+    parts = dx.reshape(x, (n, channels, height // block, block, width // block, block))
+    parts = dx.permute_dims(parts, (0, 1, 3, 5, 2, 4) if call["mode"] == "CRD" else (0, 3, 5, 1, 2, 4))
+    return dx.reshape(parts, (n, channels * block**2, height // block, width // block))
+
+
+def _triangle(call: NodeCall, x: Value, k: Value = None) -> Value:
+    return (dx.triu if call["upper"] else dx.tril)(x, k=0 if k is None else ints(k)[0])
+
+
+def _transpose(call: NodeCall, x: Value) -> Value:
+    return dx.permute_dims(x, tuple(reversed(range(x.ndim))) if call["perm"] is None else tuple(call["perm"]))
+
+
+# ----------------------------------------------------------------------------------------------------- positions
+
+
+def _beside(n: int, axis: int, ndim: int) -> Any:
+    """Return the indices of an axis of `n` elements, as they broadcast beside others of `ndim` axes."""
+    return np.arange(n).reshape(tuple(-1 if a == axis else 1 for a in range(ndim)))
+
+
+def _gather_elements(call: NodeCall, x: Value, at: Value) -> Value:
+    axis = call["axis"] % x.ndim
+    # Along the other axes there may be fewer positions than elements.
+    seen = x[tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(at.shape))]
+    return dx.take_along_axis(seen, at, axis=axis)
+
+
+def _gather_nd(call: NodeCall, x: Value, at: Value) -> Value:
+    batch = call["batch_dims"] or 0
+    ndim = at.ndim - 1
+    rows = tuple(_beside(at.shape[b], b, ndim) for b in range(batch))
+    index = (*rows, *(at[..., j] for j in range(at.shape[-1])))
+    return array_of(x)[index] if index else x
+
+
+#: What ``reduction`` does with what is there, by the name of an update (`distarray.array.writes.Updates`).
+_UPDATES = {None: "set", "none": "set", "add": "add", "mul": "multiply", "max": "max", "min": "min"}
+
+
+def _written(call: NodeCall, x: Value, index: Sequence[Any], values: Value) -> Value:
+    update = _UPDATES[call["reduction"]]
+    if x.dtype.kind == "b" and update != "set":
+        update = {"add": "max", "multiply": "min"}.get(update, update)  # or and and
+    return getattr(array_of(x).at[tuple(index)], update)(values)
+
+
+def _scatter_elements(call: NodeCall, x: Value, at: Value, values: Value) -> Value:
+    axis = call["axis"] % x.ndim
+    return _written(call, x, [at if a == axis else _beside(n, a, x.ndim) for a, n in enumerate(at.shape)], values)
+
+
+def _scatter_nd(call: NodeCall, x: Value, at: Value, values: Value) -> Value:
+    index = [at[..., j] for j in range(at.shape[-1])]
+    return _written(call, x, index or [...], values)
+
+
+def _scatter_tensor(call: NodeCall, cache: Value, update: Value, first: Value = None) -> Value:
+    """Write `update` into each row of a cache along an axis, from a position of the row's own on."""
+    axis = call["axis"] % cache.ndim
+    n, length = cache.shape[axis], update.shape[axis]
+    at = _beside(length, 1, 2)
+    if first is not None:
+        at = dx.reshape(first, (-1, 1)) + at
+    if call["mode"] == "circular":
+        at = at % n
+    moved = array_of(dx.moveaxis(cache, axis, 1))
+    rows = _beside(cache.shape[0], 0, 2)
+    return dx.moveaxis(moved.at[rows, at].set(dx.moveaxis(update, axis, 1)), 1, axis)
+
+
+def _reverse_sequence(call: NodeCall, x: Value, lengths: Value) -> Value:
+    time, batch = call["time_axis"] % x.ndim, call["batch_axis"] % x.ndim
+    steps = dx.asarray(_beside(x.shape[time], time, x.ndim))
+    own = dx.reshape(lengths, tuple(-1 if a == batch else 1 for a in range(x.ndim)))
+    return dx.take_along_axis(x, dx.where(steps < own, own - 1 - steps, steps), axis=time)
+
+
+def _compress(call: NodeCall, x: Value, condition: Value) -> Value:
+    axis = call["axis"]
+    x = array_of(x)
+    n = x.size if axis is None else x.shape[axis]
+    return dx.compress(array_of(condition)[:n], x, axis=axis)
+
+
+def _nonzero(call: NodeCall, x: Value) -> Value:
+    x = array_of(x)
+    if not x.ndim:
+        return dx.zeros((0, int(host(x) != 0)), dtype=np.int64)
+    return dx.astype(dx.stack(dx.nonzero(x)), np.int64, copy=False)
+
+
+# -------------------------------------------------------------------------------------------------------- resize
+
+
+def _upsample(call: NodeCall, x: Value, scales: Value = None) -> Value:
+    if call["mode"] not in (None, "nearest"):
+        return NotImplemented
+    factors = call["scales"] if scales is None else host(scales).tolist()
+    for axis, factor in enumerate(factors):
+        n = math.floor(x.shape[axis] * factor)
+        if n != x.shape[axis]:
+            at = np.minimum(np.floor(np.arange(n) / factor), x.shape[axis] - 1).astype(np.int64)
+            x = dx.take(x, at, axis=axis)
+    return x
+
+
+_SHAPES: dict[str, Callable[..., Any]] = {
+    "Concat": lambda call, *inputs: dx.concat(inputs, axis=call["axis"]),
+    "DepthToSpace": _depth_to_space,
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _triangle,
+    "Unsqueeze": _unsqueeze,
+    "Upsample": _upsample,
+}
+
+_POSITIONS: dict[str, Callable[..., Any]] = {
+    "Compress": _compress,
+    "Gather": lambda call, x, at: dx.take(x, at, axis=call["axis"]),
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "NonZero": _nonzero,
+    "ReverseSequence": _reverse_sequence,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "TensorScatter": _scatter_tensor,
+}
+
+ROWS: dict[str, Row] = {**_SHAPES, **_POSITIONS}

@@ -1,0 +1,126 @@
+"""The conformance cases of the ``onnx`` package: the operators of every node case give what the case says.
+
+Left out, for these reasons alone:
+
+- elements that numpy lacks (text, bfloat16, float8, float4, integers of 2 and 4 bits): that they are refused is tested;
+- numbers drawn by numpy's generator: ours are others, which `test_operators` tests.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distarray.errors import NotSupportedError
+from distarray.testing import force_tiles
+
+onnx = pytest.importorskip("onnx")
+
+from distarray.io.onnx.operators import run_graph  # noqa: E402  (needs onnx to be of use)
+
+#: Cases whose numbers numpy's generator draws.
+DRAWN = re.compile(r"test_(bernoulli(_double|_seed)?(_expanded)?|training_dropout(_default)?(_mask)?)")
+#: Element types that numpy lacks.
+LACKING = {"STRING", "BFLOAT16", "UINT4", "INT4", "UINT2", "INT2", "FLOAT4E2M1", "FLOAT8E8M0"} | {
+    f"FLOAT8{kind}" for kind in ("E4M3FN", "E4M3FNUZ", "E5M2", "E5M2FNUZ")
+}
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the cases divide by zero when they are made
+        from onnx.backend.test.loader import load_model_tests
+
+        return list(load_model_tests(kind="node"))
+
+
+def elements(case: Any) -> set[str]:
+    """Names of the element types of inputs, outputs and casts of a case."""
+    waiting = [info.type for info in (*case.model.graph.input, *case.model.graph.output)]
+    found = {a.i for node in case.model.graph.node for a in node.attribute if a.name == "to"}
+    while waiting:
+        kind = waiting.pop()
+        if kind.HasField("sequence_type"):
+            waiting.append(kind.sequence_type.elem_type)
+        elif kind.HasField("optional_type"):
+            waiting.append(kind.optional_type.elem_type)
+        else:
+            found.add(kind.tensor_type.elem_type)
+    return {onnx.TensorProto.DataType.Name(element) for element in found}
+
+
+def host(value: Any) -> Any:
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def check(expected: Any, found: Any, case: Any) -> None:
+    if isinstance(expected, list):
+        assert isinstance(found, list)
+        assert len(found) == len(expected)
+        for e, f in zip(expected, found):
+            check(host(e), f, case)
+        return
+    if expected is None:
+        assert found is None
+        return
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=case.rtol, atol=case.atol)
+
+
+def run(case: Any, tiles: int | None) -> str:
+    """Run a case, and say what became of it: "passed", or why it was left out."""
+    if DRAWN.fullmatch(case.name):
+        return "drawn"
+    lacks = bool(elements(case) & LACKING)
+    for inputs, outputs in case.data_sets:
+        feeds = dict(zip([info.name for info in case.model.graph.input], map(host, inputs)))
+        with np.errstate(all="ignore"), force_tiles(tiles) if tiles else nullcontext():
+            if lacks:
+                with pytest.raises(NotSupportedError, match="numpy has no elements of type"):
+                    run_graph(case.model, feeds)
+                continue
+            found = run_graph(case.model, feeds)
+            assert len(found) == len(outputs)
+            for expected, f in zip(outputs, found.values()):
+                check(host(expected), f, case)
+    return "lacking" if lacks else "passed"
+
+
+def outcomes(cases: list[Any], tiles: int | None) -> Counter[str]:
+    """Run cases, and count what became of them; all that fail are named at once."""
+    counts: Counter[str] = Counter()
+    failed = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numbers that overflow in casts, as the cases want it
+        for case in cases:
+            try:
+                counts[run(case, tiles)] += 1
+            except Exception as error:
+                failed[case.name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    assert not failed, "\n".join(f"{name}: {said}" for name, said in failed.items())
+    return counts
+
+
+def test_every_fourth_case_on_one_tile(cases):
+    counts = outcomes(cases[::4], None)
+    assert counts["passed"] > 400
+
+
+def test_some_cases_on_three_tiles(cases):
+    counts = outcomes(cases[1::24], 3)
+    assert counts["passed"] > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tiles", [None, 3])
+def test_all_cases(cases, tiles):
+    counts = outcomes(cases, tiles)
+    assert counts["drawn"] == 10
+    assert counts["passed"] >= 1657  # of onnx 1.23.2; later versions have more
