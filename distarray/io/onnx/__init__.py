@@ -1,0 +1,10 @@
+"""ONNX models with sharding annotations: checked, completed, written and read.
+
+The model of shardings (`infer_node`) is pure: it needs neither the ``onnx`` package nor Dask. Reading files does.
+"""
+
+from distarray.errors import OnnxShardingError as ShardingError
+from distarray.io.onnx.inference import infer_node
+from distarray.io.onnx.violations import Violation
+
+__all__ = ["ShardingError", "Violation", "infer_node"]
