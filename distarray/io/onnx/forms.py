@@ -8,7 +8,7 @@ entries and shards; no element is ever counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
@@ -166,15 +166,6 @@ class TensorForm:
     def is_uneven(self) -> bool:
         """Return whether some cut of a known size makes shards of several sizes, or empty ones (S-8)."""
         return any(isinstance(n, int) and (n % k or k > n) for cut in self.cuts for n, k in cut if k > 1)
-
-    def bound(self, symbols: Mapping[str, int]) -> TensorForm:
-        """Return the form with symbolic sizes replaced by numbers."""
-
-        def size(n: Size) -> Size:
-            return symbols.get(n, n) if isinstance(n, str) else n
-
-        shape = None if self.shape is None else tuple(map(size, self.shape))
-        return TensorForm(shape, tuple(tuple((size(n), k) for n, k in cut) for cut in self.cuts), self.owners)
 
     def to_json(self, name: str) -> dict[str, Any]:
         """Return the canonical form as JSON; with ``axis_layout`` only if an axis is fused."""

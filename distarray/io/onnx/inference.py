@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distarray.arguments import shown
-from distarray.io.onnx.forms import Size, TensorForm, everywhere
+from distarray.io.onnx.forms import Owners, Size, TensorForm, everywhere
 from distarray.io.onnx.loop_rules import nary
 from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
 from distarray.io.onnx.operator_classes import OPERATORS
@@ -119,15 +119,15 @@ def infer_outputs(
             natural = list(_unlisted(facts, given))
         else:
             natural = list(group.rule(facts))
-    except OutputSpecNeeded as needed:
-        natural = [None] * len(needed.shapes)
-        if not given or given[0].spec is None:
-            done.findings.append(needed.finding)
-        given = [_with_shape(g, shape) for g, shape in zip(given, needed.shapes)] if given else given
     except Refusal as refusal:
-        natural = []
-        done.findings.append(refusal.finding)
-        facts.number, sentence = refusal.finding.rule, refusal.finding.message
+        shapes = refusal.shapes if isinstance(refusal, OutputSpecNeeded) else [None] * max(len(given), 1)
+        is_needed = isinstance(refusal, OutputSpecNeeded)
+        whole = _whole_everywhere(facts) if is_needed or refusal.finding.code == "rank-unknown" else None
+        natural = [None if whole is None else TensorForm.whole(shape, whole) for shape in shapes]
+        if whole is None and not (is_needed and given and given[0].spec is not None):
+            done.findings.append(refusal.finding)
+            facts.number, sentence = refusal.finding.rule, refusal.finding.message
+        given = [_with_shape(g, shape) for g, shape in zip(given, shapes)]
     done.rule = f"{facts.number} {op_type}: {sentence}"
     if done.error is None:
         names = row.outputs if row else ()
@@ -137,6 +137,14 @@ def infer_outputs(
 
 def _with_shape(given: GivenOutput, shape: tuple[Size, ...] | None) -> GivenOutput:
     return given if shape is None else GivenOutput(given.name, given.spec, shape)
+
+
+def _whole_everywhere(facts: NodeFacts) -> Owners | None:
+    """Return the devices that have all inputs whole: what follows is whole there. None if some input is cut."""
+    forms = [form for form in facts.forms if form is not None]
+    if not forms or any(len(form.owners) > 1 for form in forms):
+        return None
+    return frozenset.intersection(*(form.owners[0] for form in forms)) or None
 
 
 def _plain(facts: NodeFacts, n_outputs: int) -> list[TensorForm]:

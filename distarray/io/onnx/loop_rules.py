@@ -128,7 +128,7 @@ def reduction(facts: NodeFacts) -> list[TensorForm]:
     """R-1 to R-3: the axes that are reduced are whole where they are kept, and on all devices that took part."""
     rank = len(facts.shape())
     if facts.op_type in ("ArgMax", "ArgMin"):
-        axes = (facts.axis(0, rank, "axis", "axes"),)
+        axes: tuple[int, ...] = (facts.axis(0, rank, "axis", "axes"),)
     else:
         given = facts.ints("axes") or ()
         axes = facts.axes(given, rank)
@@ -155,11 +155,7 @@ def matmul(facts: NodeFacts) -> list[TensorForm]:
     lead = _aligned(batch, batch)
     left = [*lead[batch - max(a - 2, 0) :], *(["m"] if a > 1 else []), "k"]
     right = [*lead[batch - max(b - 2, 0) :], "k", *(["n"] if b > 1 else [])]
-    out = (
-        [*lead, *left[-2:-1], *right[-1:]]
-        if a > 1 and b > 1
-        else [*lead, *(["m"] if a > 1 else []), *right[len(right) - (b > 1) :]]
-    )
+    out = [*lead, *(["m"] if a > 1 else []), *(["n"] if b > 1 else [])]
     if facts.op_type == "MatMul":
         terms: list[Sequence[str] | None] = [left, right]
     elif facts.op_type == "MatMulInteger":

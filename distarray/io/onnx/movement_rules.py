@@ -107,9 +107,7 @@ def _shifted(facts: NodeFacts, pads: dict[int, tuple[int, int]]) -> list[TensorF
     shape, term = facts.shape(), loops_of(len(facts.shape()))
     moved = {axis: sum(both) for axis, both in pads.items() if any(both)}
     out = [f"new{axis}" if axis in moved else loop for axis, loop in enumerate(term)]
-    found = {
-        f"new{axis}": n + moved[axis] if isinstance(n, int) and axis in moved else None for axis, n in enumerate(shape)
-    }
+    found = {f"new{axis}": n + more if isinstance(n := shape[axis], int) else None for axis, more in moved.items()}
     return facts.follow([term], [out], whole={term[axis] for axis in moved}, sizes=found)
 
 
@@ -128,8 +126,8 @@ def _slice(facts: NodeFacts) -> list[TensorForm]:
         n = shape[axis]
         if isinstance(n, int):
             # the specification clamps: below the first element a backward slice ends before it, not at the end
-            end = None if step < 0 and end < -n else end
-            taken = range(n)[slice(max(start, -n) if step > 0 else start, end, step)]
+            last = None if step < 0 and end < -n else end
+            taken = range(n)[slice(max(start, -n) if step > 0 else start, last, step)]
             if taken == range(n):
                 continue
             found[f"new{axis}"] = len(taken)

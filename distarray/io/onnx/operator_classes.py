@@ -1,7 +1,7 @@
 """The table of operator classes: each operator of ONNX stands in exactly one row, with the names of its schema.
 
-Constant inputs are in `NodeFacts.attrs` under the names that stand here; ``?`` marks what may be left out, ``*`` what may
-be repeated. The rules are in `loop_rules` and `movement_rules`.
+Constant inputs are in `NodeFacts.attrs` under the names that stand here; ``?`` marks what may be left out, ``*`` what
+may be repeated. The rules are in `loop_rules` and `movement_rules`.
 """
 
 from __future__ import annotations
