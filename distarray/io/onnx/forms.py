@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import gcd, prod
 from typing import Any, TypeAlias
 
@@ -39,12 +40,11 @@ def n_shards(cut: AxisCut) -> int:
 
 @lru_cache(maxsize=4096)
 def flat_pieces(cut: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Return the normal form of a cut: two cuts with equally many shards are equal element by element just if their
-    normal forms are equal.
+    """Return the same cut in pieces that are as small as can be, what reshapes deal out.
 
-    The pieces are (g, g): every index its own shard; (n, 1): whole; (1, k): all in the last of k shards; and (n, k)
-    without a common factor. Two identities of ``floor(i * n / k)`` lead there: (g, g)(n, k) = (g n, g k), and (1, k)
-    may stand on either side of (n, 1).
+    They are (g, g): every index its own shard; (n, 1): whole; (1, k): all in the last of k shards; and (n, k) without a
+    common factor. Two identities of ``floor(i * n / k)`` lead there: (g, g)(n, k) = (g n, g k), and (1, k) may stand on
+    either side of (n, 1).
 
     >>> flat_pieces(((2, 2), (4, 1))) == flat_pieces(((8, 2),)), flat_pieces(((2, 1), (4, 2))), flat_pieces(((9, 6),))
     (True, ((2, 1), (2, 2), (2, 1)), ((3, 3), (3, 2)))
@@ -87,7 +87,33 @@ def is_identical(a: AxisCut, b: AxisCut) -> bool:
     known_a, known_b = _known(a), _known(b)
     if known_a is None or known_b is None:
         return len(a) == len(b) == 1
-    return flat_pieces(known_a) == flat_pieces(known_b)
+    if len(a) == len(b) == 1:
+        return known_a == known_b
+    return _runs(known_a) == _runs(known_b)
+
+
+@lru_cache(maxsize=4096)
+def _runs(cut: tuple[tuple[int, int], ...]) -> list[tuple[int, tuple[tuple[int, int], ...]] | None]:
+    """Return the elements of each shard as a start and (stride, count) pairs, the smallest stride first; None: empty.
+
+    Strides that continue each other are one, so equal sets are written alike, whatever made them.
+    """
+    found: list[tuple[int, tuple[tuple[int, int], ...]] | None] = []
+    strides = [prod([n for n, _ in cut[i + 1 :]]) for i in range(len(cut))]
+    for at in product(*(range(k) for _, k in cut)):
+        ranges = [(i * n // k, (i + 1) * n // k) for i, (n, k) in zip(at, cut, strict=True)]
+        if any(start == stop for start, stop in ranges):
+            found.append(None)
+            continue
+        runs: list[tuple[int, int]] = []
+        for (start, stop), stride in zip(reversed(ranges), reversed(strides), strict=True):
+            if runs and runs[-1][0] * runs[-1][1] == stride:
+                runs[-1] = (runs[-1][0], runs[-1][1] * (stop - start))
+            elif stop - start > 1:
+                runs.append((stride, stop - start))
+        first = sum(start * stride for (start, _), stride in zip(ranges, strides, strict=True))
+        found.append((first, tuple(runs)))
+    return found
 
 
 def _known(cut: AxisCut) -> tuple[tuple[int, int], ...] | None:
