@@ -131,7 +131,7 @@ _HOMES = {
     "distarray.sharding.sharding": "Sharding",
     "distarray.sharding.team": "Team",
 }
-_MODULES = ("fft", "linalg", "random", "special", "testing")
+_MODULES = ("fft", "io", "linalg", "random", "special", "testing")
 
 __array_api_version__ = "2025.12"
 

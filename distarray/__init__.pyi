@@ -9,7 +9,7 @@ from numpy import (
     set_printoptions, seterr, single, timedelta64, typename, uint16, uint32, uint64, uint8, uintp
 )
 from distarray import (
-    config, fft, linalg, random, special, testing
+    config, fft, io, linalg, random, special, testing
 )
 from distarray.array.array import (
     DistArray
@@ -239,7 +239,7 @@ __all__ = [
     "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc", "hamming", "hanning",
     "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack",
     "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inf", "inner", "insert",
-    "int16", "int32", "int64", "int8", "intc", "integer", "interp", "intersect1d", "intp", "invert",
+    "int16", "int32", "int64", "int8", "intc", "integer", "interp", "intersect1d", "intp", "invert", "io",
     "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin", "isinf", "isnan",
     "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_",
     "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",

@@ -148,6 +148,7 @@ def reduction(facts: NodeFacts) -> list[TensorForm]:
 def matmul(facts: NodeFacts) -> list[TensorForm]:
     """M-1, M-2, M-4: MatMul and its quantised forms. Vectors lose M or N; batch axes broadcast."""
     at = 3 if facts.op_type == "QLinearMatMul" else 1
+    facts.number = "M-1" if facts.op_type == "MatMul" else "M-4"
     a, b = len(facts.shape(0)), len(facts.shape(at))
     if not a or not b:
         facts.refuse("shape-mismatch", "a scalar cannot be multiplied as a matrix")

@@ -115,7 +115,7 @@ def follow_loops(
     for loop in sorted(sliced.values()):
         text = f"an input is whole along loop {loop}, which others cut; it is sliced where it lies"
         warnings.append(Finding(loops.number, "local-slice", text, "warning"))
-    if loops.broadcast and len(forms) > 1:
+    if loops.broadcast and len(forms) > 1 and not sliced:
         _warn_of_owners(loops, forms, sizes, steps, counts, warnings)
     results = []
     for term, shape in zip(rule.results, outputs, strict=True):
