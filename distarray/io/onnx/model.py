@@ -12,12 +12,12 @@ from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.violations import Violation, raise_errors
 from distarray.sharding.team import Team
 
-__all__ = ["Model", "load"]
+__all__ = ["OnnxModel", "load"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Model:
-    """A Model is an ONNX model under one configuration of devices.
+class OnnxModel:
+    """An OnnxModel is an ONNX model under one configuration of devices.
 
     Parameters
     ----------
@@ -80,13 +80,13 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class InferredModel(Model):
+class InferredModel(OnnxModel):
     """An InferredModel is a model with the form of every tensor.
 
     Parameters
     ----------
     model, graph, configuration, num_devices, team
-        Those of the `Model` that was inferred; the nodes of `model` have all their specs.
+        Those of the `OnnxModel` that was inferred; the nodes of `model` have all their specs.
     inference
         What was inferred.
     """
@@ -128,7 +128,7 @@ class InferredModel(Model):
         return load(self.model, self.configuration, self.team).infer(strict)
 
 
-def load(path_or_proto: Any, configuration: str | None = None, team: Team | None = None) -> Model:
+def load(path_or_proto: Any, configuration: str | None = None, team: Team | None = None) -> OnnxModel:
     """Return an ONNX model with its annotations; nothing is run, and external data are not read.
 
     Parameters
@@ -164,4 +164,4 @@ def load(path_or_proto: Any, configuration: str | None = None, team: Team | None
         raise ValueError(f"configuration {chosen!r} has {said} devices, but the team has {team.size} members")
     fallback = 1 if team is None else team.size
     num_devices = said if said is not None and 1 <= said <= MAX_DEVICES else fallback
-    return Model(model, graph, chosen, num_devices, team)
+    return OnnxModel(model, graph, chosen, num_devices, team)
