@@ -122,7 +122,9 @@ def infer_outputs(
     except Refusal as refusal:
         shapes = refusal.shapes if isinstance(refusal, OutputSpecNeeded) else [None] * max(len(given), 1)
         is_needed = isinstance(refusal, OutputSpecNeeded)
-        whole = _whole_everywhere(facts) if is_needed or refusal.finding.code == "rank-unknown" else None
+        is_open = is_needed or refusal.finding.code == "rank-unknown"
+        is_open = is_open or (refusal.finding.code == "unsupported-op" and not is_annotated)
+        whole = _whole_everywhere(facts) if is_open else None
         natural = [None if whole is None else TensorForm.whole(shape, whole) for shape in shapes]
         if whole is None and not (is_needed and given and given[0].spec is not None):
             done.findings.append(refusal.finding)

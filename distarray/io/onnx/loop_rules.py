@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from distarray.io.onnx.forms import Size, TensorForm
-from distarray.io.onnx.node_facts import NodeFacts
+from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
 from distarray.io.onnx.violations import Refusal
 
 __all__ = [
@@ -130,8 +130,11 @@ def reduction(facts: NodeFacts) -> list[TensorForm]:
     if facts.op_type in ("ArgMax", "ArgMin"):
         axes: tuple[int, ...] = (facts.axis(0, rank, "axis", "axes"),)
     else:
-        given = facts.ints("axes") or ()
-        axes = facts.axes(given, rank)
+        given = facts.ints("axes")
+        if given is None and facts.has(1):
+            sizes = [None] * rank if facts.integer("keepdims", 1) else None
+            raise OutputSpecNeeded(facts.number, "axes are not known before the run", [sizes])
+        axes = facts.axes(given or (), rank)
         if not given and not facts.integer("noop_with_empty_axes", 0):
             axes = tuple(range(rank))
     term = loops_of(rank)
@@ -329,7 +332,7 @@ def loss(facts: NodeFacts) -> list[TensorForm]:
     term = loops_of(len(facts.shape()))
     target = [term[0], *term[2:]]
     reduced = facts.attrs.get("reduction", "mean")
-    out = target if reduced in ("none", b"none") else []
+    out = target if reduced == "none" else []
     results = [out, term] if facts.op_type == "SoftmaxCrossEntropyLoss" else [out]
     terms: list[Sequence[str] | None] = [term, target, ["weights"]]
     return facts.follow(terms, results, whole={term[1], "weights"})

@@ -42,6 +42,8 @@ def _permuted(facts: NodeFacts, form: TensorForm, perm: Sequence[int]) -> list[T
 def _squeeze(facts: NodeFacts) -> list[TensorForm]:
     shape = facts.shape()
     given = facts.ints("axes")
+    if given is None and facts.has(1):
+        raise OutputSpecNeeded(facts.number, "axes are not known before the run", [None])
     if given is None and any(not isinstance(n, int) for n in shape):
         facts.refuse("attribute-invalid", "axes are needed where sizes are symbols")
     axes = [i for i, n in enumerate(shape) if n == 1] if given is None else facts.axes(given, len(shape))
@@ -155,7 +157,7 @@ def _split(facts: NodeFacts) -> list[TensorForm]:
     axis = facts.axis(0, len(shape))
     n, sizes = shape[axis], facts.ints("split")
     count = facts.integer("num_outputs", facts.n_outputs or 2) if sizes is None else len(sizes)
-    if sizes is None and isinstance(n, int):
+    if sizes is None and isinstance(n, int) and not facts.has(1):
         most = -(-n // count)
         parts: Sequence[Size] = [max(min(most, n - i * most), 0) for i in range(count)]
     else:
@@ -180,7 +182,7 @@ def _resize(facts: NodeFacts) -> list[TensorForm]:
             new[axis] = n if scale == 1 else int(n * scale) if isinstance(n, int) else None
         else:
             new[axis] = None
-    if sizes and facts.attrs.get("keep_aspect_ratio_policy", "stretch") not in ("stretch", b"stretch"):
+    if sizes and facts.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         new = [n if axis not in axes else None for axis, n in enumerate(shape)]
     # scales, sizes and roi are parameters, whatever number of them the opset has
     return _resized(facts, new)
@@ -372,7 +374,7 @@ def _blocks(facts: NodeFacts) -> list[TensorForm]:
     if facts.op_type == "SpaceToDepth":
         inner = [n, c, h // b, b, w // b, b]
         perm, last = (0, 3, 5, 1, 2, 4), [n, c * b * b, h // b, w // b]
-    elif facts.attrs.get("mode", "DCR") in ("DCR", b"DCR"):
+    elif facts.attrs.get("mode", "DCR") == "DCR":
         inner, perm, last = [n, b, b, c // b**2, h, w], (0, 3, 4, 1, 5, 2), [n, c // b**2, h * b, w * b]
     else:
         inner, perm, last = [n, c // b**2, b, b, h, w], (0, 1, 4, 2, 5, 3), [n, c // b**2, h * b, w * b]

@@ -127,7 +127,8 @@ def _node(node: Any, name: str, constants: Mapping[str, Any]) -> AnnotatedNode:
             _check_external(attribute.t)
             attrs[attribute.name] = _NestedShape(attribute.t.dims)
         elif attribute.type in _PLAIN_TYPES:
-            attrs[attribute.name] = onnx.helper.get_attribute_value(attribute)
+            value = onnx.helper.get_attribute_value(attribute)
+            attrs[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
     row = OPERATORS.get(op_type)
     for key, tensor in zip(row.inputs if row else (), node.input):
         if key in CONSTANTS and tensor in constants and (value := _constant(constants[tensor])) is not None:

@@ -218,6 +218,34 @@ def test_models_come_back_from_onnx_ir_unchanged():
     assert load(ir.to_proto(ir.from_proto(made.model))).infer().forms == made.forms
 
 
+@pytest.mark.slow
+def test_all_conformance_models_are_legal_and_have_the_shapes_that_they_declare():
+    """onnx:A-2, onnx:A-8: the node cases of the onnx package, without annotations; there are no exceptions."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    seen, wrong = 0, []
+    for case in collect_testcases(None):
+        if case.model is None or any(n.domain not in ("", "ai.onnx") for n in case.model.graph.node):
+            continue
+        seen += 1
+        made = load(case.model)
+        errors = [str(violation) for violation in made.check() if violation.severity == "error"]
+        if errors:
+            wrong.append((case.name, errors[0]))
+            continue
+        forms = made.infer().forms
+        for output in case.model.graph.output:
+            if output.type.tensor_type.HasField("shape"):
+                declared = [d.dim_value or d.dim_param for d in output.type.tensor_type.shape.dim]
+                found = forms[output.name]["shape"]
+                if len(found) != len(declared) or any(
+                    isinstance(n, int) and isinstance(m, int) and n != m for n, m in zip(found, declared)
+                ):
+                    wrong.append((case.name, found, declared))
+    assert seen > 1500
+    assert wrong == []
+
+
 # -- hostile files ------------------------------------------------------------------------------------------------
 
 
