@@ -219,6 +219,7 @@ def test_models_come_back_from_onnx_ir_unchanged():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # making the cases casts what overflows
 def test_all_conformance_models_are_legal_and_have_the_shapes_that_they_declare():
     """onnx:A-2, onnx:A-8: the node cases of the onnx package, without annotations; there are no exceptions."""
     from onnx.backend.test.case.node import collect_testcases

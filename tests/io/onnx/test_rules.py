@@ -214,6 +214,23 @@ def test_unlisted_operators_with_complete_specs_of_a_parallel_loop_are_valid():
     assert infer_node("my::Op", {}, [[4], [4]], [ROW, ROW], [spec([1, 0], (0, 4, 2))], 2)["error"] == "unsupported-op"
 
 
+@pytest.mark.parametrize("op", OPERATORS)
+def test_no_ranks_and_attributes_make_it_raise(op):
+    """onnx:A-2: whatever a node looks like, the answer is one of the three."""
+    for n_inputs in range(4):
+        for rank in range(4):
+            for attrs in (
+                {},
+                {"axis": 7, "axes": [9], "perm": [0, 0], "shape": ["a"], "equation": "..->,"},
+                {"axis": 1},
+            ):
+                shapes = [[4] * rank] * n_inputs
+                cut = [spec([0, 1], (0, 4, 2)) if rank else spec([0])] * n_inputs
+                for specs in ([None] * n_inputs, cut):
+                    found = infer_node(op, attrs, shapes, specs, None, 2)
+                    assert found["status"] in ("valid", "invalid", "backend_defined")
+
+
 def test_every_operator_of_onnx_is_in_exactly_one_class():
     defs = pytest.importorskip("onnx").defs
     schemas = {schema.name: schema for schema in defs.get_all_schemas() if schema.domain == ""}
