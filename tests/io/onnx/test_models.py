@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -303,6 +305,19 @@ def test_annotated_subgraphs_are_said_to_be_unsupported():
         node("Less", "x,x", "c"), helper.make_node("If", ["c"], ["y"], "if", then_branch=inner, else_branch=inner)
     )
     assert [(v.node, v.code) for v in load(made).check()] == [("if", "unsupported-op")]
+
+
+def test_without_the_onnx_package_nodes_are_judged_and_files_name_the_extra():
+    code = (
+        "import sys; sys.modules['onnx'] = None\n"
+        "import distarray as dx\n"
+        "print(dx.io.onnx.infer_node('Relu', {}, [[4]], [None], None, 2)['status'])\n"
+        "try: dx.io.onnx.load('m.onnx')\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "valid"
+    assert "dask-distarray[onnx]" in done.stdout
 
 
 # -- command line -------------------------------------------------------------------------------------------------
