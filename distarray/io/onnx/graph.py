@@ -239,6 +239,11 @@ def _judge(
         node.op_type, node.attrs, forms, given, num_devices, is_annotated=bool(specs), strict=strict
     )
     report(inferred.findings, [name for name in (*node.inputs, *node.outputs) if name])
+    if any(finding.code == "gathered" for finding in inferred.findings):
+        for name, form in here.items():
+            if len(form.owners) > 1:
+                done.reshards.append({"tensor": name, "before": node.name})
+                here[name] = TensorForm.whole(form.shape, everywhere(num_devices))
     for name, form in inferred.outputs:
         done.forms[name] = here[name] = form
     done.reshards += [{"tensor": name, "before": None} for name in inferred.reshards]

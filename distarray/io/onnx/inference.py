@@ -123,10 +123,12 @@ def infer_outputs(
         shapes = refusal.shapes if isinstance(refusal, OutputSpecNeeded) else [None] * max(len(given), 1)
         is_needed = isinstance(refusal, OutputSpecNeeded)
         is_open = is_needed or refusal.finding.code == "rank-unknown"
-        is_open = is_open or (refusal.finding.code == "unsupported-op" and not is_annotated)
+        is_plain = refusal.finding.code == "unsupported-op" and not is_annotated
         whole = _whole_everywhere(facts) if is_open else None
         natural = [None if whole is None else TensorForm.whole(shape, whole) for shape in shapes]
-        if whole is None and not (is_needed and given and given[0].spec is not None):
+        if is_plain:
+            natural = list(_plain(facts, max(len(given), 1)))
+        elif whole is None and not (is_needed and given and given[0].spec is not None):
             done.findings.append(refusal.finding)
             facts.number, sentence = refusal.finding.rule, refusal.finding.message
         given = [_with_shape(g, shape) for g, shape in zip(given, shapes)]

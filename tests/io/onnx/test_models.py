@@ -106,6 +106,9 @@ def test_models_without_annotations_are_replicated():
     gathered = model(node("Relu", "x", "a", ("x", ROW)), node("LpNormalization", "a", "b"))
     assert codes(gathered) == ["gathered"]
     assert load(gathered).infer().forms["b"]["grid"] == [1, 1]
+    assert {"tensor": "a", "before": "LpNormalization_b"} in load(gathered).infer().reshards
+    partly = model(node("Relu", "x", "a", ("x", ROW)), node("Einsum", "a", "b", equation="ii->i"), shape=(4, 4))
+    assert codes(partly) == ["gathered"]
     assert load(load(gathered).infer().model).check()[0].code == "gathered"
 
 
