@@ -140,7 +140,7 @@ _HOMES = {
     "distarray.sharding.team": "Team",
     "numpy": "exceptions lib polynomial show_config typing",
 }
-_MODULES = ("emath", "fft", "linalg", "random", "special", "testing")
+_MODULES = ("emath", "fft", "io", "linalg", "random", "special", "testing")
 
 __array_api_version__ = "2025.12"
 

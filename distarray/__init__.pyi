@@ -10,7 +10,7 @@ from numpy import (
     typename, ubyte, uint, uint16, uint32, uint64, uint8, uintp, ulong, ulonglong, unsignedinteger, ushort
 )
 from distarray import (
-    config, emath, fft, linalg, random, special, testing
+    config, emath, fft, io, linalg, random, special, testing
 )
 from distarray.array.array import (
     DistArray
@@ -266,12 +266,12 @@ __all__ = [
     "half", "hamming", "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges",
     "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp",
     "indices", "inexact", "inf", "inner", "insert", "int16", "int32", "int64", "int8", "int_", "intc",
-    "integer", "interp", "intersect1d", "intp", "invert", "isclose", "iscomplex", "iscomplexobj", "isdtype",
-    "isfinite", "isfortran", "isin", "isinf", "isnan", "isnat", "isneginf", "isposinf", "isreal", "isrealobj",
-    "isscalar", "issubdtype", "iterable", "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift", "less",
-    "less_equal", "lexsort", "lib", "linalg", "linspace", "load", "load_state", "log", "log10", "log1p",
-    "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace",
-    "long", "longlong", "map_blocks", "map_overlap", "map_tiles", "mask_indices", "matmul",
+    "integer", "interp", "intersect1d", "intp", "invert", "io", "isclose", "iscomplex", "iscomplexobj",
+    "isdtype", "isfinite", "isfortran", "isin", "isinf", "isnan", "isnat", "isneginf", "isposinf", "isreal",
+    "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift",
+    "less", "less_equal", "lexsort", "lib", "linalg", "linspace", "load", "load_state", "log", "log10",
+    "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logspace", "long", "longlong", "map_blocks", "map_overlap", "map_tiles", "mask_indices", "matmul",
     "matrix_transpose", "matvec", "max", "maximum", "may_share_memory", "mean", "median", "meshgrid", "mgrid",
     "min", "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis", "multiply", "nan",
     "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian",

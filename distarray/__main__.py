@@ -1,9 +1,9 @@
-"""The command line: ``info`` says what there is to compute with, ``doctor`` what may be wrong with it, ``plan`` cuts
-expressions, ``reshard`` moves arrays.
+"""The command line: what there is to compute with and what may be wrong with it, how expressions are cut, arrays moved
+and ONNX models annotated.
 
 Each subcommand is a function that gets the parsed arguments and returns what is printed, with an exit status if it has
-one to say. What it refuses is one line on
-stderr, nothing on stdout, and exit status 2: `main` sees to that for all of them.
+one to say. What it refuses is one line on stderr, nothing on stdout, and exit status 2: `main` sees to that for all of
+them. A model that breaks rules is an answer: on stdout, with exit status 1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
+from distarray.errors import OnnxShardingError
 
 __all__ = ["main"]
 
@@ -159,6 +160,13 @@ def reshard(args: argparse.Namespace) -> str:
     raise ValueError("give --mesh, --source and --target, or --problems")
 
 
+def onnx(args: argparse.Namespace) -> str:
+    """Return what is wrong with the annotations of a model, or the form of every tensor."""
+    from distarray.io.onnx.report import reported
+
+    return reported(args.action, args.model, args.configuration, as_json=args.json)
+
+
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong."""
 
@@ -188,6 +196,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--itemsize", type=int, metavar="N", help="bytes of an element (default: the dtype's, or 8)")
     command.add_argument("--json", action="store_true", help="plans as JSON")
     command.set_defaults(run=reshard)
+    command = commands.add_parser("onnx", help="check or complete the sharding annotations of an ONNX model")
+    command.add_argument("action", choices=("check", "infer"))
+    command.add_argument("model", metavar="MODEL.onnx")
+    command.add_argument("--configuration", metavar="NAME", help="(default: the only one)")
+    command.add_argument("--json", action="store_true", help="violations, or forms and reshards, as JSON")
+    command.set_defaults(run=onnx)
     return top
 
 
@@ -210,6 +224,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         found = args.run(args)
+    except OnnxShardingError as error:  # what was asked for: the table of what is wrong
+        print(error)
+        return 1
     except (ValueError, MemoryError, OSError, OverflowError, ImportError) as error:
         print(f"python -m distarray {args.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

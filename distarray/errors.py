@@ -11,6 +11,7 @@ __all__ = [
     "EnvironmentMismatchError",
     "MemoryBudgetError",
     "NotSupportedError",
+    "OnnxShardingError",
     "ShardingError",
     "StateError",
     "UnreachableBlocksError",
@@ -20,6 +21,25 @@ __all__ = [
 
 class ShardingError(ValueError):
     """A cut, mesh, layout or rule that cannot be: names the axis and the numbers."""
+
+
+class OnnxShardingError(ShardingError):
+    """The annotations of an ONNX model break a rule: names the node, its tensors and the rule.
+
+    Parameters
+    ----------
+    message
+        The first error.
+    violations
+        All that was found, `distarray.io.onnx.Violation` each.
+    """
+
+    def __init__(self, message: str, violations: tuple[object, ...] = ()) -> None:
+        super().__init__(message, violations)
+        self.violations = violations
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class EnvironmentMismatchError(ValueError):

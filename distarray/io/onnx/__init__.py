@@ -1,1 +1,13 @@
-"""ONNX models."""
+"""ONNX models with sharding annotations: checked, completed, written and read.
+
+The model of shardings (`infer_node`) is pure: it needs neither the ``onnx`` package nor Dask. Reading files does.
+"""
+
+from distarray.errors import OnnxShardingError as ShardingError
+from distarray.io.onnx.arrays import spec_of
+from distarray.io.onnx.inference import infer_node
+from distarray.io.onnx.model import OnnxModel as Model
+from distarray.io.onnx.model import load
+from distarray.io.onnx.violations import Violation
+
+__all__ = ["Model", "ShardingError", "Violation", "infer_node", "load", "spec_of"]

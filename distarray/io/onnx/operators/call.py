@@ -17,6 +17,7 @@ from distarray.array.array import DistArray
 from distarray.array.namespace import namespace
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
+from distarray.lazy import import_extra
 from distarray.types import DType, HostArray
 
 __all__ = [
@@ -36,19 +37,8 @@ _ELEMENTS = "FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 BOOL FLOAT16 DOUBLE UINT3
 
 
 def onnx_package() -> ModuleType:
-    """Return the package ``onnx``.
-
-    Raises
-    ------
-    ImportError
-        If it is not installed; says which extra has it.
-    """
-    try:
-        import onnx
-    except ImportError as error:
-        raise ImportError("ONNX models need the package onnx; pip install 'dask-distarray[onnx]'") from error
-    package: ModuleType = onnx
-    return package
+    """Return the package ``onnx``; raises as `import_extra` where it is missing."""
+    return import_extra("onnx", "ONNX models")
 
 
 class NodeCall:

@@ -1,0 +1,167 @@
+"""Models: what `load` returns. A model is checked as a whole, and completed into another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distarray.io.onnx.forms import TensorForm
+from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, infer_graph, is_annotatable
+from distarray.io.onnx.inference import MAX_DEVICES
+from distarray.io.onnx.specs import write_spec
+from distarray.io.onnx.violations import Violation, raise_errors
+from distarray.sharding.team import Team
+
+__all__ = ["OnnxModel", "load"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OnnxModel:
+    """An OnnxModel is an ONNX model under one configuration of devices.
+
+    Parameters
+    ----------
+    model
+        The ModelProto; it is never changed.
+    graph
+        What it says about shardings.
+    configuration
+        Name of the configuration; None: the model has none, and every device has every tensor whole.
+    num_devices
+        Devices of the configuration.
+    team
+        Members that the devices are, in their order; None: threads of this process.
+    """
+
+    model: Any
+    graph: AnnotatedGraph
+    configuration: str | None
+    num_devices: int
+    team: Team | None = None
+
+    def check(self, strict: bool = True) -> list[Violation]:
+        """Return all that is wrong, and what is worth a warning; an empty list if nothing is. Nothing is run.
+
+        Parameters
+        ----------
+        strict
+            False: where an operand is whole, and the devices that need a slice of it have it, that is a warning; so is
+            a spec without devices none.
+        """
+        return self._inferred(strict).violations
+
+    def infer(self, strict: bool = True) -> InferredModel:
+        """Return the model with a spec for every input and output of every node that can be annotated.
+
+        Raises
+        ------
+        ShardingError
+            If there is an error; it holds all violations.
+        """
+        done = self._inferred(strict)
+        raise_errors(done.violations)
+        model = self.model
+        if self.configuration is not None:
+            from distarray.io.onnx.protobuf import with_specs
+
+            specs = [
+                {name: write_spec(form) for name, form in forms.items()} if is_annotatable(node) else None
+                for node, forms in zip(self.graph.nodes, done.node_forms, strict=True)
+            ]
+            model = with_specs(model, self.configuration, specs)
+        return InferredModel(model, self.graph, self.configuration, self.num_devices, self.team, done)
+
+    def _inferred(self, strict: bool) -> GraphInference:
+        return infer_graph(self.graph, self.configuration, self.num_devices, strict=strict)
+
+    def __repr__(self) -> str:
+        where = "no configuration" if self.configuration is None else f"configuration={self.configuration!r}"
+        return f"{type(self).__name__}({len(self.graph.nodes)} nodes, {where}, num_devices={self.num_devices})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InferredModel(OnnxModel):
+    """An InferredModel is a model with the form of every tensor.
+
+    Parameters
+    ----------
+    model, graph, configuration, num_devices, team
+        Those of the `OnnxModel` that was inferred; the nodes of `model` have all their specs.
+    inference
+        What was inferred.
+    """
+
+    inference: GraphInference | None = None
+
+    @property
+    def _known(self) -> GraphInference:
+        assert self.inference is not None
+        return self.inference
+
+    @property
+    def forms(self) -> dict[str, dict[str, Any]]:
+        """Return the canonical form of each tensor, as `infer_node` gives it."""
+        return {name: form.to_json(name) for name, form in self._known.forms.items()}
+
+    @property
+    def tensor_forms(self) -> dict[str, TensorForm]:
+        """Return the form of each tensor."""
+        return self._known.forms
+
+    @property
+    def reshards(self) -> list[dict[str, str | None]]:
+        """Return each tensor that is brought into another form, and before which node; None: after its own."""
+        return self._known.reshards
+
+    @property
+    def stages(self) -> dict[str, int]:
+        """Return the pipeline stage of each node that has one."""
+        return self._known.stages
+
+    @property
+    def warnings(self) -> list[Violation]:
+        """Return the violations that are no errors."""
+        return self._known.violations
+
+    def infer(self, strict: bool = True) -> InferredModel:
+        """Return the model itself read anew: what is complete stays what it is."""
+        return load(self.model, self.configuration, self.team).infer(strict)
+
+
+def load(path_or_proto: Any, configuration: str | None = None, team: Team | None = None) -> OnnxModel:
+    """Return an ONNX model with its annotations; nothing is run, and external data are not read.
+
+    Parameters
+    ----------
+    path_or_proto
+        Path of a file, or a ModelProto.
+    configuration
+        Name of one of its configurations. None: the only one; a model without any is not annotated.
+    team
+        Members that the devices are, in rank order, exactly as many. None: threads of this process, one per device.
+
+    Raises
+    ------
+    ValueError
+        If the file is no model, its nodes cannot run in their order, data lie outside of its folder, the configuration
+        is not there or not said among several, or the team has another size.
+    ImportError
+        If the ``onnx`` package is missing: the extra is ``dask-distarray[onnx]``.
+    """
+    from distarray.io.onnx.protobuf import read_graph, read_model
+
+    model = read_model(path_or_proto)
+    graph = read_graph(model)
+    names = [name for name, _, _ in graph.configurations]
+    if configuration is None and len(names) > 1:
+        raise ValueError(f"the model has the configurations {', '.join(map(repr, names))}; say which one is meant")
+    if configuration is not None and configuration not in names:
+        have = ", ".join(map(repr, names)) or "none"
+        raise ValueError(f"configuration={configuration!r} does not exist; the model has {have}")
+    chosen = names[0] if configuration is None and names else configuration
+    said = next((devices for name, devices, _ in graph.configurations if name == chosen), None)
+    if team is not None and said is not None and team.size != said:
+        raise ValueError(f"configuration {chosen!r} has {said} devices, but the team has {team.size} members")
+    fallback = 1 if team is None else team.size
+    num_devices = said if said is not None and 1 <= said <= MAX_DEVICES else fallback
+    return OnnxModel(model, graph, chosen, num_devices, team)

@@ -1,0 +1,155 @@
+"""What the rule of an operator class is given about a node, and how it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from distarray.io.onnx.forms import Size, TensorForm
+from distarray.io.onnx.parallel_loops import NodeLoops, follow_loops
+from distarray.io.onnx.violations import Finding, Refusal
+from distarray.sharding.rule import ShardingRule
+
+__all__ = ["NodeFacts", "OutputSpecNeeded"]
+
+
+class OutputSpecNeeded(Refusal):
+    """Nothing follows for the output without communication; with an output spec it is a reshard."""
+
+    def __init__(self, number: str, message: str, shapes: Sequence[Sequence[Size] | None]) -> None:
+        super().__init__(number, "output-spec-needed", f"{message}; give the output a spec")
+        self.shapes = [None if shape is None else tuple(shape) for shape in shapes]
+
+
+@dataclass(slots=True)
+class NodeFacts:
+    """NodeFacts are a node as the rule of its class sees it.
+
+    Parameters
+    ----------
+    op_type
+        Its operator.
+    attrs
+        Attributes, and constant inputs under the name that the operator's schema has for them.
+    forms
+        Of the inputs in order; None for an optional one that is left out.
+    num_devices
+        Devices of the configuration.
+    strict
+        Whether nothing is sliced in passing (A-10).
+    number, sentence
+        Of the rule of the class; a rule that has several numbers sets the one that decides.
+    n_outputs
+        Outputs that the node has, if that is known.
+    warnings
+        Gets what is worth saying and no error.
+    """
+
+    op_type: str
+    attrs: Mapping[str, Any]
+    forms: list[TensorForm | None]
+    num_devices: int
+    strict: bool = True
+    number: str = ""
+    sentence: str = ""
+    n_outputs: int | None = None
+    warnings: list[Finding] = field(default_factory=list)
+
+    def form(self, i: int) -> TensorForm:
+        """Return the form of an input that must be there."""
+        form = self.forms[i] if i < len(self.forms) else None
+        if form is None:
+            self.refuse("input-missing", f"input {i} is missing")
+        return form
+
+    def has(self, i: int) -> bool:
+        """Return whether an input is given."""
+        return i < len(self.forms) and self.forms[i] is not None
+
+    def shape(self, i: int = 0) -> tuple[Size, ...]:
+        """Return the shape of an input that must be there."""
+        shape = self.form(i).shape
+        if shape is None:
+            self.refuse("rank-unknown", f"the rank of input {i} is not known")
+        return shape
+
+    def refuse(self, code: str, message: str) -> NoReturn:
+        """Raise a `Refusal` of the rule of the class."""
+        raise Refusal(self.number, code, message)
+
+    def integer(self, name: str, default: int) -> int:
+        """Return an attribute that is a number; lists of one count as numbers."""
+        found = self.ints(name)
+        return default if not found else found[0]
+
+    def ints(self, *names: str) -> tuple[int, ...] | None:
+        """Return an attribute that is a list of integers, under the first of its names that is given."""
+        for name in names:
+            value = self.attrs.get(name)
+            if value is not None:
+                try:
+                    array = np.asarray(value)
+                    if array.size and array.dtype.kind not in "iub":
+                        raise TypeError
+                    return tuple(int(i) for i in array.reshape(-1))
+                except (TypeError, ValueError):
+                    self.refuse("attribute-invalid", f"{name}={value!r} is no list of integers")
+        return None
+
+    def axes(self, values: Iterable[int], rank: int) -> tuple[int, ...]:
+        """Return axes counted from the front."""
+        found = []
+        for axis in values:
+            if not -rank <= axis < rank:
+                self.refuse("attribute-invalid", f"axis {axis} does not exist in a tensor of rank {rank}")
+            found.append(axis % rank)
+        return tuple(found)
+
+    def axis(self, default: int, rank: int, *names: str) -> int:
+        """Return one axis, counted from the front."""
+        found = self.ints(*(names or ("axis",)))
+        return self.axes([default if not found else found[0]], rank)[0]
+
+    def follow(
+        self,
+        operands: Sequence[Sequence[str] | None],
+        results: Sequence[Sequence[str]],
+        *,
+        whole: Iterable[str] = (),
+        sizes: Mapping[str, Size] | None = None,
+        broadcast: Iterable[str] = (),
+        forms: Sequence[TensorForm | None] | None = None,
+    ) -> list[TensorForm]:
+        """Return the outputs of loops: a term for each input in order; inputs beyond the terms are parameters, which
+        every device that takes part has whole, and those with a term None take no part.
+        """
+        given = self.forms if forms is None else forms
+        terms: list[tuple[str, ...]] = []
+        used: list[TensorForm] = []
+        closed = set(whole)
+        for i, form in enumerate(given):
+            term = operands[i] if i < len(operands) else _parameter(i, form)
+            if form is None or term is None:
+                continue
+            if form.shape is None:
+                self.refuse("rank-unknown", f"the rank of input {i} is not known")
+            if len(form.shape) != len(term):
+                self.refuse("shape-mismatch", f"input {i} has rank {len(form.shape)}, and {len(term)} is needed")
+            if i >= len(operands):
+                closed.update(term)
+            terms.append(tuple(term))
+            used.append(form)
+        there = {loop for term in (*terms, *results) for loop in term}
+        rule = ShardingRule(tuple(terms), tuple(map(tuple, results)), dict.fromkeys(sorted(closed & there), "whole"))
+        loops = NodeLoops(rule, self.number, self.sentence, sizes or {}, frozenset(broadcast))
+        if not used:
+            devices = TensorForm.whole((), frozenset(range(self.num_devices)))
+            return [TensorForm.whole(shape, devices.owners[0]) for shape in loops.output_shapes(())]
+        return follow_loops(loops, used, strict=self.strict, warnings=self.warnings)
+
+
+def _parameter(i: int, form: TensorForm | None) -> tuple[str, ...] | None:
+    return None if form is None or form.shape is None else tuple(f"p{i}_{axis}" for axis in range(len(form.shape)))

@@ -1,0 +1,460 @@
+"""The table of operator classes: each operator of ONNX stands in exactly one row, with the names of its schema.
+
+Constant inputs are in `NodeFacts.attrs` under the names that stand here; ``?`` marks what may be left out, ``*`` what
+may be repeated. The rules are in `loop_rules` and `movement_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from distarray.io.onnx.forms import TensorForm
+from distarray.io.onnx.loop_rules import (
+    along_axis,
+    batch_normalization,
+    create,
+    dynamic_quantize,
+    einsum,
+    gemm,
+    loss,
+    matmul,
+    nary,
+    one_hot,
+    quantize,
+    reduction,
+    shape_vector,
+    unary,
+    unary_or_nary,
+    unsupported,
+)
+from distarray.io.onnx.movement_rules import move
+from distarray.io.onnx.node_facts import NodeFacts
+
+__all__ = ["CLASSES", "OPERATORS", "OperatorClass", "OperatorRow"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorClass:
+    """An OperatorClass is what operators have in common whose outputs follow from their inputs by one rule.
+
+    Parameters
+    ----------
+    name
+        Of the class; several rules may share one.
+    number, sentence
+        The rule.
+    rule
+        Returns the natural form of each output.
+    operators
+        Names of the operators, each with those of its inputs and outputs.
+    """
+
+    name: str
+    number: str
+    sentence: str
+    rule: Callable[[NodeFacts], list[TensorForm]]
+    operators: str
+
+    @property
+    def is_supported(self) -> bool:
+        """Return whether nodes of it can be annotated."""
+        return self.rule is not unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """An OperatorRow is one operator: its class, and the names of its inputs and outputs.
+
+    Parameters
+    ----------
+    op_type
+        Its name.
+    group
+        Its class.
+    inputs, outputs
+        Names of the schema; the last one may be repeated if `is_variadic`.
+    is_variadic
+        Whether the last output may be repeated.
+    """
+
+    op_type: str
+    group: OperatorClass
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    is_variadic: bool = False
+
+
+CLASSES = (
+    OperatorClass(
+        "unary",
+        "U-1",
+        "the output has the form of the input",
+        unary,
+        """
+Abs: X -> Y
+Acos: input -> output
+Acosh: input -> output
+Asin: input -> output
+Asinh: input -> output
+Atan: input -> output
+Atanh: input -> output
+Bernoulli: input -> output
+BitCast: input -> output
+BitwiseNot: X -> Y
+Cast: input -> output
+CastLike: input target_type -> output
+Ceil: X -> Y
+Celu: X -> Y
+Clip: input min? max? -> output
+Cos: input -> output
+Cosh: input -> output
+Dropout: data ratio? training_mode? -> output mask?
+Elu: X -> Y
+Erf: input -> output
+Exp: input -> output
+Floor: X -> Y
+Gelu: X -> Y
+HardSigmoid: X -> Y
+HardSwish: X -> Y
+Identity: input -> output
+IsInf: X -> Y
+IsNaN: X -> Y
+LeakyRelu: X -> Y
+Log: input -> output
+Mish: X -> Y
+Neg: X -> Y
+Not: X -> Y
+Reciprocal: X -> Y
+RegexFullMatch: X -> Y
+Relu: X -> Y
+Round: X -> Y
+Selu: X -> Y
+Shrink: input -> output
+Sigmoid: X -> Y
+Sign: input -> output
+Sin: input -> output
+Sinh: input -> output
+Softplus: X -> Y
+Softsign: input -> output
+Sqrt: X -> Y
+Swish: X -> Y
+Tan: input -> output
+Tanh: input -> output
+ThresholdedRelu: X -> Y
+""",
+    ),
+    OperatorClass(
+        "unary",
+        "U-1",
+        "the output has the form of the input; more inputs than one are n-ary",
+        unary_or_nary,
+        """
+Max: data_0* -> max
+Min: data_0* -> min
+""",
+    ),
+    OperatorClass(
+        "unary",
+        "N-1",
+        "like the input per tensor; per axis the scale broadcasts",
+        quantize,
+        """
+DequantizeLinear: x x_scale x_zero_point? -> y
+QuantizeLinear: x y_scale y_zero_point? -> y
+""",
+    ),
+    OperatorClass(
+        "unary",
+        "U-2",
+        "the output is whole on the owners of the shape vector",
+        shape_vector,
+        """
+ConstantOfShape: input -> output
+""",
+    ),
+    OperatorClass(
+        "n-ary",
+        "N-1",
+        "axes broadcast from the right, and cuts that meet are identical",
+        nary,
+        """
+Add: A B -> C
+And: A B -> C
+BitShift: X Y -> Z
+BitwiseAnd: A B -> C
+BitwiseOr: A B -> C
+BitwiseXor: A B -> C
+Div: A B -> C
+Equal: A B -> C
+Greater: A B -> C
+GreaterOrEqual: A B -> C
+Less: A B -> C
+LessOrEqual: A B -> C
+Mean: data_0* -> mean
+Mod: A B -> C
+Mul: A B -> C
+Or: A B -> C
+PRelu: X slope -> Y
+Pow: X Y -> Z
+StringConcat: X Y -> Z
+Sub: A B -> C
+Sum: data_0* -> sum
+SwiGLU: A B -> Y
+Where: condition X Y -> output
+Xor: A B -> C
+""",
+    ),
+    OperatorClass(
+        "n-ary",
+        "N-1",
+        "parameters broadcast along the channels",
+        batch_normalization,
+        """
+BatchNormalization: X scale B input_mean input_var -> Y running_mean? running_var?
+""",
+    ),
+    OperatorClass(
+        "reduction",
+        "R-1",
+        "axes that stay keep their cuts; what is reduced is on all devices that took part",
+        reduction,
+        """
+ArgMax: data -> reduced
+ArgMin: data -> reduced
+ReduceL1: data axes? -> reduced
+ReduceL2: data axes? -> reduced
+ReduceLogSum: data axes? -> reduced
+ReduceLogSumExp: data axes? -> reduced
+ReduceMax: data axes? -> reduced
+ReduceMean: data axes? -> reduced
+ReduceMin: data axes? -> reduced
+ReduceProd: data axes? -> reduced
+ReduceSum: data axes? -> reduced
+ReduceSumSquare: data axes? -> reduced
+""",
+    ),
+    OperatorClass(
+        "product",
+        "M-1",
+        "M and N keep their cuts, and those of K are identical",
+        matmul,
+        """
+MatMul: A B -> Y
+MatMulInteger: A B a_zero_point? b_zero_point? -> Y
+QLinearMatMul: a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point -> y
+""",
+    ),
+    OperatorClass(
+        "product",
+        "M-3",
+        "a product to which C is added once, as an n-ary operation",
+        gemm,
+        """
+Gemm: A B C? -> Y
+""",
+    ),
+    OperatorClass(
+        "product",
+        "M-5",
+        "labels of the output keep their cuts, and the others are summed",
+        einsum,
+        """
+Einsum: Inputs* -> Output
+""",
+    ),
+    OperatorClass(
+        "along an axis",
+        "L-1",
+        "parallel on the other axes; the axes that it runs along are whole",
+        along_axis,
+        """
+Compress: input condition -> output
+CumProd: x axis -> y
+CumSum: x axis -> y
+Det: X -> Y
+GroupNormalization: X scale bias -> Y
+Hardmax: input -> output
+LRN: X -> Y
+LogSoftmax: input -> output
+MeanVarianceNormalization: X -> Y
+RMSNormalization: X scale -> Y
+ReverseSequence: input sequence_lens -> Y
+Softmax: input -> output
+TopK: X K -> Values Indices
+Unique: X -> Y indices? inverse_indices? counts?
+""",
+    ),
+    OperatorClass(
+        "along an axis",
+        "L-1",
+        "parallel on the axes of the indices; the new axis is whole",
+        one_hot,
+        """
+OneHot: indices depth values -> output
+""",
+    ),
+    OperatorClass(
+        "movement",
+        "V-1",
+        "axes carried over keep their cuts",
+        move,
+        """
+CenterCropPad: input_data shape -> output_data
+Concat: inputs* -> concat_result
+DepthToSpace: input -> output
+Expand: input shape -> output
+Flatten: input -> output
+Gather: data indices -> output
+GatherElements: data indices -> output
+GatherND: data indices -> output
+Pad: data pads constant_value? axes? -> output
+Reshape: data shape -> reshaped
+Resize: X roi? scales? sizes? -> Y
+Scatter: data indices updates -> output
+ScatterElements: data indices updates -> output
+ScatterND: data indices updates -> output
+Slice: data starts ends axes? steps? -> output
+SpaceToDepth: input -> output
+Split: input split? -> outputs*
+Squeeze: data axes? -> squeezed
+TensorScatter: past_cache update write_indices? -> present_cache
+Tile: input repeats -> output
+Transpose: data -> transposed
+Trilu: input k? -> output
+Unsqueeze: data axes -> expanded
+Upsample: X scales -> Y
+""",
+    ),
+    OperatorClass(
+        "creation",
+        "C-1",
+        "made in place from global indices, whole unless an output spec says otherwise",
+        create,
+        """
+BlackmanWindow: size -> output
+Constant: -> output
+EyeLike: input -> output
+HammingWindow: size -> output
+HannWindow: size -> output
+Multinomial: input -> output
+RandomNormal: -> output
+RandomNormalLike: input -> output
+RandomUniform: -> output
+RandomUniformLike: input -> output
+Range: start limit delta -> output
+Shape: data -> shape
+Size: data -> size
+""",
+    ),
+    OperatorClass(
+        "composite",
+        "K-1",
+        "reduced to a scale and a zero point, then unary",
+        dynamic_quantize,
+        """
+DynamicQuantizeLinear: x -> y y_scale y_zero_point
+""",
+    ),
+    OperatorClass(
+        "composite",
+        "K-1",
+        "the classes are whole, the other axes parallel or reduced",
+        loss,
+        """
+NegativeLogLikelihoodLoss: input target weight? -> loss
+SoftmaxCrossEntropyLoss: scores labels weights? -> output log_prob?
+""",
+    ),
+    OperatorClass(
+        "composite",
+        "F-1",
+        "not supported with annotations",
+        unsupported,
+        """
+Attention: Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen? -> Y present_key? present_value? qk_matmul_output?
+CausalConvWithState: input weight bias? past_state? -> output present_state
+LinearAttention: query key value past_state? decay? beta? -> output present_state
+RotaryEmbedding: X cos_cache sin_cache position_ids? -> Y
+""",
+    ),
+    OperatorClass(
+        "unsupported",
+        "F-1",
+        "not supported with annotations",
+        unsupported,
+        """
+AveragePool: X -> Y
+ConcatFromSequence: input_sequence -> concat_result
+Conv: X W B? -> Y
+ConvInteger: x w x_zero_point? w_zero_point? -> y
+ConvTranspose: X W B? -> Y
+DFT: input dft_length? axis? -> output
+DeformConv: X W offset B? mask? -> Y
+GRU: X W R B? sequence_lens? initial_h? -> Y? Y_h?
+GlobalAveragePool: X -> Y
+GlobalLpPool: X -> Y
+GlobalMaxPool: X -> Y
+If: cond -> outputs*
+InstanceNormalization: input scale B -> output
+LSTM: X W R B? sequence_lens? initial_h? initial_c? P? -> Y? Y_h? Y_c?
+LayerNormalization: X Scale B? -> Y Mean? InvStdDev?
+Loop: M? cond? v_initial* -> v_final_and_scan_outputs*
+LpNormalization: input -> output
+LpPool: X -> Y
+MaxPool: X -> Y Indices?
+MaxRoiPool: X rois -> Y
+MelWeightMatrix: num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz -> output
+Optional: input? -> output
+OptionalGetElement: input -> output
+OptionalHasElement: input? -> output
+RNN: X W R B? sequence_lens? initial_h? -> Y? Y_h?
+STFT: signal frame_step window? frame_length? -> output
+Scan: initial_state_and_scan_inputs* -> final_state_and_scan_outputs*
+SequenceAt: input_sequence position -> tensor
+SequenceConstruct: inputs* -> output_sequence
+SequenceEmpty: -> output
+SequenceErase: input_sequence position? -> output_sequence
+SequenceInsert: input_sequence tensor position? -> output_sequence
+SequenceLength: input_sequence -> length
+SequenceMap: input_sequence additional_inputs* -> out_sequence*
+SplitToSequence: input split? -> output_sequence
+TfIdfVectorizer: X -> Y
+""",
+    ),
+    OperatorClass(
+        "refuse",
+        "F-1",
+        "not supported with annotations",
+        unsupported,
+        """
+AffineGrid: theta size -> grid
+Col2Im: input image_shape block_shape -> output
+GridSample: X grid -> Y
+ImageDecoder: encoded_stream -> image
+MaxUnpool: X I output_shape? -> output
+NonMaxSuppression: boxes scores max_output_boxes_per_class? iou_threshold? score_threshold? -> selected_indices
+NonZero: X -> Y
+QLinearConv: x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B? -> y
+RoiAlign: X rois batch_indices -> Y
+StringNormalizer: X -> Y
+StringSplit: X -> Y Z
+""",
+    ),
+)
+
+
+def _rows() -> dict[str, OperatorRow]:
+    rows: dict[str, OperatorRow] = {}
+    for group in CLASSES:
+        for line in group.operators.strip().splitlines():
+            op_type, _, signature = line.strip().partition(":")
+            inputs, outputs = ([name.rstrip("?*") for name in side.split()] for side in signature.split("->"))
+            assert op_type not in rows, f"{op_type} is in two classes"
+            rows[op_type] = OperatorRow(op_type, group, tuple(inputs), tuple(outputs), signature.endswith("*"))
+    return rows
+
+
+#: The row of each operator.
+OPERATORS = MappingProxyType(_rows())

@@ -1,0 +1,243 @@
+"""The core of inference: an operation as loops, its inputs as forms, and what follows for its outputs.
+
+Every class of operators says which loop each axis of its inputs and outputs runs over, as a `ShardingRule`. From that,
+`follow_loops` gets everything: (1) the cuts of all inputs over one loop are identical where the size is not 1; (2) for
+every combination of shards of all loops, the devices that hold all input shards are the intersection of their owners,
+not empty; (3) the owners of an output shard are the union over the loops that it lacks; (4) an output axis has the cut
+of its loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from distarray.io.onnx.forms import Owners, Size, TensorForm, is_identical, n_shards
+from distarray.io.onnx.violations import Finding, Refusal
+from distarray.sharding.rule import ShardingRule
+
+__all__ = ["MAX_COMBINATIONS", "NodeLoops", "follow_loops"]
+
+#: Combinations of shards that are looked at for one node.
+MAX_COMBINATIONS = 1 << 20
+_ONE = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoops:
+    """NodeLoops are what a node iterates over: a rule without ``...``, and sizes that no input has.
+
+    Parameters
+    ----------
+    rule
+        Loops of the inputs that are given and of the outputs. Loops that are ``whole`` may not be cut.
+    sizes
+        Of loops that stand in outputs only.
+    number
+        Number of the rule of the class, such as ``"M-1"``.
+    sentence
+        What the class does, for the answer.
+    broadcast
+        Loops that broadcast as numpy's axes do: an axis of size 1 may not be cut (N-2).
+    """
+
+    rule: ShardingRule
+    number: str
+    sentence: str
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    broadcast: frozenset[str] = frozenset()
+
+    def output_shapes(self, shapes: Sequence[Sequence[Size]]) -> list[tuple[Size, ...]]:
+        """Return the shape of each output.
+
+        Raises
+        ------
+        Refusal
+            If two inputs have different sizes, neither 1, where they share a loop.
+        """
+        sizes = dict(self.sizes)
+        sizes.update(_loop_sizes(self.rule, shapes))
+        return [tuple([1 if loop == _ONE else sizes.get(loop) for loop in term]) for term in self.rule.results]
+
+
+def _loop_sizes(rule: ShardingRule, shapes: Sequence[Sequence[Size]]) -> dict[str, Size]:
+    """Return the size of each loop of the inputs; a number counts more than a symbol."""
+    sizes: dict[str, Size] = {}
+    for term, shape in zip(rule.operands, shapes, strict=True):
+        if len(term) != len(shape):
+            raise Refusal("shape", "shape-mismatch", f"an input has rank {len(shape)}, and {len(term)} is needed")
+        for loop, n in zip(term, shape, strict=True):
+            known = sizes.setdefault(loop, n)
+            if known == 1 or not isinstance(known, int):
+                sizes[loop] = n if n is not None and not (n == 1 and known is not None) else known
+            elif isinstance(n, int) and n not in (1, known) and loop != _ONE:
+                raise Refusal("shape", "shape-mismatch", f"sizes {known} and {n} meet, and neither is 1")
+    return sizes
+
+
+def follow_loops(
+    loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Finding]
+) -> list[TensorForm]:
+    """Return the form of each output of a node.
+
+    Parameters
+    ----------
+    loops
+        What the node iterates over.
+    forms
+        Of the inputs that `loops` has a term for.
+    strict
+        False: an input that is whole where the others are cut is sliced where it lies, if it lies there (A-10).
+    warnings
+        Gets what is worth saying and no error.
+
+    Raises
+    ------
+    Refusal
+        If the inputs cannot be used together.
+    """
+    rule = loops.rule
+    shapes = [form.shape or () for form in forms]
+    outputs = loops.output_shapes(shapes)
+    sizes = _loop_sizes(rule, shapes)
+    cuts, sliced = _cuts_of_loops(loops, forms, sizes, strict)
+    cut_loops = tuple(cuts)
+    counts = [n_shards(cuts[loop]) for loop in cut_loops]
+    if prod(counts) > MAX_COMBINATIONS:
+        text = f"{prod(counts)} combinations of shards; at most {MAX_COMBINATIONS} are looked at"
+        raise Refusal(loops.number, "too-many-shards", text)
+    steps = [_strides(term, form.grid, cut_loops) for term, form in zip(rule.operands, forms, strict=True)]
+    held: list[Owners] = []
+    for at in product(*map(range, counts)):
+        held.append(_intersection(loops, forms, steps, at, sliced))
+    for loop in sorted(sliced.values()):
+        text = f"an input is whole along loop {loop}, which others cut; it is sliced where it lies"
+        warnings.append(Finding(loops.number, "local-slice", text, "warning"))
+    if loops.broadcast and len(forms) > 1 and not sliced:
+        _warn_of_owners(loops, forms, sizes, steps, counts, warnings)
+    results = []
+    for term, shape in zip(rule.results, outputs, strict=True):
+        grid = [n_shards(cuts.get(loop, ())) for loop in term]
+        owners: list[set[int]] = [set() for _ in range(prod(grid))]
+        into = _strides(term, grid, cut_loops)
+        for at, devices in zip(product(*map(range, counts)), held, strict=True):
+            owners[sum(i * step for i, step in zip(at, into, strict=True))] |= devices
+        results.append(TensorForm(shape, tuple([cuts.get(loop, ()) for loop in term]), tuple(map(frozenset, owners))))
+    return results
+
+
+def _strides(term: Sequence[str], grid: Sequence[int], cut_loops: Sequence[str]) -> list[int]:
+    """Return how far the shards of a tensor are apart along each loop; 0 where it lacks the loop."""
+    return [sum(prod(grid[i + 1 :]) for i, at in enumerate(term) if at == loop and grid[i] > 1) for loop in cut_loops]
+
+
+def _cuts_of_loops(
+    loops: NodeLoops, forms: Sequence[TensorForm], sizes: Mapping[str, Size], strict: bool
+) -> tuple[dict[str, tuple[tuple[Size, int], ...]], dict[tuple[int, int], str]]:
+    """Return the cut of each loop that is cut, and the axes (input, axis) that are to be sliced for it."""
+    cuts: dict[str, tuple[tuple[Size, int], ...]] = {}
+    having: dict[str, list[tuple[int, int]]] = {}
+    for number, (term, form) in enumerate(zip(loops.rule.operands, forms, strict=True)):
+        for axis, (loop, cut) in enumerate(zip(term, form.cuts, strict=True)):
+            is_one = form.shape is not None and form.shape[axis] == 1
+            if is_one and n_shards(cut) > 1:
+                if loop == _ONE or loop in loops.broadcast or sizes[loop] != 1:
+                    text = f"axis {axis} of input {number} has size 1 and is cut into {n_shards(cut)} shards"
+                    raise Refusal("N-2", "broadcast-axis-sharded", f"{text}; a broadcast axis is whole")
+                having.setdefault(loop, []).append((number, axis))  # all sizes are 1: only what is cut must agree
+                cuts.setdefault(loop, cut)
+            if loop in loops.rule.whole and n_shards(cut) > 1:
+                text = f"axis {axis} of input {number} is cut into {n_shards(cut)} shards, and must be whole"
+                raise Refusal(loops.number, "axis-must-be-whole", text)
+            if not is_one:
+                having.setdefault(loop, []).append((number, axis))
+                if n_shards(cut) > 1:
+                    cuts.setdefault(loop, cut)
+    sliced: dict[tuple[int, int], str] = {}
+    for loop, cut in cuts.items():
+        for number, axis in having.get(loop, ()):
+            other = forms[number].cuts[axis]
+            if is_identical(cut, other):
+                continue
+            if n_shards(other) == 1 and not strict:
+                sliced[number, axis] = loop
+                continue
+            rule = "N-1" if loop in loops.broadcast else loops.number
+            text = f"axis {axis} of input {number} has {n_shards(other)} shards where another input has {n_shards(cut)}"
+            same = "" if n_shards(other) != n_shards(cut) else " of other elements"
+            raise Refusal(rule, "axis-sharding-mismatch", f"{text}{same}; the cuts must be identical")
+        if len(cut) == 1:
+            cuts[loop] = ((sizes[loop], cut[0][1]),)
+    return cuts, sliced
+
+
+def _intersection(
+    loops: NodeLoops,
+    forms: Sequence[TensorForm],
+    steps: Sequence[Sequence[int]],
+    at: Sequence[int],
+    sliced: Mapping[tuple[int, int], str],
+) -> Owners:
+    """Return the devices that hold the shards of all inputs at one combination."""
+    used = [
+        form.owners[sum(i * step for i, step in zip(at, into, strict=True))]
+        for form, into in zip(forms, steps, strict=True)
+    ]
+    found = None
+    slicing = {number for number, _ in sliced}
+    for number, owners in enumerate(used):
+        if number not in slicing:
+            found = owners if found is None or found is owners else found & owners
+    for number in slicing:
+        if found is not None and not found <= used[number]:
+            text = f"input {number} is whole on {sorted(used[number])[:8]}, not on all devices that need a slice of it"
+            raise Refusal("N-1" if loops.broadcast else loops.number, "axis-sharding-mismatch", text)
+        found = used[number] if found is None else found & used[number]
+    assert found is not None
+    if not found:
+        shown = ", ".join(str(sorted(owners)[:8]) for owners in used)
+        rule = "N-3" if loops.broadcast else loops.number
+        raise Refusal(rule, "empty-intersection", f"no device holds all input shards of {tuple(at)}: {shown}")
+    return found
+
+
+def _warn_of_owners(
+    loops: NodeLoops,
+    forms: Sequence[TensorForm],
+    sizes: Mapping[str, Size],
+    steps: Sequence[Sequence[int]],
+    counts: Sequence[int],
+    warnings: list[Finding],
+) -> None:
+    """Say where equal cuts have other owners, or a device holds a shard but none of an input broadcast to it (N-2)."""
+    large = [
+        {loop for loop, n in zip(term, form.shape or (), strict=True) if n != 1 and loop in sizes}
+        for term, form in zip(loops.rule.operands, forms, strict=True)
+    ]
+    every = list(product(*map(range, counts)))
+    for a, form in enumerate(forms):
+        for b, other in enumerate(forms):
+            if a == b or form.owners == other.owners:
+                continue
+            if large[a] == large[b]:
+                text = f"inputs {a} and {b} have equal cuts and other owners"
+            elif large[a] - large[b] and not _covers(form, steps[a], other, steps[b], every):
+                text = f"input {b} is broadcast, but not on every device that holds input {a}"
+            else:
+                continue
+            warnings.append(Finding("N-2", "owners-differ", text, "warning"))
+            return
+
+
+def _covers(
+    form: TensorForm, steps: Sequence[int], other: TensorForm, others: Sequence[int], every: Sequence[Sequence[int]]
+) -> bool:
+    """Return whether each owner of each shard of `form` holds some shard of `other` to use with it."""
+    there: dict[int, set[int]] = {}
+    for at in every:
+        shard = sum(i * step for i, step in zip(at, steps, strict=True))
+        beside = other.owners[sum(i * step for i, step in zip(at, others, strict=True))]
+        there.setdefault(shard, set()).update(beside)
+    return all(form.owners[shard] <= devices for shard, devices in there.items())

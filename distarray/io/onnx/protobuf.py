@@ -1,0 +1,257 @@
+"""The protobuf of ONNX: files and messages read into annotated graphs, and specs written back.
+
+The only file of the sharding model that imports ``onnx``. Files are not trusted: they are read once, without their external data, and a graph
+that cannot be run in the order of its nodes is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from distarray.arguments import shown
+from distarray.io.onnx.forms import Size
+from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
+from distarray.io.onnx.operator_classes import OPERATORS
+from distarray.io.onnx.specs import JsonSpec
+from distarray.lazy import import_extra
+
+onnx = import_extra("onnx", "reading and writing ONNX models")
+
+__all__ = ["read_graph", "read_model", "spec_from_proto", "spec_to_proto", "with_specs"]
+
+#: Inputs that rules ask for by name where they are constant.
+CONSTANTS = frozenset(
+    "axes axis shape k K pads split repeats starts ends steps sizes scales depth size start limit delta input".split()
+)
+#: Elements of a constant that is read: axes and shapes are short.
+MAX_CONSTANT = 1024
+
+
+def read_model(path_or_proto: Any) -> Any:
+    """Return the ModelProto of a path, or a ModelProto as it is. External data are not read.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    ValueError
+        If the file is no model, or refers to data outside of its folder.
+    """
+    if isinstance(path_or_proto, onnx.ModelProto):
+        return path_or_proto
+    if not isinstance(path_or_proto, str | os.PathLike):
+        raise TypeError(f"{shown(path_or_proto)} is neither a path nor an onnx.ModelProto")
+    data = Path(path_or_proto).read_bytes()
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+        # names that are no text are found when they are looked at
+        is_model = model.HasField("graph") and model.SerializeToString() is not None
+    except Exception as error:  # protobuf's own errors differ from version to version
+        raise ValueError(f"{path_or_proto} is no ONNX model, or only a part of one: {error}") from None
+    if not is_model:
+        raise ValueError(f"{path_or_proto} is no ONNX model: there is no graph in it")
+    return model
+
+
+def read_graph(model: Any) -> AnnotatedGraph:
+    """Return what a ModelProto says about shardings.
+
+    Raises
+    ------
+    ValueError
+        If its nodes cannot run in their order, a tensor has two producers, or external data are outside of its folder.
+    """
+    graph = model.graph
+    for tensor in graph.initializer:
+        _check_external(tensor)
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    sparse = {tensor.values.name: tuple(tensor.dims) for tensor in graph.sparse_initializer}
+    inputs = frozenset([*(value.name for value in graph.input), *constants, *sparse])
+    made = set(inputs)
+    nodes = []
+    for i, node in enumerate(graph.node):
+        name = node.name or f"#{i}"
+        for tensor in node.input:
+            if tensor and tensor not in made:
+                raise ValueError(
+                    f"node {name!r} ({node.op_type}) uses {tensor!r}, which no input and no node before it makes; the "
+                    "graph has a cycle, or its nodes are not in order"
+                )
+        for tensor in node.output:
+            if tensor and tensor in made:
+                raise ValueError(f"node {name!r} ({node.op_type}) makes {tensor!r}, which is there already")
+            made.add(tensor)
+        nodes.append(_node(node, name, constants))
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+    shapes = _shapes(model, constants)
+    configurations = tuple(
+        (
+            entry.name if entry.HasField("name") else None,
+            entry.num_devices if entry.HasField("num_devices") else None,
+            tuple(entry.device),
+        )
+        for entry in model.configuration
+    )
+    return AnnotatedGraph(tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version)
+
+
+def _check_external(tensor: Any) -> None:
+    """Raise a ValueError if the data of a tensor are said to be in a file that is not below the model's folder."""
+    for entry in tensor.external_data:
+        if entry.key == "location":
+            windows, posix = PureWindowsPath(entry.value), PurePosixPath(entry.value)
+            if windows.drive or windows.root or posix.root or ".." in (*windows.parts, *posix.parts):
+                raise ValueError(
+                    f"tensor {tensor.name!r} has its data in {entry.value!r}, outside of the folder of the model"
+                )
+
+
+def _node(node: Any, name: str, constants: Mapping[str, Any]) -> AnnotatedNode:
+    is_own = node.domain in ("", "ai.onnx")
+    op_type = node.op_type if is_own else f"{node.domain}::{node.op_type}"
+    attrs: dict[str, Any] = {}
+    inside = False
+    for attribute in node.attribute:
+        if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            inside = inside or any(map(_has_annotations, [attribute.g, *attribute.graphs]))
+        elif attribute.type == onnx.AttributeProto.TENSOR:
+            _check_external(attribute.t)
+            attrs[attribute.name] = _NestedShape(attribute.t.dims)
+        elif attribute.type in _PLAIN_TYPES:
+            value = onnx.helper.get_attribute_value(attribute)
+            attrs[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    row = OPERATORS.get(op_type)
+    for key, tensor in zip(row.inputs if row else (), node.input):
+        if key in CONSTANTS and tensor in constants and (value := _constant(constants[tensor])) is not None:
+            attrs.setdefault(key, value)
+    entries = tuple(
+        NodeAnnotation(
+            entry.configuration_id,
+            tuple((spec.tensor_name, spec_from_proto(spec)) for spec in entry.sharding_spec),
+            entry.pipeline_stage if entry.HasField("pipeline_stage") else None,
+        )
+        for entry in node.device_configurations
+    )
+    return AnnotatedNode(name, op_type, attrs, tuple(node.input), tuple(node.output), entries, inside)
+
+
+_PLAIN_TYPES = frozenset(
+    getattr(onnx.AttributeProto, name) for name in ("FLOAT", "INT", "STRING", "FLOATS", "INTS", "STRINGS")
+)
+
+
+class _NestedShape:
+    """A value of which only the shape is known: what `numpy.shape` asks of it."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        self.shape = tuple(dims)
+
+
+def _has_annotations(graph: Any) -> bool:
+    """Return whether a node of a subgraph, at any depth, is annotated."""
+    left = [graph]
+    while left:
+        for node in left.pop().node:
+            if node.device_configurations:
+                return True
+            for attribute in node.attribute:
+                left += [attribute.g] if attribute.HasField("g") else []
+                left += attribute.graphs
+    return False
+
+
+def _constant(tensor: Any) -> list[Any] | None:
+    """Return the elements of a small constant; None if it is large or its data are elsewhere."""
+    count = 1
+    for n in tensor.dims:
+        count *= n
+    if not 0 <= count <= MAX_CONSTANT or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return None
+    try:
+        values: list[Any] = onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
+    except Exception:  # what is wrong with the data of a tensor is not what is asked here
+        return None
+    return values
+
+
+def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, ...] | None]:
+    """Return shapes of tensors: those that stand in the model, and those that onnx infers."""
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph = light.graph
+    graph.name = "shapes"
+    graph.node.extend(model.graph.node)
+    for values in ("input", "output", "value_info"):
+        getattr(graph, values).extend(getattr(model.graph, values))
+    named = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:  # large ones are inputs: their data are not copied
+        if _constant(tensor) is not None:
+            graph.initializer.append(tensor)
+        elif tensor.name not in named:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    try:
+        graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
+    except Exception:  # it refuses what is wrong with types; shapes that are not known are said where they are needed
+        graph = light.graph
+    found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.name not in found and value.type.tensor_type.HasField("shape"):
+            found[value.name] = tuple(
+                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+                for dim in value.type.tensor_type.shape.dim
+            )
+    return found
+
+
+def spec_from_proto(proto: Any) -> dict[str, Any]:
+    """Return a ShardingSpecProto in its JSON form; nothing is judged."""
+    sharded = []
+    for dim in proto.sharded_dim:
+        shards = []
+        for simple in dim.simple_sharding:
+            entry: dict[str, Any] = {}
+            which = simple.WhichOneof("dim")
+            if which:
+                entry["dim"] = getattr(simple, which)
+            if simple.HasField("num_shards"):
+                entry["num_shards"] = simple.num_shards
+            shards.append(entry)
+        sharded.append({"axis": dim.axis, "shards": shards})
+    groups = [[group.key, list(group.value)] for group in proto.index_to_device_group_map]
+    return {"device": list(proto.device), "groups": groups, "sharded": sharded}
+
+
+def spec_to_proto(spec: JsonSpec, tensor_name: str) -> Any:
+    """Return a spec in JSON form as a ShardingSpecProto."""
+    proto = onnx.ShardingSpecProto(tensor_name=tensor_name, device=spec["device"])
+    for key, members in spec["groups"]:
+        proto.index_to_device_group_map.add(key=key, value=members)
+    for dim in spec["sharded"]:
+        sharded = proto.sharded_dim.add(axis=dim["axis"])
+        for entry in dim["shards"]:
+            simple = sharded.simple_sharding.add()
+            if "num_shards" in entry:
+                simple.num_shards = entry["num_shards"]
+            if isinstance(entry.get("dim"), str):
+                simple.dim_param = entry["dim"]
+            elif "dim" in entry:
+                simple.dim_value = entry["dim"]
+    return proto
+
+
+def with_specs(model: Any, configuration: str, specs: Sequence[Mapping[str, JsonSpec] | None]) -> Any:
+    """Return a copy of a model whose nodes have these specs for a configuration; None leaves a node as it is."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node, found in zip(copy.graph.node, specs, strict=True):
+        if found is None:
+            continue
+        mine = [entry for entry in node.device_configurations if entry.configuration_id == configuration]
+        entry = mine[0] if mine else node.device_configurations.add(configuration_id=configuration)
+        del entry.sharding_spec[:]
+        entry.sharding_spec.extend([spec_to_proto(spec, tensor) for tensor, spec in found.items()])
+    return copy

@@ -1,0 +1,64 @@
+"""What the command line says of a model: its violations, or the form of every tensor, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from distarray.diagnostics.table import format_table
+from distarray.errors import OnnxShardingError
+from distarray.io.onnx.model import load
+from distarray.io.onnx.violations import Violation
+
+__all__ = ["reported"]
+
+
+def reported(action: str, path: str, configuration: str | None = None, *, as_json: bool = False) -> str:
+    """Return the report of ``check`` or ``infer``.
+
+    Raises
+    ------
+    ValueError
+        If the file is no model.
+    OnnxShardingError
+        If the model has an error; the text is the table of all violations.
+    """
+    model = load(path, configuration)
+    found = model.check()
+    if any(violation.severity == "error" for violation in found):
+        raise OnnxShardingError(
+            json.dumps([asdict(violation) for violation in found], indent=1) if as_json else _violations(found),
+            tuple(found),
+        )
+    if action == "check":
+        if as_json:
+            return json.dumps([asdict(violation) for violation in found], indent=1)
+        return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
+    inferred = model.infer()
+    if as_json:
+        answer = {"forms": inferred.forms, "reshards": inferred.reshards, "stages": inferred.stages}
+        return json.dumps(answer, indent=1)
+    return "\n\n".join([_forms(inferred.forms), *([_reshards(inferred.reshards)] if inferred.reshards else [])])
+
+
+def _violations(found: list[Violation]) -> str:
+    rows = [(v.node or "model", v.op_type, v.severity, v.rule, v.code, v.message) for v in found]
+    return format_table(["node", "operator", "severity", "rule", "code", "what is wrong"], rows)
+
+
+def _forms(forms: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, form in forms.items():
+        shape = "?" if form["shape"] is None else " ".join("?" if n is None else str(n) for n in form["shape"])
+        owners = form["owners"]
+        shown = " ".join(
+            ",".join(map(str, devices[:4])) + (",.." if len(devices) > 4 else "") for devices in owners[:8]
+        )
+        rows.append((name, shape, "x".join(map(str, form["grid"])), shown + (" .." if len(owners) > 8 else "")))
+    return format_table(["tensor", "shape", "shards", "devices of each shard"], rows)
+
+
+def _reshards(reshards: list[dict[str, str | None]]) -> str:
+    rows = [(str(r["tensor"]), r["before"] or "after its own") for r in reshards]
+    return format_table(["reshard", "before node"], rows)
