@@ -1,7 +1,7 @@
 """The protobuf of ONNX: files and messages read into annotated graphs, and specs written back.
 
-The only file of the sharding model that imports ``onnx``. Files are not trusted: they are read once, without their external data, and a graph
-that cannot be run in the order of its nodes is refused.
+The only file of the sharding model that imports ``onnx``. Files are not trusted: they are read once, without their
+external data, and a graph that cannot be run in the order of its nodes is refused.
 """
 
 from __future__ import annotations
