@@ -104,6 +104,8 @@ _HOMES = {
     ),
     "distarray.io.dask": "from_dask to_dask_array",
     "distarray.io.npy": "load save",
+    "distarray.io.stores": "from_store",
+    "distarray.io.zarr": "from_zarr to_zarr",
     "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
     "distarray.ops.differences": "ediff1d",
     "distarray.ops.einsums": "einsum",

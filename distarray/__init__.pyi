@@ -146,6 +146,12 @@ from distarray.io.dask import (
 from distarray.io.npy import (
     load, save
 )
+from distarray.io.stores import (
+    from_store
+)
+from distarray.io.zarr import (
+    from_zarr, to_zarr
+)
 from distarray.ops.contractions import (
     dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat
 )
@@ -235,19 +241,19 @@ __all__ = [
     "fft", "fill_diagonal", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32",
     "float64", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod",
     "format_float_positional", "format_float_scientific", "frexp", "from_blocks", "from_dask", "from_dlpack",
-    "frombuffer", "fromfunction", "fromiter", "full", "full_like", "gcd", "generic", "geomspace",
-    "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc", "hamming", "hanning",
-    "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack",
-    "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inf", "inner", "insert",
-    "int16", "int32", "int64", "int8", "intc", "integer", "interp", "intersect1d", "intp", "invert",
-    "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin", "isinf", "isnan",
-    "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_",
-    "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",
-    "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logspace", "map_blocks", "map_overlap", "map_tiles", "mask_indices",
-    "matmul", "matrix_transpose", "matvec", "max", "maximum", "may_share_memory", "mean", "median",
-    "meshgrid", "min", "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis", "multiply",
-    "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
+    "from_store", "from_zarr", "frombuffer", "fromfunction", "fromiter", "full", "full_like", "gcd",
+    "generic", "geomspace", "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc",
+    "hamming", "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd",
+    "hsplit", "hstack", "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inf",
+    "inner", "insert", "int16", "int32", "int64", "int8", "intc", "integer", "interp", "intersect1d", "intp",
+    "invert", "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin", "isinf",
+    "isnan", "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable",
+    "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg",
+    "linspace", "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logspace", "map_blocks", "map_overlap", "map_tiles",
+    "mask_indices", "matmul", "matrix_transpose", "matvec", "max", "maximum", "may_share_memory", "mean",
+    "median", "meshgrid", "min", "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis",
+    "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
     "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndarray",
     "ndim", "ndindex", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "number", "ones",
     "ones_like", "outer", "packbits", "pad", "partition", "percentile", "permute_dims", "persist", "pi",
@@ -262,7 +268,7 @@ __all__ = [
     "sign", "signbit", "sin", "sinc", "single", "sinh", "size", "sliding_window_view", "sort", "sort_complex",
     "spacing", "special", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
     "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile", "timedelta64", "to_dask_array",
-    "topk", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from",
+    "to_zarr", "topk", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from",
     "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "typename", "uint16",
     "uint32", "uint64", "uint8", "uintp", "union1d", "unique", "unique_all", "unique_counts",
     "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unstack", "unwrap", "use", "vander",

@@ -326,6 +326,10 @@ class Methods:
         """Write the elements to a file, as numpy does."""
         self._host().tofile(fid, sep, format)
 
+    def to_zarr(self: Any, store: Any, path: str | None = None, **options: Any) -> Any:
+        """Write the array into a zarr store, each chunk by one task; see `distarray.to_zarr`."""
+        return namespace().to_zarr(self, store, path, **options)
+
     # ---------------------------------------------------------------------------------------------- diagnostics
 
     def explain(self: Any, *, analyze: bool = False) -> Any:

@@ -21,10 +21,11 @@ from distarray.expr.bind import bind_create, bind_put
 from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.side_by_side import first_environment
+from distarray.kernels.files import FileRange, FileState
 from distarray.kernels.loans import foreign_memory
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
-from distarray.ops.files import FileRange, load_npy
+from distarray.ops.stores import read_store
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -86,8 +87,9 @@ def asarray(
     if isinstance(obj, np.memmap) and copy is not False:
         where = _file_range(obj)
         if where is not None:
-            pin = parse_pin(sharding, layout, obj.shape, as_dtype(where.dtype), env)
-            mapped = DistArray._on(load_npy(obj.shape, where, env, pin))
+            wanted = as_dtype(where.dtype)
+            pin = parse_pin(sharding, layout, obj.shape, wanted, env)
+            mapped = DistArray._on(read_store(obj.shape, wanted, where, env, pin))
             return mapped if dtype is None else astype(mapped, dtype, copy=False)
     host = _host(obj, dtype, copy)
     return from_host(host, env, parse_pin(sharding, layout, host.shape, host.dtype, env), is_ours=copy is not False)
@@ -168,7 +170,8 @@ def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
     first_page = np.frombuffer(pages, np.uint8).ctypes.data
     before = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
     offset = before + mapped.ctypes.data - first_page
-    return FileRange(path, offset, mapped.dtype.str, not mapped.flags.c_contiguous, found.st_mtime_ns, found.st_size)
+    is_fortran = not mapped.flags.c_contiguous
+    return FileRange(mapped.shape, mapped.dtype.str, path, offset, is_fortran, FileState.of(path, found))
 
 
 def _with_hosts(items: Sequence[Any]) -> list[Any]:

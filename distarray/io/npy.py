@@ -16,16 +16,12 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
-from distarray.array import window
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
 from distarray.dtypes import as_dtype
-from distarray.expr.expr import postorder
-from distarray.kernels.files import write_block
-from distarray.ops.files import FileRange, load_npy
-from distarray.runtime import exports, small
-from distarray.runtime.retention import streams
+from distarray.io.stores import from_store, to_store
+from distarray.kernels.files import FileRange, FileState
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, Shape
@@ -81,15 +77,14 @@ def load(
         offset = stream.tell()
         found = os.fstat(stream.fileno())
     try:
-        dtype = as_dtype(stored)
+        as_dtype(stored)
     except TypeError as error:
         raise TypeError(f"{path}: {error}") from None
     nbytes = offset + int(np.prod(shape, dtype=object)) * stored.itemsize
     if found.st_size < nbytes:
         raise ValueError(f"{path} has {found.st_size} bytes, but an array of shape {shape} and {stored} needs {nbytes}")
-    env = environment(team, device)
-    where = FileRange(path, offset, stored.str, fortran_order, found.st_mtime_ns, found.st_size)
-    return DistArray._on(load_npy(shape, where, env, parse_pin(sharding, layout, shape, dtype, env)))
+    where = FileRange(shape, stored.str, path, offset, fortran_order, FileState.of(path, found))
+    return from_store(where, team=team, device=device, sharding=sharding, layout=layout)
 
 
 def _header(stream: BinaryIO, path: str) -> _Header:
@@ -165,7 +160,7 @@ def save(file: PathLike, arr: Any) -> str:
     try:
         offset = _create(partial, x.shape, x.dtype, fortran_order)
         if x.size:
-            _write(x, partial, offset, fortran_order)
+            to_store(x, FileRange(x.shape, x.dtype.str, partial, offset, fortran_order, None))
         _put_in_place(partial, path, old)
     except _HalfCopied as half:
         raise half.error from None
@@ -256,12 +251,3 @@ def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
         offset = stream.tell()
         stream.truncate(offset + int(np.prod(shape, dtype=object)) * dtype.itemsize)
     return offset
-
-
-def _write(x: DistArray, path: str, offset: int, fortran_order: bool) -> None:
-    node = x.__dx_node__()
-    env = node.env
-    if node.memo is None and not (streams(node) and not small.is_small(postorder([node]), env)):
-        window.observe((node,))
-    shape = node.shape
-    exports.for_each_block(node, write_block, lambda box: (path, offset, shape, box, fortran_order))

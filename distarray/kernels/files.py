@@ -1,4 +1,4 @@
-"""Blocks read from and written to files, on the member that holds them.
+"""Bytes of files as stores: each box is read from and written to its own ranges.
 
 A file is opened for each block, so that nothing of it stays open between tasks, and members share nothing but its path.
 """
@@ -7,51 +7,134 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.kernels.devices import backend_for
+from distarray.kernels.stores import Box, slices_of
 from distarray.sharding.boxes import runs
+from distarray.types import HostArray, Shape
 
-__all__ = ["CREATE", "write_block"]
+__all__ = ["FileRange", "FileState"]
 
 #: Bytes of a file that are mapped and read at a time.
 MAPPED_NBYTES = 4 << 20
 
-Block = Any  # of any backend
-Bounds = Sequence[tuple[int, int]]
 
+class FileState(NamedTuple):
+    """A FileState tells whether a file is still the one that was looked at.
 
-def _load_npy(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: Any, params: Any, runtime: Any) -> Block:
-    extents = tuple([hi - lo for lo, hi in box])
-    host_backend = backend if backend.xp is np else backend_for("cpu")
-    out = host_backend.empty(extents, dtype)
-    if 0 in extents:
-        return backend.adopt(out)
-    path, offset, stored, fortran_order, mtime_ns, size = runtime
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        found = os.fstat(fd)
-        if (found.st_mtime_ns, found.st_size) != (mtime_ns, size):
+    Parameters
+    ----------
+    path
+        Absolute; the same on all members.
+    mtime_ns, size
+        When it was looked at.
+    """
+
+    path: str
+    mtime_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, path: str, found: os.stat_result | None = None) -> FileState:
+        """Return the state of the file at an absolute path."""
+        found = os.stat(path) if found is None else found
+        return cls(path, found.st_mtime_ns, found.st_size)
+
+    def check(self, found: os.stat_result | None = None) -> None:
+        """Check that the file is as it was.
+
+        Raises
+        ------
+        OSError
+            If it is another.
+        """
+        now = FileState.of(self.path, found)
+        if now != self:
             raise OSError(
-                f"{path} has changed since the array was defined from it, when it had {size} bytes and was written at "
-                f"{mtime_ns} ns; it has {found.st_size}, written at {found.st_mtime_ns} ns. Load it again; x.persist() "
-                "reads an array before its file changes"
+                f"{self.path} has changed since the array was defined from it, when it had {self.size} bytes and was "
+                f"written at {self.mtime_ns} ns; it has {now.size}, written at {now.mtime_ns} ns. Load it again; "
+                "x.persist() reads an array before its file changes"
             )
-        with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
-            whole = np.ndarray(shape, stored, mapped, offset, order="F" if fortran_order else "C")
-            # Copied: a view would hold the mapping, and a file that is cut short under it kills the process.
-            part = whole[tuple([slice(lo, hi) for lo, hi in box])]
-            _copy(*((out.T, part.T) if fortran_order else (out, part)), mapped)
-            del whole, part
-    finally:
-        os.close(fd)
-    return backend.adopt(out)
 
 
-def _copy(out: Block, part: Block, mapped: mmap.mmap) -> None:
+class FileRange(NamedTuple):
+    """A FileRange is the contiguous bytes of an array in a file; a `Store` that has no grain.
+
+    Parameters
+    ----------
+    shape
+        Of the array.
+    text
+        Its dtype as numpy's text, with the byte order of the file.
+    path
+        Absolute; the same on all members.
+    offset
+        Of the first element, in bytes.
+    fortran_order
+        Whether the first axis varies fastest.
+    state
+        Of the file when it was looked at; None where it is being written.
+    """
+
+    shape: Shape
+    text: str
+    path: str
+    offset: int
+    fortran_order: bool
+    state: FileState | None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the elements in the file."""
+        return np.dtype(self.text)
+
+    @property
+    def grain(self) -> None:
+        """Return that any box is read alone."""
+
+    def read(self, box: Box, out: HostArray) -> None:
+        """Fill `out` with a box, through a mapping that holds a few pages at a time."""
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            if self.state is not None:
+                self.state.check(os.fstat(fd))
+            with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
+                order: Any = "F" if self.fortran_order else "C"
+                whole = np.ndarray(self.shape, self.text, mapped, self.offset, order=order)
+                # Copied: a view would hold the mapping, and a file that is cut short under it kills the process.
+                part = whole[slices_of(box)]
+                _copy(*((out.T, part.T) if self.fortran_order else (out, part)), mapped)
+                del whole, part
+        finally:
+            os.close(fd)
+
+    def write(self, box: Box, values: HostArray) -> None:
+        """Write a box into its bytes of a file that is there already.
+
+        Written by ranges, not through a mapping: several hosts may write one page, and a full disk is then an error
+        and no signal.
+        """
+        shape = self.shape
+        if self.fortran_order:
+            # The same bytes, seen with the axes reversed.
+            values, shape, box = values.T, shape[::-1], box[::-1]
+        # Bytes: dates have no buffer of their own.
+        flat = np.ascontiguousarray(values, self.dtype).reshape(-1)
+        data = memoryview(flat.view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
+        itemsize = flat.dtype.itemsize
+        done = 0
+        fd = os.open(self.path, os.O_WRONLY)
+        try:
+            for first, n in runs(box, shape):
+                _write(fd, data[done : done + n * itemsize], self.offset + first * itemsize)
+                done += n * itemsize
+        finally:
+            os.close(fd)
+
+
+def _copy(out: HostArray, part: HostArray, mapped: mmap.mmap) -> None:
     """Copy a part of a mapped file, a few pages at a time.
 
     Pages that were touched count as memory of the process, at which a cluster ends it: those between the rows of a
@@ -68,50 +151,7 @@ def _copy(out: Block, part: Block, mapped: mmap.mmap) -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def write_block(
-    block: Block,
-    path: str,
-    offset: int,
-    shape: tuple[int, ...],
-    box: Bounds,
-    fortran_order: bool,
-    device: str,
-    member: int,
-) -> None:
-    """Write the block of a global box into its bytes of a file that is there already.
-
-    Written by ranges, not through a mapping: several hosts may write one page, and a full disk is then an error and no
-    signal. Doing it again changes nothing.
-
-    Parameters
-    ----------
-    offset
-        Of the first element of the whole array, in bytes.
-    shape
-        Of the whole array.
-    """
-    host = backend_for(device, member).to_host(block)
-    if fortran_order:
-        # The same bytes, seen with the axes reversed.
-        host, shape, box = host.T, shape[::-1], box[::-1]
-    # Bytes: dates have no buffer of their own.
-    data = memoryview(np.ascontiguousarray(host).reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
-    itemsize = host.dtype.itemsize
-    done = 0
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        for first, n in runs(box, shape):
-            _write(fd, data[done : done + n * itemsize], offset + first * itemsize)
-            done += n * itemsize
-    finally:
-        os.close(fd)
-
-
 def _write(fd: int, data: memoryview, offset: int) -> None:
     while data:
         n = os.pwrite(fd, data, offset)
         data, offset = data[n:], offset + n
-
-
-#: As `tables.CREATE`.
-CREATE: dict[str, Callable[..., Block]] = {"load_npy": _load_npy}

@@ -113,8 +113,8 @@ def test_load_reads_no_element_before_they_are_needed_and_only_those(file: Path,
         read.append(int(np.prod([hi - lo for lo, hi in box])))
         return kernel(backend, box, *rest)
 
-    kernel = file_kernels.CREATE["load_npy"]
-    monkeypatch.setitem(tables.CREATE, "load_npy", counted)
+    kernel = tables.CREATE["read_store"]
+    monkeypatch.setitem(tables.CREATE, "read_store", counted)
     with config.set(block_bytes=64):
         x = dx.load(file, team=TEAM)
         part = x[10:14, 2:4] * 2

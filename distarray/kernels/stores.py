@@ -1,0 +1,104 @@
+"""Stores: arrays that lie outside of all processes, read and written box by box by the tasks that need the boxes.
+
+A store is pickled to where its tasks run, so it holds names (of a file, a bucket, a dataset), never what is open;
+`opened` keeps what a process has opened for all of its tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from distarray.kernels.devices import backend_for
+from distarray.types import DType, HostArray, Shape
+
+__all__ = ["CREATE", "PIECE_NBYTES", "Box", "Store", "opened", "pieces", "slices_of", "write_block"]
+
+Block = Any  # of any backend
+#: (start, stop) per axis.
+Box: TypeAlias = Sequence[tuple[int, int]]
+
+#: Bytes that a store decodes or encodes at a time, if its chunks are smaller: libraries hold a chunk twice meanwhile.
+PIECE_NBYTES = 16 << 20
+
+
+class Store(Protocol):
+    """A Store is an array outside, which can be pickled.
+
+    Attributes
+    ----------
+    shape, dtype
+        Of the whole array, dtype in the byte order of the store.
+    grain
+        Extents of what is read and written as a whole, a chunk or a shard of chunks, which follow each other from
+        index 0 of each axis; None where any box costs what it has in bytes.
+    """
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def grain(self) -> Shape | None: ...
+
+    def read(self, box: Box, out: HostArray) -> None:
+        """Fill `out`, which has the shape of the box, is in C order and native, and not empty."""
+
+    def write(self, box: Box, values: HostArray) -> None:
+        """Write a box, which is not empty. Doing it again changes nothing. What is no whole grain is read before."""
+
+
+def _read_store(backend: Any, box: Box, shape: Shape, dtype: DType, params: Any, store: Store) -> Block:
+    extents = tuple([hi - lo for lo, hi in box])
+    host_backend = backend if backend.xp is np else backend_for("cpu")
+    out = host_backend.empty(extents, dtype)
+    if 0 not in extents:
+        store.read(box, out)
+    return backend.adopt(out)
+
+
+def write_block(block: Block, store: Store, box: Box, device: str, member: int) -> None:
+    """Write the block of a box into a store."""
+    if block.size:
+        store.write(box, backend_for(device, member).to_host(block))
+
+
+def slices_of(box: Box, origin: Sequence[int] | None = None) -> tuple[slice, ...]:
+    """Return the slices that read a box from the whole array, or from the block that begins at `origin`."""
+    return tuple([slice(lo - o, hi - o) for (lo, hi), o in zip(box, origin or (0,) * len(box), strict=True)])
+
+
+def pieces(box: Box, grain: Sequence[int], itemsize: int, nbytes: int | None = None) -> Iterator[Box]:
+    """Yield boxes that make up a box and are cut on the grain only: of so many bytes, or of one grain where that has
+    more.
+
+    Examples
+    --------
+    >>> list(pieces(((1, 7), (0, 4)), (2, 4), 1, 16))
+    [((1, 4), (0, 4)), ((4, 7), (0, 4))]
+    """
+    nbytes = PIECE_NBYTES if nbytes is None else nbytes
+    whole = tuple(box)
+    if prod([hi - lo for lo, hi in box]) * itemsize > nbytes:
+        for axis, (lo, hi) in enumerate(box):
+            first, last = lo // grain[axis], -(-hi // grain[axis])
+            if last - first > 1:
+                middle = (first + last) // 2 * grain[axis]
+                for part in ((lo, middle), (middle, hi)):
+                    yield from pieces((*whole[:axis], part, *whole[axis + 1 :]), grain, itemsize, nbytes)
+                return
+    yield whole
+
+
+@lru_cache(maxsize=64)
+def opened(make: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function opens, the same for all tasks of the process that ask for it."""
+    return make(*given)
+
+
+#: As `tables.CREATE`.
+CREATE: dict[str, Callable[..., Block]] = {"read_store": _read_store}
