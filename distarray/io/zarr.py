@@ -182,7 +182,7 @@ def _check_reach(store: StoreLike, env: Environment, *, writes: bool) -> None:
         return
     from zarr.storage import FsspecStore, MemoryStore, ZipStore
 
-    inner = getattr(store, "store", store)  # of a group or an array
+    inner: Any = getattr(store, "store", store)  # of a group or an array
     while hasattr(inner, "_store"):
         inner = inner._store
     is_private = isinstance(inner, MemoryStore | dict) or str(inner).startswith("memory://")
@@ -268,16 +268,13 @@ def to_zarr(
     x = x if isinstance(x, DistArray) else asarray(x)
     given = dict(chunks=chunks, shards=shards, dimension_names=dimension_names, **_codecs(codecs), **create)
     given = {name: value for name, value in given.items() if value is not None}
-    array, is_new = _array_for(
-        x, store, path, _mode(store, mode, region, append_dim), given, attributes, storage_options
-    )
+    way = _mode(store, mode, region, append_dim)
+    _check_reach(store, x._env, writes=True)
+    array, is_new = _array_for(x, store, path, way, given, attributes, storage_options)
     before = tuple(array.shape)
     try:
-        _check_reach(array, x._env, writes=True)
         if not np.can_cast(x.dtype, array.dtype, "same_kind"):
-            raise TypeError(
-                f"to_zarr: {x.dtype} cannot be written as the {array.dtype} of {_place(array)}; use x.astype"
-            )
+            raise TypeError(f"to_zarr: {x.dtype} cannot be cast to the {array.dtype} of {_place(array)}; use x.astype")
         origin = _origin(x, array, region, None if is_new else append_dim)
         if attributes and not is_new:
             array.update_attributes(dict(attributes))
@@ -300,11 +297,11 @@ def _codecs(codecs: Any) -> dict[str, Any]:
 
 def _mode(store: StoreLike, mode: Mode | None, region: Any, append_dim: int | str | None) -> str:
     into_array = isinstance(store, _zarr().Array)
+    if region is not None and append_dim is not None:
+        raise ValueError("to_zarr: region= and append_dim= exclude each other")
     if mode is None:
         return "r+" if region is not None or into_array else "a" if append_dim is not None else "w-"
     choice(mode, MODES, "mode")
-    if region is not None and append_dim is not None:
-        raise ValueError("to_zarr: region= and append_dim= exclude each other")
     if (
         (region is not None and mode != "r+")
         or (mode == "w" and append_dim is not None)

@@ -67,9 +67,12 @@ def write_block(block: Block, store: Store, box: Box, device: str, member: int) 
         store.write(box, backend_for(device, member).to_host(block))
 
 
-def slices_of(box: Box, origin: Sequence[int] | None = None) -> tuple[slice, ...]:
-    """Return the slices that read a box from the whole array, or from the block that begins at `origin`."""
-    return tuple([slice(lo - o, hi - o) for (lo, hi), o in zip(box, origin or (0,) * len(box), strict=True)])
+def slices_of(box: Box, origin: Sequence[int] | None = None) -> tuple[Any, ...]:
+    """Return the index of a box in the whole array, or in the block that begins at `origin`: an array in any case, and
+    a view of NumPy's.
+    """
+    begins = origin or (0,) * len(box)
+    return (*[slice(lo - o, hi - o) for (lo, hi), o in zip(box, begins, strict=True)], ...)
 
 
 def pieces(box: Box, grain: Sequence[int], itemsize: int, nbytes: int | None = None) -> Iterator[Box]:
