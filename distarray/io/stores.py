@@ -7,7 +7,7 @@ lie, each grain by exactly one task: an array whose tiles would share grains is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -17,8 +17,8 @@ from distarray.array.chunks import sharding_of_chunks
 from distarray.array.environment import TeamLike, environment, parse_pin
 from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
-from distarray.expr.expr import Environment, cut_of, postorder
-from distarray.kernels.stores import Box, Store, write_block
+from distarray.expr.expr import Environment, Expr, cut_of, postorder
+from distarray.kernels.stores import Box, ReadableStore, Store, pieces, slices_of, write_block
 from distarray.ops.stores import read_store
 from distarray.runtime import exports, small
 from distarray.runtime.planning import limits_of
@@ -27,9 +27,9 @@ from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
-from distarray.types import Shape
+from distarray.types import HostArray, Shape
 
-__all__ = ["cut_on_grain", "from_store", "needed", "to_store"]
+__all__ = ["cut_on_grain", "from_store", "in_order", "needed", "to_store"]
 
 
 def needed(library: str, extra: str, purpose: str) -> Any:
@@ -53,7 +53,7 @@ def needed(library: str, extra: str, purpose: str) -> Any:
 
 
 def from_store(
-    store: Store,
+    store: ReadableStore,
     *,
     team: TeamLike = "current",
     device: str | None = None,
@@ -158,6 +158,31 @@ def _lies_on_grain(x: DistArray, grain: Shape, origin: Sequence[int]) -> bool:
     )
 
 
+def _settled(x: DistArray) -> Expr:
+    """Return the node of an array, computed if its handle is to have the value afterwards; what streams is computed for
+    who reads it alone.
+    """
+    node: Expr = x.__dx_node__()
+    if node.memo is None and not (streams(node) and not small.is_small(postorder([node]), node.env)):
+        window.observe((node,))
+    return node
+
+
+def in_order(x: DistArray, grain: Shape | None = None) -> Iterator[tuple[Box, HostArray]]:
+    """Yield the boxes of an array with their values, in C order, for the one writer that this process is.
+
+    This process holds one box at a time. An array that does not fit in memory is computed box by box.
+
+    Parameters
+    ----------
+    grain
+        Boxes are cut between so many elements; by default anywhere.
+    """
+    _settled(x)
+    for box in pieces([(0, n) for n in x.shape], grain or (1,) * x.ndim, x.dtype.itemsize):
+        yield box, x[slices_of(box)].compute()
+
+
 def to_store(x: DistArray, store: Store, origin: Sequence[int] | None = None) -> None:
     """Write an array into a store, each grain of it by one task, where the block that has it lies.
 
@@ -174,10 +199,7 @@ def to_store(x: DistArray, store: Store, origin: Sequence[int] | None = None) ->
         If no member can hold a grain, or the array has too many of them. Nothing is written then.
     """
     begins = tuple(origin or (0,) * x.ndim)
-    node = x.__dx_node__()
-    # What stays in memory has its handle's value afterwards; what streams is computed for this alone.
-    if node.memo is None and not (streams(node) and not small.is_small(postorder([node]), node.env)):
-        window.observe((node,))
+    node = _settled(x)
     grain = store.grain
     if grain is not None and not _lies_on_grain(x, grain, begins):
         cut = cut_on_grain(x.shape, grain, x.dtype.itemsize, x._env, begins, cut_of(node))

@@ -11,6 +11,7 @@ import os
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from distarray.array.environment import TeamLike, environment
 from distarray.composed.conversion import asarray
 from distarray.expr.expr import Environment
 from distarray.io.stores import from_store, needed, to_store
-from distarray.kernels.stores import Box, opened, pieces, slices_of
+from distarray.kernels.stores import Box, pieces, slices_of
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
@@ -70,12 +71,9 @@ class ZarrStore:
             self.array[slices_of(piece)] = values[slices_of(piece, origin)]
 
 
+@lru_cache(maxsize=64)
 def _shared(data: bytes) -> ZarrStore:
-    """Return the same store for all tasks of a process that have the same array."""
-    return opened(_made, data)  # type: ignore[no-any-return]  # what `_made` returns
-
-
-def _made(data: bytes) -> ZarrStore:
+    """Return the same store for all tasks of a process that have the same array, whose store keeps its connections."""
     return ZarrStore(pickle.loads(data))
 
 

@@ -1,13 +1,11 @@
 """Stores: arrays that lie outside of all processes, read and written box by box by the tasks that need the boxes.
 
-A store is pickled to where its tasks run, so it holds names (of a file, a bucket, a dataset), never what is open;
-`opened` keeps what a process has opened for all of its tasks.
+A store is pickled to where its tasks run, so it holds names (of a file, a bucket, a dataset), never what is open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
@@ -16,7 +14,7 @@ import numpy as np
 from distarray.kernels.devices import backend_for
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["CREATE", "PIECE_NBYTES", "Box", "Store", "opened", "pieces", "slices_of", "write_block"]
+__all__ = ["CREATE", "PIECE_NBYTES", "Box", "ReadableStore", "Store", "pieces", "slices_of", "write_block"]
 
 Block = Any  # of any backend
 #: (start, stop) per axis.
@@ -26,8 +24,8 @@ Box: TypeAlias = Sequence[tuple[int, int]]
 PIECE_NBYTES = 16 << 20
 
 
-class Store(Protocol):
-    """A Store is an array outside, which can be pickled.
+class ReadableStore(Protocol):
+    """A ReadableStore is an array outside that is read, and can be pickled.
 
     Attributes
     ----------
@@ -48,11 +46,15 @@ class Store(Protocol):
     def read(self, box: Box, out: HostArray) -> None:
         """Fill `out`, which has the shape of the box, is in C order and native, and not empty."""
 
+
+class Store(ReadableStore, Protocol):
+    """A Store is an array outside whose boxes several processes may write at once, if they share no grain."""
+
     def write(self, box: Box, values: HostArray) -> None:
         """Write a box, which is not empty. Doing it again changes nothing. What is no whole grain is read before."""
 
 
-def _read_store(backend: Any, box: Box, shape: Shape, dtype: DType, params: Any, store: Store) -> Block:
+def _read_store(backend: Any, box: Box, shape: Shape, dtype: DType, params: Any, store: ReadableStore) -> Block:
     extents = tuple([hi - lo for lo, hi in box])
     host_backend = backend if backend.xp is np else backend_for("cpu")
     out = host_backend.empty(extents, dtype)
@@ -95,12 +97,6 @@ def pieces(box: Box, grain: Sequence[int], itemsize: int, nbytes: int | None = N
                     yield from pieces((*whole[:axis], part, *whole[axis + 1 :]), grain, itemsize, nbytes)
                 return
     yield whole
-
-
-@lru_cache(maxsize=64)
-def opened(make: Callable[..., Any], *given: Any) -> Any:
-    """Return what a function opens, the same for all tasks of the process that ask for it."""
-    return make(*given)
 
 
 #: As `tables.CREATE`.
