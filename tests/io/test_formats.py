@@ -81,7 +81,7 @@ def test_hdf5_reads_each_chunk_once_and_when_it_is_needed(tmp_path: Path, monkey
         y = (x - x.mean(axis=0)) / x.std(axis=0)
         assert not found
         np.testing.assert_allclose(y.compute(), (A - A.mean(0)) / A.std(0), rtol=1e-12)
-    assert sorted(rows for rows, _ in found) == [(0, 14), (14, 28), (28, 40)]
+    assert sorted(rows for rows, _ in found) == [(k, min(k + 7, 40)) for k in range(0, 40, 7)]
 
 
 def test_hdf5_says_what_is_wrong(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_parquet_columns(tmp_path: Path) -> None:
         gaps = dx.from_parquet(path, "gaps", float)
         assert int(dx.isnan(gaps).sum()) == 15
         assert_equal(gaps[1:7], np.arange(1.0, 7.0))
-        with pytest.raises(ValueError, match="has 1 nulls|has 2 nulls"):
+        with pytest.raises(ValueError, match=r"has \d nulls"):
             dx.from_parquet(path, "gaps", int).compute()
     with pytest.raises(KeyError, match="no column 'z'; it has i, f, b"):
         dx.from_parquet(path, "z")
@@ -286,7 +286,7 @@ def test_text_is_read_as_numpy_reads_it() -> None:
     assert_equal(dx.genfromtxt(lines, delimiter=","), np.genfromtxt(lines, delimiter=","))
     assert_equal(dx.loadtxt(["1 2", "3 4"], dtype=int, unpack=True), np.array([[1, 3], [2, 4]]))
     assert_equal(np.loadtxt(["1 2"], like=dx.ones(1)), np.array([1.0, 2.0]))
-    with pytest.raises(TypeError, match="structure|not supported|dtype"):
+    with pytest.raises(TypeError, match=r"not supported"):
         dx.genfromtxt(["1,a"], delimiter=",", dtype=None, encoding="utf-8")
     with pytest.raises(ValueError, match="Expected 1D or 2D array, got 3D"):
         dx.savetxt(io.StringIO(), dx.zeros((2, 2, 2)))
@@ -308,7 +308,7 @@ def test_delayed_values_are_computed_when_they_are_used() -> None:
     x = dx.concat([dx.from_delayed(make(n), (n,), float, team=T4) for n in (3, 5)])
     assert not calls
     assert_equal(x * 2, np.concatenate([np.arange(3.0), np.arange(5.0)]) * 2)
-    with pytest.raises(TypeError, match="no dask.delayed object"):
+    with pytest.raises(TypeError, match=r"no dask\.delayed object"):
         dx.from_delayed(A, A.shape, float)
     with pytest.raises(ValueError, match="shape"):
         dx.from_delayed(make(4), (3,), float).compute()
