@@ -107,10 +107,16 @@ _HOMES = {
         "BlocksLostError ClusterGoneError DeletedArrayError EnvironmentMismatchError MemoryBudgetError "
         "NotSupportedError ShardingError StateError UnreachableBlocksError WorkerPausedError"
     ),
-    "distarray.io.dask": "from_dask to_dask_array",
-    "distarray.io.npy": "load save",
+    "distarray.io.dask": "from_dask from_delayed to_dask_array",
+    "distarray.io.hdf5": "from_hdf5 to_hdf5",
+    "distarray.io.npy": "load save savez savez_compressed",
+    "distarray.io.parquet": "from_parquet",
+    "distarray.io.raw": "fromfile tofile",
     "distarray.io.states": "load_state save_state",
+    "distarray.io.stores": "from_store",
+    "distarray.io.text": "genfromtxt loadtxt savetxt",
     "distarray.io.xarray_view": "to_xarray",
+    "distarray.io.zarr": "from_zarr to_zarr",
     "distarray.ops.contractions": "dot inner kron matmul matvec outer tensordot vdot vecdot vecmat",
     "distarray.ops.differences": "ediff1d",
     "distarray.ops.einsums": "einsum",

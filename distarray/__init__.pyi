@@ -154,16 +154,34 @@ from distarray.errors import (
     NotSupportedError, ShardingError, StateError, UnreachableBlocksError, WorkerPausedError
 )
 from distarray.io.dask import (
-    from_dask, to_dask_array
+    from_dask, from_delayed, to_dask_array
+)
+from distarray.io.hdf5 import (
+    from_hdf5, to_hdf5
 )
 from distarray.io.npy import (
-    load, save
+    load, save, savez, savez_compressed
+)
+from distarray.io.parquet import (
+    from_parquet
+)
+from distarray.io.raw import (
+    fromfile, tofile
 )
 from distarray.io.states import (
     load_state, save_state
 )
+from distarray.io.stores import (
+    from_store
+)
+from distarray.io.text import (
+    genfromtxt, loadtxt, savetxt
+)
 from distarray.io.xarray_view import (
     to_xarray
+)
+from distarray.io.zarr import (
+    from_zarr, to_zarr
 )
 from distarray.ops.contractions import (
     dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat
@@ -261,40 +279,41 @@ __all__ = [
     "eye", "fabs", "fft", "fill_diagonal", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud",
     "float16", "float32", "float64", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin",
     "fmod", "format_float_positional", "format_float_scientific", "frexp", "from_blocks", "from_dask",
-    "from_dlpack", "frombuffer", "fromfunction", "fromiter", "frompyfunc", "full", "full_like", "gcd",
-    "generic", "geomspace", "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc",
-    "half", "hamming", "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges",
-    "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp",
-    "indices", "inexact", "inf", "inner", "insert", "int16", "int32", "int64", "int8", "int_", "intc",
-    "integer", "interp", "intersect1d", "intp", "invert", "io", "isclose", "iscomplex", "iscomplexobj",
-    "isdtype", "isfinite", "isfortran", "isin", "isinf", "isnan", "isnat", "isneginf", "isposinf", "isreal",
-    "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift",
-    "less", "less_equal", "lexsort", "lib", "linalg", "linspace", "load", "load_state", "log", "log10",
-    "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "logspace", "long", "longlong", "map_blocks", "map_overlap", "map_tiles", "mask_indices", "matmul",
-    "matrix_transpose", "matvec", "max", "maximum", "may_share_memory", "mean", "median", "meshgrid", "mgrid",
-    "min", "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis", "multiply", "nan",
-    "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian",
-    "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndarray",
-    "ndenumerate", "ndim", "ndindex", "nditer", "negative", "newaxis", "nextafter", "nonzero", "not_equal",
-    "number", "ogrid", "ones", "ones_like", "outer", "packbits", "pad", "partition", "percentile",
-    "permute_dims", "persist", "pi", "piecewise", "place", "plan", "plan_cache_clear", "plan_cache_info",
-    "plan_cost", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polynomial",
-    "polysub", "polyval", "positive", "pow", "power", "printoptions", "prod", "progress", "promote_types",
-    "ptp", "put", "put_along_axis", "putmask", "quantile", "r_", "rad2deg", "radians", "random", "ravel",
-    "ravel_multi_index", "real", "real_if_close", "reciprocal", "reduction", "remainder", "repeat", "require",
-    "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis", "roots", "rot90", "round",
-    "row_stack", "s_", "save", "save_state", "scatter", "searchsorted", "segment_max", "segment_mean",
-    "segment_min", "segment_prod", "segment_reduce", "segment_sum", "select", "set_printoptions", "setdiff1d",
-    "seterr", "setxor1d", "shape", "shares_memory", "short", "show_config", "sign", "signbit",
-    "signedinteger", "sin", "sinc", "single", "sinh", "size", "sliding_window_view", "sort", "sort_complex",
-    "spacing", "special", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
-    "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile", "timedelta64", "to_dask_array",
-    "to_xarray", "topk", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices",
-    "tril_indices_from", "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc",
-    "typename", "typing", "ubyte", "ufunc", "uint", "uint16", "uint32", "uint64", "uint8", "uintp", "ulong",
-    "ulonglong", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
-    "unpackbits", "unravel_index", "unsignedinteger", "unstack", "unwrap", "use", "ushort", "vander", "var",
-    "vdot", "vecdot", "vecmat", "vectorize", "visualize_sharding", "vsplit", "vstack", "wait", "where",
-    "zeros", "zeros_like"
+    "from_delayed", "from_dlpack", "from_hdf5", "from_parquet", "from_store", "from_zarr", "frombuffer",
+    "fromfile", "fromfunction", "fromiter", "frompyfunc", "full", "full_like", "gcd", "generic", "genfromtxt",
+    "geomspace", "get_printoptions", "geterr", "gradient", "greater", "greater_equal", "gufunc", "half",
+    "hamming", "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd",
+    "hsplit", "hstack", "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inexact",
+    "inf", "inner", "insert", "int16", "int32", "int64", "int8", "int_", "intc", "integer", "interp",
+    "intersect1d", "intp", "invert", "io", "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite",
+    "isfortran", "isin", "isinf", "isnan", "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar",
+    "issubdtype", "iterable", "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal",
+    "lexsort", "lib", "linalg", "linspace", "load", "load_state", "loadtxt", "log", "log10", "log1p", "log2",
+    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "long",
+    "longlong", "map_blocks", "map_overlap", "map_tiles", "mask_indices", "matmul", "matrix_transpose",
+    "matvec", "max", "maximum", "may_share_memory", "mean", "median", "meshgrid", "mgrid", "min",
+    "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis", "multiply", "nan", "nan_to_num",
+    "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin",
+    "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndarray", "ndenumerate", "ndim",
+    "ndindex", "nditer", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "number", "ogrid",
+    "ones", "ones_like", "outer", "packbits", "pad", "partition", "percentile", "permute_dims", "persist",
+    "pi", "piecewise", "place", "plan", "plan_cache_clear", "plan_cache_info", "plan_cost", "poly", "polyadd",
+    "polyder", "polydiv", "polyfit", "polyint", "polymul", "polynomial", "polysub", "polyval", "positive",
+    "pow", "power", "printoptions", "prod", "progress", "promote_types", "ptp", "put", "put_along_axis",
+    "putmask", "quantile", "r_", "rad2deg", "radians", "random", "ravel", "ravel_multi_index", "real",
+    "real_if_close", "reciprocal", "reduction", "remainder", "repeat", "require", "reshape", "resize",
+    "result_type", "right_shift", "rint", "roll", "rollaxis", "roots", "rot90", "round", "row_stack", "s_",
+    "save", "save_state", "savetxt", "savez", "savez_compressed", "scatter", "searchsorted", "segment_max",
+    "segment_mean", "segment_min", "segment_prod", "segment_reduce", "segment_sum", "select",
+    "set_printoptions", "setdiff1d", "seterr", "setxor1d", "shape", "shares_memory", "short", "show_config",
+    "sign", "signbit", "signedinteger", "sin", "sinc", "single", "sinh", "size", "sliding_window_view",
+    "sort", "sort_complex", "spacing", "special", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile",
+    "timedelta64", "to_dask_array", "to_hdf5", "to_xarray", "to_zarr", "tofile", "topk", "trace", "transpose",
+    "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros", "triu", "triu_indices",
+    "triu_indices_from", "true_divide", "trunc", "typename", "typing", "ubyte", "ufunc", "uint", "uint16",
+    "uint32", "uint64", "uint8", "uintp", "ulong", "ulonglong", "union1d", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unsignedinteger",
+    "unstack", "unwrap", "use", "ushort", "vander", "var", "vdot", "vecdot", "vecmat", "vectorize",
+    "visualize_sharding", "vsplit", "vstack", "wait", "where", "zeros", "zeros_like"
 ]

@@ -379,8 +379,12 @@ class Methods:
         return bytes(self._host().tobytes(order))
 
     def tofile(self: Any, fid: str | os.PathLike[str], sep: str = "", format: str = "%s") -> None:
-        """Write the elements to a file, as numpy does."""
-        self._host().tofile(fid, sep, format)
+        """Write the elements to a file, as numpy does; see `distarray.tofile`."""
+        namespace().tofile(self, fid, sep, format)
+
+    def to_zarr(self: Any, store: Any, path: str | None = None, **options: Any) -> Any:
+        """Write the array into a zarr store, each chunk by one task; see `distarray.to_zarr`."""
+        return namespace().to_zarr(self, store, path, **options)
 
     # ---------------------------------------------------------------------------------------------- libraries
 

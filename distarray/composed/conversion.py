@@ -31,10 +31,11 @@ from distarray.expr.expr import Environment, Expr, Stored, source
 from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.side_by_side import first_environment
 from distarray.kernels.devices import backend_for
+from distarray.kernels.files import FileRange, FileState
 from distarray.kernels.loans import foreign_memory
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
-from distarray.ops.files import FileRange, load_npy
+from distarray.ops.stores import read_store
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -162,7 +163,7 @@ def _host(obj: Any, dtype: DTypeLike, copy: bool | None) -> HostArray:
 def mapped_node(mapped: np.memmap[Any, Any], env: Environment, pin: Sharding | None = None) -> Expr | None:
     """Return the node of a memory map that is read by the tasks; None if its memory has to be read here."""
     where = _file_range(mapped)
-    return None if where is None else load_npy(mapped.shape, where, env, pin)
+    return None if where is None else read_store(mapped.shape, as_dtype(where.dtype), where, env, pin)
 
 
 def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
@@ -188,7 +189,8 @@ def _file_range(mapped: np.memmap[Any, Any]) -> FileRange | None:
     first_page = np.frombuffer(pages, np.uint8).ctypes.data
     before = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
     offset = before + mapped.ctypes.data - first_page
-    return FileRange(path, offset, mapped.dtype.str, not mapped.flags.c_contiguous, found.st_mtime_ns, found.st_size)
+    is_fortran = not mapped.flags.c_contiguous
+    return FileRange(mapped.shape, mapped.dtype.str, path, offset, is_fortran, FileState.of(path, found))
 
 
 def _with_hosts(items: Sequence[Any]) -> list[Any]:

@@ -16,15 +16,8 @@ _TEXT = "dx.asarray(np.{0}(...)), which reads in this process"
 
 #: The way out for each function without an implementation, by numpy's dotted name.
 ALTERNATIVES: Mapping[str, str] = {
-    # files: one writer and one reader of text; binary files are written and read in the tasks
-    "numpy.fromfile": "dx.asarray(np.memmap(file, dtype)), which is read in the tasks",
     "numpy.fromregex": _TEXT.format("fromregex"),
     "numpy.fromstring": _TEXT.format("fromstring"),
-    "numpy.genfromtxt": _TEXT.format("genfromtxt"),
-    "numpy.loadtxt": _TEXT.format("loadtxt"),
-    "numpy.savetxt": "dx.save(file, x) for a binary file",
-    "numpy.savez": "dx.save(file, x), one file for each array",
-    "numpy.savez_compressed": "dx.save(file, x), one file for each array",
     # calendars and text: no kernel, and no dtype for the text
     "numpy.busday_count": 'dx.map_blocks(np.busday_count, x, y, dtype="int64")',
     "numpy.busday_offset": "dx.map_blocks(np.busday_offset, x, offsets=1, roll=..., dtype=x.dtype)",

@@ -11,7 +11,9 @@ import dask
 import numpy as np
 from dask._task_spec import Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler
+from dask.delayed import Delayed
 
+from distarray.arguments import parse_shape
 from distarray.array.array import DistArray
 from distarray.array.chunks import sharding_of_chunks
 from distarray.array.environment import TeamLike, environment
@@ -21,9 +23,9 @@ from distarray.kernels.devices import backend_for
 from distarray.runtime.promised import PromisedBlocks, Sources
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
-from distarray.types import DType, HostArray, Shape
+from distarray.types import DType, DTypeLike, HostArray, Shape, ShapeLike
 
-__all__ = ["dask_node", "from_dask", "to_dask_array"]
+__all__ = ["dask_node", "from_dask", "from_delayed", "to_dask_array"]
 
 
 def to_dask_array(x: DistArray) -> Any:
@@ -90,6 +92,31 @@ def dask_node(array: Any, env: Environment) -> Expr:
     # Dask may keep what it gives away, a persisted collection for example: never written in place.
     node.memo = Stored(cut, blocks, exported=True)
     return node
+
+
+def from_delayed(value: Any, shape: ShapeLike, dtype: DTypeLike, **where: Any) -> DistArray:
+    """Return an array of the value that a ``dask.delayed`` object will have; computed when it is first used.
+
+    Parameters
+    ----------
+    value
+        Its task must give a NumPy array of this shape and dtype.
+    **where
+        ``team=``, ``device=``, ``sharding=``; several of them make one array by `concat` or `block`.
+
+    Examples
+    --------
+    >>> import dask
+    >>> import numpy as np
+    >>> import distarray as dx
+    >>> dx.from_delayed(dask.delayed(np.arange)(4), (4,), int).sum().item()
+    6
+    """
+    import dask.array as da
+
+    if not isinstance(value, Delayed):
+        raise TypeError(f"from_delayed: {type(value).__name__} is no dask.delayed object; dx.asarray takes host data")
+    return from_dask(da.from_delayed(value, parse_shape(shape), as_dtype(dtype)), **where)
 
 
 def _keys(array: Any, cut: Sharding) -> list[Any]:

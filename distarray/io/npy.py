@@ -5,32 +5,33 @@ Nothing goes through the client but the header. On a cluster all workers must se
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
-import stat
-import uuid
-from collections.abc import Callable
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from tokenize import TokenError
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
 from distarray.array.array import DistArray
-from distarray.array.environment import TeamLike, environment, parse_pin
+from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
 from distarray.dtypes import as_dtype
-from distarray.io.blocks import for_each_block
-from distarray.kernels.files import write_block
-from distarray.ops.files import FileRange, load_npy
+from distarray.io.replacing import replacing
+from distarray.io.stores import from_store, in_order, to_store
+from distarray.kernels.files import FileRange, FileState
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
-from distarray.types import DType, Shape
+from distarray.types import Shape
 
-__all__ = ["load", "save"]
+__all__ = ["Archive", "load", "path_of", "save", "savez", "savez_compressed", "write_stream"]
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
+#: The first bytes of archives, that of one without members last.
+_ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
 _Header = tuple[Shape, bool, "np.dtype[Any]"]  # any dtype, also one that we refuse
 _READERS: dict[tuple[int, int], Callable[[BinaryIO], _Header]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -39,15 +40,15 @@ _READERS: dict[tuple[int, int], Callable[[BinaryIO], _Header]] = {
 
 
 def load(
-    file: PathLike,
+    file: PathLike | BinaryIO,
     mmap_mode: Literal["r", "c"] | None = None,
     *,
     team: TeamLike = "current",
     device: str | None = None,
     sharding: ShardingLike = None,
     layout: LayoutLike | None = None,
-) -> DistArray:
-    """Return the array in a ``.npy`` file, of any byte order and either memory order.
+) -> Any:
+    """Return the array in a ``.npy`` file, of any byte order and memory order, or the arrays of an ``.npz`` file.
 
     Only the header is read here. The elements are read by the tasks that need them, each the part that it needs; the
     file must not change before. An array that is held is read once if it fits in memory; ``x.persist()`` reads it now.
@@ -55,11 +56,17 @@ def load(
     Parameters
     ----------
     file
-        Path of the file; on a cluster the same for all workers.
+        Path of the file; on a cluster the same for all workers. An open file is read at the call, by this process, as
+        are the compressed arrays of an archive, when they are asked for.
     mmap_mode
         As numpy's; it changes nothing, since files are never read whole.
     team, device, sharding, layout
         Where the array is to live and how it is cut, as for `asarray`.
+
+    Returns
+    -------
+    DistArray or Archive
+        The latter is a mapping of names to arrays.
 
     Raises
     ------
@@ -72,21 +79,106 @@ def load(
     """
     if mmap_mode not in (None, "r", "c"):
         raise ValueError(f"load: mmap_mode={mmap_mode!r} would write to the file; use dx.save(path, x)")
-    path = os.path.realpath(_path(file))
+    where: dict[str, Any] = {"team": team, "device": device, "sharding": sharding, "layout": layout}
+    if hasattr(file, "read"):
+        read = np.load(file, allow_pickle=False)
+        if isinstance(read, np.ndarray):
+            return asarray(read, **where)
+        return Archive({name: partial(asarray, read[name], **where) for name in read.files})
+    path = os.path.realpath(path_of(file))
     with open(path, "rb") as stream:
-        shape, fortran_order, stored = _header(stream, path)
-        offset = stream.tell()
-        found = os.fstat(stream.fileno())
+        magic = stream.read(4)
+        stream.seek(0)
+        if magic in _ZIPS:
+            return Archive(_members(path, where))
+        return from_store(range_at(stream, path), **where)
+
+
+def range_at(stream: BinaryIO, path: str, end: int | None = None) -> FileRange:
+    """Return where the array is in a file whose header comes next in `stream`.
+
+    Parameters
+    ----------
+    end
+        Where the bytes of the array end at the latest; by default with the file.
+    """
+    shape, fortran_order, stored = _header(stream, path)
+    offset = stream.tell()
+    found = os.fstat(stream.fileno())
     try:
-        dtype = as_dtype(stored)
+        as_dtype(stored)
     except TypeError as error:
         raise TypeError(f"{path}: {error}") from None
     nbytes = offset + int(np.prod(shape, dtype=object)) * stored.itemsize
-    if found.st_size < nbytes:
-        raise ValueError(f"{path} has {found.st_size} bytes, but an array of shape {shape} and {stored} needs {nbytes}")
-    env = environment(team, device)
-    where = FileRange(path, offset, stored.str, fortran_order, found.st_mtime_ns, found.st_size)
-    return DistArray._on(load_npy(shape, where, env, parse_pin(sharding, layout, shape, dtype, env)))
+    there = found.st_size if end is None else end
+    if there < nbytes:
+        raise ValueError(f"{path} has {there} bytes, but an array of shape {shape} and {stored} needs {nbytes}")
+    return FileRange(shape, stored.str, path, offset, fortran_order, FileState.of(path, found))
+
+
+class Archive(Mapping[str, DistArray]):
+    """An Archive is the arrays of an ``.npz`` file by name, each made when it is asked for.
+
+    What numpy's `NpzFile` has beside that is there: ``files``, ``close()``, ``with``; nothing is kept open.
+
+    Parameters
+    ----------
+    makers
+        What makes each array.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], DistArray]]) -> None:
+        self._makers = makers
+
+    @property
+    def files(self) -> list[str]:
+        """Return the names of the arrays."""
+        return list(self._makers)
+
+    def __getitem__(self, name: str) -> DistArray:
+        return self._makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def close(self) -> None:
+        """Do nothing: each array knows its file."""
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Archive({', '.join(self.files)})"
+
+
+def _members(path: str, where: dict[str, Any]) -> dict[str, Callable[[], DistArray]]:
+    """Return what makes each array of an archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path} is no .npy file and no .npz archive: {error}") from None
+    return {m.filename.removesuffix(".npy"): partial(_member, path, m, where) for m in members}
+
+
+def _member(path: str, member: zipfile.ZipInfo, where: dict[str, Any]) -> DistArray:
+    """Return an array of an archive: what is not compressed lies in the file as it would in its own."""
+    with open(path, "rb") as stream:
+        if member.compress_type == zipfile.ZIP_STORED:
+            stream.seek(member.header_offset)
+            # The header that stands before the member: two of its fields are the lengths of what follows it.
+            n_name, n_extra = struct.unpack("<26x2H", stream.read(30))
+            begin = member.header_offset + 30 + n_name + n_extra
+            stream.seek(begin)
+            return from_store(range_at(stream, path, begin + member.file_size), **where)
+        with zipfile.ZipFile(stream) as archive, archive.open(member) as packed:
+            return asarray(np.lib.format.read_array(packed, allow_pickle=False), **where)
 
 
 def _header(stream: BinaryIO, path: str) -> _Header:
@@ -94,7 +186,7 @@ def _header(stream: BinaryIO, path: str) -> _Header:
     try:
         version = np.lib.format.read_magic(stream)
     except ValueError as error:
-        raise ValueError(f"{path} is no .npy file ({error}); numpy.load reads archives (.npz)") from None
+        raise ValueError(f"{path} is no .npy file ({error}); and no archive") from None
     reader = _READERS.get(version)
     if reader is None:
         # Version 3 is there for names of fields that are not latin-1.
@@ -116,7 +208,7 @@ def _header(stream: BinaryIO, path: str) -> _Header:
     return header
 
 
-def save(file: PathLike, arr: Any) -> str:
+def save(file: PathLike | BinaryIO, arr: Any) -> str | None:
     """Write an array to a ``.npy`` file, each tile from where it lies into its place in the file.
 
     Computes the array. One that does not fit in memory is computed tile by tile while it is written. The file appears
@@ -129,14 +221,14 @@ def save(file: PathLike, arr: Any) -> str:
     ----------
     file
         Path of the file; as numpy does, ``.npy`` is added to a name without it. On a cluster it must mean the same file
-        to all workers.
+        to all workers. To an open file this process writes, and has a few MiB at a time.
     arr
         A DistArray, or what `asarray` takes.
 
     Returns
     -------
     str
-        The path of the file.
+        The path of the file; None for an open file.
 
     Raises
     ------
@@ -151,110 +243,93 @@ def save(file: PathLike, arr: Any) -> str:
     ...     print(dx.load(path))
     [0 1 4 9]
     """
-    name = _path(file)
-    name = name if name.endswith(".npy") else name + ".npy"
-    # A link stays one, as when it is opened for writing.
-    path = os.path.realpath(name)
-    old = _to_replace(path)
     x = arr if isinstance(arr, DistArray) else asarray(arr)
-    fortran_order = x.layout == "F"
-    partial = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.part")
-    try:
-        offset = _create(partial, x.shape, x.dtype, fortran_order)
+    if hasattr(file, "write"):
+        write_stream(file, x)
+        return None
+    name = path_of(file)
+    name = name if name.endswith(".npy") else name + ".npy"
+    with replacing(name) as new:
+        fortran_order = x.layout == "F"
+        with open(new, "xb") as stream:
+            _write_header(stream, x, fortran_order)
+            offset = stream.tell()
+            stream.truncate(offset + x.nbytes)
         if x.size:
-            _write(x, partial, offset, fortran_order)
-        _put_in_place(partial, path, old)
-    except _HalfCopied as half:
-        raise half.error from None
-    except BaseException:
-        if os.path.exists(partial):
-            os.unlink(partial)
-        raise
+            to_store(x, FileRange(x.shape, x.dtype.str, new, offset, fortran_order, None))
     return name
 
 
-class _HalfCopied(BaseException):
-    """Copying over the old file has begun and failed: the complete file beside it is the only whole one."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-def _to_replace(path: str) -> os.stat_result | None:
-    """Return the file that is there under the name of the new one; None if there is none.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written to, or there is no folder for it.
-    """
-    try:
-        old = os.stat(path)
-    except FileNotFoundError:
-        if os.path.isdir(os.path.dirname(path)):
-            return None
-        raise
-    if stat.S_ISDIR(old.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-    return old
+def write_stream(stream: Any, x: DistArray) -> None:
+    """Write an array to an open file as numpy does; this process has a few MiB of it at a time."""
+    fortran_order = x.layout == "F"
+    _write_header(stream, x, fortran_order)
+    for _, values in in_order(x.T if fortran_order else x):
+        stream.write(values.tobytes())
 
 
-def _put_in_place(partial: str, path: str, old: os.stat_result | None) -> None:
-    """Give a complete file its name.
-
-    Raises
-    ------
-    _HalfCopied
-        If the complete file is still there and must stay.
-    """
-    if old is not None and old.st_nlink > 1:
-        # Another file under this name would leave the other names with the old array.
-        with open(partial, "rb") as source, open(path, "r+b") as target:
-            try:
-                shutil.copyfileobj(source, target, 1 << 20)
-                target.truncate()
-                target.flush()
-            except OSError as error:
-                said = f"{error.strerror or error}: {path} is overwritten in part; the whole array is in {partial}"
-                raise _HalfCopied(OSError(error.errno, said) if error.errno else OSError(said)) from None
-            except BaseException as error:
-                error.add_note(f"{path} is overwritten in part; the whole array is in {partial}")
-                raise _HalfCopied(error) from None
-        os.unlink(partial)
-        return
-    if old is not None:
-        os.chmod(partial, stat.S_IMODE(old.st_mode))
-    os.replace(partial, path)
-
-
-def _path(file: Any) -> str:
+def path_of(file: Any) -> str:
+    """Return a path as text."""
     try:
         path = os.fspath(file)
     except TypeError:
-        raise TypeError(
-            f"{type(file).__name__} is no path: every task opens the file by itself; use numpy.load and numpy.save for "
-            "streams"
-        ) from None
+        raise TypeError(f"{type(file).__name__} is neither a path nor an open binary file") from None
     return os.fsdecode(path)
 
 
-def _create(path: str, shape: Shape, dtype: DType, fortran_order: bool) -> int:
-    """Make a file of the final size with the header of such an array, and return the offset of its first element."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
-        "fortran_order": fortran_order,
-        "shape": shape,
-    }
-    with open(path, "xb") as stream:
-        # numpy takes a later version only for headers of 64 KiB, which structures alone can have.
-        np.lib.format.write_array_header_1_0(stream, header)
-        offset = stream.tell()
-        stream.truncate(offset + int(np.prod(shape, dtype=object)) * dtype.itemsize)
-    return offset
+def _write_header(stream: Any, x: DistArray, fortran_order: bool) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(x.dtype), "fortran_order": fortran_order, "shape": x.shape}
+    # numpy takes a later version only for headers of 64 KiB, which structures alone can have.
+    np.lib.format.write_array_header_1_0(stream, header)
 
 
-def _write(x: DistArray, path: str, offset: int, fortran_order: bool) -> None:
-    shape = x.shape
-    for_each_block([x], write_block, [lambda box: (path, offset, shape, box, fortran_order)])
+def savez(file: PathLike | BinaryIO, *args: Any, **kwds: Any) -> None:
+    """Write arrays to an ``.npz`` file, as ``numpy.savez`` does: this process writes them, and has a few MiB at a time.
+
+    A path names a file that appears when it is complete. `load` reads its arrays in the tasks, as it does ``.npy``.
+
+    Parameters
+    ----------
+    file
+        Path, to which ``.npz`` is added as numpy does, or an open file.
+    *args, **kwds
+        Arrays; those without a name are ``arr_0``, ``arr_1`` ...
+
+    Examples
+    --------
+    >>> import distarray as dx, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dx.savez(f"{folder}/two.npz", dx.arange(3), b=dx.ones(2))
+    ...     found = dx.load(f"{folder}/two.npz")
+    ...     print(found.files, found["arr_0"])
+    ['b', 'arr_0'] [0 1 2]
+    """
+    _save_archive(file, args, kwds, zipfile.ZIP_STORED)
+
+
+def savez_compressed(file: PathLike | BinaryIO, *args: Any, **kwds: Any) -> None:
+    """Do what `savez` does, with arrays compressed: `load` reads them in this process, when they are asked for."""
+    _save_archive(file, args, kwds, zipfile.ZIP_DEFLATED)
+
+
+def _save_archive(file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compression: int) -> None:
+    named = dict(kwds)
+    named.pop("allow_pickle", None)  # numpy's; there are no objects here
+    for i, value in enumerate(args):
+        if f"arr_{i}" in named:
+            raise ValueError(f"Cannot use un-named variables and keyword arr_{i}")
+        named[f"arr_{i}"] = value
+    arrays = {name: v if isinstance(v, DistArray) else asarray(v) for name, v in named.items()}
+    if hasattr(file, "write"):
+        _write_archive(file, arrays, compression)
+        return
+    name = path_of(file)
+    with replacing(name if name.endswith(".npz") else name + ".npz") as new, open(new, "xb") as stream:
+        _write_archive(stream, arrays, compression)
+
+
+def _write_archive(stream: Any, arrays: Mapping[str, DistArray], compression: int) -> None:
+    with zipfile.ZipFile(stream, "w", compression) as archive:
+        for name, x in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                write_stream(member, x)

@@ -16,7 +16,7 @@ import shutil
 import uuid
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from math import prod
@@ -24,16 +24,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distarray.array import window
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment
 from distarray.errors import StateError
-from distarray.expr.expr import Environment, Expr, cut_of, postorder
+from distarray.expr.expr import Environment, Expr, cut_of
 from distarray.io.manifest import Arrays, decoded, encoded
-from distarray.kernels.files import write_file
-from distarray.ops.files import BlockFiles, load_blocks
-from distarray.runtime import exports, small
-from distarray.runtime.retention import streams
+from distarray.io.stores import compute_kept
+from distarray.kernels.state_files import BlockFiles, path_of, write_file
+from distarray.ops.stores import read_store
+from distarray.runtime import exports
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
@@ -103,7 +102,7 @@ def save_state(path: PathLike, /, **values: Any) -> str:
         parts = os.path.join(root, folder)
         os.mkdir(parts)
         try:
-            _compute(nodes)
+            compute_kept(nodes)
             state = {
                 "folder": folder,
                 "arrays": [_written(node, parts, number) for number, node in enumerate(nodes)],
@@ -170,17 +169,9 @@ def _root(path: Any, function: str) -> str:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _compute(nodes: Sequence[Expr]) -> None:
-    """Compute nodes together, but for those that would not fit in memory: their blocks are made as they are written."""
-    window.observe(
-        [n for n in nodes if n.memo is None and not (streams(n) and not small.is_small(postorder([n]), n.env))]
-    )
-
-
 def _written(node: Expr, parts: str, number: int) -> dict[str, Any]:
     """Write the blocks of a node, each where it lies, and return what is to be known of them."""
-    path_of = BlockFiles(parts, number, (), ()).path
-    sharding, checksums = exports.for_each_block(node, write_file, lambda box: (path_of(box),))
+    sharding, checksums = exports.for_each_block(node, write_file, lambda box: (path_of(parts, number, box),))
     cut = cut_of(node)
     return {
         "shape": node.shape,
@@ -348,11 +339,11 @@ def _array(record: Any, parts: str, number: int, env: Environment) -> DistArray:
     """Return an array of the files of a state, which are all there and as long as they should be."""
     dtype: np.dtype[Any] = np.dtype(record["dtype"])
     shape, bounds = tuple(record["shape"]), tuple(map(tuple, record["boundaries"]))
-    files = BlockFiles(parts, number, bounds, tuple(record["checksums"]))
+    files = BlockFiles(parts, number, dtype, bounds, tuple(record["checksums"]))
     _read_here.add(files)
     for box, _ in files.boxes():
         _check_size(files.path(box), prod([hi - lo for lo, hi in box]) * dtype.itemsize)
-    return DistArray._on(load_blocks(shape, dtype, files, env, _cut(record, env)))
+    return DistArray._on(read_store(shape, dtype, files, env, _cut(record, env)))
 
 
 def _check_size(path: str, nbytes: int) -> None:

@@ -23,11 +23,11 @@ from distarray.composed.numpy_signatures import take
 from distarray.deferral import waiting
 from distarray.dtypes import as_dtype
 from distarray.errors import MemoryBudgetError, NotSupportedError
-from distarray.io.blocks import for_each_block
 from distarray.io.dask import from_dask
+from distarray.io.stores import compute_kept, to_store
 from distarray.io.xarray_view import XarrayView, viewed
-from distarray.kernels.sources import write_part
-from distarray.ops.sources import read_source
+from distarray.kernels.stores import SlicedStore
+from distarray.ops.stores import read_store
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.sharding import Sharding
 
@@ -145,7 +145,9 @@ class DistArrayManager(*([] if ChunkManagerEntrypoint is None else [ChunkManager
         cut = _chunked(wanted, team, device)
         if isinstance(data, np.ndarray):
             return asarray(data, team=team, device=device, sharding=cut)._seen_as(XarrayView)
-        return XarrayView._on(read_source(data, tuple(data.shape), data.dtype, environment(team, device), cut))
+        return XarrayView._on(
+            read_store(tuple(data.shape), as_dtype(data.dtype), SlicedStore(data), environment(team, device), cut)
+        )
 
     def rechunk(self, data: XarrayView, chunks: Any, **_options: Any) -> XarrayView:
         """Return a view cut into chunks; axes that the mapping `chunks` does not name stay as they are."""
@@ -341,15 +343,10 @@ def _write_lock(lock: Any) -> Any:
 
 def _store(sources: Sequence[Any], targets: Sequence[Any], lock: Any, regions: Sequence[Any]) -> None:
     starts = [_starts(region, x.ndim) for x, region in zip(sources, regions, strict=True)]
-    aligned = [_aligned(x._seen_as(DistArray), t, at) for x, t, at in zip(sources, targets, starts, strict=True)]
-
-    def arguments(target: Any, at: Sequence[int]) -> Callable[..., tuple[Any, ...]]:
-        def of_box(box: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
-            return target, tuple([slice(s + a, s + b) for s, (a, b) in zip(at, box, strict=True)]), lock
-
-        return of_box
-
-    for_each_block(aligned, write_part, [arguments(t, at) for t, at in zip(targets, starts, strict=True)])
+    arrays = [x._seen_as(DistArray) for x in sources]
+    compute_kept([x.__dx_node__() for x in arrays])
+    for x, target, at in zip(arrays, targets, starts, strict=True):
+        to_store(x, SlicedStore(target, lock), at)
 
 
 def _starts(region: Any, ndim: int) -> tuple[int, ...]:
@@ -360,19 +357,6 @@ def _starts(region: Any, ndim: int) -> tuple[int, ...]:
     if any(not isinstance(part, slice) or part.step not in (None, 1) for part in region):
         raise NotSupportedError(f"regions={region}: arrays are stored to slices without steps")
     return (*[part.start or 0 for part in region], *[0] * (ndim - len(region)))
-
-
-def _aligned(x: DistArray, target: Any, starts: Sequence[int]) -> DistArray:
-    """Return an array whose tiles are whole chunks of the target (shards, if it has them), or begin and end with it."""
-    extents = getattr(target, "shards", None) or getattr(target, "chunks", None)
-    if not isinstance(extents, tuple) or len(extents) != x.ndim or not x.size:
-        return x
-    wanted = []
-    for n, own, start, extent in zip(x.shape, x.chunks, starts, extents, strict=True):
-        edges = {0, n, *[min(max(0, (start + e) // extent * extent - start), n) for e in accumulate(own)]}
-        wanted.append(tuple([b - a for a, b in pairwise(sorted(edges))]))
-    # Chunks that are known already stay: a plan could choose others.
-    return x.rechunk(tuple(wanted)) if tuple(wanted) != x.chunks else x
 
 
 def _normal(chunks: Any, shape: Any, dtype: Any, limit: Any = None, previous: Any = None) -> Chunks:

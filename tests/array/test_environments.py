@@ -695,13 +695,11 @@ def test_bad_input_raises_at_the_call_with_the_numbers_and_submits_nothing(case:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: np.savetxt("nowhere", x),
-        lambda x: np.savez("nowhere", x),
         lambda x: np.is_busday(x),
-        lambda x: np.loadtxt("nowhere", like=x),
+        lambda x: np.fromstring("1 2", sep=" ", like=x),
         lambda x: np.save("nowhere", x, allow_pickle=False),
     ],
-    ids=["savetxt", "savez", "is_busday", "loadtxt", "an argument"],
+    ids=["is_busday", "fromstring", "an argument"],
 )
 def test_a_numpy_function_that_is_not_implemented_says_the_way_out_and_gathers_nothing(
     call: Callable[[Any], Any],

@@ -135,7 +135,7 @@ def test_a_type_that_knows_arrays_goes_first() -> None:
     assert dx.arange(3) + Quantity() == "theirs"
 
 
-@pytest.mark.parametrize("function", [lambda x: np.savetxt("nowhere", x), lambda x: np.savez("nowhere", x)])
+@pytest.mark.parametrize("function", [np.is_busday, np.datetime_as_string])
 def test_what_is_missing_raises_and_names_the_way_out(function: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match=r"is not implemented for DistArray; use .*compute\(\) \(192 B\)"):
         function(dx.asarray(X))

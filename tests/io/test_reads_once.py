@@ -31,7 +31,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
 
         return kernel
 
-    monkeypatch.setattr(tables, "CREATE", tables.CREATE | {"load_npy": counted(tables.CREATE["load_npy"])})
+    monkeypatch.setattr(tables, "CREATE", tables.CREATE | {"read_store": counted(tables.CREATE["read_store"])})
     return found
 
 

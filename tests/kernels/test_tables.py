@@ -357,7 +357,7 @@ start = threading.Barrier(8)
 found = []
 def look():
     start.wait()
-    found.append(tables.CREATE["load_npy"])
+    found.append(tables.CREATE["read_store"])
     found.append(tables.BLOCK["qr"])
 threads = [threading.Thread(target=look) for _ in range(8)]
 [t.start() for t in threads]

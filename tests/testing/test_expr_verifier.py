@@ -28,11 +28,11 @@ from distarray.expr.lens import Sliding
 from distarray.expr.op import CATALOGUE
 from distarray.expr.params import ContractParams, IndexParams, ItemParams, ReduceParams
 from distarray.io.onnx.operators.kernels import deferred
-from distarray.kernels.files import write_file
+from distarray.kernels.files import FileRange, FileState
 from distarray.kernels.interpret import interpret
 from distarray.ops import creation, fft, fft_lengths, indexing, quantiles, random, searching, sorting, ufunc_methods
-from distarray.ops.files import BlockFiles, FileRange, load_blocks, load_npy
 from distarray.ops.sliding import read_windows
+from distarray.ops.stores import read_store
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
@@ -305,8 +305,7 @@ def catalogue() -> dict[str, Expr]:
         "random_normal": random.random_normal((2, 3), "f4", 7, ENV),
         **samples(),
         "fft, long": fft_lengths._bluestein("fft", ops.reshape(x, (-1,)), "ortho"),
-        "load_npy": load_npy((2, 3), FileRange(*saved()), ENV),
-        "load_blocks": load_blocks((2, 3), np.dtype("f8"), BlockFiles(*saved_blocks()), ENV),
+        "read_store": read_store((2, 3), np.dtype("f8"), saved(), ENV),
     }
 
 
@@ -330,29 +329,14 @@ def samples() -> dict[str, Expr]:
     return {f"random_{name}": x for name, x in found.items()}
 
 
-def folder_of_process() -> str:
-    """A new folder, removed with the process."""
+@lru_cache(maxsize=1)
+def saved() -> FileRange:
+    """A file of six elements, removed with the process."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
-    return folder
-
-
-@lru_cache(maxsize=1)
-def saved_blocks() -> tuple:
-    """A folder with an array of two blocks."""
-    folder = folder_of_process()
-    data = np.arange(6.0).reshape(2, 3)
-    checksums = [write_file(data[i : i + 1], f"{folder}/0.{i}.0", "cpu", 0) for i in range(2)]
-    return folder, 0, ((0, 1, 2), (0, 3)), tuple(checksums)
-
-
-@lru_cache(maxsize=1)
-def saved() -> tuple:
-    """A file of six elements."""
-    path = Path(folder_of_process()) / "x.npy"
+    path = Path(folder) / "x.npy"
     np.save(path, np.arange(6.0).reshape(2, 3))
-    facts = path.stat()
-    return str(path), facts.st_size - 48, "<f8", False, facts.st_mtime_ns, facts.st_size
+    return FileRange((2, 3), "<f8", str(path), path.stat().st_size - 48, False, FileState.of(str(path)))
 
 
 def test_everything_that_the_catalogue_makes_is_accepted():

@@ -1,0 +1,94 @@
+"""Files that appear under their name when they are complete, and not at all after a failure."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["replacing"]
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """Yield the name of a new file beside `path`, which takes its place after the block, or is removed if it fails.
+
+    A file that was there keeps its mode; if it has other hard links, the new one is copied into it.
+
+    Raises
+    ------
+    OSError
+        If there is no such folder, or what is there under the name cannot be written to: before the block.
+    """
+    path = os.path.realpath(path)  # a link stays one, as when it is opened for writing
+    old = _to_replace(path)
+    partial = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.part")
+    try:
+        yield partial
+        _put_in_place(partial, path, old)
+    except _HalfCopied as half:
+        raise half.error from None
+    except BaseException:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise
+
+
+class _HalfCopied(BaseException):
+    """Copying over the old file has begun and failed: the complete file beside it is the only whole one."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _to_replace(path: str) -> os.stat_result | None:
+    """Return the file that is there under the name of the new one; None if there is none.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written to, or there is no folder for it.
+    """
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        if os.path.isdir(os.path.dirname(path)):
+            return None
+        raise
+    if stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return old
+
+
+def _put_in_place(partial: str, path: str, old: os.stat_result | None) -> None:
+    """Give a complete file its name.
+
+    Raises
+    ------
+    _HalfCopied
+        If the complete file is still there and must stay.
+    """
+    if old is not None and old.st_nlink > 1:
+        # Another file under this name would leave the other names with the old array.
+        with open(partial, "rb") as source, open(path, "r+b") as target:
+            try:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.truncate()
+                target.flush()
+            except OSError as error:
+                said = f"{error.strerror or error}: {path} is overwritten in part; the whole array is in {partial}"
+                raise _HalfCopied(OSError(error.errno, said) if error.errno else OSError(said)) from None
+            except BaseException as error:
+                error.add_note(f"{path} is overwritten in part; the whole array is in {partial}")
+                raise _HalfCopied(error) from None
+        os.unlink(partial)
+        return
+    if old is not None:
+        os.chmod(partial, stat.S_IMODE(old.st_mode))
+    os.replace(partial, path)

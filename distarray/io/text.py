@@ -1,0 +1,121 @@
+"""Text files, in numpy's spelling: one place reads and writes them.
+
+Text has no places that a task could begin at.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from distarray.array.array import DistArray
+from distarray.composed.conversion import asarray
+from distarray.expr.bind import check_mask
+from distarray.io.stores import in_order
+
+__all__ = ["genfromtxt", "loadtxt", "savetxt"]
+
+#: By the end of a name how a file is opened, as numpy's DataSource does.
+_OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+
+
+def loadtxt(fname: Any, *args: Any, **kwargs: Any) -> DistArray:
+    """Return ``numpy.loadtxt(fname, ...)`` as an array, read at the call by this process.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        numpy's; and ``team=``, ``device=``, ``sharding=``, ``layout=``.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> dx.loadtxt(["1 2", "3 4"]).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    return _read(np.loadtxt, fname, args, kwargs)
+
+
+def genfromtxt(fname: Any, *args: Any, **kwargs: Any) -> DistArray:
+    """Return ``numpy.genfromtxt(fname, ...)`` as an array, read at the call by this process.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        numpy's; and ``team=``, ``device=``, ``sharding=``, ``layout=``.
+
+    Raises
+    ------
+    TypeError
+        If the columns are of several dtypes: there are no structures here.
+
+    Examples
+    --------
+    >>> import distarray as dx
+    >>> dx.genfromtxt(["1,2", "3,"], delimiter=",").tolist()
+    [[1.0, 2.0], [3.0, nan]]
+    """
+    return _read(np.genfromtxt, fname, args, kwargs)
+
+
+def _read(function: Callable[..., Any], fname: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> DistArray:
+    where = {key: kwargs.pop(key) for key in ("team", "device", "sharding", "layout") if key in kwargs}
+    host = function(fname, *args, **kwargs)
+    check_mask(host, function.__name__)
+    return asarray(host, **where)
+
+
+def savetxt(
+    fname: Any,
+    X: Any,
+    fmt: Any = "%.18e",
+    delimiter: str = " ",
+    newline: str = "\n",
+    header: str = "",
+    footer: str = "",
+    comments: str = "# ",
+    encoding: str | None = None,
+) -> None:
+    """Write an array of one or two axes as text, as ``numpy.savetxt`` does.
+
+    Computes the array, and brings its rows here, a few at a time.
+
+    Parameters
+    ----------
+    fname
+        Path, packed if it ends in .gz, .bz2 or .xz; or an open file.
+    X
+        A DistArray, or what `asarray` takes.
+    fmt, delimiter, newline, header, footer, comments, encoding
+        numpy's.
+    """
+    x = X if isinstance(X, DistArray) else asarray(X)
+    if x.ndim not in (1, 2):
+        raise ValueError(f"Expected 1D or 2D array, got {x.ndim}D array instead: savetxt cannot write shape {x.shape}")
+    with _writable(fname, encoding) as stream:
+        for box, rows in in_order(x, (1, *x.shape[1:])):
+            (first, last), *_ = box
+            np.savetxt(
+                stream,
+                rows,
+                fmt,
+                delimiter,
+                newline,
+                header if first == 0 else "",
+                footer if last == x.shape[0] else "",
+                comments,
+            )
+
+
+def _writable(fname: Any, encoding: str | None) -> Any:
+    if not isinstance(fname, str | os.PathLike):
+        return nullcontext(fname)
+    opener = _OPENERS.get(os.path.splitext(os.fspath(fname))[1], open)
+    return opener(fname, "wt", encoding=encoding or "latin1")
