@@ -24,10 +24,11 @@ suppress_warnings = ["toc.empty_glob"]  # a section may have no pages beside its
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # the examples on the pages are doctests; CI runs them. Those of the gallery say "cache"
+nb_execution_mode = "off"  # the examples on the pages are doctests; CI runs them. Pages of the gallery say "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])  # for the kernels
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # whatever the caller draws with
 numpydoc_show_class_members = False
 autodoc_typehints = "none"  # signatures say it, and the pages stay readable
 autodoc_member_order = "bysource"

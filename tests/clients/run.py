@@ -137,9 +137,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         results = (known.results or Path(folder) / "results").resolve()
         results.write_text("")
-        request = {
-            **{"namespace": known.namespace, "every": known.every, "tiles": known.tiles, "results": str(results)}
-        }
+        request = {"namespace": known.namespace, "every": known.every, "tiles": known.tiles, "results": str(results)}
         run_suite(known.client, known.clone and known.clone.resolve(), request, arguments)
         found = outcomes(results)
     return 1 if not found or report(known.client, found, known.against and outcomes(known.against)) else 0
