@@ -11,10 +11,12 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -44,24 +46,50 @@ def enter_scipy(config: pytest.Config) -> None:
     conftest.xp_known_backends.add(REQUEST["namespace"])
 
 
+class OrderedSet(dict[Any, None]):
+    """A set that keeps the order of its items, as that of Legate."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(dict.fromkeys(items))
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+
+class Internals(MetaPathFinder, Loader):
+    """Finds every module of cuPyNumeric and Legate, with names that mean nothing.
+
+    Files whose tests look into these for a few lines are collected so; such a test fails, with NumPy too.
+    """
+
+    #: The names that tests of results need.
+    NAMES: ClassVar[dict[str, dict[str, Any]]] = {
+        "cupynumeric._utils": {"is_np2": True, "is_np2_1": True},
+        "cupynumeric.runtime": {"runtime": SimpleNamespace(num_gpus=0)},
+        "legate.core": {"LEGATE_MAX_DIM": 4},
+        "legate.core.utils": {"OrderedSet": OrderedSet},
+    }
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        is_theirs = name.partition(".")[0] in ("cupynumeric", "legate")
+        return ModuleSpec(name, self, is_package=True) if is_theirs else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def absent(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return SimpleNamespace()
+
+        module.__dict__.update(self.NAMES.get(module.__name__, {}), __getattr__=absent)
+
+
 def enter_cupynumeric(config: pytest.Config) -> None:
     """Its tests import cuPyNumeric, and constants of the runtime below it."""
     xp = namespace()
-    modules = {
-        "cupynumeric": xp,
-        **{f"cupynumeric.{name}": getattr(xp, name) for name in ("linalg", "fft", "random")},
-        "cupynumeric._utils": SimpleNamespace(is_np2=True),
-        "cupynumeric.runtime": SimpleNamespace(runtime=SimpleNamespace(num_gpus=0)),
-        "legate": SimpleNamespace(),
-        "legate.core": SimpleNamespace(LEGATE_MAX_DIM=4),
-        "legate.core.utils": SimpleNamespace(OrderedSet=lambda items=(): list(dict.fromkeys(items))),
-    }
-    for name, attributes in modules.items():
-        module = attributes
-        if not isinstance(attributes, ModuleType):
-            module = ModuleType(name)
-            module.__dict__.update(attributes.__dict__)
-        sys.modules[name] = module
+    sys.modules["cupynumeric"] = xp
+    for name in ("linalg", "fft", "random"):
+        sys.modules[f"cupynumeric.{name}"] = getattr(xp, name)
+    sys.meta_path.insert(0, Internals())
 
 
 def scipy_parameter() -> Any:

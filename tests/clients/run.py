@@ -7,7 +7,7 @@ CLIENT is ``scikit-learn`` or ``scipy`` (their installed packages hold their tes
 ``cupynumeric`` (a clone of data-apis/array-api-extra or nv-legate/cupynumeric holds them). What became of each test is
 written to the file of ``--results``; with ``--against`` such a file of a run with another ``--namespace``, the exit
 status says whether every test that passed there passes here, but for those that `reasons.txt` explains. Further
-arguments go to pytest: ``-k fft``, ``-n 2``. A client that is not installed is skipped, with exit status 0.
+arguments go to pytest: ``-k fft``, a file of tests. A client that is not installed is skipped, with exit status 0.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ def run_suite(name: str, clone: Path | None, request: Mapping[str, Any], argumen
         "PYTHONPATH": os.pathsep.join(map(str, (HERE, path, HERE.parents[1], os.environ.get("PYTHONPATH", "")))),
         "DISTARRAY_CLIENT": json.dumps({**request, "client": name}),
     }
+    tests = () if any(argument.partition("::")[0].endswith(".py") for argument in arguments) else client.tests
     command = [
-        *(sys.executable, "-m", "pytest", *client.tests, "-p", "backend", "-p", "no:cacheprovider", "-q"),
+        *(sys.executable, "-m", "pytest", *tests, "-p", "backend", "-p", "no:cacheprovider", "-q"),
         *("--tb=short", "--no-header", "--continue-on-collection-errors", *arguments),
     ]
     subprocess.run(command, cwd=folder, env=environment, check=False, stdin=subprocess.DEVNULL)
