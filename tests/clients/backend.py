@@ -86,7 +86,9 @@ class Internals(MetaPathFinder, Loader):
 def enter_cupynumeric(config: pytest.Config) -> None:
     """Its tests import cuPyNumeric, and constants of the runtime below it."""
     xp = namespace()
-    sys.modules["cupynumeric"] = xp
+    # A module of its own: what is imported below it becomes its attribute, and would hide our modules of that name.
+    front = sys.modules["cupynumeric"] = ModuleType("cupynumeric")
+    front.__dict__.update(vars(xp), __name__="cupynumeric", __path__=[], __getattr__=lambda name: getattr(xp, name))
     for name in ("linalg", "fft", "random"):
         sys.modules[f"cupynumeric.{name}"] = getattr(xp, name)
     sys.meta_path.insert(0, Internals())
