@@ -1,8 +1,10 @@
 """Sphinx settings: MyST pages, NumPy docstrings, one page of options made from the schema."""
 
+import os
 from pathlib import Path
 
 import yaml
+from docutils import nodes
 
 import distarray
 
@@ -22,7 +24,11 @@ suppress_warnings = ["toc.empty_glob"]  # a section may have no pages beside its
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # the examples on the pages are doctests; CI runs them
+nb_execution_mode = "off"  # the examples on the pages are doctests; CI runs them. Pages of the gallery say "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])  # for the kernels
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # whatever the caller draws with
 numpydoc_show_class_members = False
 autodoc_typehints = "none"  # signatures say it, and the pages stay readable
 autodoc_member_order = "bysource"
@@ -48,6 +54,18 @@ def is_numpys(app: object, what: str, name: str, obj: object, skip: bool, option
     return True if module.partition(".")[0] == "numpy" else None
 
 
+def show_pictures(app: object, doctree: nodes.document, docname: str) -> None:
+    """Give each card of the gallery the last picture of the program that it leads to."""
+    if docname != "gallery/index":
+        return
+    for card in list(doctree.findall(lambda node: "sd-card" in getattr(node, "get", {}.get)("classes", ()))):
+        (link,) = card.findall(nodes.reference)
+        program = Path(link["refuri"]).stem
+        *_, picture = app.env.get_doctree(f"gallery/{program}").findall(nodes.image)  # type: ignore[attr-defined]
+        card.insert(0, nodes.image(uri=picture["uri"], candidates=picture["candidates"], classes=["sd-card-img-top"]))
+
+
 def setup(app: object) -> None:
     app.connect("builder-inited", write_options)  # type: ignore[attr-defined]  # Sphinx's application
     app.connect("autodoc-skip-member", is_numpys)  # type: ignore[attr-defined]
+    app.connect("doctree-resolved", show_pictures)  # type: ignore[attr-defined]

@@ -1,0 +1,189 @@
+"""The pytest plugin that puts a namespace into another library's tests: one way for each library.
+
+`run` sets ``DISTARRAY_CLIENT`` to its request, as JSON, and starts pytest with ``-p backend``. No test is changed,
+skipped or expected to fail here; what each library skips for all but NumPy, it skips for this namespace too.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+REQUEST: dict[str, Any] = json.loads(os.environ["DISTARRAY_CLIENT"])
+#: Stands for the namespace in the ids of tests, so that those of two runs compare.
+ID = "xp"
+
+
+def namespace() -> Any:
+    return importlib.import_module(REQUEST["namespace"])
+
+
+# ------------------------------------------------------------------------------------- how each library names arrays
+
+
+def enter_scikit_learn(config: pytest.Config) -> None:
+    """Its tests ask one function for the names of namespaces, when they are collected."""
+    import sklearn.utils._array_api as dispatch
+
+    dispatch.yield_namespaces = lambda include_numpy_namespaces=True: iter([REQUEST["namespace"]])
+
+
+def enter_scipy(config: pytest.Config) -> None:
+    """Its fixture ``xp`` takes the namespace; a backend it has heard of is skipped where only NumPy shall run."""
+    from scipy import conftest
+
+    conftest.xp_known_backends.add(REQUEST["namespace"])
+
+
+class OrderedSet(dict[Any, None]):
+    """A set that keeps the order of its items, as that of Legate."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(dict.fromkeys(items))
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+
+class Internals(MetaPathFinder, Loader):
+    """Finds every module of cuPyNumeric and Legate, with names that mean nothing.
+
+    Files whose tests look into these for a few lines are collected so; such a test fails, with NumPy too.
+    """
+
+    #: The names that tests of results need.
+    NAMES: ClassVar[dict[str, dict[str, Any]]] = {
+        "cupynumeric._utils": {"is_np2": True, "is_np2_1": True},
+        "cupynumeric.runtime": {"runtime": SimpleNamespace(num_gpus=0)},
+        "legate.core": {"LEGATE_MAX_DIM": 4},
+        "legate.core.utils": {"OrderedSet": OrderedSet},
+    }
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        is_theirs = name.partition(".")[0] in ("cupynumeric", "legate")
+        return ModuleSpec(name, self, is_package=True) if is_theirs else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def absent(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return SimpleNamespace()
+
+        module.__dict__.update(self.NAMES.get(module.__name__, {}), __getattr__=absent)
+
+
+def enter_cupynumeric(config: pytest.Config) -> None:
+    """Its tests import cuPyNumeric, and constants of the runtime below it."""
+    xp = namespace()
+    # A module of its own: what is imported below it becomes its attribute, and would hide our modules of that name.
+    front = sys.modules["cupynumeric"] = ModuleType("cupynumeric")
+    front.__dict__.update(vars(xp), __name__="cupynumeric", __path__=[], __getattr__=lambda name: getattr(xp, name))
+    for name in ("linalg", "fft", "random"):
+        sys.modules[f"cupynumeric.{name}"] = getattr(xp, name)
+    sys.meta_path.insert(0, Internals())
+
+
+def scipy_parameter() -> Any:
+    return pytest.param(namespace(), id=ID, marks=pytest.mark.array_api_backends)
+
+
+def array_api_extra_parameter() -> Any:
+    """A backend beside those of array-api-extra, whose list is closed."""
+
+    class Beside(enum.Enum):
+        NAMESPACE = REQUEST["namespace"]
+
+        @property
+        def modname(self) -> str:
+            return self.value
+
+        def like(self, *others: Any) -> bool:
+            return self.modname in {other.modname for other in others}
+
+    return pytest.param(Beside.NAMESPACE, id=ID)
+
+
+ENTER = {"scikit-learn": enter_scikit_learn, "scipy": enter_scipy, "cupynumeric": enter_cupynumeric}
+#: The fixture that iterates over backends, and ours as its parameter.
+FIXTURES = {"scipy": ("xp", scipy_parameter), "array-api-extra": ("library", array_api_extra_parameter)}
+
+
+# ------------------------------------------------------------------------------------------------------------- hooks
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if enter := ENTER.get(REQUEST["client"]):
+        enter(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A parameter that is given to a test replaces those of its fixture."""
+    if REQUEST["client"] in FIXTURES:
+        fixture, parameter = FIXTURES[REQUEST["client"]]
+        if fixture in metafunc.fixturenames:
+            metafunc.definition.add_marker(pytest.mark.parametrize(fixture, [parameter()], indirect=True))
+
+
+def takes_the_namespace(item: pytest.Item) -> bool:
+    """Whether a test has the namespace among its parameters; all of cuPyNumeric's have."""
+    if REQUEST["client"] == "cupynumeric":
+        return True
+    if REQUEST["client"] == "scikit-learn":
+        return REQUEST["namespace"] in item.name
+    return FIXTURES[REQUEST["client"]][0] in getattr(getattr(item, "callspec", None), "params", {})
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that take the namespace, and of these one in so many."""
+    kept = [item for item in items if takes_the_namespace(item)][:: REQUEST["every"]]
+    chosen = set(map(id, kept))
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+    items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Run every test with arrays in so many tiles."""
+    with ExitStack() as stack:
+        if REQUEST["tiles"]:
+            import distarray as dx
+            from distarray.testing import force_tiles
+
+            stack.enter_context(dx.use(dx.Team(REQUEST["tiles"], "T")))
+            stack.enter_context(force_tiles(REQUEST["tiles"]))
+        yield
+
+
+def note(nodeid: str, outcome: str, reason: str) -> None:
+    line = [nodeid.replace(REQUEST["namespace"], ID), outcome, reason]
+    with open(REQUEST["results"], "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def why(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The text of the error of a failure, in one line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return " ".join((crash.message if crash else str(report.longrepr or "")).split())[:600]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    expected_to_fail = hasattr(report, "wasxfail")
+    if report.when == "call" or report.outcome != "passed":
+        note(report.nodeid, "skipped" if expected_to_fail else report.outcome, why(report))
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.outcome == "failed":
+        note(report.nodeid, "failed", "not collected: " + why(report))
