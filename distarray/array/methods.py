@@ -207,7 +207,8 @@ class Methods:
         """Return the same bits as elements of `dtype`: a view, where the elements keep their size.
 
         Of another size, the last axis, whose elements follow each other, has more or fewer elements; the result is a
-        copy then, which becomes whole along that axis and is not to be written.
+        copy then, which becomes whole along that axis and is not to be written. Of raw bytes ("V8"), which no array
+        here has, it is numpy's array of the values, which this gathers as `numpy.asarray` does.
 
         Raises
         ------
@@ -220,6 +221,8 @@ class Methods:
         kinds = [k for k in kinds if issubclass(k, np.ndarray) or hasattr(k, "__dx_node__")]
         if any(k is not np.ndarray and not isinstance(self, k) for k in kinds):
             raise TypeError(f"view: a DistArray is seen as one of its own class, not as {shown(kinds[0])}")
+        if dtype is not None and dtype not in kinds and np.dtype(dtype).kind == "V":
+            return np.asarray(self).view(dtype)
         wanted = self.dtype if dtype is None or dtype in kinds else as_dtype(dtype)
         if wanted == self.dtype:
             return self._alias()

@@ -121,7 +121,8 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
 
 def _are_inside(positions: Any, dims: tuple[int, ...]) -> Any:
     n = math.prod(dims)
-    if positions.__array_namespace__().any((positions < 0) | (positions >= n)):
+    # Elsewhere than in numpy's arrays the answer would have to be waited for.
+    if isinstance(positions, np.ndarray) and ((positions < 0) | (positions >= n)).any():
         raise ValueError(f"index is out of bounds for array of shape {dims}, with size {n}")
     return positions
 

@@ -204,7 +204,7 @@ SCATTERED = dx.scatter(HOST, team=T24, sharding=("R", "C"))
 
 MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "scatter, extra axis": (lambda: dx.scatter(HOST, team=T24, sharding=("R", "C", None)), ValueError, "3|2"),
-    "scatter, missing axis": (lambda: dx.scatter(HOST, team=T24, sharding=("R",)), ValueError, "1|2"),
+    "scatter, an axis too many": (lambda: dx.scatter(HOST, team=T24, sharding=("R", None, None)), ValueError, "3|2"),
     "scatter, tile for whole": (
         lambda: dx.scatter(HOST[:32, :8], team=T24, sharding="[32{R}64, 8{C}32]"), ValueError, "64|32"
     ),

@@ -417,3 +417,11 @@ def test_two_clients_write_disjoint_regions_at_once(process_cluster: Any, tmp_pa
         thread.join()
     assert not errors
     np.testing.assert_array_equal(zarr.open_array(tmp_path)[...], np.concatenate([A, A + 1]))
+
+
+def test_zarrs_own_functions_take_our_arrays(tmp_path: Path) -> None:
+    values = np.arange(24.0).reshape(4, 6)
+    x = dx.asarray(values)
+    np.testing.assert_array_equal(zarr.array(x)[:], values)
+    zarr.save(str(tmp_path / "saved.zarr"), x)
+    np.testing.assert_array_equal(zarr.load(str(tmp_path / "saved.zarr")), values)

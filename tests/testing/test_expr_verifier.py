@@ -59,6 +59,7 @@ def index(*key):
 #: Dtypes of operands and params of elementwise operations that are no ufunc of numpy, or that have no row of f8.
 MAPS = {
     "astype": ("f4", "<f8"),
+    "byteswap": ("f8",),
     "clip": ("f8 f8", "min"),
     "complex": ("f4 f4",),
     "conj": ("c8",),
@@ -71,6 +72,7 @@ MAPS = {
     "real": ("c8",),
     "reshard": ("f8", "auto", None),
     "scalar": ("f8",),
+    "view": ("f8", "<i8"),
     "round": ("f8", 2),
     "where": ("? f4 f8",),
     **dict.fromkeys(["gcd", "lcm", "power", "bitwise_left_shift", "bitwise_right_shift"], ("i4 i4",)),
@@ -269,6 +271,9 @@ def catalogue() -> dict[str, Expr]:
         "inv": ops.linalg.inv(matrix()),
         "det": ops.linalg.det(matrix()),
         "qr r": ops.linalg.qr(x, mode="r"),
+        "qr signs": bind(CATALOGUE["qr_signs"], (matrix(), matrix()), (3,), np.dtype("f8")),
+        "lstsq": ops.linalg.lstsq(np.ones((3, 2)), matrix())[0],
+        "view of axis": ops.elementwise.bits_of_axis(x, np.dtype("f4")),
         "svdvals": ops.linalg.svdvals(x),
         "eigvalsh": ops.linalg.eigvalsh(matrix()),
         "eigvals": ops.linalg.eigvals(matrix()),
