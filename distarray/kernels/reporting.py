@@ -10,12 +10,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeAlias
 
-__all__ = ["TOPIC", "received", "report", "warn", "warnings_gathered"]
+__all__ = ["TOPIC", "gathering", "received", "report", "warn"]
 
 #: Topic under which workers send what their tasks met.
 TOPIC = "distarray-warning"
@@ -95,32 +94,19 @@ def received(event: tuple[float, Any]) -> None:
         _give(key[1])
 
 
-class _Gathering:
-    """A _Gathering is an evaluation whose warnings are given at its end; part of another one it is nothing."""
-
-    __slots__ = ("_found", "_token")
-
-    def __enter__(self) -> None:
-        self._found: dict[_Warning, None] | None = None
-        if _gathered.get() is None:
-            self._found = {}
-            self._token = _gathered.set(self._found)
-
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if self._found is None:
-            return
-        _gathered.reset(self._token)
-        if kind is None:
-            for warning in self._found:
-                _give(warning)
-
-
-def warnings_gathered() -> AbstractContextManager[None]:
-    """Give the warnings of an evaluation in this process at its end, each once, in the caller's thread.
+def gathering(function: Callable[..., None], *args: Any) -> None:
+    """Call a function in a context of its own, and give the warnings of all kernels that it runs at its end, each once,
+    in this thread; part of another such call, leave them to that.
 
     Not before all is committed: where warnings are errors, a write in place that warned is done nevertheless.
     """
-    return _Gathering()
+    context = copy_context()
+    found: dict[_Warning, None] = {}
+    if _gathered.get() is None:
+        context.run(_gathered.set, found)  # not in the caller's context, where an interrupt could leave it
+    context.run(function, *args)
+    for warning in found:
+        _give(warning)
 
 
 def _give(warning: _Warning) -> None:

@@ -98,7 +98,7 @@ class SlicedStore:
     def grain(self) -> Shape | None:
         """Return the extents of its shards, or of its chunks, if it has any."""
         extents = getattr(self.array, "shards", None) or getattr(self.array, "chunks", None)
-        return extents if isinstance(extents, tuple) and len(extents) == len(self.shape) else None
+        return extents if isinstance(extents, tuple) and all(isinstance(n, int) for n in extents) else None
 
     def read(self, box: Box, out: HostArray) -> None:
         """Fill `out` with a box."""

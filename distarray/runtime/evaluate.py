@@ -12,14 +12,13 @@ an environment is submitted, so an interrupt leaves everything there as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from contextvars import copy_context
 
 from distarray.errors import BlocksLostError
 from distarray.expr import crossing
 from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.kernels.inside import is_inside_task
-from distarray.kernels.reporting import warnings_gathered
+from distarray.kernels.reporting import gathering
 from distarray.runtime import counters, flights, small
 from distarray.runtime.flights import Flight
 from distarray.runtime.members import locked
@@ -51,8 +50,10 @@ def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None
     """
     make_here(targets)
     # In a context of its own: no interrupt can leave a floating-point state that kernels need in the user's thread.
-    with nullcontext() if is_inside_task() else warnings_gathered():
+    if is_inside_task():
         copy_context().run(_evaluate, targets, others)
+    else:
+        gathering(_evaluate, targets, others)
 
 
 def _evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None]) -> None:

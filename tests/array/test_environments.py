@@ -220,7 +220,7 @@ def test_a_literal_of_any_size_is_an_operand(use_it: Callable[[Any, Any], Any]) 
     np.testing.assert_array_equal(np.asarray(x if made is None else made), (0 if made is None else VALUES) + literal)
 
 
-@pytest.mark.parametrize(("limit", "made_by"), [(32, "load_npy"), (2**20, "source")])
+@pytest.mark.parametrize(("limit", "made_by"), [(32, "read_store"), (2**20, "source")])
 def test_memory_maps_above_the_limit_are_read_by_tasks(tmp_path: Path, limit: int, made_by: str) -> None:
     """B-1: smaller ones are read at the call, as any literal; assignment casts as of any."""
     path = tmp_path / "v.npy"

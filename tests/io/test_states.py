@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import distarray as dx
 from distarray import config
 from distarray.io import states
-from distarray.kernels import files as file_kernels
+from distarray.kernels import state_files as file_kernels
 from distarray.testing import counting
 from distarray.testing import strategies as own
 from distarray.testing.assertions import assert_equal

@@ -14,7 +14,7 @@ from distarray.io.onnx.forms import Size, TensorForm, everywhere
 from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
-from distarray.io.onnx.violations import Finding, Violation
+from distarray.io.onnx.violations import Fault, Violation
 
 __all__ = ["AnnotatedGraph", "AnnotatedNode", "GraphInference", "NodeAnnotation", "infer_graph"]
 
@@ -146,28 +146,28 @@ def infer_graph(
     return done
 
 
-def _configuration_findings(graph: AnnotatedGraph) -> list[Finding]:
+def _configuration_findings(graph: AnnotatedGraph) -> list[Fault]:
     """Return what is wrong with the configurations, and with the model as a whole (G-5, A-12)."""
     found = []
     for name, num_devices, devices in graph.configurations:
         label = "a configuration" if name is None else f"configuration {name!r}"
         if name is None:
-            found.append(Finding("G-5", "configuration-name-missing", "a configuration has no name"))
+            found.append(Fault("G-5", "configuration-name-missing", "a configuration has no name"))
         if num_devices is None:
-            found.append(Finding("G-5", "num-devices-missing", f"{label} does not say how many devices it has"))
+            found.append(Fault("G-5", "num-devices-missing", f"{label} does not say how many devices it has"))
         elif not 1 <= num_devices <= MAX_DEVICES:
             text = f"{label} has {num_devices} devices; 1 to {MAX_DEVICES} can be"
-            found.append(Finding("G-5", "num-devices-invalid", text))
+            found.append(Fault("G-5", "num-devices-invalid", text))
         elif devices and len(devices) != num_devices:
             text = f"{label} names {len(devices)} devices and has {num_devices}"
-            found.append(Finding("G-5", "device-names-length", text))
+            found.append(Fault("G-5", "device-names-length", text))
     is_annotated = any(node.annotations or node.is_annotated_inside for node in graph.nodes)
     if graph.configurations and not is_annotated:
         text = "the model has configurations, but no node is annotated; converting its version drops annotations"
-        found.append(Finding("A-12", "nothing-annotated", text, "warning"))
+        found.append(Fault("A-12", "nothing-annotated", text, "warning"))
     if graph.ir_version < 11 and (is_annotated or graph.configurations):
         text = f"IR version {graph.ir_version} has no annotations; they came with version 11"
-        found.append(Finding("G-5", "ir-version", text, "warning"))
+        found.append(Fault("G-5", "ir-version", text, "warning"))
     return found
 
 
@@ -181,18 +181,18 @@ def _annotation_of(
         findings = []
         if entry.configuration not in known:
             text = f"configuration {entry.configuration!r} is none of the model's"
-            findings.append(Finding("G-5", "unknown-configuration", text))
+            findings.append(Fault("G-5", "unknown-configuration", text))
         if entry.configuration in seen:
             text = f"configuration {entry.configuration!r} has two entries at one node"
-            findings.append(Finding("G-5", "duplicate-configuration", text))
+            findings.append(Fault("G-5", "duplicate-configuration", text))
         if entry.stage is not None and entry.stage < 0:
-            findings.append(Finding("G-6", "pipeline-stage", f"pipeline stage {entry.stage} is negative"))
+            findings.append(Fault("G-6", "pipeline-stage", f"pipeline stage {entry.stage} is negative"))
         done.violations += [Violation.of(finding, node.name, node.op_type) for finding in findings]
         if entry.configuration == configuration and entry.configuration not in seen:
             mine = entry
         seen.add(entry.configuration)
     if node.is_annotated_inside:
-        finding = Finding("F-1", "unsupported-op", "nodes of its subgraph are annotated, which is not supported")
+        finding = Fault("F-1", "unsupported-op", "nodes of its subgraph are annotated, which is not supported")
         done.violations.append(Violation.of(finding, node.name, node.op_type))
     return mine
 
@@ -208,7 +208,7 @@ def _judge(
 ) -> None:
     """Infer one node, and put what follows into `done`."""
 
-    def report(findings: Sequence[Finding], tensors: Sequence[str]) -> None:
+    def report(findings: Sequence[Fault], tensors: Sequence[str]) -> None:
         done.violations.extend(Violation.of(finding, node.name, node.op_type, tensors) for finding in findings)
 
     mine = _annotation_of(node, configuration, known, done)
@@ -255,9 +255,9 @@ def _specs_of(node: AnnotatedNode, mine: NodeAnnotation | None, report: Any) -> 
     there = {name for name in (*node.inputs, *node.outputs) if name}
     for name, spec in mine.specs if mine is not None else ():
         if name not in there:
-            report([Finding("G-5", "unknown-tensor", f"{name!r} is no input and no output of the node")], [name])
+            report([Fault("G-5", "unknown-tensor", f"{name!r} is no input and no output of the node")], [name])
         elif name in specs:
-            report([Finding("G-5", "duplicate-spec", f"tensor {name!r} has two specs at one node")], [name])
+            report([Fault("G-5", "duplicate-spec", f"tensor {name!r} has two specs at one node")], [name])
         else:
             specs[name] = spec
     return specs

@@ -15,7 +15,7 @@ from distarray.io.onnx.loop_rules import nary
 from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
-from distarray.io.onnx.violations import Finding, Refusal
+from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.cuts import MAX_TILES
 
 __all__ = ["MAX_DEVICES", "GivenOutput", "NodeInference", "check_num_devices", "infer_node", "infer_outputs"]
@@ -61,11 +61,11 @@ class NodeInference:
 
     outputs: list[tuple[str, TensorForm]] = field(default_factory=list)
     rule: str = ""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Fault] = field(default_factory=list)
     reshards: list[str] = field(default_factory=list)
 
     @property
-    def error(self) -> Finding | None:
+    def error(self) -> Fault | None:
         """Return the first error."""
         return next((finding for finding in self.findings if finding.severity == "error"), None)
 
@@ -136,7 +136,7 @@ def infer_outputs(
         natural = []
         ranks = [None if form is None or form.shape is None else len(form.shape) for form in forms]
         sentence = f"{op_type} has no form with inputs of ranks {ranks} and attributes {shown(dict(attrs))}"
-        done.findings.append(Finding(facts.number, "node-malformed", sentence))
+        done.findings.append(Fault(facts.number, "node-malformed", sentence))
     done.rule = f"{facts.number} {op_type}: {sentence}"
     if done.error is None:
         names = row.outputs if row else ()
@@ -161,7 +161,7 @@ def _plain(facts: NodeFacts, n_outputs: int) -> list[TensorForm]:
     devices = everywhere(facts.num_devices)
     if any(form is not None and len(form.owners) > 1 for form in facts.forms):
         text = f"{facts.op_type} has no annotation; its inputs are made whole on all devices first"
-        facts.warnings.append(Finding(facts.number, "gathered", text, "warning"))
+        facts.warnings.append(Fault(facts.number, "gathered", text, "warning"))
     return [TensorForm.whole(None, devices)] * n_outputs
 
 
@@ -210,7 +210,7 @@ def _give(
                 done.reshards.append(name)
             form = reading.form
         if form is None:
-            done.findings.append(Finding("V-1", "output-spec-needed", f"output {name!r} needs a spec"))
+            done.findings.append(Fault("V-1", "output-spec-needed", f"output {name!r} needs a spec"))
             continue
         done.outputs.append((name, form))
 
@@ -272,7 +272,7 @@ def infer_node(
     if len(input_specs) > len(input_shapes):
         raise ValueError(f"{len(input_specs)} input_specs are given for {len(input_shapes)} input_shapes")
     specs = [*input_specs, *[None] * (len(input_shapes) - len(input_specs))]
-    findings: list[Finding] = []
+    findings: list[Fault] = []
     forms: list[TensorForm | None] = []
     for shape, spec in zip(input_shapes, specs, strict=True):
         forms.append(_input_form(shape, spec, num_devices, strict, findings))
@@ -290,11 +290,11 @@ def infer_node(
 
 
 def _input_form(
-    shape: Sequence[Size] | None, spec: JsonSpec | None, num_devices: int, strict: bool, findings: list[Finding]
+    shape: Sequence[Size] | None, spec: JsonSpec | None, num_devices: int, strict: bool, findings: list[Fault]
 ) -> TensorForm | None:
     if shape is None:
         if spec is not None:
-            findings.append(Finding("G-5", "unknown-tensor", "an input that is left out has a spec"))
+            findings.append(Fault("G-5", "unknown-tensor", "an input that is left out has a spec"))
         return None
     if spec is None:
         return TensorForm.whole(shape, everywhere(num_devices))

@@ -10,7 +10,7 @@ import numpy as np
 
 from distarray.io.onnx.forms import Size, TensorForm
 from distarray.io.onnx.parallel_loops import NodeLoops, follow_loops
-from distarray.io.onnx.violations import Finding, Refusal
+from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
 __all__ = ["NodeFacts", "OutputSpecNeeded"]
@@ -56,7 +56,7 @@ class NodeFacts:
     number: str = ""
     sentence: str = ""
     n_outputs: int | None = None
-    warnings: list[Finding] = field(default_factory=list)
+    warnings: list[Fault] = field(default_factory=list)
 
     def form(self, i: int) -> TensorForm:
         """Return the form of an input that must be there."""

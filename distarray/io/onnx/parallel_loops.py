@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 
 from distarray.io.onnx.forms import Owners, Size, TensorForm, is_identical, n_shards
-from distarray.io.onnx.violations import Finding, Refusal
+from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
 __all__ = ["MAX_COMBINATIONS", "NodeLoops", "follow_loops"]
@@ -78,7 +78,7 @@ def _loop_sizes(rule: ShardingRule, shapes: Sequence[Sequence[Size]]) -> dict[st
 
 
 def follow_loops(
-    loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Finding]
+    loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Fault]
 ) -> list[TensorForm]:
     """Return the form of each output of a node.
 
@@ -114,7 +114,7 @@ def follow_loops(
         held.append(_intersection(loops, forms, steps, at, sliced))
     for loop in sorted(sliced.values()):
         text = f"an input is whole along loop {loop}, which others cut; it is sliced where it lies"
-        warnings.append(Finding(loops.number, "local-slice", text, "warning"))
+        warnings.append(Fault(loops.number, "local-slice", text, "warning"))
     if loops.broadcast and len(forms) > 1 and not sliced:
         _warn_of_owners(loops, forms, sizes, steps, counts, warnings)
     results = []
@@ -209,7 +209,7 @@ def _warn_of_owners(
     sizes: Mapping[str, Size],
     steps: Sequence[Sequence[int]],
     counts: Sequence[int],
-    warnings: list[Finding],
+    warnings: list[Fault],
 ) -> None:
     """Say where equal cuts have other owners, or a device holds a shard but none of an input broadcast to it (N-2)."""
     large = [
@@ -227,7 +227,7 @@ def _warn_of_owners(
                 text = f"input {b} is broadcast, but not on every device that holds input {a}"
             else:
                 continue
-            warnings.append(Finding("N-2", "owners-differ", text, "warning"))
+            warnings.append(Fault("N-2", "owners-differ", text, "warning"))
             return
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from distarray.errors import OnnxShardingError
 
-__all__ = ["Finding", "Refusal", "Violation", "raise_errors"]
+__all__ = ["Fault", "Refusal", "Violation", "raise_errors"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A Finding is one fault of a spec or of a node, before anybody knows which node it is.
+class Fault:
+    """A Fault is one fault of a spec or of a node, before anybody knows which node it is.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Violation:
     message: str
 
     @classmethod
-    def of(cls, finding: Finding, node: str = "", op_type: str = "", tensors: Sequence[str] = ()) -> Violation:
+    def of(cls, finding: Fault, node: str = "", op_type: str = "", tensors: Sequence[str] = ()) -> Violation:
         """Return a finding at its place."""
         return cls(node, op_type, tuple(tensors), finding.rule, finding.code, finding.severity, finding.message)
 
@@ -75,7 +75,7 @@ class Refusal(ValueError):
 
     def __init__(self, rule: str, code: str, message: str) -> None:
         super().__init__(message)
-        self.finding = Finding(rule, code, message)
+        self.finding = Fault(rule, code, message)
 
 
 def raise_errors(violations: Sequence[Violation]) -> None:
