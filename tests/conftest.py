@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import pytest
 from hypothesis import settings
 
@@ -64,6 +65,16 @@ def _played_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
 
     with cupy_stand_in.playing(n_gpus=2):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _options_stay() -> Iterator[None]:
+    """Options are the process's: one that a test leaves behind would change what others count."""
+    before = dict(dask.config.get("distarray"))
+    yield
+    left = {k: v for k, v in dask.config.get("distarray").items() if v != before.get(k)}
+    dask.config.set({"distarray": before})
+    assert not left, f"the test leaves options behind: {left}"
 
 
 def pytest_collection_finish() -> None:
