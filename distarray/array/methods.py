@@ -16,6 +16,7 @@ from distarray.array.namespace import namespace
 from distarray.array.out import into, into_copied
 from distarray.array.writes import is_scalar
 from distarray.dtypes import as_dtype
+from distarray.errors import NotSupportedError
 from distarray.expr.lens import Bits
 from distarray.ops import elementwise, lenses
 from distarray.types import AxesLike, DTypeLike
@@ -223,6 +224,11 @@ class Methods:
             raise TypeError(f"view: a DistArray is seen as one of its own class, not as {shown(kinds[0])}")
         if dtype is not None and dtype not in kinds and np.dtype(dtype).kind == "V":
             return np.asarray(self).view(dtype)
+        if dtype is not None and dtype not in kinds and not np.dtype(dtype).isnative:
+            raise NotSupportedError(
+                f"view: no array here has the byte order of {np.dtype(dtype).str!r}; x.byteswap() has the bytes in the "
+                "other order"
+            )
         wanted = self.dtype if dtype is None or dtype in kinds else as_dtype(dtype)
         if wanted == self.dtype:
             return self._alias()
@@ -289,8 +295,6 @@ class Methods:
 
     def resize(self: Any, *shape: Any, refcheck: bool = True) -> None:
         """Refuse: an array here has one size for life."""
-        from distarray.errors import NotSupportedError
-
         raise NotSupportedError("a DistArray cannot be resized in place; use dx.resize(x, shape), a new array")
 
     # ---------------------------------------------------------------------------------- order, search, choice

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
-from distarray.io.stores import from_store, in_order, needed
+from distarray.io.stores import from_store, in_order, needed, read_before
 from distarray.kernels.files import FileState
 from distarray.kernels.stores import Box, pieces, slices_of
 from distarray.sharding.layout import LayoutLike
@@ -40,6 +40,11 @@ class DatasetStore(NamedTuple):
     shape: Shape
     dtype: DType
     grain: Shape | None
+
+    @property
+    def place(self) -> str:
+        """Return where it lies."""
+        return self.state.path
 
     def read(self, box: Box, out: HostArray) -> None:
         """Fill `out` with a box, a few chunks at a time."""
@@ -158,6 +163,7 @@ def to_hdf5(
     x = x if isinstance(x, DistArray) else asarray(x)
     if x.dtype.kind in "mM":
         raise TypeError(f"to_hdf5: HDF5 has no {x.dtype}; x.astype('int64') keeps its numbers")
+    read_before(x, os.path.realpath(os.fspath(file)))
     with h5py.File(file, mode) as opened:
         if name in opened:
             raise ValueError(

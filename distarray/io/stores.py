@@ -19,17 +19,17 @@ from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.expr.expr import Environment, Expr, cut_of, postorder
 from distarray.kernels.stores import Box, ReadableStore, Store, pieces, slices_of, write_block
-from distarray.ops.stores import read_store
+from distarray.ops.stores import READ_STORE, read_store
 from distarray.runtime import exports, small
 from distarray.runtime.planning import limits_of
-from distarray.runtime.retention import streams
+from distarray.runtime.retention import is_beyond_memory, streams
 from distarray.sharding.cuts import MAX_TILES
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import HostArray, Shape
 
-__all__ = ["compute_kept", "cut_on_grain", "from_store", "in_order", "needed", "to_store"]
+__all__ = ["compute_kept", "cut_on_grain", "from_store", "in_order", "needed", "read_before", "to_store"]
 
 
 def needed(library: str, extra: str, purpose: str) -> Any:
@@ -163,6 +163,33 @@ def compute_kept(nodes: Sequence[Expr]) -> None:
     window.observe(
         [n for n in nodes if n.memo is None and not (streams(n) and not small.is_small(postorder([n]), n.env))]
     )
+
+
+def read_before(x: DistArray, place: str) -> None:
+    """Compute an array that reads what is about to be written, before it is: its tasks would read elements of both.
+
+    Parameters
+    ----------
+    place
+        What is written: the absolute path of a file or folder, or an URL; arrays read it whose stores have this
+        ``place``, or one in it, or around it.
+
+    Raises
+    ------
+    NotSupportedError
+        If the array does not fit in memory.
+    """
+    node = x.__dx_node__()
+    if node.memo is not None:
+        return
+    read = [getattr(n.runtime, "place", None) for n in postorder([node]) if n.memo is None and n.op is READ_STORE]
+    if any(found and (f"{found}/".startswith(f"{place}/") or f"{place}/".startswith(f"{found}/")) for found in read):
+        if is_beyond_memory(node):
+            raise NotSupportedError(
+                f"an array of {node.nbytes} bytes, which does not fit in memory, reads from {place}, where it is to be "
+                "written; write it elsewhere"
+            )
+        window.observe((node,))
 
 
 def in_order(x: DistArray, grain: Shape | None = None) -> Iterator[tuple[Box, HostArray]]:

@@ -21,7 +21,7 @@ from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment
 from distarray.composed.conversion import asarray
 from distarray.expr.expr import Environment
-from distarray.io.stores import from_store, needed, to_store
+from distarray.io.stores import from_store, needed, read_before, to_store
 from distarray.kernels.stores import Box, pieces, slices_of
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
@@ -54,6 +54,11 @@ class ZarrStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _shared, (pickle.dumps(self.array),)
+
+    @property
+    def place(self) -> str:
+        """Return where it lies."""
+        return _place_of(self.array, None)
 
     def read(self, box: Box, out: HostArray) -> None:
         """Fill `out` with a box, a few chunks at a time."""
@@ -137,6 +142,19 @@ def from_zarr(
 
 def _place(array: Any) -> str:
     return str(array.store_path)
+
+
+def _place_of(store: StoreLike, path: str | None) -> str:
+    """Return the absolute path, or the URL, of an array that is or will be."""
+    where, name = (store.store, store.path) if isinstance(store, _zarr().Array) else _target(store, path)
+    if hasattr(where, "root"):  # zarr's store of files
+        where = os.path.realpath(where.root)
+    elif hasattr(where, "fs") and hasattr(where, "path"):  # of fsspec
+        protocol = where.fs.protocol if isinstance(where.fs.protocol, str) else where.fs.protocol[0]
+        where = f"{protocol}://{str(where.path).lstrip('/')}"
+    elif isinstance(where, str) and "://" not in where:
+        where = os.path.realpath(where)
+    return f"{where}/{name}".rstrip("/")
 
 
 def _target(store: StoreLike, path: str | None) -> tuple[Any, str]:
@@ -268,6 +286,7 @@ def to_zarr(
     given = {name: value for name, value in given.items() if value is not None}
     way = _mode(store, mode, region, append_dim)
     _check_reach(store, x._env, writes=True)
+    read_before(x, _place_of(store, path))
     array, is_new = _array_for(x, store, path, way, given, attributes, storage_options)
     before = tuple(array.shape)
     try:

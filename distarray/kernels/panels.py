@@ -202,7 +202,11 @@ def _qr_signs(xp: Namespace, top: Block, r: Block, *, params: Params) -> Block:
     tall-skinny QR, IPDPS 2014, section 3 (modified LU).
     """
     n = r.shape[0]
+    size = xp.max(xp.abs(r)) if n else xp.asarray(1.0)
+    size = xp.astype(xp.where(size == 0, xp.ones_like(size), size), r.dtype)
+    top, r = top / size, r / size
     diagonal = xp.linalg.diagonal(r)
+    along = xp.real(diagonal) if xp.isdtype(r.dtype, "complex floating") else diagonal
     safe = r + xp.where(diagonal == 0, xp.ones_like(diagonal), xp.zeros_like(diagonal)) * xp.eye(
         n, dtype=r.dtype, **_placed(xp, r)
     )
@@ -212,8 +216,10 @@ def _qr_signs(xp: Namespace, top: Block, r: Block, *, params: Params) -> Block:
     for k in range(n):
         pivot = left[k, k]
         real = xp.real(pivot) if xp.isdtype(r.dtype, "complex floating") else pivot
-        sign = xp.where(real < 0, -xp.ones_like(pivot), xp.ones_like(pivot))
-        stays = xp.abs(pivot) >= nearly
+        # An element that is zero counts as positive, in the matrix and not in Q.
+        is_negative = (real < 0) | ((real == 0) & (along[k] < 0))
+        sign = xp.where(is_negative, -xp.ones_like(pivot), xp.ones_like(pivot))
+        stays = (xp.abs(pivot) >= nearly) | (diagonal[k] == 0)
         signs[k] = xp.where(stays, sign, -sign)
         column = left[k + 1 :, k] / (pivot + sign)
         left[k + 1 :, k + 1 :] -= xp.where(stays, 0 * column, column)[:, None] * left[k : k + 1, k + 1 :]

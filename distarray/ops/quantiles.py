@@ -27,7 +27,18 @@ from distarray.expr.bind import (
 from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops.elementwise import astype, divide, equal, isnan, less, minimum, where
+from distarray.ops.elementwise import (
+    astype,
+    divide,
+    equal,
+    isfinite,
+    isnan,
+    less,
+    logical_not,
+    logical_or,
+    minimum,
+    where,
+)
 from distarray.ops.families import Array, one_array
 from distarray.ops.indexing import take_along_axis
 from distarray.ops.joining import joined
@@ -324,6 +335,10 @@ def _weighted(name: str, node: Expr, q: HostArray, axis: AxesLike, keepdims: boo
     order_of = argsort(row)
     ranked_row = take_along_axis(row, order_of)
     sums = cumsum(take_along_axis(counted, order_of), axis=-1)
+    if not name.startswith("nan"):
+        total = _at_end(sums)
+        if run(name, _asked(logical_or(equal(total, 0), logical_not(isfinite(total))))):
+            raise ValueError("Weights included NaN, inf or were all zero.")
     cdf = divide(sums, _at_end(sums))
     if q.dtype.kind == "f":
         cdf = astype(cdf, q.dtype, copy=False)

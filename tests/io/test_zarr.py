@@ -425,3 +425,25 @@ def test_zarrs_own_functions_take_our_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(zarr.array(x)[:], values)
     zarr.save(str(tmp_path / "saved.zarr"), x)
     np.testing.assert_array_equal(zarr.load(str(tmp_path / "saved.zarr")), values)
+
+
+@pytest.mark.parametrize("block_bytes", [None, 200])
+def test_what_reads_the_place_that_is_written_is_computed_before(tmp_path: Path, block_bytes: int | None) -> None:
+    a, path, group = np.arange(300.0).reshape(20, 15), str(tmp_path / "z"), str(tmp_path / "g")
+    with config.set(block_bytes=block_bytes):
+        dx.to_zarr(dx.asarray(a), path, chunks=(5, 5))
+        dx.to_zarr(dx.from_zarr(path) * 2, path, mode="w", chunks=(4, 7))
+        np.testing.assert_array_equal(zarr.open_array(path)[:], a * 2)
+        dx.to_zarr(dx.from_zarr(path)[::-1], path, mode="r+")
+        np.testing.assert_array_equal(zarr.open_array(path)[:], a[::-1] * 2)
+        dx.to_zarr(dx.asarray(a), group, "inside", chunks=(5, 5))
+        dx.to_zarr(dx.from_zarr(group, "inside"), group, mode="w")
+        np.testing.assert_array_equal(zarr.open_array(group)[:], a)
+
+
+def test_what_reads_the_place_and_does_not_fit_in_memory_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "z")
+    zarr.create_array(path, shape=(1 << 20, 1 << 20), chunks=(1 << 10, 1 << 10), dtype="f8", fill_value=1.0)
+    with pytest.raises(dx.NotSupportedError, match="does not fit in memory"):
+        dx.to_zarr(dx.from_zarr(path) + 1, path, mode="w")
+    assert zarr.open_array(path).shape == (1 << 20, 1 << 20)

@@ -173,6 +173,24 @@ def test_qr_of_a_triangle_has_lapacks_signs(of, shape, dtype):
     np.testing.assert_allclose(host(linalg.qr(cut(a, of), mode="r")), np.linalg.qr(a, mode="r"), atol=1e-4)
 
 
+ZEROS_ABOVE = np.vstack([np.zeros((30, 7)), sample((170, 7), "d")])
+NO_FIRST_COLUMN = np.where(np.arange(7) == 0, 0.0, sample((200, 7), "d"))
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        ZEROS_ABOVE, ZEROS_ABOVE * (1 + 1j), np.eye(200, 7)[::-1], np.eye(200, 7), NO_FIRST_COLUMN, np.zeros((200, 7)),
+        sample((200, 7), "d") * 1e-310, sample((200, 7), "d") * 1e300, np.vstack([[[0.0]], np.ones((199, 1))]),
+    ],
+    ids=["zeros above", "complex", "eye upside down", "eye", "no column", "zeros", "subnormal", "large", "a column"],
+)  # fmt: skip
+def test_signs_of_triangles_are_lapacks_where_elements_are_zero(of, a):
+    expected = np.linalg.qr(a, mode="r")
+    scale = np.abs(expected).max() or 1
+    np.testing.assert_allclose(host(linalg.qr(cut(a, of), mode="r")) / scale, expected / scale, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((200, 7), "d"), ((64, 30), "F"), ((30, 100), "D"), ((40, 50), "f")], ids=str
 )

@@ -132,7 +132,7 @@ def infer_outputs(
             done.findings.append(refusal.finding)
             facts.number, sentence = refusal.finding.rule, refusal.finding.message
         given = [_with_shape(g, shape) for g, shape in zip(given, shapes)]
-    except (IndexError, TypeError, ValueError):  # a rule met ranks or attributes that its operator does not have
+    except (ArithmeticError, IndexError, TypeError, ValueError):  # ranks or attributes that its operator does not have
         natural = []
         ranks = [None if form is None or form.shape is None else len(form.shape) for form in forms]
         sentence = f"{op_type} has no form with inputs of ranks {ranks} and attributes {shown(dict(attrs))}"

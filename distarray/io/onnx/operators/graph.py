@@ -272,13 +272,20 @@ def evaluate(call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
             f"{call}: opset {call.opset} of the domain {call.domain or 'ai.onnx'!r} has no such operator, and the "
             "model no such function"
         )
-    made: Any = folded(call, given)
-    if made is not None:
-        return made  # type: ignore[no-any-return]  # a tuple of host arrays
+    try:
+        made = folded(call, given)
+        return _made(call, given) if made is None else made
+    except ZeroDivisionError:
+        raise ValueError(f"{call}: an attribute is zero that its inputs are divided by") from None
+
+
+def _made(call: NodeCall, given: Sequence[Value]) -> tuple[Value, ...]:
+    """Return the outputs of an operator that ONNX has, whose inputs are not all known."""
     row = ROWS.get(call.op_type) if not call.domain else None
-    made = NotImplemented if row is None else row(call, *given)
+    made: Any = NotImplemented if row is None else row(call, *given)
     if made is NotImplemented:
         body = _schema_function(call, given)
+        scope: Scope = call.scope
         made = run_kernel(call, given) if body is None else scope.function(call, PreparedGraph(body, Library()), given)
     made = made if isinstance(made, tuple) else (made,)
     return tuple(_settled(value) for value in made[: len(call.outputs)])
