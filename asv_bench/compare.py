@@ -31,8 +31,6 @@ from typing import Any
 import numpy as np
 
 OURS = "distarray"
-#: Seconds that a peer has for the first run of a program.
-PATIENCE = 30
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.goals:
         return _goals(args)
     rows = []
-    for row in measured(args.words, args.size, args.peers, args.rounds):
+    for row in measured(args):
         rows.append(row)
         print(_line(row, args.peers), flush=True)
     if not rows:
@@ -80,6 +78,7 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers", default=",".join(installed), help=f"of {', '.join(installed)} (default: all of them)"
     )
+    parser.add_argument("--patience", type=int, default=30, help="seconds for a peer's first run (default: 30, 3)")
     parser.add_argument("--rounds", type=int, help="how often each is timed (default: 7, with --quick 3)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write compare.md, compare.json and compare.svg there")
     parser.add_argument("--goals", action="store_true", help="the project's claims in place of the comparison")
@@ -89,7 +88,7 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     if unknown := set(args.peers) - set(installed):
         parser.error(f"--peers {', '.join(sorted(unknown))}: installed are {', '.join(installed)}")
     if args.quick:
-        args.size = "quick"
+        args.size, args.patience = "quick", 3
     if args.rounds is None:
         args.rounds = 3 if args.quick else 7
     return args
@@ -98,22 +97,22 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
 # ------------------------------------------------------------------------------------------------------ measuring
 
 
-def measured(words: Sequence[str], size: str, peers: Sequence[str], rounds: int) -> Iterable[Row]:
+def measured(args: argparse.Namespace) -> Iterable[Row]:
     """Yield what every program that is asked for takes on each system."""
     from benchmarks.everyday import PROGRAMS
     from benchmarks.sizes import of_size
 
     for name, program in PROGRAMS.items():
-        if words and not any(word.lower() in f"{program.group} {name}".lower() for word in words):
+        if args.words and not any(word.lower() in f"{program.group} {name}".lower() for word in args.words):
             continue
-        extents = of_size(program.extents, size)
-        if size == "quick" and "quick" not in program.extents:
-            extents = [n for n in extents if n <= 512]
+        extents = of_size(program.extents, args.size)
+        if args.size == "quick" and "quick" not in program.extents:
+            extents = extents[:: max(1, len(extents) // 2)][:2]  # the smallest, and one in the middle
         for n in extents:
-            yield _measured(name, n, peers, rounds)
+            yield _measured(name, n, args)
 
 
-def _measured(name: str, n: int, peers: Sequence[str], rounds: int) -> Row:
+def _measured(name: str, n: int, args: argparse.Namespace) -> Row:
     from benchmarks.everyday import PROGRAMS, operands_of, ran
     from benchmarks.ratios import interleaved, ratio
     from benchmarks.systems import IN_PROCESS
@@ -122,10 +121,10 @@ def _measured(name: str, n: int, peers: Sequence[str], rounds: int) -> Row:
     expected = ran(program, IN_PROCESS["numpy"], operands_of(program, n, IN_PROCESS["numpy"]))
     runs: dict[str, Callable[[], object]] = {}
     refused: dict[str, str] = {}
-    for each in (OURS, *peers):
+    for each in (OURS, *args.peers):
         system = IN_PROCESS[each]
         try:
-            with _patience(), warnings.catch_warnings():
+            with _patience(args.patience), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what peers say of their own chunks
                 operands = operands_of(program, n, system)
                 found = ran(program, system, operands)
@@ -139,21 +138,21 @@ def _measured(name: str, n: int, peers: Sequence[str], rounds: int) -> Row:
             runs[each] = lambda system=system, operands=operands: ran(program, system, operands)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        times = interleaved(runs, rounds)
+        times = interleaved(runs, args.rounds)
     seconds = {each: float(np.median(taken)) for each, taken in times.items()}
     ratios = {each: ratio(times[OURS], times[each]) for each in times if each != OURS}
     return Row(program.group, name, n, seconds, ratios, refused)
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
+def _patience(seconds: int) -> Iterator[None]:
     """Raise TimeoutError inside after a while; of libraries that plan for ever."""
 
     def late(*_: object) -> None:
-        raise TimeoutError(f"took more than {PATIENCE} s")
+        raise TimeoutError(f"took more than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(PATIENCE)
+    signal.alarm(seconds)
     try:
         yield
     finally:

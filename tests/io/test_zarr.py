@@ -403,7 +403,7 @@ def test_two_clients_write_disjoint_regions_at_once(process_cluster: Any, tmp_pa
 
     def write(number: int) -> None:
         try:
-            with Client(process_cluster.scheduler.address, set_as_default=False) as client, config.set(block_bytes=64):
+            with Client(process_cluster.scheduler.address, set_as_default=False) as client:
                 team = dx.Team((3,), ("x",), client)
                 rows = slice(40 * number, 40 * number + 40)
                 (dx.asarray(A, team=team) + number).to_zarr(tmp_path, region=(rows,))
@@ -411,10 +411,11 @@ def test_two_clients_write_disjoint_regions_at_once(process_cluster: Any, tmp_pa
             errors.append(error)
 
     threads = [threading.Thread(target=write, args=(i,)) for i in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with config.set(block_bytes=64):  # an option is the process's
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert not errors
     np.testing.assert_array_equal(zarr.open_array(tmp_path)[...], np.concatenate([A, A + 1]))
 
