@@ -57,7 +57,7 @@ class ArrayNamespaceInfo:
             names += _BY_KIND[each]
         return {name: np.dtype(name) for name in names}
 
-    def devices(self) -> list[str]:
+    def devices(self) -> tuple[str, ...]:
         """Return the devices that arrays can have now; the fake one only if it is the default."""
         found = ["cpu"]
         try:
@@ -66,4 +66,4 @@ class ArrayNamespaceInfo:
             pass
         if current_device() not in found:
             found.append(current_device())
-        return found
+        return tuple(found)
