@@ -72,7 +72,8 @@ class Diagnosis:
         console = Console(file=file)
         with console.capture() as captured:
             console.print(self)
-        return captured.get().rstrip("\n")
+        text: str = captured.get()
+        return text.rstrip("\n")
 
     def __str__(self) -> str:
         return format_table(_HEADER, self.findings)
