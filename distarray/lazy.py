@@ -16,21 +16,22 @@ from typing import Any
 __all__ = ["attach", "import_extra"]
 
 
-def import_extra(name: str, what: str) -> ModuleType:
-    """Return a library that the package does without, but not the function `what`; its extra has its name.
+def import_extra(name: str, what: str, extra: str | None = None) -> ModuleType:
+    """Return a library that the package does without, but not `what`; by default its extra has its name.
 
     Raises
     ------
     ModuleNotFoundError
         If it is not installed: says how to.
     """
+    library = name.partition(".")[0]
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != library:
             raise
-        text = f"{what} needs {name}, which is not installed: pip install 'dask-distarray[{name}]'"
-        raise ModuleNotFoundError(text, name=name) from None
+        text = f"{what} needs {library}, which is not installed: pip install 'dask-distarray[{extra or library}]'"
+        raise ModuleNotFoundError(text, name=library) from None
 
 
 def attach(

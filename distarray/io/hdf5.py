@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike
 from distarray.composed.conversion import asarray
-from distarray.io.stores import from_store, in_order, needed, read_before
+from distarray.io.stores import from_store, in_order, read_before
 from distarray.kernels.files import FileState
 from distarray.kernels.stores import Box, pieces, slices_of
+from distarray.lazy import import_extra
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
@@ -59,7 +60,7 @@ class DatasetStore(NamedTuple):
 
 
 def _h5py() -> Any:
-    return needed("h5py", "hdf5", "distarray: reading and writing HDF5 files")
+    return import_extra("h5py", "reading and writing HDF5 files", "hdf5")
 
 
 def from_hdf5(

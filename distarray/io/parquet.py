@@ -16,8 +16,9 @@ from distarray.array.chunks import sharding_of_chunks
 from distarray.array.environment import TeamLike, environment
 from distarray.dtypes import as_dtype
 from distarray.expr.expr import Environment
-from distarray.io.stores import from_store, needed
+from distarray.io.stores import from_store
 from distarray.kernels.stores import Box
+from distarray.lazy import import_extra
 from distarray.runtime.planning import limits_of
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
@@ -95,7 +96,7 @@ class ColumnStore(NamedTuple):
 def _opened(url: str, options: Mapping[str, Any]) -> Any:
     import fsspec
 
-    parquet = needed("pyarrow.parquet", "parquet", "distarray: reading Parquet files")
+    parquet = import_extra("pyarrow.parquet", "reading Parquet files", "parquet")
     return parquet.ParquetFile(fsspec.open(url, "rb", **options).open(), pre_buffer=True)
 
 

@@ -29,27 +29,7 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import HostArray, Shape
 
-__all__ = ["compute_kept", "cut_on_grain", "from_store", "in_order", "needed", "read_before", "to_store"]
-
-
-def needed(library: str, extra: str, purpose: str) -> Any:
-    """Return a library that is no requirement of the package.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If it is not installed: says which extra brings it.
-    """
-    from importlib import import_module
-
-    try:
-        return import_module(library)
-    except ModuleNotFoundError as error:
-        if error.name != library.partition(".")[0]:
-            raise
-        raise ModuleNotFoundError(
-            f"{purpose} needs {library}; install it with: pip install 'dask-distarray[{extra}]'", name=error.name
-        ) from None
+__all__ = ["compute_kept", "cut_on_grain", "from_store", "in_order", "read_before", "to_store"]
 
 
 def from_store(

@@ -21,8 +21,9 @@ from distarray.array.array import DistArray
 from distarray.array.environment import TeamLike, environment
 from distarray.composed.conversion import asarray
 from distarray.expr.expr import Environment
-from distarray.io.stores import from_store, needed, read_before, to_store
+from distarray.io.stores import from_store, read_before, to_store
 from distarray.kernels.stores import Box, pieces, slices_of
+from distarray.lazy import import_extra
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
@@ -83,7 +84,7 @@ def _shared(data: bytes) -> ZarrStore:
 
 
 def _zarr() -> Any:
-    return needed("zarr", "zarr", "distarray: reading and writing zarr stores")
+    return import_extra("zarr", "reading and writing zarr stores")
 
 
 def from_zarr(

@@ -44,17 +44,7 @@ class Flight:
         Whether it writes into blocks that are there, and so is not to be interrupted before it is committed.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_commit",
-        "_compute",
-        "_overwrites",
-        "computes",
-        "is_over",
-        "nbytes",
-        "order",
-        "thread",
-    )
+    __slots__ = ("__weakref__", "_commit", "_compute", "_overwrites", "is_over", "order", "thread")
 
     def __init__(
         self,
@@ -65,8 +55,6 @@ class Flight:
         overwrites: bool,
     ) -> None:
         self.order = order
-        self.computes = frozenset([id(n) for n in order if n.memo is None])
-        self.nbytes = sum([n.nbytes for n in order])
         self.thread = threading.current_thread()
         self.is_over = False
         self._compute = compute
@@ -104,8 +92,9 @@ def wait_for(order: Sequence[Expr], env: Environment) -> bool:
     waited = False
     needed, nbytes = {id(n) for n in order}, sum([n.nbytes for n in order])
     while flights := _others():
-        is_room = nbytes + sum([f.nbytes for f in flights]) <= memory_limit(env) * env.size // 2
-        if is_room and all(needed.isdisjoint(f.computes) for f in flights):
+        read = [n for f in flights for n in f.order]
+        is_room = nbytes + sum([n.nbytes for n in read]) <= memory_limit(env) * env.size // 2
+        if is_room and not any(n.memo is None and id(n) in needed for n in read):
             break
         waited = True
         _landed.wait(_SECONDS)
