@@ -17,7 +17,7 @@ from distarray.expr.expr import Environment, Expr
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import LOCK, locked
-from distarray.runtime.memory import memory_limit
+from distarray.runtime.retention import safe_nbytes
 
 __all__ = ["Flight", "beside", "wait_for"]
 
@@ -93,7 +93,7 @@ def wait_for(order: Sequence[Expr], env: Environment) -> bool:
     needed, nbytes = {id(n) for n in order}, sum([n.nbytes for n in order])
     while flights := _others():
         read = [n for f in flights for n in f.order]
-        is_room = nbytes + sum([n.nbytes for n in read]) <= memory_limit(env) * env.size // 2
+        is_room = nbytes + sum([n.nbytes for n in read]) <= safe_nbytes(env)
         if is_room and not any(n.memo is None and id(n) in needed for n in read):
             break
         waited = True

@@ -8,7 +8,7 @@ from distarray import config, hooks
 from distarray.expr.expr import Environment, Expr
 from distarray.runtime.memory import memory_limit, room_nbytes
 
-__all__ = ["is_beyond_memory", "retained", "streams"]
+__all__ = ["is_beyond_memory", "retained", "safe_nbytes", "streams"]
 
 #: Bytes that fit anywhere.
 FITS = 1 << 28
@@ -25,7 +25,7 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
     live = [n for n in nodes if n.is_live and not n.op.repeatable and n.op.kind != "get" and not is_beyond_memory(n)]
     if not live or config.get("retain") == "none":
         return {id(n) for n in live if n.op.family.is_write}
-    room = memory_limit(env) * env.size // 2
+    room = safe_nbytes(env)
     kept = set()
     for n in sorted(live, key=lambda n: (not n.op.family.is_write, n.op.family.is_created, n.nbytes)):
         room -= n.nbytes
@@ -34,13 +34,18 @@ def retained(nodes: Sequence[Expr], env: Environment) -> set[int]:
     return kept
 
 
+def safe_nbytes(env: Environment) -> int:
+    """Return the bytes that the members of an environment are sure to have room for: half of their limits."""
+    return memory_limit(env) * env.size // 2
+
+
 def streams(node: Expr) -> bool:
     """Return whether a pending result is computed anew wherever it is read rather than kept: it would not fit in
     memory.
     """
     if node.op.family.is_write:
         return is_beyond_memory(node)
-    return node.op.family.is_created or node.nbytes > memory_limit(node.env) * node.env.size // 2
+    return node.op.family.is_created or node.nbytes > safe_nbytes(node.env)
 
 
 def is_beyond_memory(node: Expr) -> bool:
