@@ -56,7 +56,9 @@ PARTS: dict[str, Part] = {
     "matmul": Part(60),
     "chain": Part(60),
     "reductions": Part(60),
+    "overhead": Part(60),
     "workloads": Part(120),
+    "memory": Part(60),
     "kernels": Part(120, ("tests/gpu/test_kernels.py", "tests/kernels/test_backends.py"), _PYTEST),
     "blocks": Part(60, ("tests/gpu/test_blocks.py", "tests/array/test_environments.py"), _PYTEST),
     "cluster": Part(60, ("tests/gpu/test_on_cluster.py",), (*_PYTEST, "distributed")),
@@ -195,8 +197,8 @@ class _Recorder:
             self.counts[report.outcome] += 1
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
-            told = str(report.longrepr if crash is None else crash.message).strip().splitlines()
-            note(report.nodeid.rpartition("::")[2], "failed", why=" ".join(told[:2])[:200])
+            told = str(report.longrepr if crash is None else crash.message).split()
+            note(report.nodeid.rpartition("::")[2], "failed", why=" ".join(told)[:400])
         elif report.skipped and isinstance(report.longrepr, tuple):
             self.reasons[str(report.longrepr[2]).removeprefix("Skipped: ")] += 1
 
@@ -208,9 +210,10 @@ def _tests(part: Part) -> int:
 
     recorder = _Recorder()
     options = ["-q", "-m", "gpu", "--import-mode=importlib", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=short"]
+    options += ["-p", "no:benchmark"]  # with xdist it warns, and warnings are errors
     if importlib.util.find_spec("pytest_timeout") is None:
         options += ["-W", "ignore::pytest.PytestConfigWarning"]
-    if importlib.util.find_spec("xdist") is not None and (os.cpu_count() or 1) >= 8 and "functions" in part.tests[0]:
+    if importlib.util.find_spec("xdist") is not None and (os.cpu_count() or 1) >= 8 and "distributed" not in part.needs:
         options += ["-n", "6"]
     status = pytest.main([*options, *part.tests], plugins=[recorder])
     counts = recorder.counts

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 from distarray import config, hooks
 from distarray.arguments import shown
 from distarray.expr.expr import Environment
+from distarray.kernels.devices import n_devices
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime import members
 from distarray.runtime.arrivals import client_of_team, name_of
@@ -29,6 +30,7 @@ __all__ = [
     "current_device",
     "current_team",
     "environment",
+    "environment_on",
     "forced_parts",
     "is_named",
     "parse_pin",
@@ -57,20 +59,26 @@ _lock = threading.Lock()
 _process_environments: dict[str, Environment] = {}
 
 
-def _process_team() -> Team:
-    return _process_environment("cpu").team  # type: ignore[return-value]  # it has one
-
-
 def _process_environment(device: str) -> Environment:
+    """Return the environment of this process on a device: its team has a member per thread, on GPUs one per GPU."""
     # One object: environments are compared by identity first.
     env = _process_environments.get(device)
     if env is None:
+        n = n_devices(device) or n_threads()
         with _lock:
-            known = next(iter(_process_environments.values()), None)
-            n = n_threads()
-            team = Team((n,), ("T",), members=tuple(range(n))) if known is None else known.team
+            known = (e.team for e in _process_environments.values() if e.team is not None and e.team.size == n)
+            team = next(known, None) or Team((n,), ("T",), members=tuple(range(n)))
             env = _process_environments.setdefault(device, Environment(team, device))
     return env
+
+
+def _is_process_team(team: Team | None) -> bool:
+    return any(team is env.team for env in list(_process_environments.values()))
+
+
+def environment_on(device: str, team: Team | None) -> Environment:
+    """Return the environment of a team on another device; what this process is, it is on every device."""
+    return _process_environment(device) if _is_process_team(team) else Environment(team, device)
 
 
 def is_named(team: TeamLike) -> TypeGuard[Team | None]:
@@ -84,7 +92,7 @@ def current_team() -> Team | None:
     """Return the team of arrays that are made without saying where.
 
     The team that an enclosing `use` names; else the workers that the active Dask client has now; else the threads of
-    this process. Inside a task it is None: what a task computes stays in it.
+    this process, or its GPUs if arrays are made there. Inside a task it is None: what a task computes stays in it.
 
     The team of a client follows the cluster. It is the same object for as long as the workers are the same; once some
     joined or left, new arrays are made on a team of those there are, and older arrays stay where they are. Where an
@@ -103,7 +111,7 @@ def current_team() -> Team | None:
     if config.get("team") is None or is_inside_task():
         return None
     client = active_client()
-    return _process_team() if client is None else team_for_client(client)
+    return _process_environment(current_device()).team if client is None else team_for_client(client)
 
 
 def current_device() -> str:
@@ -186,9 +194,7 @@ def environment(team: TeamLike = "current", device: str | None = None) -> Enviro
     known = _process_environments.get(device)
     if known is not None and known.team is team:
         return known
-    if team is not None and team.client is None and team is _process_team():
-        return _process_environment(device)
-    return Environment(team, device)
+    return environment_on(device, team)
 
 
 hooks.new_arrays_environment = lambda device: environment("current", device)

@@ -9,7 +9,7 @@ import numpy as np
 
 from distarray.arguments import count, integer, shown
 from distarray.array import window
-from distarray.array.environment import check_device, environment, parse_pin
+from distarray.array.environment import check_device, environment, environment_on, parse_pin
 from distarray.array.handle import Handle
 from distarray.errors import ShardingError
 from distarray.expr.bind import bind_map
@@ -74,7 +74,8 @@ class Movable(Handle):
     def to_device(self, device: str, /, *, stream: Any = None) -> Self:
         """Return the array on another device of its team; the same array if it is there already.
 
-        Each member moves its own blocks, when the result is needed; the cut stays.
+        Each member moves its own blocks, when the result is needed; the cut stays. Arrays of this process, made without
+        a team, have its threads as members on the host and its GPUs on these.
 
         Raises
         ------
@@ -84,7 +85,7 @@ class Movable(Handle):
         if stream is not None:
             raise ValueError("to_device: stream must be None; moves are ordered by what reads them")
         check_device(device, self.team)
-        return self if device == self.device else self._moved(Environment(self.team, device), None)
+        return self if device == self.device else self._moved(environment_on(device, self.team), None)
 
     def _moved(self, env: Environment, sharding: ShardingLike) -> Self:
         pin = parse_pin(sharding, None, self.shape, self.dtype, env)

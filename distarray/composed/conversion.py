@@ -33,9 +33,11 @@ from distarray.expr.side_by_side import first_environment
 from distarray.kernels.devices import backend_for
 from distarray.kernels.files import FileRange, FileState
 from distarray.kernels.loans import foreign_memory
+from distarray.kernels.stores import SlicedStore
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
 from distarray.ops.stores import read_store
+from distarray.runtime.memory import memory_limit
 from distarray.sharding.layout import LayoutLike
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
@@ -202,8 +204,16 @@ def _with_hosts(items: Sequence[Any]) -> list[Any]:
 
 def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_ours: bool = False) -> DistArray:
     """Return an array of this host array, which nobody else writes to; not copied. `is_ours`: nobody else has it
-    either.
+    either. What a GPU of this process has room for goes there now, once; what is larger is read from here in parts.
     """
+    is_one_block = env.size == 1 or (pin is None and host.nbytes <= env.block_nbytes)
+    if env.device.startswith("cuda") and is_one_block and not env.is_cluster:
+        if host.nbytes > memory_limit(env) // 4:
+            return DistArray._on(read_store(host.shape, host.dtype, SlicedStore(host), env, pin))
+        node = source(backend_for(env.device).adopt(host), env, pin=pin, on_client=False)
+        assert node.memo is not None
+        node.memo.exported = False
+        return DistArray._on(node)
     node = source(host, env, pin=pin)
     assert node.memo is not None
     node.memo.exported = not is_ours

@@ -101,9 +101,11 @@ class Backend(Protocol):
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
+        origin: Sequence[int],
+        extents: Sequence[int],
     ) -> tuple[list[Block], list[Any]]:
         """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
-        full.
+        full. The box begins at `origin` of a loop space of `extents`.
         """
 
 
@@ -155,6 +157,8 @@ class NumpyBackend:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
+        origin: Sequence[int],
+        extents: Sequence[int],
     ) -> tuple[list[Block], list[Any]]:
         raise AssertionError("Program.run computes NumPy blocks itself, slice by slice")
 
@@ -244,6 +248,8 @@ class StrictBackend:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
+        origin: Sequence[int],
+        extents: Sequence[int],
     ) -> tuple[list[Block], list[Any]]:
         xp = self.xp
         registers: list[Any] = list(inputs)

@@ -1,4 +1,4 @@
-"""CUDA C++ of programs: one kernel's source for all instructions. Pure: `cupy_backend` has it compiled.
+"""CUDA C++ of programs: one kernel's statements for all instructions; `cuda_loops` writes the loops around them.
 
 Every operand is cast to the dtype that numpy's own resolution gives (`loop_dtypes`), and every result is stored in a
 variable of its dtype: promotion, wrapping and rounding are numpy's, instruction by instruction. What C leaves open and
@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
-from distarray.kernels.monoids import MONOIDS
 
 if TYPE_CHECKING:
     from distarray.kernels.program import Program
 
-__all__ = ["C_TYPE", "EXPRESSIONS", "PREAMBLE", "REDUCE", "WRITTEN_OUT", "Generated", "cast", "generate"]
+__all__ = ["C_TYPE", "EXPRESSIONS", "PREAMBLE", "WRITTEN_OUT", "Generated", "cast", "generate"]
 
 DType = np.dtype[Any]
 
@@ -206,9 +205,6 @@ EXPRESSIONS["e"] = {name: term for name, term in EXPRESSIONS["f"].items() if nam
 #: Functions that `_expression` writes by itself: they take operands of several dtypes, or parameters.
 WRITTEN_OUT = frozenset({"astype", "clip", "complex", "copy", "imag", "real", "round", "where"})
 
-#: Sum-like monoids as `cupy.ReductionKernel` wants them: how two combine, and of nothing.
-REDUCE = {"sum": ("a + b", "0"), "prod": ("a * b", "1"), "any": ("a || b", "false"), "all": ("a && b", "true")}
-
 
 class Generated(NamedTuple):
     """Source of one kernel.
@@ -217,27 +213,21 @@ class Generated(NamedTuple):
     ----------
     inputs, scalars
         Registers that it reads, and (scalar, dtype) pairs; parameters in this order: ``x<register>``, ``s<position>``.
-    kept
-        Reduced registers, stored after the outputs.
     types
         Of the parameters, as CuPy names dtypes.
     body
         Statements: a declaration ``r<register>`` per instruction.
     stored
-        Names of what is stored or reduced.
-    reduces
-        Whether one reduction is all that the program makes.
+        Names of what is stored, then of what is reduced.
     stored_types
         Dtypes of `stored`.
     """
 
     inputs: tuple[int, ...]
     scalars: tuple[tuple[int, DType], ...]
-    kept: tuple[int, ...]
     types: tuple[DType, ...]
     body: str
     stored: tuple[str, ...]
-    reduces: bool
     stored_types: tuple[DType, ...]
 
     @property
@@ -283,20 +273,13 @@ def generate(program: Program, inputs: tuple[DType, ...], scalars: tuple[type, .
             return None
         lines.append(f"const {C_TYPE[instruction.dtype.name]} r{len(dtypes)} = {expression};")
         dtypes.append(instruction.dtype)
-    reduces = (
-        not program.outputs
-        and len(program.reductions) == 1
-        and program.reductions[0].monoid in REDUCE
-        and MONOIDS[program.reductions[0].monoid].state(program.reductions[0].dtype).name in C_TYPE
-    )
-    kept = tuple(dict.fromkeys(r.register for r in program.reductions))
-    registers = (*program.outputs, *kept)
+    registers = (*program.outputs, *(r.register for r in program.reductions))
     stored = tuple(name(r) for r in registers)
     if any(dtypes[x].name not in C_TYPE for x in used) or not used:
         return None
     types = (*(dtypes[x] for x in used), *(d for _, d in constants))
     stored_types = tuple(dtypes[r] for r in registers)
-    return Generated(tuple(used), tuple(constants), kept, types, "\n".join(lines), stored, reduces, stored_types)
+    return Generated(tuple(used), tuple(constants), types, "\n".join(lines), stored, stored_types)
 
 
 def _scalar_type(of: type) -> DType | type:

@@ -2,27 +2,41 @@
 
 The only module that imports CuPy; `devices.backend_for` imports it when a ``"cuda"`` device is first asked for.
 
-A program becomes one `cupy.ElementwiseKernel`, or one `cupy.ReductionKernel` if all that it makes is one sum-like
-reduction; `cuda_code` writes the source. ``--fmad=false`` keeps the compiler from fusing a product into a sum: an
+A program becomes one kernel, whatever it stores and reduces; `cuda_code` writes its statements and `cuda_loops` the
+loops around them. ``--fmad=false`` keeps the compiler from fusing a product into a sum: an
 element has the same bits whatever else is in its kernel. A program that `cuda_code` has no source for runs as CuPy
 calls, one per instruction.
 """
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from distarray.errors import NotSupportedError
 from distarray.kernels.backends import Layout, axes_by_stride, transport
-from distarray.kernels.cuda_code import C_TYPE, PREAMBLE, REDUCE, Generated, cast, generate
+from distarray.kernels.cuda_code import Generated, generate
+from distarray.kernels.cuda_loops import (
+    BLOCK,
+    MAX_ELEMENTS,
+    Fold,
+    elementwise_source,
+    folds_of,
+    is_across,
+    loops,
+    merge_source,
+    n_at_once,
+    reduction_source,
+    shares,
+)
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
-from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.random_maps import MAPS
 
 if TYPE_CHECKING:
@@ -151,6 +165,8 @@ class CupyBackend:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
+        origin: Sequence[int],
+        extents: Sequence[int],
     ) -> tuple[list[Block], list[Any]]:
         dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
         outs = outs or [None] * len(program.outputs)
@@ -165,17 +181,81 @@ class CupyBackend:
             if generated is None:
                 reduced = self._run_calls(program, inputs, scalars, shape, outputs)
                 return outputs, [partial(r, x) for r, x in zip(program.reductions, reduced, strict=True)]
-            arguments = [self.cupy.broadcast_to(inputs[x], shape) for x in generated.inputs]
-            arguments += [dtype.type(scalars[k]) for k, dtype in generated.scalars]
-            if generated.reduces:
-                (r,) = program.reductions
-                kernel = _reduction_kernel(generated, r.monoid, MONOIDS[r.monoid].state(r.dtype))
-                return [], [kernel(*arguments, axis=r.axes, keepdims=True)]
+            arguments = _Arguments(
+                [inputs[int(x[1:])] for x in generated.parameters[: len(generated.inputs)]],
+                outputs,
+                [dtype.type(scalars[k]) for k, dtype in generated.scalars],
+            )
+            folds = folds_of(program.reductions, dtypes)
+            if folds is not None:
+                made = self._reduce(generated, folds, program.reductions, arguments, shape, origin, extents)
+                if made is not None:
+                    return outputs, made
             # An output may be an input element by element: a thread stores after it has read all that it reads.
-            blocks = [self.empty(shape, dtypes[r]) for r in generated.kept]
-            _elementwise_kernel(generated)(*arguments, *outputs, *blocks)
-            of = dict(zip(generated.kept, blocks, strict=True))
-            return outputs, [partial(r, of[r.register]) for r in program.reductions]
+            blocks = [self.empty(shape, dtypes[r.register]) for r in program.reductions]
+            self._store(generated, arguments._replace(stored=[*outputs, *blocks]), shape)
+            return outputs, [partial(r, x) for r, x in zip(program.reductions, blocks, strict=True)]
+
+    def _store(self, generated: Generated, arguments: _Arguments, shape: tuple[int, ...]) -> None:
+        """Compute all that a program stores, in launches of at most `MAX_ELEMENTS`."""
+        if math.prod(shape) > MAX_ELEMENTS:
+            axis = max(range(len(shape)), key=shape.__getitem__)
+            for half in (slice(shape[axis] // 2), slice(shape[axis] // 2, None)):
+                part = tuple([len(range(*half.indices(n))) if a == axis else n for a, n in enumerate(shape)])
+                self._store(generated, arguments.narrowed(axis - len(shape), half), part)
+            return
+        arrays = [*arguments.read, *arguments.stored]
+        nest = loops(shape, tuple(range(len(shape))), tuple([_steps(x, shape) for x in arrays]), is_free=True)
+        n_blocks = -(-nest.n // (BLOCK * n_at_once(generated)))
+        kernel = _kernel(elementwise_source(generated, nest.ndim), "distarray_program")
+        kernel((n_blocks,), (BLOCK,), (*arrays, *arguments.scalars, np.uint32(nest.n), *nest.arguments))
+
+    def _reduce(
+        self,
+        generated: Generated,
+        folds: tuple[Fold, ...],
+        reductions: Sequence[Reduction],
+        arguments: _Arguments,
+        shape: tuple[int, ...],
+        origin: Sequence[int],
+        extents: Sequence[int],
+    ) -> list[Any] | None:
+        """Return the partials of a program whose reductions one kernel makes; None if one launch cannot."""
+        axes = reductions[0].axes
+        kept_axes = tuple([a for a in range(len(shape)) if a not in axes])
+        if max(math.prod(shape[a] for a in group) for group in (axes, kept_axes)) > MAX_ELEMENTS:
+            return None
+        arrays = [*arguments.read, *arguments.stored]
+        counts = [math.prod(extents[b] for b in axes if b > a) if a in axes else 0 for a in range(len(shape))]
+        strides = (*[_steps(x, shape) for x in arrays], tuple(counts))
+        first = sum(o * n for o, n in zip(origin, counts, strict=True))
+        kept, reduced = loops(shape, kept_axes, strides), loops(shape, axes, strides)
+        shared = shares(kept.n, reduced.n, n_at_once(generated), is_across(shape, kept_axes, strides))
+        n_shares = shared.grid[1]
+
+        def made(is_last: bool, n: int) -> list[Block]:
+            dtypes = [d for fold in folds for d in (fold.dtypes if is_last else fold.field_dtypes)]
+            return [self.cupy.empty((n, kept.n), d) for d in dtypes]
+
+        results = made(n_shares == 1, n_shares)
+        source = reduction_source(generated, folds, (kept.ndim, reduced.ndim), n_shares == 1)
+        counted = (np.uint32(kept.n), np.uint32(reduced.n), *shared.arguments, np.int64(first))
+        given = (*arrays, *results, *arguments.scalars, *counted, *kept.arguments, *reduced.arguments)
+        _kernel(source, "distarray_reduction")(shared.grid, (BLOCK,), given)
+        if n_shares > 1:
+            fields, results = results, made(True, 1)
+            again = shares(kept.n, n_shares, 1, False, n_blocks=1)
+            given = (*fields, *results, np.uint32(kept.n), np.uint32(n_shares), *again.arguments)
+            _kernel(merge_source(folds), "distarray_merge")(again.grid, (BLOCK,), given)
+        blocks = iter([self._whole(x, shape, kept.order) for x in results])
+        partials = [[next(blocks) for _ in fold.results] for fold in folds]
+        return [p[0] if len(p) == 1 else tuple(p) for p in partials]
+
+    def _whole(self, kept: Block, shape: tuple[int, ...], order: tuple[int, ...]) -> Block:
+        """Return an array over the kept axes in the order of a nest as one over all axes, the reduced of extent 1."""
+        ascending = sorted(order)
+        block = kept.reshape([shape[a] for a in order]).transpose([order.index(a) for a in ascending])
+        return self.cupy.expand_dims(block, tuple(a for a in range(len(shape)) if a not in order))
 
     def _run_calls(
         self,
@@ -205,6 +285,8 @@ class CupyBackend:
     def _call(self, name: str, params: tuple[Any, ...], operands: Sequence[Any], dtype: DType) -> Block:
         cupy, canonical = self.cupy, numpy_name(name)
         known = tuple(_type_of(x) for x in operands)
+        if dtype.kind not in "biufc":
+            raise NotSupportedError(f"not on cuda: CuPy has no arrays of dtype {dtype}")
         arrays = [
             cupy.asarray(x, dtype=d) if d is not None or not isinstance(x, cupy.ndarray) else x
             for x, d in zip(operands, loop_dtypes(canonical, known, dtype), strict=True)
@@ -248,43 +330,39 @@ def _type_of(x: Any) -> DType | type:
 # ------------------------------------------------------------------------------------------------------ kernels
 
 
-def _declared(types: Sequence[DType], names: Sequence[str]) -> str:
-    return ", ".join(f"{d.name} {name}" for d, name in zip(types, names, strict=True))
+class _Arguments(NamedTuple):
+    """The _Arguments of a kernel are the arrays that it reads and stores, and values of its scalars."""
+
+    read: list[Block]
+    stored: list[Block]
+    scalars: list[Any]
+
+    def narrowed(self, axis: int, part: slice) -> _Arguments:
+        """Return what concerns a part of the box along an axis, which is counted from the last."""
+
+        def of(x: Block) -> Block:
+            return x[(..., part, *[slice(None)] * (-1 - axis))] if x.ndim >= -axis and x.shape[axis] > 1 else x
+
+        return self._replace(read=[of(x) for x in self.read], stored=[of(x) for x in self.stored])
 
 
-@lru_cache(maxsize=512)
-def _elementwise_kernel(generated: Generated) -> Any:
-    names = [f"y{k}" for k in range(len(generated.stored))]
-    stores = [f"{y} = {value};" for y, value in zip(names, generated.stored, strict=True)]
-    return _cupy().ElementwiseKernel(
-        _declared(generated.types, generated.parameters),
-        _declared(generated.stored_types, names),
-        "\n".join([generated.body, *stores]),
-        "distarray_program",
-        preamble=PREAMBLE,
-        options=("--fmad=false",),
-    )
+def _steps(x: Block, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the steps of an array along the axes of the box that it is broadcast to, in bytes."""
+    steps = [s if n == m else 0 for s, n, m in zip(x.strides, x.shape, shape[len(shape) - x.ndim :], strict=True)]
+    return (*(0,) * (len(shape) - x.ndim), *steps)
 
 
-@lru_cache(maxsize=512)
-def _reduction_kernel(generated: Generated, monoid: str, state: DType) -> Any:
-    combine, identity = REDUCE[monoid]
-    parameters = generated.parameters
-    declared = ", ".join(f"const {C_TYPE[d.name]} {name}" for d, name in zip(generated.types, parameters, strict=True))
-    accumulator = C_TYPE[state.name]
-    (value,) = generated.stored
-    result = cast(value, generated.stored_types[0], state)
-    # The map of a ReductionKernel is an expression; statements stand in a function.
-    function = f"__device__ {accumulator} distarray_map({declared}) {{\n{generated.body}\nreturn {result};\n}}"
-    return _cupy().ReductionKernel(
-        _declared(generated.types, parameters),
-        f"{state.name} y",
-        f"distarray_map({', '.join(parameters)})",
-        combine,
-        "y = a",
-        identity,
-        "distarray_reduction",
-        reduce_type=accumulator,
-        preamble=PREAMBLE + function,
-        options=("--fmad=false",),
-    )
+_compiling = threading.Lock()
+
+
+def _kernel(source: str, name: str) -> Any:
+    """Return a kernel that is compiled; of the threads that need a new one, one compiles it."""
+    with _compiling:
+        return _compiled(source, name)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(source: str, name: str) -> Any:
+    kernel = _cupy().RawKernel(source, name, options=("--fmad=false",))
+    kernel.compile()
+    return kernel

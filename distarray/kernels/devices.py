@@ -14,7 +14,16 @@ from typing import Any
 
 from distarray.kernels.backends import NUMPY, Backend, StrictBackend
 
-__all__ = ["Device", "backend_for", "check_here", "hold_pools", "parse_device", "worker_rank"]
+__all__ = [
+    "Device",
+    "backend_for",
+    "check_here",
+    "device_nbytes",
+    "hold_pools",
+    "n_devices",
+    "parse_device",
+    "worker_rank",
+]
 
 #: Of the workers in this process.
 _ranks: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -38,6 +47,7 @@ class Device:
     index: int | None
 
 
+@lru_cache(maxsize=64)
 def parse_device(text: str) -> Device:
     """Read a device string: ``cpu``, ``cuda``, ``cuda:<j>``, ``strict``, ``strict:1`` or ``strict:2``.
 
@@ -115,6 +125,29 @@ def worker_rank() -> int | None:
         ask = worker.scheduler.distarray_device_rank
         rank = _ranks[worker] = sync(worker.loop, ask, address=worker.address, group=group)
     return rank
+
+
+def n_devices(device: str) -> int | None:
+    """Return the GPUs of this process that a device string means; None where members need none of their own.
+
+    Raises
+    ------
+    ImportError, RuntimeError
+        If CuPy or a GPU is missing.
+    """
+    parsed = parse_device(device)
+    if parsed.kind != "cuda":
+        return None
+    from distarray.kernels.cupy_backend import gpu_count
+
+    return gpu_count() if parsed.index is None else 1
+
+
+@lru_cache(maxsize=64)
+def device_nbytes(device: str) -> int:
+    """Return the bytes of memory of a GPU of this process."""
+    backend: Any = backend_for(device)
+    return int(backend.device.mem_info[1])
 
 
 def hold_pools(device: str, n_members: int, limit: int | None) -> None:

@@ -70,6 +70,8 @@ class Runner(Protocol):
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
+        origin: Sequence[int],
+        extents: Sequence[int],
     ) -> tuple[list[Block], list[Any]]: ...
 
 
@@ -169,7 +171,8 @@ class Program:
             def partial(reduction: Reduction, block: Block) -> Partial | None:
                 return _partial(reduction, block, shape, origin, extents)
 
-            return Outcome(*backend.run(self, inputs, scalars, shape, outs, partial))
+            start, whole = origin or (0,) * len(shape), extents or shape
+            return Outcome(*backend.run(self, inputs, scalars, shape, outs, partial, start, whole))
         if outs is None:
             outs = [None] * len(self.outputs)
         if not self.outputs and not self.reductions:

@@ -104,7 +104,7 @@ def _small_shapes(seeds: Words, shape: Parameter) -> tuple[Floats, Any, Paramete
         base = _gamma_from_one(seeds, shape + 1.0 if shape < 1.0 else shape)
     else:
         small = xp.nonzero(shape < 1.0)[0]
-        base = _gamma_from_one(seeds, xp.where(shape < 1.0, shape + 1.0, shape))
+        base = _gamma_from_one(seeds, _where(xp, shape < 1.0, shape + 1.0, shape))
     # A word before the first try's.
     return base, small, xp.log(open_uniform(word(seeds[small], -1)))
 
@@ -147,7 +147,7 @@ def _stirling_rest(k: Any) -> Floats:
     n = k + 1.0
     square = n * n
     series = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / 1260.0 / square) / square) / n
-    return xp.where(k < 10.0, table[xp.clip(k, 0.0, 9.0).astype(np.int64)], series)
+    return _where(xp, k < 10.0, table[xp.clip(k, 0.0, 9.0).astype(np.int64)], series)
 
 
 def _split(
@@ -226,6 +226,11 @@ def _poisson(seeds: Words, lam: Parameter) -> Floats:
     return _split(seeds, lam < 10.0, small, large, lam)
 
 
+def _where(xp: Any, condition: Any, x: Any, y: Any) -> Floats:
+    """Return ``xp.where`` of a condition that may be of parameters alone, hence a Python bool: CuPy takes arrays."""
+    return xp.where(xp.asarray(condition), x, y)
+
+
 def _try_binomial(draw: Callable[[int], Words], n: Parameter, p: Parameter) -> tuple[Floats, Any]:
     """BTRS: the transformed rejection method of Hoermann (1993), for n * p of at least 10, p up to 1/2."""
     u, v = uniform(draw(0)) - 0.5, open_uniform(draw(1))
@@ -268,7 +273,7 @@ def _binomial(seeds: Words, n: Parameter, p: Parameter) -> Floats:
         return _rejection(_try_binomial, seeds, n, p)
 
     found = _split(seeds, n * rare < 10.0, small, large, n, rare)
-    return xp.where(is_high, n - found, found)
+    return _where(xp, is_high, n - found, found)
 
 
 def _log_factorial(k: Any) -> Floats:
@@ -299,7 +304,7 @@ def _try_hypergeometric(
     x = mean + 0.5 + h * (v - 0.5) / u
     k = xp.floor(x)
     inside = (x >= 0.0) & (k <= xp.minimum(taken, few))
-    k = xp.where(inside, k, 0.0)
+    k = _where(xp, inside, k, 0.0)
     return k, inside & (2.0 * xp.log(u) <= height(mode) - height(k))
 
 
@@ -328,8 +333,8 @@ def _hypergeometric(seeds: Words, good: Parameter, bad: Parameter, taken: Parame
         return _rejection(_try_hypergeometric, seeds, few, many, taken)
 
     found = _split(seeds, fewer * few / xp.maximum(good + bad, 1.0) < 10.0, small, large, few, many, fewer)
-    found = xp.where(good > bad, fewer - found, found)
-    return xp.where(fewer < taken, good - found, found)
+    found = _where(xp, good > bad, fewer - found, found)
+    return _where(xp, fewer < taken, good - found, found)
 
 
 def _logseries(seeds: Words, p: Parameter) -> Floats:
@@ -338,8 +343,8 @@ def _logseries(seeds: Words, p: Parameter) -> Floats:
     _require((p >= 0) & (p < 1), "p < 0, p >= 1 or p contains NaNs")
     v = open_uniform(word(seeds, 0))
     q = -xp.expm1(xp.log1p(-p) * open_uniform(word(seeds, 1)))
-    k = xp.where(v <= q * q, xp.floor(1.0 + xp.log(v) / xp.log(q)), xp.where(v >= q, 1.0, 2.0))
-    return xp.where(v >= p, 1.0, xp.maximum(k, 1.0))
+    k = _where(xp, v <= q * q, xp.floor(1.0 + xp.log(v) / xp.log(q)), _where(xp, v >= q, 1.0, 2.0))
+    return _where(xp, v >= p, 1.0, xp.maximum(k, 1.0))
 
 
 def _try_zipf(draw: Callable[[int], Words], a: Parameter) -> tuple[Floats, Any]:
@@ -373,7 +378,7 @@ def _try_vonmises(draw: Callable[[int], Words], s: Parameter, kappa: Parameter) 
     v = open_uniform(draw(1))
     ends = (y * (2.0 - y) - v >= 0.0) | (xp.log(y / v) + 1.0 - y >= 0.0)
     angle = xp.arccos(xp.clip(w, -1.0, 1.0))
-    return xp.where(uniform(draw(2)) < 0.5, -angle, angle), ends
+    return _where(xp, uniform(draw(2)) < 0.5, -angle, angle), ends
 
 
 def _vonmises(seeds: Words, kappa: Parameter) -> Floats:
@@ -384,12 +389,12 @@ def _vonmises(seeds: Words, kappa: Parameter) -> Floats:
     # s = (1 + r**2) / (2 r) in Best and Fisher's notation; the series where that cancels
     tau = 1.0 + xp.sqrt(1.0 + 4.0 * k * k)
     rho = (tau - xp.sqrt(2.0 * tau)) / (2.0 * k)
-    s = xp.where(k < 1e-5, 1.0 / k + k, (1.0 + rho * rho) / (2.0 * xp.where(k < 1e-5, 1.0, rho)))
+    s = _where(xp, k < 1e-5, 1.0 / k + k, (1.0 + rho * rho) / (2.0 * _where(xp, k < 1e-5, 1.0, rho)))
     s = s if getattr(kappa, "ndim", 0) else float(s)
     found = _rejection(_try_vonmises, seeds, s, k)
     flat = math.pi * (2.0 * uniform(word(seeds, -1)) - 1.0)
     narrow = normal(word(seeds, -2)) / xp.sqrt(xp.maximum(kappa, 1.0))
-    return xp.where(kappa < 1e-8, flat, xp.where(kappa > 1e6, narrow, found))
+    return _where(xp, kappa < 1e-8, flat, _where(xp, kappa > 1e6, narrow, found))
 
 
 # ------------------------------------------------------------------------------------------ integers
@@ -413,7 +418,7 @@ def _integers(seeds: Words, low: Any, last: Any) -> Words:
             product = a * c + (middle >> half) + (other >> half)
         else:
             product = middle >> half
-        return low + xp.where(count == 0, seeds, product)
+        return low + _where(xp, count == 0, seeds, product)
 
 
 # ------------------------------------------------------------------------------------------- vectors
@@ -427,7 +432,7 @@ def _multinomial(xp: Any, words: Words, n: Any, weights: Any, *, params: Any) ->
         nonlocal rest
         p = weights[..., j].reshape(-1) / rest
         rest = rest - weights[..., j].reshape(-1)
-        return _binomial(seeds, left, xp.clip(xp.where(p == p, p, 0.0), 0.0, 1.0))
+        return _binomial(seeds, left, xp.clip(_where(xp, p == p, p, 0.0), 0.0, 1.0))
 
     return _in_turn(xp, words, n, weights.shape[-1], one)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from distarray import config
 from distarray.expr.expr import Environment
 from distarray.kernels.buffers import POOL, resident_nbytes
+from distarray.kernels.devices import device_nbytes, n_devices
 from distarray.runtime.clients import n_threads, placement_of, process_threads
 from distarray.runtime.connections import is_open
 
@@ -211,4 +212,6 @@ def memory_limit(env: Environment) -> int:
         return int(config.get(option))
     if env.team is not None and env.team.client is not None:
         return (_worker_facts(env).limit or _UNKNOWN) // 2
+    if n_gpus := n_devices(env.device):
+        return device_nbytes(env.device) // 2 // -(-env.size // n_gpus)
     return _process_memory() // 2 // max(1, min(env.size, n_threads()))

@@ -34,6 +34,22 @@ def test_moves_change_no_bit(device: str, dtype: str) -> None:
     assert np.asarray(team.to_device("cpu")).tobytes() == values.tobytes()
 
 
+def test_host_data_go_to_the_device_once(cuda: str) -> None:
+    """B-44: what is made of host data is there, for DLPack too."""
+    x = dx.asarray(VALUES, device=cuda)
+    assert x.__dlpack_device__() == (2, 0)
+    assert address(x.local(0)) == address(x.local(0))
+    np.testing.assert_array_equal(np.asarray(x), VALUES)
+
+
+def test_host_data_beyond_the_device_stay_on_the_host(cuda: str) -> None:
+    """B-32: they are read in parts."""
+    host = np.arange(1 << 22, dtype="f8").reshape(8192, 512)
+    with dx.config.set({"device-memory-limit": host.nbytes // 3}):
+        x = dx.asarray(host, device=f"{cuda}:0")
+        np.testing.assert_allclose(np.asarray((x * 2).sum(axis=0)), host.sum(axis=0) * 2)
+
+
 @pytest.mark.parametrize("layout", ["C", "F"])
 def test_layouts_survive_the_move(cuda: str, layout: str) -> None:
     """C-12: strides stay."""
@@ -56,12 +72,14 @@ def test_cupys_arrays_are_taken_and_given_without_a_copy(cuda: str) -> None:
 
 
 def test_jax_reads_the_same_memory(cuda: str) -> None:
+    import cupy
+
     jax = pytest.importorskip("jax")
     if jax.default_backend() != "gpu":
         pytest.skip("JAX has no GPU here")
     x = dx.asarray(VALUES.astype("f4"), device=cuda).persist()
-    y = jax.dlpack.from_dlpack(x.local(0))
-    assert y.unsafe_buffer_pointer() == address(x.local(0))
+    y = jax.dlpack.from_dlpack(x)
+    assert y.unsafe_buffer_pointer() == address(cupy.from_dlpack(x))
     np.testing.assert_array_equal(np.asarray(y * 2), VALUES.astype("f4") * 2)
     back = dx.from_dlpack(jax.numpy.arange(6.0))
     np.testing.assert_array_equal(np.asarray(back + 1), np.arange(1.0, 7.0))
@@ -99,8 +117,8 @@ def test_a_chain_is_one_kernel(cuda: str, monkeypatch: pytest.MonkeyPatch) -> No
     from distarray.kernels import cupy_backend
 
     made = []
-    kernel = cupy_backend._elementwise_kernel
-    monkeypatch.setattr(cupy_backend, "_elementwise_kernel", lambda g: made.append(g) or kernel(g))
+    kernel = cupy_backend._kernel
+    monkeypatch.setattr(cupy_backend, "_kernel", lambda *source: made.append(source) or kernel(*source))
     x = dx.asarray(VALUES, device=cuda).persist()
     y = dx.sqrt(dx.exp(-(x * 0.01)) + 1) * x - dx.tanh(x) / 3
     y.persist()

@@ -48,8 +48,14 @@ def test_every_expression_on_the_device(cuda: str, dtype: np.dtype[Any]) -> None
         actual = backend.to_host(a)
         assert actual.dtype == expected.dtype
         exact = rows.is_exact(instruction.function, (expected.dtype, *(x.dtype for x in operands)))
-        # Denormal numbers, and what overflows half way, come out otherwise in some of CUDA's functions.
-        tame = np.ones(expected.shape, bool) if exact else np.all([ordinary(x) for x in (*operands, expected)], axis=0)
+        # Denormal numbers, and what overflows half way, come out otherwise in some of CUDA's functions; CuPy compiles
+        # so that denormal numbers in single precision are zeros.
+        is_any_tame = exact and dtype != np.float32
+        tame = (
+            np.ones(expected.shape, bool)
+            if is_any_tame
+            else np.all([ordinary(x) for x in (*operands, expected)], axis=0)
+        )
         np.testing.assert_allclose(
             actual[tame],
             expected[tame],

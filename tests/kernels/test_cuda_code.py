@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels import cuda_code, cupy_backend
+from distarray.kernels import cuda_code, cuda_loops
 from distarray.kernels.elementwise import is_exact, loop_dtypes
+from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
 pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C
 Array = np.ndarray[Any, Any]
 DTYPES = [np.dtype(name) for name in cuda_code.C_TYPE]
 BOOL = np.dtype(bool)
+#: Monoids that a kernel folds.
+FOLDED = "sum prod count any all max min fmax fmin argmax argmin moments".split()
 
 
 def hard_values(dtype: np.dtype[Any]) -> Array:
@@ -48,23 +51,27 @@ def pairs(values: Array) -> tuple[Array, Array]:
     return first.ravel(), second.ravel()
 
 
-def kernel_of(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> tuple[Any, cuda_code.Generated]:
-    """The kernel of a program and what is known of it. Kernels are compiled together, when one of them is called."""
+def generated_of(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> cuda_code.Generated:
+    """What is generated for a program."""
     generated = cuda_code.generate(program, tuple(x.dtype for x in inputs), tuple(map(type, scalars)))
     assert generated is not None, "no kernel was made"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cupy_backend, "_cupy", lambda: host_kernels)
-        return cupy_backend._elementwise_kernel.__wrapped__(generated), generated
+    return generated
 
 
 def on_device(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> list[Array]:
     """The outputs of a program by its generated kernel."""
-    kernel, generated = kernel_of(program, inputs, scalars)
+    generated = generated_of(program, inputs, scalars)
     shape = np.broadcast_shapes(*(x.shape for x in inputs))
     dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
     outputs = [np.empty(shape, dtypes[r]) for r in program.outputs]
-    arguments = [inputs[x] for x in generated.inputs] + [d.type(scalars[k]) for k, d in generated.scalars]
-    kernel(*arguments, *outputs)
+    arrays = [*(np.broadcast_to(inputs[x], shape) for x in generated.inputs), *outputs]
+    nest = cuda_loops.loops(shape, tuple(range(len(shape))), tuple(a.strides for a in arrays))
+    kernel = host_kernels.RawKernel(
+        cuda_loops.elementwise_source(generated, nest.ndim), "distarray_program", ("--fmad=false",)
+    )
+    values = [d.type(scalars[k]) for k, d in generated.scalars]
+    grid = (-(-nest.n // (cuda_loops.BLOCK * cuda_loops.n_at_once(generated))),)
+    kernel(grid, (cuda_loops.BLOCK,), (*arrays, *values, np.uint32(nest.n), *nest.arguments))
     return outputs
 
 
@@ -100,13 +107,6 @@ def of_table(dtype: np.dtype[Any]) -> tuple[Program, list[Array]]:
             (loop, *_) = loop_dtypes(name, tuple(x.dtype for x in operands), result)
             assert loop == dtype, f"numpy computes {name} of {dtype} in {loop}: the row is never used"
     return Program(2, tuple(instructions), tuple(range(2, 2 + len(instructions)))), [first, second]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _together() -> None:
-    for dtype in DTYPES:
-        kernel_of(*of_table(dtype))
-        kernel_of(*written_out(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -221,23 +221,27 @@ def test_scalars_take_the_dtype_that_numpy_computes_in() -> None:
 # ------------------------------------------------------------------------------------------------------- NVRTC
 
 
-def nvrtc_source(dtype: np.dtype[Any]) -> str:
-    """A CUDA kernel of all rows and casts of a dtype, with the headers that CuPy puts before it."""
+def all_of(dtype: np.dtype[Any]) -> Program:
+    """All rows and casts of a dtype."""
     casts = [Instruction("astype", (0,), to) for to in DTYPES]
     instructions = (*of_table(dtype)[0].instructions, *casts)
-    program = Program(2, instructions, tuple(range(2, 2 + len(instructions))))
-    generated = cuda_code.generate(program, (dtype, dtype), ())
-    assert generated is not None
-    of = cuda_code.C_TYPE
-    names = [f"y{k}" for k in range(len(generated.stored))]
-    parameters = [f"const {of[dtype.name]}* p{k}" for k in range(2)]
-    parameters += [f"{of[d.name]}* {name}" for d, name in zip(generated.stored_types, names, strict=True)]
-    stores = "\n".join(f"{name}[i] = {value};" for name, value in zip(names, generated.stored, strict=True))
-    return (
-        "#include <cupy/complex.cuh>\n#include <cupy/carray.cuh>\n#include <cupy/float16.cuh>\n"
-        f'{cuda_code.PREAMBLE}\nextern "C" __global__ void run(int i, {", ".join(parameters)}) {{\n'
-        f"const {of[dtype.name]} x0 = p0[i], x1 = p1[i];\n{generated.body}\n{stores}\n}}"
-    )
+    return Program(2, instructions, tuple(range(2, 2 + len(instructions))))
+
+
+def sources(dtype: np.dtype[Any]) -> dict[str, str]:
+    """Kernels by name that have all rows, casts and folds of a dtype."""
+    of_table = cuda_code.generate(all_of(dtype), (dtype, dtype), ())
+    assert of_table is not None
+    found = {"distarray_program": cuda_loops.elementwise_source(of_table, 2)}
+    results = {"count": np.dtype("i8"), "argmax": np.dtype("i8"), "argmin": np.dtype("i8")}
+    reductions = [Reduction(0, name, (0,), results.get(name, dtype)) for name in FOLDED]
+    reductions = [r for r in reductions if cuda_loops.fold_of(r.monoid, dtype, r.dtype) is not None]
+    program = Program(1, (), (), tuple(reductions))
+    generated, folds = cuda_code.generate(program, (dtype,), ()), cuda_loops.folds_of(reductions, [dtype])
+    assert generated is not None and folds is not None
+    found["distarray_reduction"] = cuda_loops.reduction_source(generated, folds, (2, 2), True)
+    found["distarray_merge"] = cuda_loops.merge_source(folds)
+    return found
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -247,11 +251,11 @@ def test_the_compiler_of_cuda_reads_every_expression(dtype: np.dtype[Any]) -> No
     from cupy._core import core
     from cupy.cuda import compiler
 
-    source = nvrtc_source(dtype)
     try:
         options = core.assemble_cupy_compiler_options(("--fmad=false", "--std=c++17", "-arch=compute_90"))
     except RuntimeError as error:  # CuPy finds no headers of CUDA
         pytest.skip(str(error))
-    program = compiler._NVRTCProgram(source, "kern.cu", (), (), name_expressions=None, method="ptx")
-    ptx, _ = program.compile((*options, "--device-as-default-execution-space"), None)
-    assert b".entry run" in ptx
+    for name, source in sources(dtype).items():
+        program = compiler._NVRTCProgram(source, "kern.cu", (), (), name_expressions=None, method="ptx")
+        ptx, _ = program.compile((*options, "--device-as-default-execution-space"), None)
+        assert f".entry {name}".encode() in ptx

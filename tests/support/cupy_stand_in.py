@@ -385,6 +385,8 @@ def _function(module: str, name: str, parameters: list[str] | None, of: Any) -> 
     def checked(*arguments: Any, **options: Any) -> Any:
         if extra := set(options) - set(parameters):
             raise TypeError(f"{module}.{name}() got an unexpected keyword argument {sorted(extra)[0]!r}")
+        if name == "where" and isinstance(arguments[0], bool):
+            raise AttributeError("'bool' object has no attribute 'astype'")
         return called(*arguments, **options)
 
     checked.__name__ = name
@@ -424,16 +426,15 @@ def _from_dlpack(array: Any, **options: Any) -> ndarray:
     return ndarray(np.from_dlpack(given), index)
 
 
-def _kernel(kind: type) -> Callable[..., Callable[..., Any]]:
-    def make(*arguments: Any, **options: Any) -> Callable[..., Any]:
-        made = kind(*arguments, **options)
+class RawKernel:
+    """A kernel of the host's compiler whose arguments are arrays of the stand-in."""
 
-        def call(*operands: Any, **given: Any) -> Any:
-            return _wrapped(made(*(_bare(x) for x in operands), **given))
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.made = host_kernels.RawKernel(*arguments, **options)
+        self.compile = self.made.compile
 
-        return call
-
-    return make
+    def __call__(self, grid: Any, block: Any, arguments: Any) -> None:
+        self.made(grid, block, tuple([_bare(x) for x in arguments]))
 
 
 class Stream:
@@ -523,8 +524,7 @@ def _modules() -> dict[str, types.ModuleType]:
         setattr(cupy, name, lambda a, dtype=None, order="CF"[name == "asfortranarray"]: _asarray(a, dtype, order))
     pool = MemoryPool()
     cupy.ndarray, cupy.cuda = ndarray, _cuda()
-    cupy.ElementwiseKernel = _kernel(host_kernels.ElementwiseKernel)
-    cupy.ReductionKernel = _kernel(host_kernels.ReductionKernel)
+    cupy.RawKernel = RawKernel
     cupy.get_default_memory_pool = lambda: pool
     cupy.get_array_module = lambda *xs: cupy if any(isinstance(x, ndarray) for x in xs) else np
     cupy.__version__ = "14.2.0"

@@ -1,16 +1,16 @@
 """Kernels that are written for CuPy, compiled by the host's C++ compiler and run on numpy arrays.
 
-`ElementwiseKernel` and `ReductionKernel` are CuPy's, as far as `distarray.kernels.cupy_backend` uses them. The header
-offers what CuPy puts before a kernel: complex numbers, half precision, and the functions of CUDA's math library. One
-thread is one turn of a loop; a reduction folds what its map gives one element after the other.
+`RawKernel` is CuPy's, as far as `distarray.kernels.cupy_backend` uses it. The header offers what a kernel includes and
+what CUDA C++ has beside C++: complex numbers, half precision, the functions of the math library, blocks of threads that
+wait for each other.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["COMPILER", "ElementwiseKernel", "ReductionKernel", "counted"]
+__all__ = ["COMPILER", "RawKernel", "counted"]
 
 Array = np.ndarray[Any, Any]
 COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
@@ -67,6 +67,57 @@ public:
     explicit float16(unsigned long long v) : data(float(v)) {}
     operator float() const { return float(data); }
 };
+#include <ucontext.h>
+#include <vector>
+#define __global__
+#define __shared__ static thread_local
+#define __align__(n) __attribute__((aligned(n)))
+struct Place { unsigned x, y; };
+static thread_local Place threadIdx, blockIdx, blockDim;
+static thread_local ucontext_t block_context, *thread_context;
+static thread_local bool is_over;
+static thread_local void (*thread_body)(void**);
+static thread_local void** thread_arguments;
+static void __syncthreads() { swapcontext(thread_context, &block_context); }
+static void run_thread() {
+    thread_body(thread_arguments);
+    is_over = true;
+    swapcontext(thread_context, &block_context);
+}
+static void run_blocks(unsigned n_x, unsigned n_y, unsigned n, int waits, void (*body)(void**), void** arguments) {
+    const size_t stack = 1 << 16;
+    std::vector<char> stacks(waits ? n * stack : 0);
+    std::vector<ucontext_t> contexts(waits ? n : 0);
+    blockDim = {n, 1};
+    thread_body = body;
+    thread_arguments = arguments;
+    for (unsigned y = 0; y < n_y; y++) for (unsigned x = 0; x < n_x; x++) {
+        blockIdx = {x, y};
+        if (!waits) {
+            for (unsigned t = 0; t < n; t++) { threadIdx = {t, 0}; body(arguments); }
+            continue;
+        }
+        std::vector<unsigned> left;
+        for (unsigned t = 0; t < n; t++) {
+            getcontext(&contexts[t]);
+            contexts[t].uc_stack.ss_sp = &stacks[t * stack];
+            contexts[t].uc_stack.ss_size = stack;
+            makecontext(&contexts[t], run_thread, 0);
+            left.push_back(t);
+        }
+        while (!left.empty()) {
+            std::vector<unsigned> waiting;
+            for (unsigned t : left) {
+                threadIdx = {t, 0};
+                thread_context = &contexts[t];
+                is_over = false;
+                swapcontext(&block_context, &contexts[t]);
+                if (!is_over) waiting.push_back(t);
+            }
+            left = waiting;
+        }
+    }
+}
 """
 _COMMAND = [COMPILER or "g++", "-O1", "-std=c++17", "-ffp-contract=off", "-fPIC", "-w"]
 
@@ -130,83 +181,50 @@ def _pointers(arrays: list[Array]) -> list[ctypes.c_void_p]:
     return [ctypes.c_void_p(a.ctypes.data) for a in arrays]
 
 
-class _Kernel:
-    """What is declared, and the order of arguments: inputs, then outputs."""
+class RawKernel:
+    """CuPy's, as far as `distarray.kernels.cupy_backend` uses it: ``kernel(grid, block, arguments)``.
 
-    def __init__(self, ins: str, outs: str, options: tuple[str, ...]) -> None:
+    The threads of a block take turns on the host: each runs until it waits for the others.
+    """
+
+    def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         # Without it the compiler may join a product and a sum, and an element would have other bits in another kernel.
         assert options == ("--fmad=false",)
-        self.ins, self.outs = _declarations(ins), _declarations(outs)
-
-    def _arguments(self, first: str) -> str:
-        return ", ".join([first, *(f"{TYPES[t]}* p_{name}" for t, name in self.ins + self.outs)])
-
-    def _reads(self) -> str:
-        return "\n".join(f"const {TYPES[t]} {name} = p_{name}[i];" for t, name in self.ins)
-
-    def _check(self, arguments: tuple[Any, ...]) -> None:
-        wanted = [t for t, _ in self.ins + self.outs][: len(arguments)]
-        found = [np.asarray(a).dtype.name for a in arguments]
-        if found != wanted:
-            raise TypeError(f"a kernel of {wanted} was called with {found}")
-
-
-class ElementwiseKernel(_Kernel):
-    """``kernel(*inputs, *outputs)``: arrays that broadcast to the shape of the outputs, and outputs of one shape."""
-
-    def __init__(
-        self, in_params: str, out_params: str, operation: str, name: str, preamble: str = "",
-        options: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
-        super().__init__(in_params, out_params, options)
-        writes = "\n".join(f"{TYPES[t]}& {name} = p_{name}[i];" for t, name in self.outs)
-        loop = f"for (long long i = 0; i < n; i++) {{\n{self._reads()}\n{writes}\n{operation}\n}}"
-        self.name = _entered(f'{preamble}\nextern "C" void RUN({self._arguments("long long n")}) {{\n{loop}\n}}')
-
-    def __call__(self, *arguments: Any) -> None:
-        self._check(arguments)
-        outputs = arguments[len(self.ins) :]
-        shape = outputs[0].shape
-        given = [np.array(np.broadcast_to(a, shape), order="C") for a in arguments]
-        _function(self.name)(ctypes.c_longlong(math.prod(shape)), *_pointers(given))
-        for target, made in zip(outputs, given[len(self.ins) :], strict=True):
-            target[...] = made
-
-
-class ReductionKernel(_Kernel):
-    """``kernel(*inputs, axis=..., keepdims=True)`` is a new array."""
-
-    def __init__(
-        self, in_params: str, out_params: str, map_expr: str, reduce_expr: str, post_map_expr: str, identity: str,
-        name: str, reduce_type: str, preamble: str = "", options: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
-        super().__init__(in_params, out_params, options)
-        ((self.result, y),) = self.outs
-        self.name = _entered(f"""
-typedef {reduce_type} _reduced;
-{preamble}
-static _reduced _combine(const _reduced a, const _reduced b) {{ return {reduce_expr}; }}
-extern "C" void RUN({self._arguments("long long n, long long m")}) {{
-    for (long long k = 0; k < n; k++) {{
-        _reduced a = _reduced({identity});
-        for (long long i = k * m; i < (k + 1) * m; i++) {{
-            {self._reads()}
-            a = _combine(a, ({map_expr}));
-        }}
-        {TYPES[self.result]}& {y} = p_{y}[k];
-        {post_map_expr};
-    }}
+        declared = re.search(rf'extern "C" __global__ void {name}\(([^)]*)\)', code)
+        assert declared is not None
+        self.parameters = [p.rsplit(" ", 1) for p in declared[1].split(", ")]
+        values = ", ".join(
+            f"({t})*(char**)arguments[{k}]" if t.endswith("*") else f"*({t}*)arguments[{k}]"
+            for k, (t, _) in enumerate(self.parameters)
+        )
+        lines = [line for line in code.splitlines() if not line.startswith("#include <cupy/")]
+        body = "\n".join(lines).replace(declared[0], f"static void {name}({declared[1]})")
+        self.name = _entered(f"""{body}
+static void entered(void** arguments) {{ {name}({values}); }}
+extern "C" void RUN(unsigned x, unsigned y, unsigned n, void** arguments) {{
+    run_blocks(x, y, n, {int("__syncthreads" in code)}, entered, arguments);
 }}""")
 
-    def __call__(self, *arguments: Any, axis: Any = None, keepdims: bool = False) -> Array:
-        assert keepdims
-        self._check(arguments)
-        shape = np.broadcast_shapes(*(np.shape(a) for a in arguments))
-        axes = tuple(range(len(shape))) if axis is None else axis
-        kept = [a for a in range(len(shape)) if a not in axes]
-        order = (*kept, *axes)
-        given = [np.ascontiguousarray(np.broadcast_to(a, shape).transpose(order)) for a in arguments]
-        n, m = math.prod(shape[a] for a in kept), math.prod(shape[a] for a in axes)
-        result = np.empty(tuple(1 if a in axes else k for a, k in enumerate(shape)), self.result)
-        _function(self.name)(ctypes.c_longlong(n), ctypes.c_longlong(m), *_pointers([*given, result]))
-        return result
+    def compile(self) -> None:
+        """Wait until somebody calls: kernels are compiled together."""
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        assert len(arguments) == len(self.parameters), (len(arguments), self.parameters)
+        held = []
+        for (kind, name), given in zip(self.parameters, arguments, strict=True):
+            if kind.endswith("*"):
+                assert given.ndim >= 0 and hasattr(given, "strides"), f"{name} is an array"
+                held.append(ctypes.c_void_p(given.__array_interface__["data"][0]))
+            else:
+                # CuPy hands over as many bytes as the scalar has.
+                assert isinstance(given, np.generic) and TYPES[given.dtype.name] == _plain(kind), (kind, name, given)
+                held.append(ctypes.create_string_buffer(given.tobytes()))
+        pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(h) for h in held))
+        x, y = (*grid, 1)[:2]
+        _function(self.name)(ctypes.c_uint(x), ctypes.c_uint(y), ctypes.c_uint(block[0]), pointers)
+
+
+def _plain(kind: str) -> str:
+    """The type of a parameter as `TYPES` spells it."""
+    kind = kind.removeprefix("const ")
+    return {"unsigned": "unsigned int"}.get(kind, kind)
