@@ -27,13 +27,13 @@ __all__ = [
     "BLOCK",
     "MAX_ELEMENTS",
     "Fold",
-    "Loops",
+    "Nest",
     "Shares",
     "elementwise_source",
     "fold_of",
     "folds_of",
     "is_across",
-    "loops",
+    "nest_of",
     "merge_source",
     "n_at_once",
     "reduction_source",
@@ -87,7 +87,7 @@ __device__ inline void dx_merge_moments(
 # --------------------------------------------------------------------------------------------------- where elements are
 
 
-class Loops(NamedTuple):
+class Nest(NamedTuple):
     """Axes of one loop nest from outermost to innermost, and the steps of each array along them in bytes.
 
     Attributes
@@ -109,9 +109,9 @@ class Loops(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def loops(
+def nest_of(
     extents: tuple[int, ...], axes: tuple[int, ...], strides: tuple[tuple[int, ...], ...], *, is_free: bool = False
-) -> Loops:
+) -> Nest:
     """Return how a nest over some axes of a box is run.
 
     Parameters
@@ -143,7 +143,7 @@ def loops(
     if is_free:
         joined = _in_tiles(joined)
     divisors = [v for n, _ in joined[1:] for v in (n, *_reciprocal(n))]
-    return Loops(
+    return Nest(
         math.prod(n for n, _ in joined),
         len(joined),
         (*map(np.uint32, divisors), *(np.int64(s) for _, steps in joined for s in steps)),
@@ -179,7 +179,7 @@ def _reciprocal(n: int) -> tuple[int, int]:
 
 
 def _nest(group: str, ndim: int, arrays: Sequence[str]) -> list[str]:
-    """Return the parameters for which `Loops.arguments` are given."""
+    """Return the parameters for which `Nest.arguments` are given."""
     divisors = [f"unsigned {group}{v}{a}" for a in range(1, ndim) for v in "nmh"]
     return divisors + [f"long long {group}s{a}_{x}" for a in range(ndim) for x in arrays]
 
@@ -234,7 +234,7 @@ def _read(group: str, ndim: int, read: Sequence[tuple[str, str]], others: Sequen
 def elementwise_source(generated: Generated, ndim: int) -> str:
     """Return the kernel ``distarray_program`` of a program without reductions over a nest of `ndim` axes.
 
-    Its arguments are the arrays read, the arrays stored, the scalars, the number of elements, `Loops.arguments`; block
+    Its arguments are the arrays read, the arrays stored, the scalars, the number of elements, `Nest.arguments`; block
     `b` computes the elements from ``b * BLOCK * n_at_once`` on.
     """
     read, scalars = _typed(generated)
@@ -504,7 +504,7 @@ def reduction_source(generated: Generated, folds: tuple[Fold, ...], ndims: tuple
     """Return the kernel ``distarray_reduction`` of a program whose last stored registers are reduced, one by each fold.
 
     Its arguments are the arrays read, the arrays stored beside, what is reduced, the scalars, the number of kept and of
-    reduced elements, `Shares.arguments`, the index of the first element, then `Loops.arguments` of the kept and of the
+    reduced elements, `Shares.arguments`, the index of the first element, then `Nest.arguments` of the kept and of the
     reduced axes. The last of the arrays that these are of has no memory: its offset is the index of argmax and argmin.
     """
     read, scalars = _typed(generated)

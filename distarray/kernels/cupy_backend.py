@@ -30,9 +30,9 @@ from distarray.kernels.cuda_loops import (
     elementwise_source,
     folds_of,
     is_across,
-    loops,
     merge_source,
     n_at_once,
+    nest_of,
     reduction_source,
     shares,
 )
@@ -205,7 +205,7 @@ class CupyBackend:
                 self._store(generated, arguments.narrowed(axis - len(shape), half), part)
             return
         arrays = [*arguments.read, *arguments.stored]
-        nest = loops(shape, tuple(range(len(shape))), tuple([_steps(x, shape) for x in arrays]), is_free=True)
+        nest = nest_of(shape, tuple(range(len(shape))), tuple([_steps(x, shape) for x in arrays]), is_free=True)
         n_blocks = -(-nest.n // (BLOCK * n_at_once(generated)))
         kernel = _kernel(elementwise_source(generated, nest.ndim), "distarray_program")
         kernel((n_blocks,), (BLOCK,), (*arrays, *arguments.scalars, np.uint32(nest.n), *nest.arguments))
@@ -229,7 +229,7 @@ class CupyBackend:
         counts = [math.prod(extents[b] for b in axes if b > a) if a in axes else 0 for a in range(len(shape))]
         strides = (*[_steps(x, shape) for x in arrays], tuple(counts))
         first = sum(o * n for o, n in zip(origin, counts, strict=True))
-        kept, reduced = loops(shape, kept_axes, strides), loops(shape, axes, strides)
+        kept, reduced = nest_of(shape, kept_axes, strides), nest_of(shape, axes, strides)
         shared = shares(kept.n, reduced.n, n_at_once(generated), is_across(shape, kept_axes, strides))
         n_shares = shared.grid[1]
 

@@ -65,7 +65,7 @@ def on_device(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = 
     dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
     outputs = [np.empty(shape, dtypes[r]) for r in program.outputs]
     arrays = [*(np.broadcast_to(inputs[x], shape) for x in generated.inputs), *outputs]
-    nest = cuda_loops.loops(shape, tuple(range(len(shape))), tuple(a.strides for a in arrays))
+    nest = cuda_loops.nest_of(shape, tuple(range(len(shape))), tuple(a.strides for a in arrays))
     kernel = host_kernels.RawKernel(
         cuda_loops.elementwise_source(generated, nest.ndim), "distarray_program", ("--fmad=false",)
     )

@@ -45,8 +45,8 @@ def nests(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tupl
     return shape, axes, tuple(arrays)
 
 
-def offsets(nest: cuda_loops.Loops, n_arrays: int, i: int) -> tuple[int, ...]:
-    """What a kernel computes from `Loops.arguments`, step by step."""
+def offsets(nest: cuda_loops.Nest, n_arrays: int, i: int) -> tuple[int, ...]:
+    """What a kernel computes from `Nest.arguments`, step by step."""
     divisors = nest.arguments[: 3 * (nest.ndim - 1)]
     steps = np.array(nest.arguments[3 * (nest.ndim - 1) :]).reshape(nest.ndim, n_arrays)
     found, t = np.zeros(n_arrays, int), i
@@ -63,7 +63,7 @@ def offsets(nest: cuda_loops.Loops, n_arrays: int, i: int) -> tuple[int, ...]:
 @given(nests())
 def test_a_nest_visits_every_element_once(case: Any) -> None:
     shape, axes, arrays = case
-    nest = cuda_loops.loops(shape, axes, arrays)
+    nest = cuda_loops.nest_of(shape, axes, arrays)
     assert sorted(nest.order) == sorted(axes)
     assert nest.n == math.prod(shape[a] for a in axes)
     found = [offsets(nest, len(arrays), i) for i in range(nest.n)]
@@ -76,7 +76,7 @@ def test_a_nest_visits_every_element_once(case: Any) -> None:
 def test_tiles_hold_every_element_once(shape: tuple[int, ...], data: st.DataObject) -> None:
     orders = [data.draw(st.permutations(range(len(shape)))) for _ in range(2)]
     strides = tuple(strides_of(shape, list(order), [False] * len(shape)) for order in orders)
-    nest = cuda_loops.loops(shape, tuple(range(len(shape))), strides, is_free=True)
+    nest = cuda_loops.nest_of(shape, tuple(range(len(shape))), strides, is_free=True)
     found = sorted(offsets(nest, 2, i) for i in range(nest.n))
     expected = sorted(
         tuple(sum(i * s for i, s in zip(at, of, strict=True)) for of in strides) for at in np.ndindex(shape)
