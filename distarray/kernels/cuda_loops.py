@@ -26,7 +26,7 @@ from distarray.kernels.outcomes import Reduction
 __all__ = [
     "BLOCK",
     "MAX_ELEMENTS",
-    "Fold",
+    "KernelFold",
     "Nest",
     "Shares",
     "elementwise_source",
@@ -275,7 +275,7 @@ extern "C" __global__ void distarray_program({", ".join(parameters)}) {{
 # ----------------------------------------------------------------------------------------------------------- reductions
 
 
-class Fold(NamedTuple):
+class KernelFold(NamedTuple):
     """How values are folded, as C++.
 
     Attributes
@@ -323,7 +323,7 @@ _EXTREMA = {
 
 
 @lru_cache(maxsize=256)
-def fold_of(monoid: str, given: DType, result: DType) -> Fold | None:
+def fold_of(monoid: str, given: DType, result: DType) -> KernelFold | None:
     """Return how a kernel folds values of dtype `given` into a partial of a reduction that yields `result`.
 
     None if it does not: the backend then stores what is reduced, and the monoid itself makes the partial.
@@ -335,18 +335,20 @@ def fold_of(monoid: str, given: DType, result: DType) -> Fold | None:
         value = _BOOL if monoid == "count" else state
         term, unit = ("s.a *= {0};", "1") if monoid == "prod" else ("s.a += {0};", "0")
         made = f"({C_TYPE[state.name]})s.a"
-        return Fold(
+        return KernelFold(
             (("a", _U8, unit),), term.format("(unsigned long long)w"), "", term.format("b.a"), ((state, made),), value
         )
     if monoid in ("sum", "prod") and state.kind in "fc":
         wide = {"f": _F8, "c": np.dtype("c16")}[state.kind] if monoid == "sum" else state
         sign, unit = ("+", "0") if monoid == "sum" else ("*", "1")
         made = str(cast("s.a", wide, state))
-        return Fold((("a", wide, unit),), f"s.a = s.a {sign} w;", "", f"s.a = s.a {sign} b.a;", ((state, made),), wide)
+        return KernelFold(
+            (("a", wide, unit),), f"s.a = s.a {sign} w;", "", f"s.a = s.a {sign} b.a;", ((state, made),), wide
+        )
     if monoid in ("any", "all") or (monoid in _EXTREMA and given.kind == "b"):
         is_any = monoid == "any" or (monoid in _EXTREMA and _EXTREMA[monoid][1])
         term, unit = ("s.a = s.a || {0};", "false") if is_any else ("s.a = s.a && {0};", "true")
-        return Fold((("a", _BOOL, unit),), term.format("w"), "", term.format("b.a"), ((_BOOL, "s.a"),), _BOOL)
+        return KernelFold((("a", _BOOL, unit),), term.format("w"), "", term.format("b.a"), ((_BOOL, "s.a"),), _BOOL)
     if monoid in _EXTREMA and given.kind in "iuf":
         return _extremum(monoid, given)
     if monoid in ("argmax", "argmin") and given.kind in "biuf":
@@ -354,7 +356,7 @@ def fold_of(monoid: str, given: DType, result: DType) -> Fold | None:
         is_max, worse = ("true", "<") if monoid == "argmax" else ("false", ">")
         take = "if (s.i < 0 || !({0} " + worse + " s.a)) if (dx_is_first({0}, {1}, s.a, s.i, " + is_max + "))"
         take += " {{ s.a = {0}; s.i = {1}; }}"
-        return Fold(
+        return KernelFold(
             (("a", value, "0"), ("i", _I8, "-1")),
             take.format("w", "at"),
             "",
@@ -372,11 +374,11 @@ def fold_of(monoid: str, given: DType, result: DType) -> Fold | None:
         }"""
         results = ((_I8, "s.n"), *((state, str(cast(f"s.{f}", _F8, state))) for f in ("mean", "m2")))
         fields = (("n", _I8, "0"), ("mean", _F8, "0"), ("m2", _F8, "0"), ("off", _F8, "0"))
-        return Fold(fields, add, end, "dx_merge_moments(s.n, s.mean, s.m2, b.n, b.mean, b.m2);", results, _F8)
+        return KernelFold(fields, add, end, "dx_merge_moments(s.n, s.mean, s.m2, b.n, b.mean, b.m2);", results, _F8)
     return None
 
 
-def _extremum(monoid: str, given: DType) -> Fold:
+def _extremum(monoid: str, given: DType) -> KernelFold:
     """Return the fold of the largest or smallest number."""
     function, is_max, passes_nan = _EXTREMA[monoid]
     if given.kind == "f":
@@ -393,7 +395,7 @@ def _extremum(monoid: str, given: DType) -> Fold:
         unit = least if is_max else f"{info.max}{'ULL' if given.kind == 'u' else 'LL'}"
         term = f"if ({{0}} {'>' if is_max else '<'} s.a) s.a = {{0}};"
     result = ((given, str(cast("s.a", value, given))),)
-    return Fold((("a", value, unit),), term.format("w"), "", term.format("b.a"), result, value)
+    return KernelFold((("a", value, unit),), term.format("w"), "", term.format("b.a"), result, value)
 
 
 class Shares(NamedTuple):
@@ -440,7 +442,7 @@ def is_across(extents: Sequence[int], kept: Sequence[int], strides: Sequence[Seq
     return bool(steps) and min(steps, key=lambda a: abs(main[a])) in kept
 
 
-def _state(folds: Sequence[Fold]) -> str:
+def _state(folds: Sequence[KernelFold]) -> str:
     """Return the states of all reductions of a kernel, and how each is merged with another."""
     lines = []
     for j, fold in enumerate(folds):
@@ -458,7 +460,7 @@ def _state(folds: Sequence[Fold]) -> str:
     return "\n".join(lines)
 
 
-def _results(folds: Sequence[Fold], is_last: bool) -> list[tuple[str, DType, str]]:
+def _results(folds: Sequence[KernelFold], is_last: bool) -> list[tuple[str, DType, str]]:
     """Return name, dtype and value of what a block stores: the partial if it is the last, else the fields."""
     found = []
     for j, fold in enumerate(folds):
@@ -500,7 +502,7 @@ def _gathered(results: Sequence[tuple[str, DType, str]]) -> str:
 
 
 @lru_cache(maxsize=512)
-def reduction_source(generated: Generated, folds: tuple[Fold, ...], ndims: tuple[int, int], is_last: bool) -> str:
+def reduction_source(generated: Generated, folds: tuple[KernelFold, ...], ndims: tuple[int, int], is_last: bool) -> str:
     """Return the kernel ``distarray_reduction`` of a program whose last stored registers are reduced, one by each fold.
 
     Its arguments are the arrays read, the arrays stored beside, what is reduced, the scalars, the number of kept and of
@@ -564,7 +566,7 @@ extern "C" __global__ void distarray_reduction({", ".join(parameters)}) {{{_SHAR
 
 
 @lru_cache(maxsize=64)
-def merge_source(folds: tuple[Fold, ...]) -> str:
+def merge_source(folds: tuple[KernelFold, ...]) -> str:
     """Return the kernel ``distarray_merge`` that merges what blocks with a share each made of the same kept elements.
 
     Its arguments are the fields, each of (shares, kept elements), the arrays of the partials, then as of a reduction.
@@ -591,7 +593,7 @@ extern "C" __global__ void distarray_merge({", ".join(parameters)}) {{{_SHARE}
 """
 
 
-def folds_of(reductions: Sequence[Reduction], dtypes: Sequence[DType]) -> tuple[Fold, ...] | None:
+def folds_of(reductions: Sequence[Reduction], dtypes: Sequence[DType]) -> tuple[KernelFold, ...] | None:
     """Return the folds of all reductions of a program, if one kernel can make them: they are over the same axes."""
     if not reductions or any(r.axes != reductions[0].axes for r in reductions):
         return None

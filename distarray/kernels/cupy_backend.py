@@ -26,7 +26,7 @@ from distarray.kernels.cuda_code import Generated, generate
 from distarray.kernels.cuda_loops import (
     BLOCK,
     MAX_ELEMENTS,
-    Fold,
+    KernelFold,
     elementwise_source,
     folds_of,
     is_across,
@@ -181,7 +181,7 @@ class CupyBackend:
             if generated is None:
                 reduced = self._run_calls(program, inputs, scalars, shape, outputs)
                 return outputs, [partial(r, x) for r, x in zip(program.reductions, reduced, strict=True)]
-            arguments = _Arguments(
+            arguments = _KernelArguments(
                 [inputs[int(x[1:])] for x in generated.parameters[: len(generated.inputs)]],
                 outputs,
                 [dtype.type(scalars[k]) for k, dtype in generated.scalars],
@@ -196,7 +196,7 @@ class CupyBackend:
             self._store(generated, arguments._replace(stored=[*outputs, *blocks]), shape)
             return outputs, [partial(r, x) for r, x in zip(program.reductions, blocks, strict=True)]
 
-    def _store(self, generated: Generated, arguments: _Arguments, shape: tuple[int, ...]) -> None:
+    def _store(self, generated: Generated, arguments: _KernelArguments, shape: tuple[int, ...]) -> None:
         """Compute all that a program stores, in launches of at most `MAX_ELEMENTS`."""
         if math.prod(shape) > MAX_ELEMENTS:
             axis = max(range(len(shape)), key=shape.__getitem__)
@@ -213,9 +213,9 @@ class CupyBackend:
     def _reduce(
         self,
         generated: Generated,
-        folds: tuple[Fold, ...],
+        folds: tuple[KernelFold, ...],
         reductions: Sequence[Reduction],
-        arguments: _Arguments,
+        arguments: _KernelArguments,
         shape: tuple[int, ...],
         origin: Sequence[int],
         extents: Sequence[int],
@@ -330,14 +330,14 @@ def _type_of(x: Any) -> DType | type:
 # ------------------------------------------------------------------------------------------------------ kernels
 
 
-class _Arguments(NamedTuple):
-    """The _Arguments of a kernel are the arrays that it reads and stores, and values of its scalars."""
+class _KernelArguments(NamedTuple):
+    """The _KernelArguments of a kernel are the arrays that it reads and stores, and values of its scalars."""
 
     read: list[Block]
     stored: list[Block]
     scalars: list[Any]
 
-    def narrowed(self, axis: int, part: slice) -> _Arguments:
+    def narrowed(self, axis: int, part: slice) -> _KernelArguments:
         """Return what concerns a part of the box along an axis, which is counted from the last."""
 
         def of(x: Block) -> Block:
