@@ -23,16 +23,12 @@ from numpy.typing import DTypeLike
 from distarray.errors import NotSupportedError
 from distarray.kernels.backends import Layout, axes_by_stride, transport
 from distarray.kernels.cuda_code import Generated, generate
-from distarray.kernels.cuda_loops import (
-    BLOCK,
-    MAX_ELEMENTS,
+from distarray.kernels.cuda_loops import BLOCK, MAX_ELEMENTS, elementwise_source, n_at_once, nest_of
+from distarray.kernels.cuda_reductions import (
     KernelFold,
-    elementwise_source,
     folds_of,
     is_across,
     merge_source,
-    n_at_once,
-    nest_of,
     reduction_source,
     shares,
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels import cuda_code, cuda_loops
+from distarray.kernels import cuda_code, cuda_loops, cuda_reductions
 from distarray.kernels.elementwise import is_exact, loop_dtypes
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
@@ -235,12 +235,12 @@ def sources(dtype: np.dtype[Any]) -> dict[str, str]:
     found = {"distarray_program": cuda_loops.elementwise_source(of_table, 2)}
     results = {"count": np.dtype("i8"), "argmax": np.dtype("i8"), "argmin": np.dtype("i8")}
     reductions = [Reduction(0, name, (0,), results.get(name, dtype)) for name in FOLDED]
-    reductions = [r for r in reductions if cuda_loops.fold_of(r.monoid, dtype, r.dtype) is not None]
+    reductions = [r for r in reductions if cuda_reductions.fold_of(r.monoid, dtype, r.dtype) is not None]
     program = Program(1, (), (), tuple(reductions))
-    generated, folds = cuda_code.generate(program, (dtype,), ()), cuda_loops.folds_of(reductions, [dtype])
+    generated, folds = cuda_code.generate(program, (dtype,), ()), cuda_reductions.folds_of(reductions, [dtype])
     assert generated is not None and folds is not None
-    found["distarray_reduction"] = cuda_loops.reduction_source(generated, folds, (2, 2), True)
-    found["distarray_merge"] = cuda_loops.merge_source(folds)
+    found["distarray_reduction"] = cuda_reductions.reduction_source(generated, folds, (2, 2), True)
+    found["distarray_merge"] = cuda_reductions.merge_source(folds)
     return found
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels import cuda_loops, cupy_backend
+from distarray.kernels import cuda_loops, cuda_reductions, cupy_backend
 from distarray.kernels.cuda_code import C_TYPE
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
@@ -97,13 +97,13 @@ def test_division_by_a_constant_is_exact(n: int, numbers: list[int]) -> None:
 
 @given(st.integers(1, 10**6), st.integers(1, 10**8), st.sampled_from([1, 2, 4, 8]), st.booleans())
 def test_shares_cover_all_that_is_reduced(n_kept: int, n_reduced: int, n: int, is_across: bool) -> None:
-    (along, n_shares), (chunk, log_kept, _) = cuda_loops.shares(n_kept, n_reduced, n, is_across)
+    (along, n_shares), (chunk, log_kept, _) = cuda_reductions.shares(n_kept, n_reduced, n, is_across)
     kept, reading = 1 << int(log_kept), cuda_loops.BLOCK >> int(log_kept)
     assert kept * reading == cuda_loops.BLOCK
     assert (along - 1) * kept < n_kept <= along * kept
     assert (n_shares - 1) * int(chunk) < n_reduced <= n_shares * int(chunk)
     assert chunk % (reading * n) == 0
-    assert n_shares == 1 or along * n_shares <= 2 * cuda_loops.N_BLOCKS
+    assert n_shares == 1 or along * n_shares <= 2 * cuda_reductions.N_BLOCKS
 
 
 needs_compiler = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
@@ -170,7 +170,7 @@ def reductions_of(dtype: np.dtype, axes: tuple[int, ...]) -> list[Reduction]:
         if dtype.kind in "biu" and monoid in ("sum", "prod", "moments"):
             own = np.dtype("f8" if monoid == "moments" else "u8" if dtype.kind == "u" else "i8")
         r = Reduction(0, monoid, axes, np.dtype(RESULTS.get(monoid, own)))
-        if cuda_loops.fold_of(r.monoid, dtype, r.dtype) is not None:
+        if cuda_reductions.fold_of(r.monoid, dtype, r.dtype) is not None:
             found.append(r)
         else:
             assert dtype.kind == "c", (dtype, monoid)
