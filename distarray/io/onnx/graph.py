@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distarray.io.onnx.forms import Size, TensorForm, everywhere
-from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, infer_outputs
+from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Violation
@@ -79,6 +79,10 @@ class AnnotatedGraph:
         Of tensors, as far as they are known; symbols are strings.
     inputs
         Inputs and initializers.
+    constants
+        Initializers: of the inputs those that are the same in every run.
+    itemsizes
+        Bytes of an element of tensors, as far as they are known.
     configurations
         Name, number of devices and names of devices of each configuration; None where something is missing.
     ir_version
@@ -88,6 +92,8 @@ class AnnotatedGraph:
     nodes: tuple[AnnotatedNode, ...]
     shapes: Mapping[str, tuple[Size, ...] | None]
     inputs: frozenset[str]
+    constants: frozenset[str] = frozenset()
+    itemsizes: Mapping[str, int] = field(default_factory=dict)
     configurations: tuple[tuple[str | None, int | None, tuple[str, ...]], ...] = ()
     ir_version: int = 11
 
@@ -108,6 +114,8 @@ class GraphInference:
         Pipeline stage of nodes that have one.
     violations
         Errors and warnings.
+    inferences
+        Per node what was inferred; None where an input has no form.
     """
 
     forms: dict[str, TensorForm] = field(default_factory=dict)
@@ -115,6 +123,7 @@ class GraphInference:
     reshards: list[dict[str, str | None]] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
+    inferences: list[NodeInference | None] = field(default_factory=list)
 
 
 def infer_graph(
@@ -217,6 +226,7 @@ def _judge(
     specs = _specs_of(node, mine, report)
     here: dict[str, TensorForm] = {}
     done.node_forms.append(here)
+    done.inferences.append(None)
     is_lost = False
     for name in dict.fromkeys(filter(None, node.inputs)):
         form = done.forms.get(name)
@@ -238,6 +248,7 @@ def _judge(
     inferred = infer_outputs(
         node.op_type, node.attrs, forms, given, num_devices, is_annotated=bool(specs), strict=strict
     )
+    done.inferences[-1] = inferred
     report(inferred.findings, [name for name in (*node.inputs, *node.outputs) if name])
     if any(finding.code == "gathered" for finding in inferred.findings):
         for name, form in here.items():

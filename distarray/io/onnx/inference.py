@@ -14,6 +14,7 @@ from distarray.io.onnx.forms import Owners, Size, TensorForm, everywhere
 from distarray.io.onnx.loop_rules import nary
 from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
 from distarray.io.onnx.operator_classes import OPERATORS
+from distarray.io.onnx.parallel_loops import Meeting
 from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.cuts import MAX_TILES
@@ -57,12 +58,18 @@ class NodeInference:
         Errors and warnings.
     reshards
         Names of outputs that are given another form than the natural one.
+    natural
+        Form of each output as it follows; None where nothing does.
+    meetings
+        Of `NodeFacts`.
     """
 
     outputs: list[tuple[str, TensorForm]] = field(default_factory=list)
     rule: str = ""
     findings: list[Fault] = field(default_factory=list)
     reshards: list[str] = field(default_factory=list)
+    natural: list[TensorForm | None] = field(default_factory=list)
+    meetings: list[Meeting] = field(default_factory=list)
 
     @property
     def error(self) -> Fault | None:
@@ -138,6 +145,7 @@ def infer_outputs(
         sentence = f"{op_type} has no form with inputs of ranks {ranks} and attributes {shown(dict(attrs))}"
         done.findings.append(Fault(facts.number, "node-malformed", sentence))
     done.rule = f"{facts.number} {op_type}: {sentence}"
+    done.natural, done.meetings = natural, facts.meetings
     if done.error is None:
         names = row.outputs if row else ()
         _give(done, natural, given, names, num_devices, strict, is_free=number == "C-1")

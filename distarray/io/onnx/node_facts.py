@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from distarray.io.onnx.forms import Size, TensorForm
-from distarray.io.onnx.parallel_loops import NodeLoops, follow_loops
+from distarray.io.onnx.parallel_loops import Meeting, NodeLoops, follow_loops
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
@@ -46,6 +46,8 @@ class NodeFacts:
         Outputs that the node has, if that is known.
     warnings
         Gets what is worth saying and no error.
+    meetings
+        Gets how inputs were used together: one for each time that outputs followed from loops.
     """
 
     op_type: str
@@ -57,6 +59,7 @@ class NodeFacts:
     sentence: str = ""
     n_outputs: int | None = None
     warnings: list[Fault] = field(default_factory=list)
+    meetings: list[Meeting] = field(default_factory=list)
 
     def form(self, i: int) -> TensorForm:
         """Return the form of an input that must be there."""
@@ -148,7 +151,8 @@ class NodeFacts:
         if not used:
             devices = TensorForm.whole((), frozenset(range(self.num_devices)))
             return [TensorForm.whole(shape, devices.owners[0]) for shape in loops.output_shapes(())]
-        return follow_loops(loops, used, strict=self.strict, warnings=self.warnings)
+        self.meetings.append(follow_loops(loops, used, strict=self.strict, warnings=self.warnings))
+        return self.meetings[-1].results
 
 
 def _parameter(i: int, form: TensorForm | None) -> tuple[str, ...] | None:

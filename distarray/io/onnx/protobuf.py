@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -20,7 +21,7 @@ from distarray.lazy import import_extra
 
 onnx = import_extra("onnx", "reading and writing ONNX models")
 
-__all__ = ["read_graph", "read_model", "spec_from_proto", "spec_to_proto", "with_specs"]
+__all__ = ["read_graph", "read_model", "spec_from_proto", "spec_to_proto", "with_configuration", "with_specs"]
 
 #: Inputs that rules ask for by name where they are constant.
 CONSTANTS = frozenset(
@@ -88,7 +89,7 @@ def read_graph(model: Any) -> AnnotatedGraph:
         nodes.append(_node(node, name, constants))
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    shapes = _shapes(model, constants)
+    shapes, itemsizes = _types(model, constants)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,
@@ -97,7 +98,10 @@ def read_graph(model: Any) -> AnnotatedGraph:
         )
         for entry in model.configuration
     )
-    return AnnotatedGraph(tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version)
+    initial = frozenset([tensor.name for tensor in graph.initializer] + [*sparse])
+    return AnnotatedGraph(
+        tuple(nodes), {**sparse, **shapes}, inputs, initial, itemsizes, configurations, model.ir_version
+    )
 
 
 def _check_external(tensor: Any) -> None:
@@ -179,8 +183,10 @@ def _constant(tensor: Any) -> list[Any] | None:
     return values
 
 
-def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, ...] | None]:
-    """Return shapes of tensors: those that stand in the model, and those that onnx infers."""
+def _types(model: Any, constants: Mapping[str, Any]) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int]]:
+    """Return shapes of tensors, and bytes of their elements: those that stand in the model, and those that onnx
+    infers.
+    """
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = light.graph
     graph.name = "shapes"
@@ -198,13 +204,24 @@ def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, .
     except Exception:  # it refuses what is wrong with types; shapes that are not known are said where they are needed
         graph = light.graph
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
+    itemsizes = {name: _itemsize(tensor.data_type) for name, tensor in constants.items()}
     for value in (*graph.input, *graph.output, *graph.value_info):
+        itemsizes.setdefault(value.name, _itemsize(value.type.tensor_type.elem_type))
         if value.name not in found and value.type.tensor_type.HasField("shape"):
             found[value.name] = tuple(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
                 for dim in value.type.tensor_type.shape.dim
             )
-    return found
+    return found, itemsizes
+
+
+@cache
+def _itemsize(element: int) -> int:
+    """Return the bytes of an element of a type; 8 of text, and of types that nobody knows."""
+    try:
+        return int(onnx.helper.tensor_dtype_to_np_dtype(element).itemsize)
+    except (KeyError, ValueError):
+        return 8
 
 
 def spec_from_proto(proto: Any) -> dict[str, Any]:
@@ -255,3 +272,24 @@ def with_specs(model: Any, configuration: str, specs: Sequence[Mapping[str, Json
         del entry.sharding_spec[:]
         entry.sharding_spec.extend([spec_to_proto(spec, tensor) for tensor, spec in found.items()])
     return copy
+
+
+def with_configuration(model: Any, name: str, num_devices: int, specs: Sequence[Mapping[str, JsonSpec]]) -> Any:
+    """Return a copy of a model with one more configuration, in place of one of this name, and specs of its nodes for
+    it.
+
+    Parameters
+    ----------
+    specs
+        Per node; where they are none, as many nodes as are left have none.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.ir_version = max(copy.ir_version, 11)
+    for entries in (copy.configuration, *(node.device_configurations for node in copy.graph.node)):
+        names = [getattr(entry, "configuration_id", None) or getattr(entry, "name", None) for entry in entries]
+        for at in reversed([i for i, known in enumerate(names) if known == name]):
+            del entries[at]
+    copy.configuration.add(name=name, num_devices=num_devices)
+    padded = [*[found or None for found in specs], *[None] * (len(copy.graph.node) - len(specs))]
+    return with_specs(copy, name, padded)

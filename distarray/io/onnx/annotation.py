@@ -1,0 +1,218 @@
+"""Annotations for models that have none: the partition planner picks the cuts of the whole model.
+
+The loops of the model (`loop_graph`) are planned as an EinGraph; where a kernel runs and what it reads is what a node's
+specs say. What a plan moves is counted on the forms (`costs`), beside what usual annotations move (`usual`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
+from distarray.errors import MemoryBudgetError
+from distarray.expr.expr import Environment
+from distarray.io.onnx.costs import ModelCost, model_cost
+from distarray.io.onnx.forms import TensorForm
+from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, NodeAnnotation, infer_graph
+from distarray.io.onnx.loop_graph import LoopGraph, loop_graph
+from distarray.io.onnx.model import OnnxModel, load
+from distarray.io.onnx.planned_forms import planned_forms
+from distarray.io.onnx.specs import write_spec
+from distarray.io.onnx.usual import USUAL
+from distarray.io.onnx.violations import raise_errors
+from distarray.planner.eindecomp import plan
+from distarray.planner.rates import Rates
+from distarray.runtime.known_rates import rates_for
+from distarray.sharding.team import Team
+
+__all__ = ["AnnotatedModel", "annotate"]
+
+#: Plans that are tried, each for less memory, where the one before holds more than it may.
+TIGHTER = 6
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AnnotatedModel(OnnxModel):
+    """An AnnotatedModel is a model whose annotations were planned, with what they cost beside usual ones.
+
+    Parameters
+    ----------
+    model, graph, configuration, num_devices, team
+        Of the `OnnxModel` that `load` returns for it.
+    costs
+        By name of the annotation: ``"planned"``, and those of `USUAL`.
+    """
+
+    costs: Mapping[str, ModelCost] | None = None
+
+    @property
+    def cost(self) -> ModelCost:
+        """Return what the planned annotation is predicted to cost."""
+        assert self.costs is not None
+        return self.costs["planned"]
+
+    def table(self) -> str:
+        """Return the predictions as a table: bytes between devices, seconds, and bytes that a device holds at most."""
+        rows = []
+        for name, cost in (self.costs or {}).items():
+            kinds = [c.collective for node in cost.nodes for c in node.crossings if c.collective != "local"]
+            counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "none"
+            numbers = (format_nbytes(cost.nbytes), format_seconds(cost.seconds), format_nbytes(cost.peak_bytes))
+            rows.append((name, *numbers, counts))
+        return format_table(["annotation", "moved", "seconds", "held", "collectives"], rows, right=[1, 2, 3])
+
+
+def annotate(
+    model: Any,
+    team: Team,
+    memory: float | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    name: str = "planned",
+) -> AnnotatedModel:
+    """Return a model whose nodes are annotated so that it runs fastest on a team; nothing is run.
+
+    Parameters
+    ----------
+    model
+        Path of a file, a ModelProto, or what `load` returned. It is not changed; annotations for other configurations
+        stay.
+    team
+        Its members are the devices, in rank order.
+    memory
+        Bytes that a device may hold: parts of inputs and weights, and what is alive between nodes. None: no limit.
+    sizes
+        Numbers to plan with for the symbols of its shapes, such as ``{"batch": 32}``. The annotation keeps the symbols.
+    name
+        Of the configuration.
+
+    Returns
+    -------
+    AnnotatedModel
+        Its ``model`` is the ModelProto, its ``table()`` what it and usual annotations are predicted to cost.
+
+    Raises
+    ------
+    ValueError
+        If it is no model, or a symbol has no number.
+    ShardingError
+        If nodes break rules without annotations already.
+    MemoryBudgetError
+        If no plan keeps to the memory; says the least that one needs.
+
+    Notes
+    -----
+    Inputs and initializers are taken to be on every device (G-2), so reading a part of them moves nothing; they count
+    in memory. Planning takes time linear in the number of nodes for chains of blocks, see
+    `distarray.planner.eindecomp`.
+    """
+    from distarray.io.onnx.protobuf import read_graph, read_model, with_configuration
+
+    proto = model.model if isinstance(model, OnnxModel) else read_model(model)
+    source = read_graph(with_configuration(proto, name, team.size, []))
+    graph = _bound(source, sizes or {})
+    loops = loop_graph(graph, _inferred(graph, [], team.size))
+    known = rates_for(Environment(team))
+    # members run the steps of their programs side by side, and no scheduler hands them out one after the other
+    rates = replace(known, task=known.step / team.size)
+    forms, cost = _planned(graph, loops, team.size, memory, rates)
+    costs = {"planned": cost}
+    for usual, annotation in USUAL.items():
+        costs[usual] = _cost(graph, annotation(graph, team.size), team.size, rates, strict=False)
+    named = [_symbolic(source, specs) for specs in forms]
+    specs = [{tensor: write_spec(form) for tensor, form in found.items()} for found in named]
+    found = load(with_configuration(proto, name, team.size, specs), name, team)
+    return AnnotatedModel(found.model, found.graph, name, team.size, team, costs)
+
+
+def _planned(
+    graph: AnnotatedGraph, loops: LoopGraph, num_devices: int, memory: float | None, rates: Rates
+) -> tuple[list[dict[str, TensorForm]], ModelCost]:
+    """Return the forms of a plan and what they cost; under a limit that is tightened until the forms keep to it.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they never do.
+    """
+    allowed, least = memory, float("inf")
+    for _ in range(1 if memory is None else TIGHTER):
+        try:
+            found = plan(loops.graph, p=num_devices, memory_limit=allowed, rates=rates)
+        except MemoryBudgetError:
+            break
+        ways = [planned_forms(graph, loops, found, rates, is_repeated=again) for again in (False, True)]
+        costs = [_cost(graph, forms, num_devices, rates) for forms in ways]
+        fitting = [i for i, cost in enumerate(costs) if memory is None or cost.peak_bytes <= memory]
+        if fitting:
+            best = min(fitting, key=lambda i: (costs[i].seconds, costs[i].nbytes))
+            return ways[best], costs[best]
+        assert memory is not None
+        assert allowed is not None
+        over = min([cost.peak_bytes for cost in costs])
+        least = min(least, over)
+        allowed -= max(over - memory, 0.01 * memory)
+    needed = f"the plans that were found need {least:.0f} on one" if least < float("inf") else "no plan needs as few"
+    raise MemoryBudgetError(
+        f"annotate: memory={memory} bytes are allowed on each of {num_devices} devices, and {needed}; use more devices"
+    )
+
+
+def _inferred(
+    graph: AnnotatedGraph, forms: Sequence[Mapping[str, TensorForm]], num_devices: int, *, strict: bool = True
+) -> GraphInference:
+    """Return what follows where nodes have these specs, and no others.
+
+    Raises
+    ------
+    OnnxShardingError
+        If there is an error.
+    """
+    padded = [*forms, *[{}] * (len(graph.nodes) - len(forms))]
+    nodes = []
+    for node, specs in zip(graph.nodes, padded, strict=True):
+        entry = NodeAnnotation("planned", tuple([(name, write_spec(form)) for name, form in specs.items()]))
+        nodes.append(replace(node, annotations=(entry,) if specs else ()))
+    alone = replace(graph, nodes=tuple(nodes), configurations=(("planned", num_devices, ()),), ir_version=11)
+    done = infer_graph(alone, "planned", num_devices, strict=strict)
+    raise_errors(done.violations)
+    return done
+
+
+def _cost(
+    graph: AnnotatedGraph,
+    forms: Sequence[Mapping[str, TensorForm]],
+    num_devices: int,
+    rates: Rates,
+    *,
+    strict: bool = True,
+) -> ModelCost:
+    return model_cost(graph, _inferred(graph, forms, num_devices, strict=strict), num_devices, rates)
+
+
+def _symbolic(graph: AnnotatedGraph, forms: Mapping[str, TensorForm]) -> dict[str, TensorForm]:
+    """Return forms with the symbols that stand for sizes, where an axis is cut as one."""
+    found = {}
+    for tensor, form in forms.items():
+        shape = graph.shapes.get(tensor) or form.shape or ()
+        cuts = [((n, cut[0][1]),) if len(cut) == 1 else cut for n, cut in zip(shape, form.cuts, strict=True)]
+        found[tensor] = TensorForm(tuple(shape), tuple(cuts), form.owners)
+    return found
+
+
+def _bound(graph: AnnotatedGraph, sizes: Mapping[str, int]) -> AnnotatedGraph:
+    """Return the graph with numbers for its symbols."""
+    symbols = {n: name for name in graph.inputs for n in graph.shapes.get(name) or () if isinstance(n, str)}
+    missing = [n for n in symbols if n not in sizes]
+    if missing:
+        raise ValueError(
+            f"input {symbols[missing[0]]!r} has the symbolic size {missing[0]!r}; say the number to plan with, as in "
+            f"sizes={{{missing[0]!r}: 32}}"
+        )
+    shapes = {
+        name: None if shape is None else tuple([sizes.get(n, n) if isinstance(n, str) else n for n in shape])
+        for name, shape in graph.shapes.items()
+    }
+    return replace(graph, shapes=shapes)
