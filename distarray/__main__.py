@@ -161,9 +161,11 @@ def reshard(args: argparse.Namespace) -> str:
 
 
 def onnx(args: argparse.Namespace) -> str:
-    """Return what is wrong with the annotations of a model, or the form of every tensor."""
-    from distarray.io.onnx.report import reported
+    """Return what is wrong with the annotations of a model, or the form of every tensor, or what planned ones cost."""
+    from distarray.io.onnx.report import annotated, reported
 
+    if args.action == "annotate":
+        return annotated(args.model, args.team, args.output, args.memory, args.size, as_json=args.json)
     return reported(args.action, args.model, args.configuration, as_json=args.json)
 
 
@@ -196,11 +198,15 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--itemsize", type=int, metavar="N", help="bytes of an element (default: the dtype's, or 8)")
     command.add_argument("--json", action="store_true", help="plans as JSON")
     command.set_defaults(run=reshard)
-    command = commands.add_parser("onnx", help="check or complete the sharding annotations of an ONNX model")
-    command.add_argument("action", choices=("check", "infer"))
+    command = commands.add_parser("onnx", help="check, complete or plan the sharding annotations of a model")
+    command.add_argument("action", choices=("check", "infer", "annotate", "draw"))
     command.add_argument("model", metavar="MODEL.onnx")
     command.add_argument("--configuration", metavar="NAME", help="(default: the only one)")
-    command.add_argument("--json", action="store_true", help="violations, or forms and reshards, as JSON")
+    command.add_argument("--team", type=int, metavar="N", help="devices to annotate for")
+    command.add_argument("-o", "--output", metavar="OUT.onnx", help="where the annotated model is written")
+    command.add_argument("--memory", type=int, metavar="BYTES", help="that a device may hold, to annotate for")
+    command.add_argument("--size", action="append", metavar="SYMBOL=N", help="to plan with for a symbolic size")
+    command.add_argument("--json", action="store_true", help="violations, forms and reshards, or costs, as JSON")
     command.set_defaults(run=onnx)
     return top
 

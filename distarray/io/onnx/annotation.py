@@ -15,7 +15,7 @@ from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment
 from distarray.io.onnx.costs import ModelCost, model_cost
 from distarray.io.onnx.forms import TensorForm
-from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, NodeAnnotation, infer_graph
+from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, NodeAnnotation, infer_graph, with_sizes
 from distarray.io.onnx.loop_graph import LoopGraph, loop_graph
 from distarray.io.onnx.model import OnnxModel, load
 from distarray.io.onnx.planned_forms import planned_forms
@@ -112,7 +112,7 @@ def annotate(
 
     proto = model.model if isinstance(model, OnnxModel) else read_model(model)
     source = read_graph(with_configuration(proto, name, team.size, []))
-    graph = _bound(source, sizes or {})
+    graph = with_sizes(source, sizes or {})
     loops = loop_graph(graph, _inferred(graph, [], team.size))
     known = rates_for(Environment(team))
     # members run the steps of their programs side by side, and no scheduler hands them out one after the other
@@ -137,11 +137,12 @@ def _planned(
     MemoryBudgetError
         If they never do.
     """
-    allowed, least = memory, float("inf")
+    allowed, least, refused = memory, float("inf"), None
     for _ in range(1 if memory is None else TIGHTER):
         try:
             found = plan(loops.graph, p=num_devices, memory_limit=allowed, rates=rates)
-        except MemoryBudgetError:
+        except MemoryBudgetError as error:
+            refused = error
             break
         ways = [planned_forms(graph, loops, found, rates, is_repeated=again) for again in (False, True)]
         costs = [_cost(graph, forms, num_devices, rates) for forms in ways]
@@ -154,9 +155,9 @@ def _planned(
         over = min([cost.peak_bytes for cost in costs])
         least = min(least, over)
         allowed -= max(over - memory, 0.01 * memory)
-    needed = f"the plans that were found need {least:.0f} on one" if least < float("inf") else "no plan needs as few"
+    needed = f"the plans that were found need {least:.0f} bytes on one" if least < float("inf") else refused
     raise MemoryBudgetError(
-        f"annotate: memory={memory} bytes are allowed on each of {num_devices} devices, and {needed}; use more devices"
+        f"annotate: memory={memory} is too little on each of {num_devices} devices: {needed}; use more devices"
     )
 
 
@@ -200,19 +201,3 @@ def _symbolic(graph: AnnotatedGraph, forms: Mapping[str, TensorForm]) -> dict[st
         cuts = [((n, cut[0][1]),) if len(cut) == 1 else cut for n, cut in zip(shape, form.cuts, strict=True)]
         found[tensor] = TensorForm(tuple(shape), tuple(cuts), form.owners)
     return found
-
-
-def _bound(graph: AnnotatedGraph, sizes: Mapping[str, int]) -> AnnotatedGraph:
-    """Return the graph with numbers for its symbols."""
-    symbols = {n: name for name in graph.inputs for n in graph.shapes.get(name) or () if isinstance(n, str)}
-    missing = [n for n in symbols if n not in sizes]
-    if missing:
-        raise ValueError(
-            f"input {symbols[missing[0]]!r} has the symbolic size {missing[0]!r}; say the number to plan with, as in "
-            f"sizes={{{missing[0]!r}: 32}}"
-        )
-    shapes = {
-        name: None if shape is None else tuple([sizes.get(n, n) if isinstance(n, str) else n for n in shape])
-        for name, shape in graph.shapes.items()
-    }
-    return replace(graph, shapes=shapes)

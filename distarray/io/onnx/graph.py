@@ -7,7 +7,7 @@ else the one of its producer; every output the form that the node gives it, else
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distarray.io.onnx.forms import Size, TensorForm, everywhere
@@ -16,7 +16,15 @@ from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Violation
 
-__all__ = ["AnnotatedGraph", "AnnotatedNode", "GraphInference", "NodeAnnotation", "infer_graph"]
+__all__ = [
+    "AnnotatedGraph",
+    "AnnotatedNode",
+    "GraphInference",
+    "NodeAnnotation",
+    "infer_graph",
+    "is_annotatable",
+    "with_sizes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +286,25 @@ def is_annotatable(node: AnnotatedNode) -> bool:
     """Return whether specs may stand at a node: its operator is in a class that says what they mean."""
     row = OPERATORS.get(node.op_type)
     return row is not None and row.group.is_supported and not node.is_annotated_inside
+
+
+def with_sizes(graph: AnnotatedGraph, sizes: Mapping[str, int]) -> AnnotatedGraph:
+    """Return the graph with numbers for the symbols of its inputs.
+
+    Raises
+    ------
+    ValueError
+        If one has none.
+    """
+    symbols = {n: name for name in graph.inputs for n in graph.shapes.get(name) or () if isinstance(n, str)}
+    missing = [n for n in symbols if n not in sizes]
+    if missing:
+        raise ValueError(
+            f"input {symbols[missing[0]]!r} has the symbolic size {missing[0]!r}; say a number for it, as in "
+            f"sizes={{{missing[0]!r}: 32}}"
+        )
+    shapes = {
+        name: None if shape is None else tuple([sizes.get(n, n) if isinstance(n, str) else n for n in shape])
+        for name, shape in graph.shapes.items()
+    }
+    return replace(graph, shapes=shapes)

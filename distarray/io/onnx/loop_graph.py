@@ -80,7 +80,9 @@ class LoopGraph:
     reads
         By operation the tensors of its operands, in order: they may be reshaped arrays.
     operations
-        Per node the operation that says how it is cut; None: it is not annotated.
+        Per node the operation that says how it is cut; None: none does.
+    gathered
+        Numbers of the nodes that read their inputs whole on every device.
     """
 
     graph: EinGraph
@@ -88,6 +90,7 @@ class LoopGraph:
     arrays: Mapping[str, str]
     reads: Mapping[str, tuple[str, ...]]
     operations: tuple[str | None, ...]
+    gathered: frozenset[int]
 
 
 def loop_graph(graph: AnnotatedGraph, done: GraphInference) -> LoopGraph:
@@ -252,6 +255,7 @@ class _Builder:
         self.ops: dict[str, EinOp] = {}
         self.arrays: dict[str, str] = {}
         self.reads: dict[str, tuple[str, ...]] = {}
+        self.gathered: set[int] = set()
         self.constants = set(graph.constants)
         #: Axes that a reshape does not let be cut, by the tensor that it makes: broken groups of axes.
         self.broken: dict[str, list[_Group]] = {}
@@ -261,7 +265,8 @@ class _Builder:
         self._unite()
         operations = tuple([self._add(number) for number in range(len(self.graph.nodes))])
         factors = {name: self._factors(name) for name in self.shapes}
-        return LoopGraph(EinGraph(self.inputs, self.ops), factors, self.arrays, self.reads, operations)
+        graph = EinGraph(self.inputs, self.ops)
+        return LoopGraph(graph, factors, self.arrays, self.reads, operations, frozenset(self.gathered))
 
     # ------------------------------------------------------------------------------------------------- factors
 
@@ -321,10 +326,11 @@ class _Builder:
             return None
         if self._is_reshape(node):
             return self._reshape(node)
+        if node.op_type in ("Shape", "Size"):
+            return None  # no element is looked at
         row = OPERATORS.get(node.op_type)
-        if row is not None and row.group.number in ("C-1", "U-2"):
-            return None  # made where it is read
-        if found is None or not found.results:
+        is_made = row is not None and row.group.number in ("C-1", "U-2")  # where it is read
+        if is_made or found is None or not found.results:
             self._whole(node, number)
             return None
         terms = {name: self._term(name, loops) for name, loops in found.operands.items()}
@@ -385,6 +391,7 @@ class _Builder:
 
     def _whole(self, node: AnnotatedNode, number: int) -> None:
         """Add a node that reads its inputs whole, and leaves its outputs on every device."""
+        self.gathered.add(number)
         known = [name for name in dict.fromkeys(node.inputs) if name in self.shapes]
         terms = {
             name: self._term(name, [f"i{k}x{axis}" for axis in range(len(self.shapes[name]))])

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from distarray.io.onnx.costs import redistributed, reduced
-from distarray.io.onnx.forms import AxisCut, Size, TensorForm, simplified
-from distarray.io.onnx.graph import AnnotatedGraph
+from distarray.io.onnx.forms import AxisCut, Size, TensorForm, everywhere, simplified
+from distarray.io.onnx.graph import AnnotatedGraph, is_annotatable
 from distarray.io.onnx.loop_graph import LoopGraph
 from distarray.planner.eindecomp import EinPlan
 from distarray.planner.rates import Rates
@@ -36,7 +36,11 @@ def planned_forms(
     """
     arrays = _Arrays(loops, plan, rates, is_repeated)
     found = []
-    for node, operation in zip(graph.nodes, loops.operations, strict=True):
+    for number, (node, operation) in enumerate(zip(graph.nodes, loops.operations, strict=True)):
+        if number in loops.gathered and is_annotatable(node):
+            whole = everywhere(plan.machine.p)
+            found.append({name: TensorForm.whole(graph.shapes.get(name), whole) for name in node.inputs if name})
+            continue
         forms: dict[str, TensorForm] = {}
         if operation is not None:
             forms.update(zip(loops.reads[operation], arrays.wanted[operation], strict=True))

@@ -1,21 +1,29 @@
-"""What the command line says of a model: its violations, or the form of every tensor, as a table or as JSON."""
+"""What the command line says of a model: its violations, the form of every tensor, or what planned annotations cost, as
+a table or as JSON.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from distarray.diagnostics.table import format_table
 from distarray.errors import OnnxShardingError
+from distarray.io.onnx.annotation import annotate
+from distarray.io.onnx.drawing import draw
+from distarray.io.onnx.inference import check_num_devices
 from distarray.io.onnx.model import load
 from distarray.io.onnx.violations import Violation
+from distarray.sharding.team import Team
 
-__all__ = ["reported"]
+__all__ = ["annotated", "reported"]
 
 
 def reported(action: str, path: str, configuration: str | None = None, *, as_json: bool = False) -> str:
-    """Return the report of ``check`` or ``infer``.
+    """Return the report of ``check``, ``infer`` or ``draw``.
 
     Raises
     ------
@@ -35,11 +43,51 @@ def reported(action: str, path: str, configuration: str | None = None, *, as_jso
         if as_json:
             return json.dumps([asdict(violation) for violation in found], indent=1)
         return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
+    if action == "draw":
+        return str(draw(model))
     inferred = model.infer()
     if as_json:
         answer = {"forms": inferred.forms, "reshards": inferred.reshards, "stages": inferred.stages}
         return json.dumps(answer, indent=1)
     return "\n\n".join([_forms(inferred.forms), *([_reshards(inferred.reshards)] if inferred.reshards else [])])
+
+
+def annotated(
+    path: str,
+    n_devices: int | None,
+    output: str | None = None,
+    memory: int | None = None,
+    sizes: Sequence[str] | None = None,
+    *,
+    as_json: bool = False,
+) -> str:
+    """Return the report of ``annotate``; the annotated model is written if there is an `output`.
+
+    Raises
+    ------
+    ValueError
+        If the file is no model, the devices are not said, or a size is not of the form ``SYMBOL=N``.
+    """
+    if n_devices is None:
+        raise ValueError("annotate: say for how many devices, as in --team 4")
+    check_num_devices(n_devices)
+    known = {}
+    for text in sizes or ():
+        symbol, _, number = text.partition("=")
+        if not symbol or not number.isdecimal():
+            raise ValueError(f"--size {text}: write SYMBOL=N, as in --size batch=32")
+        known[symbol] = int(number)
+    found = annotate(path, Team((n_devices,), ("device",)), memory, sizes=known)
+    if output is not None:
+        Path(output).write_bytes(found.model.SerializeToString())
+    if not as_json:
+        return found.table()
+    assert found.costs is not None
+    costs = {
+        name: {"moved_bytes": cost.nbytes, "seconds": cost.seconds, "held_bytes": cost.peak_bytes}
+        for name, cost in found.costs.items()
+    }
+    return json.dumps({"costs": costs, "forms": found.infer().forms}, indent=1)
 
 
 def _violations(found: list[Violation]) -> str:
