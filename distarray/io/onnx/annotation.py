@@ -14,8 +14,15 @@ from distarray.diagnostics.table import format_nbytes, format_seconds, format_ta
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment
 from distarray.io.onnx.costs import ModelCost, model_cost
-from distarray.io.onnx.forms import TensorForm
-from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, NodeAnnotation, infer_graph, with_sizes
+from distarray.io.onnx.forms import TensorForm, everywhere
+from distarray.io.onnx.graph import (
+    AnnotatedGraph,
+    GraphInference,
+    NodeAnnotation,
+    infer_graph,
+    is_annotatable,
+    with_sizes,
+)
 from distarray.io.onnx.loop_graph import LoopGraph, loop_graph
 from distarray.io.onnx.model import OnnxModel, load
 from distarray.io.onnx.planned_forms import planned_forms
@@ -145,6 +152,7 @@ def _planned(
             refused = error
             break
         ways = [planned_forms(graph, loops, found, rates, is_repeated=again) for again in (False, True)]
+        ways.append(_repeated(graph, num_devices))
         costs = [_cost(graph, forms, num_devices, rates) for forms in ways]
         fitting = [i for i, cost in enumerate(costs) if memory is None or cost.peak_bytes <= memory]
         if fitting:
@@ -159,6 +167,17 @@ def _planned(
     raise MemoryBudgetError(
         f"annotate: memory={memory} is too little on each of {num_devices} devices: {needed}; use more devices"
     )
+
+
+def _repeated(graph: AnnotatedGraph, num_devices: int) -> list[dict[str, TensorForm]]:
+    """Return the forms under which every device computes everything: what is small is not worth a message."""
+    whole = everywhere(num_devices)
+    return [
+        {name: TensorForm.whole(graph.shapes.get(name), whole) for name in node.inputs if name}
+        if is_annotatable(node)
+        else {}
+        for node in graph.nodes
+    ]
 
 
 def _inferred(

@@ -11,12 +11,15 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
 
+import distarray as dx
 from distarray.errors import NotSupportedError
 from distarray.testing import force_tiles
 
@@ -74,13 +77,30 @@ def check(expected: Any, found: Any, case: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), expected, rtol=case.rtol, atol=case.atol)
 
 
-def run(case: Any, tiles: int | None) -> str:
+def cut(value: Any, team: dx.Team, rng: np.random.Generator) -> Any:
+    """Cut an input over a team: each axis of the mesh cuts an axis of the array, or none, as it comes."""
+    if isinstance(value, list):
+        return [cut(host(v), team, rng) for v in value]
+    if value is None:
+        return None
+    names: list[list[str]] = [[] for _ in range(value.ndim)]
+    for name in team.mesh.names:
+        axis = int(rng.integers(-1, value.ndim))
+        if axis >= 0:
+            names[axis].append(name)
+    return dx.asarray(value, team=team, sharding=tuple(tuple(found) or None for found in names))
+
+
+def run(case: Any, tiles: int | None, team: dx.Team | None = None) -> str:
     """Run a case, and say what became of it: "passed", or why it was left out."""
     if DRAWN.fullmatch(case.name):
         return "drawn"
     lacks = bool(elements(case) & LACKING)
     for inputs, outputs in case.data_sets:
         feeds = dict(zip([info.name for info in case.model.graph.input], map(host, inputs)))
+        if team is not None and not lacks:
+            rng = np.random.default_rng(crc32(case.name.encode()))
+            feeds = {name: cut(value, team, rng) for name, value in feeds.items()}
         with np.errstate(all="ignore"), force_tiles(tiles) if tiles else nullcontext():
             if lacks:
                 with pytest.raises(NotSupportedError, match="numpy has no elements of type"):
@@ -93,15 +113,15 @@ def run(case: Any, tiles: int | None) -> str:
     return "lacking" if lacks else "passed"
 
 
-def outcomes(cases: list[Any], tiles: int | None) -> Counter[str]:
+def outcomes(cases: list[Any], tiles: int | None, teams: Sequence[dx.Team] = ()) -> Counter[str]:
     """Run cases, and count what became of them; all that fail are named at once."""
     counts: Counter[str] = Counter()
     failed = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numbers that overflow in casts, as the cases want it
-        for case in cases:
+        for i, case in enumerate(cases):
             try:
-                counts[run(case, tiles)] += 1
+                counts[run(case, tiles, teams[i % len(teams)] if teams else None)] += 1
             except Exception as error:
                 failed[case.name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     assert not failed, "\n".join(f"{name}: {said}" for name, said in failed.items())
@@ -116,6 +136,23 @@ def test_every_fourth_case_on_one_tile(cases):
 def test_some_cases_on_three_tiles(cases):
     counts = outcomes(cases[1::24], 3)
     assert counts["passed"] > 60
+
+
+#: Of 2, 3 and 4 members; of the last each axis of an array may be cut by either axis of the mesh, or by both.
+TEAMS = [dx.Team((2,), ("a",)), dx.Team((3,), ("a",)), dx.Team((2, 2), ("a", "b"))]
+
+
+def test_some_cases_with_inputs_that_are_cut(cases):
+    counts = outcomes(cases[2::24], None, TEAMS)
+    assert counts["passed"] > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shift", range(3))
+def test_all_cases_with_inputs_that_are_cut(cases, shift):
+    """onnx:A-8: random legal cuts of all inputs, on teams of 2 to 4 members."""
+    counts = outcomes(cases, None, TEAMS[shift:] + TEAMS[:shift])
+    assert counts["passed"] >= 1657
 
 
 @pytest.mark.slow
