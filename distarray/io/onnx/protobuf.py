@@ -14,6 +14,7 @@ from typing import Any
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
+from distarray.io.onnx.function_calls import check_functions
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
@@ -64,8 +65,10 @@ def read_graph(model: Any) -> AnnotatedGraph:
     Raises
     ------
     ValueError
-        If its nodes cannot run in their order, a tensor has two producers, or external data are outside of its folder.
+        If its nodes cannot run in their order, a tensor has two producers, external data are outside of its folder, or
+        its functions cannot be written out.
     """
+    check_functions(model)
     graph = model.graph
     for tensor in graph.initializer:
         _check_external(tensor)

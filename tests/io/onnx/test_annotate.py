@@ -18,7 +18,8 @@ from distarray.io.onnx.forms import TensorForm
 
 onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
-from onnx_graphs import models, perceptron, transformer_block  # noqa: E402
+from onnx_graphs import models  # noqa: E402
+from onnx_named_models import perceptron, transformer_block  # noqa: E402
 
 from distarray.io.onnx import annotate, load  # noqa: E402
 from distarray.io.onnx.protobuf import spec_to_proto  # noqa: E402

@@ -15,6 +15,7 @@ from distarray.array.array import DistArray
 from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.expr.bind import check_mask
+from distarray.io.onnx.function_calls import check_functions
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
@@ -104,6 +105,7 @@ class PlainModel:
     def __init__(self, model: Any, folder: str | None = None) -> None:
         if not isinstance(model, onnx_package().ModelProto):
             raise TypeError(f"{type(model).__name__} is no ModelProto; onnx.load(path) gives the one in a file")
+        check_functions(model)
         self.graph = PreparedGraph(model.graph, Library(model.functions, folder))
         self.opsets = {o.domain: o.version for o in model.opset_import}
 
