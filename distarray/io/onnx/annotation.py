@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
@@ -36,8 +37,9 @@ from distarray.sharding.team import Team
 
 __all__ = ["AnnotatedModel", "annotate"]
 
-#: Plans that are tried, each for less memory, where the one before holds more than it may.
-TIGHTER = 6
+#: Limits under which plans are made, as multiples of the memory, until the forms of one keep to it: the planner counts
+#: blocks and copies, and not to the byte what devices hold by the forms.
+LIMITS = (inf, 1.5, 1.2, 1.0, 0.8, 0.6)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -137,19 +139,20 @@ def annotate(
 def _planned(
     graph: AnnotatedGraph, loops: LoopGraph, num_devices: int, memory: float | None, rates: Rates
 ) -> tuple[list[dict[str, TensorForm]], ModelCost]:
-    """Return the forms of a plan and what they cost; under a limit that is tightened until the forms keep to it.
+    """Return the forms of the plan of the largest limit of which they keep to the memory, and what they cost.
 
     Raises
     ------
     MemoryBudgetError
         If they never do.
     """
-    allowed, least, refused = memory, float("inf"), None
-    for _ in range(1 if memory is None else TIGHTER):
+    needed = ""
+    for limit in LIMITS:
+        allowed = None if memory is None or limit == inf else limit * memory
         try:
             found = plan(loops.graph, p=num_devices, memory_limit=allowed, rates=rates)
         except MemoryBudgetError as error:
-            refused = error
+            needed = str(error)
             break
         ways = [planned_forms(graph, loops, found, rates, is_repeated=again) for again in (False, True)]
         ways.append(_repeated(graph, num_devices))
@@ -158,12 +161,7 @@ def _planned(
         if fitting:
             best = min(fitting, key=lambda i: (costs[i].seconds, costs[i].nbytes))
             return ways[best], costs[best]
-        assert memory is not None
-        assert allowed is not None
-        over = min([cost.peak_bytes for cost in costs])
-        least = min(least, over)
-        allowed -= max(over - memory, 0.01 * memory)
-    needed = f"the plans that were found need {least:.0f} bytes on one" if least < float("inf") else refused
+        needed = f"the last plan that was tried needs {min(cost.peak_bytes for cost in costs)} bytes on one"
     raise MemoryBudgetError(
         f"annotate: memory={memory} is too little on each of {num_devices} devices: {needed}; use more devices"
     )

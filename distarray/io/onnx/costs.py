@@ -243,7 +243,7 @@ def model_cost(graph: AnnotatedGraph, done: GraphInference, num_devices: int, ra
         Of the team.
     """
     nodes = []
-    meter = _Held(graph, done, num_devices)
+    meter = _HeldBytes(graph, done, num_devices)
     for number, (node, here, inference) in enumerate(zip(graph.nodes, done.node_forms, done.inferences, strict=True)):
         crossings = []
         for name in dict.fromkeys(filter(None, node.inputs)):
@@ -292,7 +292,7 @@ def _itemsize(graph: AnnotatedGraph, name: str) -> int:
     return graph.itemsizes.get(name, 8)
 
 
-class _Held:
+class _HeldBytes:
     """Counts what devices hold, node by node."""
 
     def __init__(self, graph: AnnotatedGraph, done: GraphInference, num_devices: int) -> None:

@@ -177,7 +177,7 @@ def _is_chain(numbers: Sequence[int]) -> bool:
     return all(b % a == 0 for a, b in pairwise(sorted(numbers)))
 
 
-class _Factors:
+class _AxisFactors:
     """Axes that are the same everywhere have the same factors: how a size is a product, row-major."""
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class _Builder:
             None if found is None or not {*found.operands, *found.results} <= {*self.shapes} else found
             for found in labels
         ]
-        self.axes = _Factors()
+        self.axes = _AxisFactors()
         self.inputs: dict[str, Input] = {}
         self.ops: dict[str, EinOp] = {}
         self.arrays: dict[str, str] = {}

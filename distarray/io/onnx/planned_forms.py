@@ -34,7 +34,7 @@ def planned_forms(
     is_repeated
         Whether what is one kernel is computed by every device: then its result need not be sent.
     """
-    arrays = _Arrays(loops, plan, rates, is_repeated)
+    arrays = _PlannedArrays(loops, plan, rates, is_repeated)
     found = []
     for number, (node, operation) in enumerate(zip(graph.nodes, loops.operations, strict=True)):
         if number in loops.gathered and is_annotatable(node):
@@ -52,7 +52,7 @@ def planned_forms(
     return found
 
 
-class _Arrays:
+class _PlannedArrays:
     """Forms of arrays, whose axes are factors: as operations want them, and leave them."""
 
     def __init__(self, loops: LoopGraph, plan: EinPlan, rates: Rates, is_repeated: bool) -> None:
