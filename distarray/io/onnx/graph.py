@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distarray.io.onnx.forms import Size, TensorForm, everywhere
-from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, infer_outputs
+from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Violation
@@ -102,6 +102,8 @@ class GraphInference:
         Of every tensor, as its producer leaves it.
     node_forms
         Per node the form of each tensor that it reads or makes, as it reads or makes it.
+    nodes
+        Per node what followed for it; None where its inputs are not known.
     reshards
         Tensors that are brought into another form, and before which node; None: after the node that makes them.
     stages
@@ -112,6 +114,7 @@ class GraphInference:
 
     forms: dict[str, TensorForm] = field(default_factory=dict)
     node_forms: list[dict[str, TensorForm]] = field(default_factory=list)
+    nodes: list[NodeInference | None] = field(default_factory=list)
     reshards: list[dict[str, str | None]] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
@@ -217,6 +220,7 @@ def _judge(
     specs = _specs_of(node, mine, report)
     here: dict[str, TensorForm] = {}
     done.node_forms.append(here)
+    done.nodes.append(None)
     is_lost = False
     for name in dict.fromkeys(filter(None, node.inputs)):
         form = done.forms.get(name)
@@ -238,6 +242,7 @@ def _judge(
     inferred = infer_outputs(
         node.op_type, node.attrs, forms, given, num_devices, is_annotated=bool(specs), strict=strict
     )
+    done.nodes[-1] = inferred
     report(inferred.findings, [name for name in (*node.inputs, *node.outputs) if name])
     if any(finding.code == "gathered" for finding in inferred.findings):
         for name, form in here.items():

@@ -62,6 +62,11 @@ class OperatorClass:
         """Return whether nodes of it can be annotated."""
         return self.rule is not unsupported
 
+    @property
+    def is_summed(self) -> bool:
+        """Return whether what members have of a loop that the output lacks is a partial result of it."""
+        return self.name in ("reduction", "product")
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:

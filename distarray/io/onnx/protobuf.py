@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
 from typing import Any
 
 from distarray.arguments import shown
@@ -57,8 +58,13 @@ def read_model(path_or_proto: Any) -> Any:
     return model
 
 
-def read_graph(model: Any) -> AnnotatedGraph:
+def read_graph(model: Any, bound: Mapping[str, Sequence[int]] = MappingProxyType({})) -> AnnotatedGraph:
     """Return what a ModelProto says about shardings.
+
+    Parameters
+    ----------
+    bound
+        Shapes of inputs that are given to it.
 
     Raises
     ------
@@ -88,7 +94,7 @@ def read_graph(model: Any) -> AnnotatedGraph:
         nodes.append(_node(node, name, constants))
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    shapes = _shapes(model, constants)
+    shapes = _shapes(model, constants, bound)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,
@@ -179,7 +185,9 @@ def _constant(tensor: Any) -> list[Any] | None:
     return values
 
 
-def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, ...] | None]:
+def _shapes(
+    model: Any, constants: Mapping[str, Any], bound: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[Size, ...] | None]:
     """Return shapes of tensors: those that stand in the model, and those that onnx infers."""
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = light.graph
@@ -187,6 +195,9 @@ def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, .
     graph.node.extend(model.graph.node)
     for values in ("input", "output", "value_info"):
         getattr(graph, values).extend(getattr(model.graph, values))
+    for value in graph.input:
+        if value.name in bound:
+            _bind(value.type.tensor_type.shape, bound[value.name])
     named = {value.name for value in graph.input}
     for tensor in model.graph.initializer:  # large ones are inputs: their data are not copied
         if _constant(tensor) is not None:
@@ -205,6 +216,12 @@ def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, .
                 for dim in value.type.tensor_type.shape.dim
             )
     return found
+
+
+def _bind(shape: Any, sizes: Sequence[int]) -> None:
+    del shape.dim[:]
+    for n in sizes:
+        shape.dim.add(dim_value=n)
 
 
 def spec_from_proto(proto: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from typing import Any
@@ -18,7 +18,7 @@ from distarray.expr.bind import check_mask
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
-__all__ = ["PlainModel", "cli_run", "run_graph", "run_node"]
+__all__ = ["PlainModel", "checked_feeds", "cli_run", "run_graph", "run_node"]
 
 
 def run_node(
@@ -112,9 +112,13 @@ class PlainModel:
         feeds = mapping(feeds, "feeds", "names of inputs to arrays")
         first = next((v for v in feeds.values() if isinstance(v, DistArray)), None)
         with nullcontext() if first is None else within(first._env):
-            given = _checked(self.graph.proto, feeds)
-            made = Scope(self.graph, [given.get(name) for name in self.graph.input], self.opsets).run()
-            return {name: _boxed(value) for name, value in zip(self.graph.output_names, made, strict=True)}
+            return self.run_in(Scope, feeds)
+
+    def run_in(self, scope: Callable[..., Scope], feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model in the environment that is current, in a scope of some kind."""
+        given = checked_feeds(self.graph.proto, feeds)
+        made = scope(self.graph, [given.get(name) for name in self.graph.input], self.opsets).run()
+        return {name: _boxed(value) for name, value in zip(self.graph.output_names, made, strict=True)}
 
 
 def run_graph(model: Any, feeds: Mapping[str, Any], *, folder: str | None = None) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def cli_run(path: str, inputs: Mapping[str, str]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- feeds
 
 
-def _checked(graph: Any, feeds: Mapping[str, Any]) -> dict[str, Value]:
+def checked_feeds(graph: Any, feeds: Mapping[str, Any]) -> dict[str, Value]:
     """Return the values of the inputs of a graph, checked against what it says of them."""
     initial = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     kinds = {info.name: info.type for info in graph.input}
