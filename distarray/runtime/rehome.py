@@ -16,7 +16,7 @@ from distarray import config, hooks
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime.connections import is_open
-from distarray.sharding.mesh import Mesh, is_wave
+from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_environment", "revive", "same_cut"]

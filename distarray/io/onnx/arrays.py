@@ -21,11 +21,11 @@ from distarray.sharding.prime import coarsened, prime_mesh, realised
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
-__all__ = ["Placement", "bound_form", "form_of", "from_spec", "lies_so", "placed", "placement_of", "spec_of"]
+__all__ = ["TensorPlacement", "bound_form", "form_of", "from_spec", "lies_so", "placed", "placement_of", "spec_of"]
 
 
-class Placement(NamedTuple):
-    """A Placement is a form on a team: the shape of an array with fused axes apart, and how that array lies."""
+class TensorPlacement(NamedTuple):
+    """A TensorPlacement is a form on a team: the shape of an array with fused axes apart, and how that array lies."""
 
     shape: tuple[int, ...]
     sharding: Sharding
@@ -38,7 +38,7 @@ def bound_form(form: TensorForm, shape: Sequence[int]) -> TensorForm:
     return TensorForm(tuple(shape), cuts, form.owners)
 
 
-def placement_of(form: TensorForm, team: Team) -> Placement:
+def placement_of(form: TensorForm, team: Team) -> TensorPlacement:
     """Return how an array lies that has a form.
 
     Parameters
@@ -53,7 +53,7 @@ def placement_of(form: TensorForm, team: Team) -> Placement:
     entries = [entry for cut in axes for entry in cut]
     shape = tuple([int(n or 0) for n, _ in entries])
     parts = tuple([k for _, k in entries])
-    return Placement(shape, _on_axes_of(team.mesh, parts, form) or _owned(parts, form))
+    return TensorPlacement(shape, _on_axes_of(team.mesh, parts, form) or _owned(parts, form))
 
 
 def _on_axes_of(mesh: Mesh, parts: Sequence[int], form: TensorForm) -> Sharding | None:

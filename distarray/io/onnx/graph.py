@@ -83,6 +83,8 @@ class AnnotatedGraph:
         Name, number of devices and names of devices of each configuration; None where something is missing.
     ir_version
         Of the file.
+    itemsizes
+        Bytes of an element of tensors, as far as they are known.
     """
 
     nodes: tuple[AnnotatedNode, ...]
@@ -90,6 +92,7 @@ class AnnotatedGraph:
     inputs: frozenset[str]
     configurations: tuple[tuple[str | None, int | None, tuple[str, ...]], ...] = ()
     ir_version: int = 11
+    itemsizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

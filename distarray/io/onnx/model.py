@@ -10,6 +10,7 @@ from typing import Any
 from distarray.io.onnx.forms import TensorForm
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, infer_graph, is_annotatable
 from distarray.io.onnx.inference import MAX_DEVICES
+from distarray.io.onnx.model_plan import ModelPlan
 from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.violations import Violation, raise_errors
 from distarray.sharding.team import Team
@@ -117,6 +118,38 @@ class OnnxModel:
         if team is not None or configuration is not None:
             self = load(self.model, configuration or self.configuration, team or self.team, folder=self.folder)
         return run(self, inputs, strict=strict)
+
+    def plan(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        team: Team | None = None,
+        configuration: str | None = None,
+        strict: bool = True,
+    ) -> ModelPlan:
+        """Return the collectives of a run with what each device receives and holds. Nothing is run.
+
+        Parameters
+        ----------
+        inputs
+            Arrays, or shapes, of inputs by name: they say how long axes are that the model has symbols for.
+        team, configuration, strict
+            See `run`.
+
+        Raises
+        ------
+        OnnxShardingError
+            If there is an error in the annotations.
+        """
+        from distarray.io.onnx.protobuf import read_graph
+
+        if team is not None or configuration is not None:
+            self = load(self.model, configuration or self.configuration, team or self.team, folder=self.folder)
+        shapes = {name: tuple(getattr(x, "shape", x)) for name, x in (inputs or {}).items()}
+        graph = read_graph(self.model, shapes) if shapes else self.graph
+        done = infer_graph(graph, self.configuration, self.num_devices, strict=strict)
+        raise_errors(done.violations)
+        return ModelPlan.of(graph, done, self.num_devices)
 
     def _inferred(self, strict: bool) -> GraphInference:
         return infer_graph(self.graph, self.configuration, self.num_devices, strict=strict)

@@ -153,7 +153,9 @@ class NodeFacts:
         there = {loop for term in (*terms, *results) for loop in term}
         if self.reduced is None:
             open_ = dict.fromkeys(loop for term in terms for loop in term)
-            gone = [loop for loop in open_ if loop not in closed and loop != "1" and all(loop not in r for r in results)]
+            gone = [
+                loop for loop in open_ if loop not in closed and loop != "1" and all(loop not in r for r in results)
+            ]
             self.reduced = tuple(
                 [tuple([(i, t.index(loop)) for i, t in zip(numbers, terms) if loop in t]) for loop in gone]
             )

@@ -9,105 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from itertools import product
-from math import prod
-from typing import Any, NamedTuple
 
 from distarray.array.array import DistArray
-from distarray.array.namespace import namespace
 from distarray.io.onnx.arrays import bound_form, lies_so, placed
-from distarray.io.onnx.forms import AxisCut, TensorForm, everywhere, n_shards
+from distarray.io.onnx.forms import AxisCut, TensorForm, everywhere, shard_ranges
 from distarray.io.onnx.graph import AnnotatedNode, GraphInference, is_annotatable
 from distarray.io.onnx.inference import GivenOutput, NodeInference, infer_outputs
-from distarray.io.onnx.node_facts import ReducedLoop
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, is_host
 from distarray.io.onnx.operators.graph import PreparedGraph, PreparedNode, Scope, evaluate
 from distarray.io.onnx.operators.partial_results import PARTIAL_RESULTS, Part
-from distarray.sharding.cuts import boundaries
+from distarray.io.onnx.slabs import Slab, cut_of_loop, slabs_of
 
-__all__ = ["PlacedScope", "Slab", "slabs_of"]
-
-dx: Any = namespace()
-
-
-class Slab(NamedTuple):
-    """A Slab is one part of the loops that go at a node: which shard of each, and the forms of the inputs there.
-
-    Parameters
-    ----------
-    index
-        Of the shard, for each of these loops.
-    forms
-        Of the inputs, cut down to it; None for one that is left out.
-    """
-
-    index: tuple[int, ...]
-    forms: tuple[TensorForm | None, ...]
-
-
-def cut_of_loop(loop: ReducedLoop, forms: Sequence[TensorForm | None]) -> AxisCut:
-    """Return the cut of a loop; ``()`` if nobody cuts it."""
-    cuts = [form.cuts[axis] for i, axis in loop if (form := forms[i]) is not None]
-    return next((cut for cut in cuts if n_shards(cut) > 1), ())
-
-
-def slabs_of(reduced: Sequence[ReducedLoop], forms: Sequence[TensorForm | None]) -> list[Slab]:
-    """Return the parts in which loops are done that go and are cut; one if none is, and none that is empty.
-
-    Parameters
-    ----------
-    reduced
-        From `NodeInference`.
-    forms
-        Of the inputs; all sizes are known.
-    """
-    cuts = [cut_of_loop(loop, forms) for loop in reduced]
-    found = []
-    for index in product(*(range(n_shards(cut)) for cut in cuts)):
-        here = list(forms)
-        is_empty = False
-        for loop, cut, at in zip(reduced, cuts, index, strict=True):
-            if not cut:
-                continue
-            n = prod([len(r) for r in shard_ranges(cut, at)])
-            is_empty = is_empty or not n
-            for i, axis in loop:
-                form = here[i]
-                if form is not None and form.shape is not None and form.shape[axis] != 1:
-                    here[i] = _sliced(form, axis, at, n)
-        if not is_empty:
-            found.append(Slab(index, tuple(here)))
-    return found
-
-
-def shard_ranges(cut: AxisCut, at: int) -> list[range]:
-    """Return what a shard has along each entry of a cut."""
-    ranges = []
-    for n, k in reversed(cut):
-        at, own = divmod(at, k)
-        edges = boundaries(int(n or 0), k)
-        ranges.append(range(edges[own], edges[own + 1]))
-    return ranges[::-1]
-
-
-def _sliced(form: TensorForm, axis: int, at: int, n: int) -> TensorForm:
-    """Return the form of a slice of a tensor: one shard of an axis, or what lies in it of an axis that is whole."""
-    assert form.shape is not None
-    shape = (*form.shape[:axis], n, *form.shape[axis + 1 :])
-    cuts = (*form.cuts[:axis], (), *form.cuts[axis + 1 :])
-    if n_shards(form.cuts[axis]) == 1:
-        return TensorForm(shape, cuts, form.owners)
-    indices = product(*map(range, form.grid))
-    return TensorForm(shape, cuts, tuple([o for i, o in zip(indices, form.owners, strict=True) if i[axis] == at]))
-
-
-def _slice(x: Value, axis: int, cut: AxisCut, at: int) -> Value:
-    """Return one shard of an axis of a value."""
-    ranges = shard_ranges(cut, at)
-    sizes = [int(n or 0) for n, _ in cut]
-    apart = x if len(sizes) == 1 else x.reshape((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
-    part = apart[(slice(None),) * axis + tuple(slice(r.start, r.stop) for r in ranges)]
-    return part.reshape((*x.shape[:axis], -1, *x.shape[axis + 1 :])) if len(sizes) > 1 else part
+__all__ = ["PlacedScope"]
 
 
 class PlacedScope(Scope):
@@ -235,7 +148,7 @@ class PlacedScope(Scope):
     ) -> Part:
         here = list(inputs)
         at = range(1)
-        for loop, cut, index in zip(inferred.reduced, cuts, slab.index, strict=True):
+        for loop, cut, index in zip(inferred.reduced, cuts, slab.shards, strict=True):
             if cut:
                 at = shard_ranges(cut, index)[0]
                 for i, axis in loop:
@@ -249,3 +162,12 @@ class PlacedScope(Scope):
         (_, form), *_ = found.outputs
         made = PARTIAL_RESULTS[node.op_type].local(call, here, at)
         return tuple(placed(v, form) if isinstance(v, DistArray) else v for v in made)
+
+
+def _slice(x: Value, axis: int, cut: AxisCut, at: int) -> Value:
+    """Return one shard of an axis of a value."""
+    ranges = shard_ranges(cut, at)
+    sizes = [int(n or 0) for n, _ in cut]
+    apart = x if len(sizes) == 1 else x.reshape((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+    part = apart[(slice(None),) * axis + tuple(slice(r.start, r.stop) for r in ranges)]
+    return part.reshape((*x.shape[:axis], -1, *x.shape[axis + 1 :])) if len(sizes) > 1 else part

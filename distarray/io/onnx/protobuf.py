@@ -94,7 +94,7 @@ def read_graph(model: Any, bound: Mapping[str, Sequence[int]] = MappingProxyType
         nodes.append(_node(node, name, constants))
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    shapes = _shapes(model, constants, bound)
+    shapes, itemsizes = _types(model, constants, bound)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,
@@ -103,7 +103,7 @@ def read_graph(model: Any, bound: Mapping[str, Sequence[int]] = MappingProxyType
         )
         for entry in model.configuration
     )
-    return AnnotatedGraph(tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version)
+    return AnnotatedGraph(tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version, itemsizes)
 
 
 def _check_external(tensor: Any) -> None:
@@ -185,10 +185,10 @@ def _constant(tensor: Any) -> list[Any] | None:
     return values
 
 
-def _shapes(
+def _types(
     model: Any, constants: Mapping[str, Any], bound: Mapping[str, Sequence[int]]
-) -> dict[str, tuple[Size, ...] | None]:
-    """Return shapes of tensors: those that stand in the model, and those that onnx infers."""
+) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int]]:
+    """Return shapes of tensors, and the bytes of their elements: what stands in the model, and what onnx infers."""
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = light.graph
     graph.name = "shapes"
@@ -209,13 +209,23 @@ def _shapes(
     except Exception:  # it refuses what is wrong with types; shapes that are not known are said where they are needed
         graph = light.graph
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
+    elements = {name: tensor.data_type for name, tensor in constants.items()}
     for value in (*graph.input, *graph.output, *graph.value_info):
+        elements.setdefault(value.name, value.type.tensor_type.elem_type)
         if value.name not in found and value.type.tensor_type.HasField("shape"):
             found[value.name] = tuple(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
                 for dim in value.type.tensor_type.shape.dim
             )
-    return found
+    return found, {name: _itemsize(element) for name, element in elements.items()}
+
+
+def _itemsize(element: int) -> int:
+    """Return the bytes of an element, or of the type that stands for it in numpy; 0 where nobody knows."""
+    try:
+        return int(onnx.helper.tensor_dtype_to_np_dtype(element).itemsize)
+    except KeyError:
+        return 0
 
 
 def _bind(shape: Any, sizes: Sequence[int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +47,7 @@ def run(model: OnnxModel, inputs: Mapping[str, Any], *, strict: bool) -> dict[st
         graph = read_graph(model.model, shapes)
         inference = infer_graph(graph, model.configuration, model.num_devices, strict=strict)
         raise_errors(inference.violations)
-        constants = model.prepared.setdefault((team, device), {})
+        constants = model.prepared.setdefault(f"{team.id} {device}", {})
         scope = partial(
             PlacedScope, nodes=graph.nodes, inference=inference, num_devices=model.num_devices, strict=strict,
             constants=constants,

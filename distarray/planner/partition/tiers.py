@@ -1,10 +1,10 @@
 """The planner of the engine: a plan of the first planner, or one that a search over the whole expression finds better.
 
 There are three tiers. A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
-do one whose arrays are one block each, and one of which somebody said member by member who holds what. For every other graph the search runs at once if its time is a small part of
-what the plan of the first planner is predicted to take. Else that plan is provisional, and the search runs when the
-same graph has come often enough, if some runs repay it. Host arrays that are about to be cut are worth more: how they
-are cut stays.
+do one whose arrays are one block each, and one of which somebody said member by member who holds what. For every other
+graph the search runs at once if its time is a small part of what the plan of the first planner is predicted to take.
+Else that plan is provisional, and the search runs when the same graph has come often enough, if some runs repay it.
+Host arrays that are about to be cut are worth more: how they are cut stays.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from distarray.array.array import DistArray
 from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.expr.bind import check_mask
+from distarray.expr.lens import Reshape
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
@@ -76,7 +77,15 @@ def _boxed(value: Value) -> Any:
     """Return a value as the caller gets it: writing into it changes no input, of which it may be a view."""
     if value is None:
         return None
-    return [_boxed(v) for v in value] if isinstance(value, list) else copy(array_of(value))
+    return [_boxed(v) for v in value] if isinstance(value, list) else _apart(array_of(value))
+
+
+def _apart(x: DistArray) -> DistArray:
+    """Return an array that is no view of another one; the axes of its storage stay apart where those of it are."""
+    if len(x._lens) == 1 and isinstance(x._lens[0], Reshape):
+        made: DistArray = namespace().reshape(copy(DistArray._on(x._base.current)), x.shape)
+        return made
+    return copy(x)
 
 
 class PlainModel:

@@ -102,7 +102,9 @@ def _product(
     return PartialResult(lambda call, inputs, at: (function(call, *inputs),), _by("add"), finish)
 
 
-def _quantized(call: NodeCall, a: Value, _s: Value, a_zero: Value, b: Value, _t: Value, b_zero: Value, *_: Value) -> Value:
+def _quantized(
+    call: NodeCall, a: Value, _s: Value, a_zero: Value, b: Value, _t: Value, b_zero: Value, *_: Value
+) -> Value:
     return integer_product(call, a, b, a_zero, b_zero)
 
 
