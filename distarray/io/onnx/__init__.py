@@ -4,10 +4,10 @@ The model of shardings (`infer_node`) is pure: it needs neither the ``onnx`` pac
 """
 
 from distarray.errors import OnnxShardingError as ShardingError
-from distarray.io.onnx.arrays import spec_of
+from distarray.io.onnx.arrays import from_spec, spec_of
 from distarray.io.onnx.inference import infer_node
 from distarray.io.onnx.model import OnnxModel as Model
 from distarray.io.onnx.model import load
 from distarray.io.onnx.violations import Violation
 
-__all__ = ["Model", "ShardingError", "Violation", "infer_node", "load", "spec_of"]
+__all__ = ["Model", "ShardingError", "Violation", "from_spec", "infer_node", "load", "spec_of"]

@@ -83,21 +83,21 @@ def _owned(parts: Sequence[int], form: TensorForm) -> Sharding:
 def placed(x: DistArray, form: TensorForm) -> DistArray:
     """Return an array that lies as a form says, on the team that it is on; nothing is run."""
     assert x.team is not None
-    shape, sharding = placement_of(bound_form(form, x.shape), x.team)
-    if shape == tuple(x.shape):
-        return _pinned(x, sharding)
     dx: Any = namespace()
-    made: DistArray = dx.reshape(_pinned(dx.reshape(x, shape), sharding), x.shape)
-    return made
+    shape, sharding = placement_of(bound_form(form, x.shape), x.team)
+    memo = x.__dx_node__().memo
+    made: DistArray
+    if memo is not None and memo.on_client:
+        host = memo.blocks[0].reshape(shape)
+        made = dx.asarray(host, team=x.team, device=x.device, sharding=sharding, copy=False)
+    else:
+        made = _pinned(x if shape == tuple(x.shape) else dx.reshape(x, shape), sharding)
+    return made if shape == tuple(x.shape) else dx.reshape(made, x.shape)
 
 
 def _pinned(x: DistArray, sharding: Sharding) -> DistArray:
     """Return an array with a cut. A product makes its tiles where they are to lie; of all others they are moved."""
     node = x.__dx_node__()
-    if node.memo is not None and node.memo.on_client:
-        dx: Any = namespace()
-        made: DistArray = dx.asarray(node.memo.blocks[0], team=x.team, device=x.device, sharding=sharding, copy=False)
-        return made
     if node.memo is None and node.pin is None and node.op.family.is_contraction:
         return x._on(node.with_pin(sharding))
     return x.reshard(sharding)
@@ -183,9 +183,9 @@ def from_spec(data: Any, spec: JsonSpec | Any, *, team: Team) -> DistArray:
 
 
 def lies_so(x: DistArray, form: TensorForm) -> bool:
-    """Return whether an array that is computed lies as a form says; nothing is planned to know of others."""
+    """Return whether an array that is there lies as a form says; nothing is planned to know of others."""
     node = x._base.current
-    if node.memo is None or node.memo.on_client:
+    if node.memo is None or (node.memo.on_client and node.pin is None):
         return False
     try:
         return form_of(x).is_same(bound_form(form, x.shape))

@@ -15,7 +15,7 @@ from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.violations import Violation, raise_errors
 from distarray.sharding.team import Team
 
-__all__ = ["OnnxModel", "load"]
+__all__ = ["OnnxModel", "load", "process_team"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,7 +37,7 @@ class OnnxModel:
     folder
         Where the file lies; elements beside it are read by the tasks that need them.
     prepared
-        What runs share.
+        What runs share, once there was one.
     """
 
     model: Any
@@ -46,7 +46,7 @@ class OnnxModel:
     num_devices: int
     team: Team | None = None
     folder: str | None = None
-    prepared: dict[str, Any] = field(default_factory=dict, compare=False)
+    prepared: list[Any] = field(default_factory=list, compare=False)
 
     def check(self, strict: bool = True) -> list[Violation]:
         """Return all that is wrong, and what is worth a warning; an empty list if nothing is. Nothing is run.
@@ -113,11 +113,21 @@ class OnnxModel:
         TypeError, ValueError
             If an input is missing, unknown, or of another dtype, shape or team, or the team has another size.
         """
-        from distarray.io.onnx.running import run
+        from distarray.io.onnx.running import PlacedModel
 
         if team is not None or configuration is not None:
-            self = load(self.model, configuration or self.configuration, team or self.team, folder=self.folder)
-        return run(self, inputs, strict=strict)
+            return self._with(team, configuration).run(inputs, strict=strict)
+        if not self.prepared:
+            team = self.team
+            if team is None and self.configuration is not None:
+                team = process_team(self.num_devices)
+            self.prepared.append(PlacedModel(self.model, self.folder, self.configuration, team))
+        outputs: dict[str, Any] = self.prepared[0].run(inputs, strict=strict)
+        return outputs
+
+    def _with(self, team: Team | None, configuration: str | None) -> OnnxModel:
+        """Return the model on another team, or under another configuration."""
+        return load(self.model, configuration or self.configuration, team or self.team, folder=self.folder)
 
     def plan(
         self,
@@ -144,7 +154,7 @@ class OnnxModel:
         from distarray.io.onnx.protobuf import read_graph
 
         if team is not None or configuration is not None:
-            self = load(self.model, configuration or self.configuration, team or self.team, folder=self.folder)
+            return self._with(team, configuration).plan(inputs, strict=strict)
         shapes = {name: tuple(getattr(x, "shape", x)) for name, x in (inputs or {}).items()}
         graph = read_graph(self.model, shapes) if shapes else self.graph
         done = infer_graph(graph, self.configuration, self.num_devices, strict=strict)
@@ -206,6 +216,11 @@ class InferredModel(OnnxModel):
     def infer(self, strict: bool = True) -> InferredModel:
         """Return the model itself read anew: what is complete stays what it is."""
         return load(self.model, self.configuration, self.team, folder=self.folder).infer(strict)
+
+
+def process_team(n: int) -> Team:
+    """Return a team of so many threads of this process, also where a Client is active."""
+    return Team((n,), ("device",), members=range(n))
 
 
 def load(

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from math import prod
+
+import numpy as np
 
 from distarray.array.array import DistArray
 from distarray.io.onnx.arrays import bound_form, lies_so, placed
 from distarray.io.onnx.forms import AxisCut, TensorForm, everywhere, shard_ranges
 from distarray.io.onnx.graph import AnnotatedNode, GraphInference, is_annotatable
 from distarray.io.onnx.inference import GivenOutput, NodeInference, infer_outputs
+from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, is_host
 from distarray.io.onnx.operators.graph import PreparedGraph, PreparedNode, Scope, evaluate
 from distarray.io.onnx.operators.partial_results import PARTIAL_RESULTS, Part
@@ -90,13 +94,26 @@ class PlacedScope(Scope):
                 parts = [tuple(placed(v, form) for v in reduce(lambda a, b: row.join(call, a, b), parts))]
             made: tuple[Value, ...] = (row.finish(call, parts[0], here),)
         else:
-            made = evaluate(call, here)
+            made = self._evaluated(call, annotated, here, forms)
         self._made.update({name: forms[name] for name in node.proto.output if name in forms})
         if is_free:
             return made
         return tuple(
             self._settled(value, natural.get(name), forms.get(name)) for name, value in zip(node.proto.output, made)
         )
+
+    def _evaluated(
+        self, call: NodeCall, node: AnnotatedNode, inputs: Sequence[Value], forms: Mapping[str, TensorForm]
+    ) -> tuple[Value, ...]:
+        """Return the outputs of a node that is done where its inputs lie: of elementwise work with fused axes apart."""
+        row = OPERATORS.get(node.op_type)
+        form = forms.get(node.outputs[0])
+        if row is None or form is None or not row.group.is_elementwise or all(len(cut) < 2 for cut in form.cuts):
+            return evaluate(call, inputs)
+        axes = [tuple([int(n or 0) for n, _ in cut]) if len(cut) > 1 else () for cut in form.cuts]
+        made = evaluate(call, [value if value is None else _with_axes_apart(value, axes) for value in inputs])
+        shape = np.broadcast_shapes(*(value.shape for value in inputs if value is not None))
+        return tuple(value.reshape(shape) for value in made)
 
     def _brought(self, name: str, value: Value, form: TensorForm | None) -> Value:
         """Return an input in the form that its node has it in; host data go where they are read."""
@@ -154,6 +171,8 @@ class PlacedScope(Scope):
                 for i, axis in loop:
                     if here[i] is not None and here[i].shape[axis] != 1:
                         here[i] = _slice(here[i], axis, cut, index)
+        if any(cuts) and node.op_type.startswith(("Reduce", "Arg")):  # what a reduction reads says where it is done
+            here = [placed(x, f) if isinstance(x, DistArray) and f is not None else x for x, f in zip(here, slab.forms)]
         # What is added after the product is no part of it.
         forms = slab.forms[:2] if node.op_type == "Gemm" else slab.forms
         found = infer_outputs(
@@ -162,6 +181,17 @@ class PlacedScope(Scope):
         (_, form), *_ = found.outputs
         made = PARTIAL_RESULTS[node.op_type].local(call, here, at)
         return tuple(placed(v, form) if isinstance(v, DistArray) else v for v in made)
+
+
+def _with_axes_apart(x: Value, axes: Sequence[tuple[int, ...]]) -> Value:
+    """Return a value with fused axes as several; `axes` are the sizes of those of the output, none of those that stay.
+
+    Axes align from the right; one of one element becomes as many of one.
+    """
+    shape: list[int] = []
+    for n, sizes in zip(x.shape, axes[len(axes) - x.ndim :], strict=True):
+        shape += [n] if not sizes else sizes if n == prod(sizes) else [1] * len(sizes)
+    return x.reshape(tuple(shape))
 
 
 def _slice(x: Value, axis: int, cut: AxisCut, at: int) -> Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
@@ -19,7 +18,7 @@ from distarray.expr.lens import Reshape
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
-__all__ = ["PlainModel", "checked_feeds", "cli_run", "run_graph", "run_node"]
+__all__ = ["PlainModel", "run_graph", "run_node"]
 
 
 def run_node(
@@ -125,7 +124,7 @@ class PlainModel:
 
     def run_in(self, scope: Callable[..., Scope], feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model in the environment that is current, in a scope of some kind."""
-        given = checked_feeds(self.graph.proto, feeds)
+        given = _checked(self.graph.proto, feeds)
         made = scope(self.graph, [given.get(name) for name in self.graph.input], self.opsets).run()
         return {name: _boxed(value) for name, value in zip(self.graph.output_names, made, strict=True)}
 
@@ -161,23 +160,10 @@ def run_graph(model: Any, feeds: Mapping[str, Any], *, folder: str | None = None
     return PlainModel(model, folder).run(feeds)
 
 
-def cli_run(path: str, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Run the model in a file with inputs from ``.npy`` files, by name."""
-    onnx = onnx_package()
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except OSError:
-        raise
-    except Exception as error:  # protobuf's own, which has no public name
-        raise ValueError(f"{path} is no ONNX model: {' '.join(str(error).split())[:200]}") from None
-    feeds = {name: namespace().load(file) for name, file in inputs.items()}
-    return run_graph(model, feeds, folder=os.path.dirname(os.path.abspath(path)))
-
-
 # ------------------------------------------------------------------------------------------------------- feeds
 
 
-def checked_feeds(graph: Any, feeds: Mapping[str, Any]) -> dict[str, Value]:
+def _checked(graph: Any, feeds: Mapping[str, Any]) -> dict[str, Value]:
     """Return the values of the inputs of a graph, checked against what it says of them."""
     initial = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     kinds = {info.name: info.type for info in graph.input}
