@@ -6,7 +6,7 @@ initializers are on every device (G-2), so what a node reads of them moves nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from math import prod
@@ -244,7 +244,7 @@ def model_cost(graph: AnnotatedGraph, done: GraphInference, num_devices: int, ra
     """
     nodes = []
     meter = _HeldBytes(graph, done, num_devices)
-    for number, (node, here, inference) in enumerate(zip(graph.nodes, done.node_forms, done.inferences, strict=True)):
+    for number, (node, here, inference) in enumerate(zip(graph.nodes, done.node_forms, done.nodes, strict=True)):
         crossings = []
         for name in dict.fromkeys(filter(None, node.inputs)):
             source, target = done.forms[name], here[name]
@@ -256,7 +256,7 @@ def model_cost(graph: AnnotatedGraph, done: GraphInference, num_devices: int, ra
         for met in inference.meetings:
             if all(map(_is_known, met.forms)):
                 seconds += float(np.max(_kernel_seconds(met, num_devices, itemsize, rates)))
-        crossings += _outputs(graph, node.outputs, here, inference, num_devices)
+        crossings += _outputs(graph, here, inference, num_devices)
         seconds += rates.step + sum([crossing.seconds(rates) for crossing in crossings])
         nodes.append(NodeCost(node.name, node.op_type, tuple(crossings), seconds))
         meter.run(number)
@@ -265,7 +265,6 @@ def model_cost(graph: AnnotatedGraph, done: GraphInference, num_devices: int, ra
 
 def _outputs(
     graph: AnnotatedGraph,
-    names: Sequence[str],
     here: Mapping[str, TensorForm],
     inference: NodeInference,
     num_devices: int,
@@ -273,8 +272,8 @@ def _outputs(
     """Return how the outputs of a node come into the forms that it gives them."""
     found = []
     n = n_partials(inference)
-    for name, natural in zip(names, inference.natural, strict=False):
-        if not name or natural is None or not _is_known(natural) or not _is_known(here[name]):
+    for name, natural in inference.natural.items():
+        if not _is_known(natural) or not _is_known(here[name]):
             continue
         itemsize = _itemsize(graph, name)
         if n > 1:
@@ -289,7 +288,7 @@ def _is_known(form: TensorForm) -> bool:
 
 
 def _itemsize(graph: AnnotatedGraph, name: str) -> int:
-    return graph.itemsizes.get(name, 8)
+    return graph.itemsizes.get(name) or 8
 
 
 class _HeldBytes:

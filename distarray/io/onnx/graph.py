@@ -87,23 +87,23 @@ class AnnotatedGraph:
         Of tensors, as far as they are known; symbols are strings.
     inputs
         Inputs and initializers.
-    constants
-        Initializers: of the inputs those that are the same in every run.
-    itemsizes
-        Bytes of an element of tensors, as far as they are known.
     configurations
         Name, number of devices and names of devices of each configuration; None where something is missing.
     ir_version
         Of the file.
+    itemsizes
+        Bytes of an element of tensors, as far as they are known.
+    constants
+        Initializers: of the inputs those that are the same in every run.
     """
 
     nodes: tuple[AnnotatedNode, ...]
     shapes: Mapping[str, tuple[Size, ...] | None]
     inputs: frozenset[str]
-    constants: frozenset[str] = frozenset()
-    itemsizes: Mapping[str, int] = field(default_factory=dict)
     configurations: tuple[tuple[str | None, int | None, tuple[str, ...]], ...] = ()
     ir_version: int = 11
+    itemsizes: Mapping[str, int] = field(default_factory=dict)
+    constants: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -116,22 +116,22 @@ class GraphInference:
         Of every tensor, as its producer leaves it.
     node_forms
         Per node the form of each tensor that it reads or makes, as it reads or makes it.
+    nodes
+        Per node what followed for it; None where its inputs are not known.
     reshards
         Tensors that are brought into another form, and before which node; None: after the node that makes them.
     stages
         Pipeline stage of nodes that have one.
     violations
         Errors and warnings.
-    inferences
-        Per node what was inferred; None where an input has no form.
     """
 
     forms: dict[str, TensorForm] = field(default_factory=dict)
     node_forms: list[dict[str, TensorForm]] = field(default_factory=list)
+    nodes: list[NodeInference | None] = field(default_factory=list)
     reshards: list[dict[str, str | None]] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
-    inferences: list[NodeInference | None] = field(default_factory=list)
 
 
 def infer_graph(
@@ -234,7 +234,7 @@ def _judge(
     specs = _specs_of(node, mine, report)
     here: dict[str, TensorForm] = {}
     done.node_forms.append(here)
-    done.inferences.append(None)
+    done.nodes.append(None)
     is_lost = False
     for name in dict.fromkeys(filter(None, node.inputs)):
         form = done.forms.get(name)
@@ -256,7 +256,7 @@ def _judge(
     inferred = infer_outputs(
         node.op_type, node.attrs, forms, given, num_devices, is_annotated=bool(specs), strict=strict
     )
-    done.inferences[-1] = inferred
+    done.nodes[-1] = inferred
     report(inferred.findings, [name for name in (*node.inputs, *node.outputs) if name])
     if any(finding.code == "gathered" for finding in inferred.findings):
         for name, form in here.items():

@@ -105,7 +105,7 @@ def loop_graph(graph: AnnotatedGraph, done: GraphInference) -> LoopGraph:
     """
     labels = [
         _labels(node, here, inference)
-        for node, here, inference in zip(graph.nodes, done.node_forms, done.inferences, strict=True)
+        for node, here, inference in zip(graph.nodes, done.node_forms, done.nodes, strict=True)
     ]
     shapes = {name: form.shape for name, form in done.forms.items()}
     return _Builder(graph, shapes, labels).build()
@@ -312,7 +312,7 @@ class _Builder:
         name = self.arrays.get(name, name)
         if name not in self.ops and name not in self.inputs:
             shape = tuple([f for axis in self._factors(name) for f in axis])
-            self.inputs[name] = Input(shape, itemsize=self.graph.itemsizes.get(name, 8), everywhere=True)
+            self.inputs[name] = Input(shape, itemsize=self.graph.itemsizes.get(name) or 8, everywhere=True)
         return name
 
     def _add(self, number: int) -> str | None:
@@ -365,7 +365,7 @@ class _Builder:
             tuple([self._array(tensor) for tensor in terms]),
             extents,
             whole=frozenset(whole & extents.keys()),
-            itemsize=self.graph.itemsizes.get(name, 8),
+            itemsize=self.graph.itemsizes.get(name) or 8,
         )
 
     def _reshape(self, node: AnnotatedNode) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from distarray.io.onnx.parallel_loops import Meeting, NodeLoops, follow_loops
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
-__all__ = ["NodeFacts", "OutputSpecNeeded"]
+__all__ = ["NodeFacts", "OutputSpecNeeded", "ReducedLoop"]
+
+#: The axes (input, axis) that run over a loop that no output has.
+ReducedLoop: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class OutputSpecNeeded(Refusal):
@@ -46,6 +49,8 @@ class NodeFacts:
         Outputs that the node has, if that is known.
     warnings
         Gets what is worth saying and no error.
+    reduced
+        Of the first loops that were followed those that no output has: the axes (input, axis) that run over each.
     meetings
         Gets how inputs were used together: one for each time that outputs followed from loops.
     """
@@ -59,6 +64,7 @@ class NodeFacts:
     sentence: str = ""
     n_outputs: int | None = None
     warnings: list[Fault] = field(default_factory=list)
+    reduced: tuple[ReducedLoop, ...] | None = None
     meetings: list[Meeting] = field(default_factory=list)
 
     def form(self, i: int) -> TensorForm:
@@ -131,6 +137,7 @@ class NodeFacts:
         """
         given = self.forms if forms is None else forms
         terms: list[tuple[str, ...]] = []
+        numbers: list[int] = []
         used: list[TensorForm] = []
         closed = set(whole)
         for i, form in enumerate(given):
@@ -144,8 +151,17 @@ class NodeFacts:
             if i >= len(operands):
                 closed.update(term)
             terms.append(tuple(term))
+            numbers.append(i)
             used.append(form)
         there = {loop for term in (*terms, *results) for loop in term}
+        if self.reduced is None:
+            open_ = dict.fromkeys(loop for term in terms for loop in term)
+            gone = [
+                loop for loop in open_ if loop not in closed and loop != "1" and all(loop not in r for r in results)
+            ]
+            self.reduced = tuple(
+                [tuple([(i, t.index(loop)) for i, t in zip(numbers, terms) if loop in t]) for loop in gone]
+            )
         rule = ShardingRule(tuple(terms), tuple(map(tuple, results)), dict.fromkeys(sorted(closed & there), "whole"))
         loops = NodeLoops(rule, self.number, self.sentence, sizes or {}, frozenset(broadcast))
         if not used:

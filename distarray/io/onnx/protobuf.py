@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
 from typing import Any
 
 from distarray.arguments import shown
@@ -59,8 +59,13 @@ def read_model(path_or_proto: Any) -> Any:
     return model
 
 
-def read_graph(model: Any) -> AnnotatedGraph:
+def read_graph(model: Any, bound: Mapping[str, Sequence[int]] = MappingProxyType({})) -> AnnotatedGraph:
     """Return what a ModelProto says about shardings.
+
+    Parameters
+    ----------
+    bound
+        Shapes of inputs that are given to it.
 
     Raises
     ------
@@ -92,7 +97,7 @@ def read_graph(model: Any) -> AnnotatedGraph:
         nodes.append(_node(node, name, constants))
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    shapes, itemsizes = _types(model, constants)
+    shapes, itemsizes = _types(model, constants, bound)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,
@@ -103,7 +108,7 @@ def read_graph(model: Any) -> AnnotatedGraph:
     )
     initial = frozenset([tensor.name for tensor in graph.initializer] + [*sparse])
     return AnnotatedGraph(
-        tuple(nodes), {**sparse, **shapes}, inputs, initial, itemsizes, configurations, model.ir_version
+        tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version, itemsizes, initial
     )
 
 
@@ -186,16 +191,19 @@ def _constant(tensor: Any) -> list[Any] | None:
     return values
 
 
-def _types(model: Any, constants: Mapping[str, Any]) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int]]:
-    """Return shapes of tensors, and bytes of their elements: those that stand in the model, and those that onnx
-    infers.
-    """
+def _types(
+    model: Any, constants: Mapping[str, Any], bound: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int]]:
+    """Return shapes of tensors, and the bytes of their elements: what stands in the model, and what onnx infers."""
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = light.graph
     graph.name = "shapes"
     graph.node.extend(model.graph.node)
     for values in ("input", "output", "value_info"):
         getattr(graph, values).extend(getattr(model.graph, values))
+    for value in graph.input:
+        if value.name in bound:
+            _bind(value.type.tensor_type.shape, bound[value.name])
     named = {value.name for value in graph.input}
     for tensor in model.graph.initializer:  # large ones are inputs: their data are not copied
         if _constant(tensor) is not None:
@@ -207,24 +215,29 @@ def _types(model: Any, constants: Mapping[str, Any]) -> tuple[dict[str, tuple[Si
     except Exception:  # it refuses what is wrong with types; shapes that are not known are said where they are needed
         graph = light.graph
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
-    itemsizes = {name: _itemsize(tensor.data_type) for name, tensor in constants.items()}
+    elements = {name: tensor.data_type for name, tensor in constants.items()}
     for value in (*graph.input, *graph.output, *graph.value_info):
-        itemsizes.setdefault(value.name, _itemsize(value.type.tensor_type.elem_type))
+        elements.setdefault(value.name, value.type.tensor_type.elem_type)
         if value.name not in found and value.type.tensor_type.HasField("shape"):
             found[value.name] = tuple(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
                 for dim in value.type.tensor_type.shape.dim
             )
-    return found, itemsizes
+    return found, {name: _itemsize(element) for name, element in elements.items()}
 
 
-@cache
 def _itemsize(element: int) -> int:
-    """Return the bytes of an element of a type; 8 of text, and of types that nobody knows."""
+    """Return the bytes of an element, or of the type that stands for it in numpy; 0 where nobody knows."""
     try:
         return int(onnx.helper.tensor_dtype_to_np_dtype(element).itemsize)
-    except (KeyError, ValueError):
-        return 8
+    except KeyError:
+        return 0
+
+
+def _bind(shape: Any, sizes: Sequence[int]) -> None:
+    del shape.dim[:]
+    for n in sizes:
+        shape.dim.add(dim_value=n)
 
 
 def spec_from_proto(proto: Any) -> dict[str, Any]:

@@ -1,38 +1,56 @@
-"""What the command line says of a model: its violations, the form of every tensor, or what planned annotations cost, as
-a table or as JSON.
+"""What the command line says of a model: its violations, forms, plan or outputs, or what planned annotations cost, as a
+table or as JSON.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from distarray.diagnostics.table import format_table
 from distarray.errors import OnnxShardingError
 from distarray.io.onnx.annotation import annotate
 from distarray.io.onnx.drawing import draw
 from distarray.io.onnx.inference import check_num_devices
-from distarray.io.onnx.model import load
+from distarray.io.onnx.model import load, process_team
 from distarray.io.onnx.violations import Violation
 from distarray.sharding.team import Team
 
 __all__ = ["annotated", "reported"]
 
 
-def reported(action: str, path: str, configuration: str | None = None, *, as_json: bool = False) -> str:
-    """Return the report of ``check``, ``infer`` or ``draw``.
+def reported(
+    action: str,
+    path: str,
+    configuration: str | None = None,
+    *,
+    team_size: int | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
+    as_json: bool = False,
+) -> str:
+    """Return the report of ``check``, ``infer``, ``draw``, ``plan`` or ``run``.
+
+    Parameters
+    ----------
+    team_size
+        Threads of this process that are the devices; None: as many as the model says.
+    files
+        By name of the input the ``.npy`` file with its elements; of a plan only their shapes count.
 
     Raises
     ------
     ValueError
-        If the file is no model.
+        If the file is no model, or the team has another size than the configuration.
     OnnxShardingError
         If the model has an error; the text is the table of all violations.
     """
-    model = load(path, configuration)
+    model = load(path, configuration, None if team_size is None else process_team(team_size))
     found = model.check()
     if any(violation.severity == "error" for violation in found):
         raise OnnxShardingError(
@@ -45,6 +63,11 @@ def reported(action: str, path: str, configuration: str | None = None, *, as_jso
         return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
     if action == "draw":
         return str(draw(model))
+    if action == "plan":
+        plan = model.plan({name: np.load(file, mmap_mode="r").shape for name, file in files.items()})
+        return json.dumps(plan.to_json(), indent=1) if as_json else str(plan) if plan.edges else "nothing moves"
+    if action == "run":
+        return _outputs(model.run({name: np.load(file) for name, file in files.items()}), as_json)
     inferred = model.infer()
     if as_json:
         answer = {"forms": inferred.forms, "reshards": inferred.reshards, "stages": inferred.stages}
@@ -88,6 +111,19 @@ def annotated(
         for name, cost in found.costs.items()
     }
     return json.dumps({"costs": costs, "forms": found.infer().forms}, indent=1)
+
+
+def _outputs(outputs: Mapping[str, Any], as_json: bool) -> str:
+    if as_json:
+        return json.dumps({name: _described(x) for name, x in outputs.items()}, indent=1)
+    return "\n\n".join(f"{name}: {x!r}" for name, x in outputs.items())
+
+
+def _described(x: Any) -> Any:
+    """Return an output as plain data: lists for sequences, null for an optional without a value."""
+    if x is None or isinstance(x, list):
+        return x if x is None else [_described(v) for v in x]
+    return {"dtype": str(x.dtype), "shape": list(x.shape), "values": x.tolist()}
 
 
 def _violations(found: list[Violation]) -> str:

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from distarray.io.onnx import load  # noqa: E402
-from distarray.io.onnx.operators import PlainModel, cli_run, run_graph  # noqa: E402
+from distarray.io.onnx.operators import PlainModel, run_graph  # noqa: E402
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -447,7 +447,7 @@ def test_elements_in_a_file_beside_the_model_are_read_by_tasks(tmp_path):
     np.testing.assert_array_equal(np.asarray(run_graph(model, {"x": x}, folder=str(tmp_path))["y"]), WEIGHTS)
     onnx.save(model, tmp_path / "m.onnx")
     dx.save(tmp_path / "x.npy", x)
-    found = cli_run(str(tmp_path / "m.onnx"), {"x": str(tmp_path / "x.npy")})
+    found = dx.io.onnx.load(tmp_path / "m.onnx").run({"x": dx.load(tmp_path / "x.npy")})
     np.testing.assert_array_equal(np.asarray(found["y"]), WEIGHTS)
 
 
@@ -476,9 +476,9 @@ def test_truncated_models_are_refused(tmp_path):
     data = parsed(PERCEPTRON).SerializeToString()
     (tmp_path / "m.onnx").write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match=r"m.onnx is no ONNX model"):
-        cli_run(str(tmp_path / "m.onnx"), {})
+        dx.io.onnx.load(tmp_path / "m.onnx").run({})
     with pytest.raises(OSError, match="nothing"):
-        cli_run(str(tmp_path / "nothing.onnx"), {})
+        dx.io.onnx.load(tmp_path / "nothing.onnx").run({})
 
 
 def test_sparse_initializers_and_constants_are_dense():

@@ -203,7 +203,7 @@ class Scope:
             call = self._call(node)
             inputs = [self.look_up(name, str(call)) if name else None for name in node.proto.input]
             try:
-                made = evaluate(call, inputs)
+                made = self.outputs_of(node, call, inputs)
             except Exception as error:
                 error.add_note(f"at {call}")
                 raise
@@ -212,6 +212,10 @@ class Scope:
             for name in node.dying:
                 self.values.pop(name, None)
         return [self.look_up(name, "the graph's output") for name in self.graph.output_names]
+
+    def outputs_of(self, node: PreparedNode, call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the outputs of a node, for its inputs."""
+        return evaluate(call, inputs)
 
     def inner(self, graph: PreparedGraph, inputs: Sequence[Value]) -> list[Value]:
         """Run a subgraph, which sees the names that are seen here."""
