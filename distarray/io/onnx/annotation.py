@@ -133,7 +133,7 @@ def annotate(
     named = [_symbolic(source, specs) for specs in forms]
     specs = [{tensor: write_spec(form) for tensor, form in found.items()} for found in named]
     found = load(with_configuration(proto, name, team.size, specs), name, team)
-    return AnnotatedModel(found.model, found.graph, name, team.size, team, costs)
+    return AnnotatedModel(found.model, found.graph, name, team.size, team, costs=costs)
 
 
 def _planned(
