@@ -66,7 +66,7 @@ class AnnotatedModel(OnnxModel):
         """Return the predictions as a table: bytes between devices, seconds, and bytes that a device holds at most."""
         rows = []
         for name, cost in (self.costs or {}).items():
-            kinds = [c.collective for node in cost.nodes for c in node.crossings if c.collective != "local"]
+            kinds = [c.collective for node in cost.nodes for c in node.crossings if c.collective != "slice"]
             counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "none"
             numbers = (format_nbytes(cost.nbytes), format_seconds(cost.seconds), format_nbytes(cost.peak_bytes))
             rows.append((name, *numbers, counts))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from distarray.io.onnx.forms import AxisCut, TensorForm, n_shards
+from distarray.io.onnx.forms import AxisCut, TensorForm, is_identical, n_shards
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference
 from distarray.io.onnx.inference import NodeInference
 from distarray.io.onnx.parallel_loops import Meeting
@@ -22,7 +22,17 @@ from distarray.planner.eindecomp import EinOp
 from distarray.planner.rates import Rates
 from distarray.sharding.cuts import boundaries
 
-__all__ = ["Crossing", "ModelCost", "NodeCost", "model_cost", "n_partials", "redistributed", "reduced"]
+__all__ = [
+    "Crossing",
+    "ModelCost",
+    "NodeCost",
+    "collective_of",
+    "model_cost",
+    "n_partials",
+    "redistributed",
+    "reduced",
+    "sum_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,7 @@ class Crossing:
     tensor
         Its name.
     collective
-        What it amounts to: ``"local"`` if nothing moves.
+        What it amounts to: ``"slice"`` if nothing moves.
     nbytes, messages
         That come to each device.
     is_after
@@ -162,19 +172,25 @@ def redistributed(
     common, have, need = _overlaps(source, target), _holders(source, num_devices), _holders(target, num_devices)
     nbytes = itemsize * (need @ common.sum(axis=0) - ((have @ common) * need).sum(axis=1))
     messages = ((need.astype(int) @ (common.T > 0)) * ~have > 0).sum(axis=1) * (nbytes > 0)
-    collective = _named(source, target) if nbytes.any() else "local"
+    collective = collective_of(source, target) if nbytes.any() else "slice"
     return Crossing(tensor, collective, nbytes, messages, is_after)
 
 
-def _named(source: TensorForm, target: TensorForm) -> str:
-    if len(target.devices) == 1:
-        return "gather" if len(source.owners) > 1 else "send"
-    if len(source.devices) == 1:
-        return "scatter" if len(target.owners) > 1 else "broadcast"
-    if source.grid == target.grid:
-        return "permute" if all(len(owners) == 1 for owners in target.owners) else "broadcast"
-    is_coarser = all(k % m == 0 for k, m in zip(source.grid, target.grid, strict=True))
-    return "all-gather" if is_coarser else "all-to-all"
+def collective_of(source: TensorForm, target: TensorForm) -> str:
+    """Return the collective that takes a tensor from one form to another, where some device lacks something."""
+    if len(source.cuts) == len(target.cuts) and all(map(is_identical, source.cuts, target.cuts)):
+        is_more = all(a <= b for a, b in zip(source.owners, target.owners, strict=True))
+        return "broadcast" if is_more else "permute"
+    if len(target.owners) == 1:
+        return "all-gather" if len(target.devices) > 1 else "gather"
+    return "scatter" if len(source.owners) == 1 else "all-to-all"
+
+
+def sum_of(partial: TensorForm, target: TensorForm) -> str:
+    """Return the collective that makes a tensor of partial results, which lie as one form says, as another one says."""
+    if len(target.owners) > len(partial.owners):
+        return "reduce-scatter"
+    return "reduce" if all(len(owners) == 1 for owners in target.owners) else "all-reduce"
 
 
 def reduced(tensor: str, partial: TensorForm, target: TensorForm, n: int, num_devices: int, itemsize: int) -> Crossing:
@@ -187,17 +203,17 @@ def reduced(tensor: str, partial: TensorForm, target: TensorForm, n: int, num_de
     target
         Who gets which elements. Each owner combines its share of them, and gets the others' shares.
     n
-        Partial results of each element.
+        Partial results of each element, as far as there are devices for them.
     """
     common = _overlaps(partial, target)
     have, need = _holders(partial, num_devices), _holders(target, num_devices)
     owners = need.sum(axis=0)
-    elements = need @ (common.sum(axis=0) * (n - 1 + owners - 1) / owners)
+    parts = np.minimum(n, have.sum(axis=0))  # those on one device are combined there
+    transfers = np.add.outer(parts - 1, owners - 1)
+    elements = (need / owners) @ (common * transfers).sum(axis=0)
     elements += (~have * ((need / owners) @ common.T)).sum(axis=1)  # who has no part gets one more
-    pairs = need.astype(int) @ ((common.T > 0) * (n - 1 + owners - 1)[:, None])
-    names = {True: "reduce", False: "all-reduce" if partial.is_same(target) else "reduce and broadcast"}
-    collective = names[bool((owners == 1).all())] if partial.grid == target.grid else "reduce-scatter"
-    return Crossing(tensor, collective, itemsize * elements, pairs.sum(axis=1), True)
+    messages = need.astype(int) @ ((common > 0) * transfers).sum(axis=0)
+    return Crossing(tensor, sum_of(partial, target), itemsize * elements, messages, True)
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------

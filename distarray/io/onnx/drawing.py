@@ -87,7 +87,7 @@ class ModelDrawing:
                     made.node(maker[name], text(name), shape="ellipse")
                 moved = self._moved(cost.crossings, name, False)
                 shape, devices = self._form(here[name])
-                style = {"": {}, "local": {"style": "dashed"}}.get(moved, {"color": "red", "fontcolor": "red"})
+                style = {"": {}, "slice": {"style": "dashed"}}.get(moved, {"color": "red", "fontcolor": "red"})
                 made.edge(maker[name], key, text(name, shape, f"on {devices}", moved), **style)
             maker.update((name, key) for name in node.outputs if name)
         for number, value in enumerate(self.model.model.graph.output):

@@ -217,6 +217,10 @@ def test_sums_move_as_rings_do():
     assert [crossing.total for crossing in found.values()] == [2 * 3 * 32, 3 * 32, 3 * 32]
     assert found["reduce"].nbytes.tolist() == [0, 0, 96, 0]
     assert found["reduce-scatter"].nbytes.tolist() == [24, 24, 24, 24]
+    # more parts than devices: those on one device are combined there
+    assert reduced("x", parts, parts, 12, 4, 1).total == found["all-reduce"].total
+    # who has no part gets one more
+    assert reduced("x", TensorForm.whole((8, 4), frozenset([0, 1])), rows, 2, 4, 1).nbytes.tolist() == [8, 8, 16, 16]
 
 
 # -- drawings ---------------------------------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ def test_a_drawing_shows_forms_and_collectives():
     drawing = dx.io.onnx.draw(annotate(perceptron(), team(4), 12_000_000))
     lines = [line.split() for line in str(drawing).splitlines()]
     assert ["Gemm_h", "Gemm", "reads", "x", "64", "1024", "all"] in lines
-    assert ["reads", "w", "1024", "4096/4", "0", "1", "2", "3", "local"] in lines
+    assert ["reads", "w", "1024", "4096/4", "0", "1", "2", "3", "slice"] in lines
     assert lines[-1][:7] == ["makes", "y", "64", "1024", lines[-1][4], "reduce", "768"]
     assert repr(drawing) == str(drawing)
 
