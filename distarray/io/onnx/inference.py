@@ -60,7 +60,7 @@ class NodeInference:
     natural
         By output the form that follows from the inputs; none where nothing follows.
     reduced
-        Loops that a product or a reduction sums over.
+        Loops that a product or a reduction sums over; None of other nodes, and where they are not known.
     """
 
     outputs: list[tuple[str, TensorForm]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class NodeInference:
     findings: list[Fault] = field(default_factory=list)
     reshards: list[str] = field(default_factory=list)
     natural: dict[str, TensorForm] = field(default_factory=dict)
-    reduced: tuple[ReducedLoop, ...] = ()
+    reduced: tuple[ReducedLoop, ...] | None = None
 
     @property
     def error(self) -> Fault | None:
@@ -144,7 +144,7 @@ def infer_outputs(
         sentence = f"{op_type} has no form with inputs of ranks {ranks} and attributes {shown(dict(attrs))}"
         done.findings.append(Fault(facts.number, "node-malformed", sentence))
     done.rule = f"{facts.number} {op_type}: {sentence}"
-    if group is not None and group.is_summed and facts.reduced:
+    if group is not None and group.is_summed:
         done.reduced = facts.reduced
     if done.error is None:
         names = row.outputs if row else ()

@@ -58,22 +58,22 @@ class NodeLoops:
             If two inputs have different sizes, neither 1, where they share a loop.
         """
         sizes = dict(self.sizes)
-        sizes.update(_loop_sizes(self.rule, shapes))
+        sizes.update(_loop_sizes(self, shapes))
         return [tuple([1 if loop == _ONE else sizes.get(loop) for loop in term]) for term in self.rule.results]
 
 
-def _loop_sizes(rule: ShardingRule, shapes: Sequence[Sequence[Size]]) -> dict[str, Size]:
+def _loop_sizes(loops: NodeLoops, shapes: Sequence[Sequence[Size]]) -> dict[str, Size]:
     """Return the size of each loop of the inputs; a number counts more than a symbol."""
     sizes: dict[str, Size] = {}
-    for term, shape in zip(rule.operands, shapes, strict=True):
+    for term, shape in zip(loops.rule.operands, shapes, strict=True):
         if len(term) != len(shape):
-            raise Refusal("shape", "shape-mismatch", f"an input has rank {len(shape)}, and {len(term)} is needed")
+            raise Refusal(loops.number, "shape-mismatch", f"an input has rank {len(shape)}, and {len(term)} is needed")
         for loop, n in zip(term, shape, strict=True):
             known = sizes.setdefault(loop, n)
             if known == 1 or not isinstance(known, int):
                 sizes[loop] = n if n is not None and not (n == 1 and known is not None) else known
             elif isinstance(n, int) and n not in (1, known) and loop != _ONE:
-                raise Refusal("shape", "shape-mismatch", f"sizes {known} and {n} meet, and neither is 1")
+                raise Refusal(loops.number, "shape-mismatch", f"sizes {known} and {n} meet, and neither is 1")
     return sizes
 
 
@@ -101,7 +101,7 @@ def follow_loops(
     rule = loops.rule
     shapes = [form.shape or () for form in forms]
     outputs = loops.output_shapes(shapes)
-    sizes = _loop_sizes(rule, shapes)
+    sizes = _loop_sizes(loops, shapes)
     cuts, sliced = _cuts_of_loops(loops, forms, sizes, strict)
     cut_loops = tuple(cuts)
     counts = [n_shards(cuts[loop]) for loop in cut_loops]
