@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from distarray.io.onnx.forms import AxisCut, TensorForm, is_identical, n_shards
+from distarray.io.onnx.forms import AxisCut, TensorForm, n_shards
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference
 from distarray.io.onnx.inference import NodeInference
+from distarray.io.onnx.model_plan import collective_of, sum_of
 from distarray.io.onnx.parallel_loops import Meeting
 from distarray.planner.eindecomp import EinOp
 from distarray.planner.rates import Rates
@@ -26,12 +27,10 @@ __all__ = [
     "Crossing",
     "ModelCost",
     "NodeCost",
-    "collective_of",
     "model_cost",
     "n_partials",
     "redistributed",
     "reduced",
-    "sum_of",
 ]
 
 
@@ -174,23 +173,6 @@ def redistributed(
     messages = ((need.astype(int) @ (common.T > 0)) * ~have > 0).sum(axis=1) * (nbytes > 0)
     collective = collective_of(source, target) if nbytes.any() else "slice"
     return Crossing(tensor, collective, nbytes, messages, is_after)
-
-
-def collective_of(source: TensorForm, target: TensorForm) -> str:
-    """Return the collective that takes a tensor from one form to another, where some device lacks something."""
-    if len(source.cuts) == len(target.cuts) and all(map(is_identical, source.cuts, target.cuts)):
-        is_more = all(a <= b for a, b in zip(source.owners, target.owners, strict=True))
-        return "broadcast" if is_more else "permute"
-    if len(target.owners) == 1:
-        return "all-gather" if len(target.devices) > 1 else "gather"
-    return "scatter" if len(source.owners) == 1 else "all-to-all"
-
-
-def sum_of(partial: TensorForm, target: TensorForm) -> str:
-    """Return the collective that makes a tensor of partial results, which lie as one form says, as another one says."""
-    if len(target.owners) > len(partial.owners):
-        return "reduce-scatter"
-    return "reduce" if all(len(owners) == 1 for owners in target.owners) else "all-reduce"
 
 
 def reduced(tensor: str, partial: TensorForm, target: TensorForm, n: int, num_devices: int, itemsize: int) -> Crossing:

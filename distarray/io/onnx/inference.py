@@ -61,7 +61,7 @@ class NodeInference:
     natural
         By output the form that follows from the inputs; none where nothing follows.
     reduced
-        Loops that a product or a reduction sums over.
+        Loops that a product or a reduction sums over; None of other nodes, and where they are not known.
     meetings
         Of `NodeFacts`.
     """
@@ -71,7 +71,7 @@ class NodeInference:
     findings: list[Fault] = field(default_factory=list)
     reshards: list[str] = field(default_factory=list)
     natural: dict[str, TensorForm] = field(default_factory=dict)
-    reduced: tuple[ReducedLoop, ...] = ()
+    reduced: tuple[ReducedLoop, ...] | None = None
     meetings: list[Meeting] = field(default_factory=list)
 
     @property
@@ -149,7 +149,7 @@ def infer_outputs(
         done.findings.append(Fault(facts.number, "node-malformed", sentence))
     done.rule = f"{facts.number} {op_type}: {sentence}"
     done.meetings = facts.meetings
-    if group is not None and group.is_summed and facts.reduced:
+    if group is not None and group.is_summed:
         done.reduced = facts.reduced
     if done.error is None:
         names = row.outputs if row else ()

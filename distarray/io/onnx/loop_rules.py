@@ -310,8 +310,11 @@ def _created_shape(facts: NodeFacts) -> tuple[Size, ...]:
     if op in ("EyeLike", "RandomNormalLike", "RandomUniformLike"):
         return facts.shape()
     if op == "Range":
-        start, limit, delta = (attrs.get(name) for name in ("start", "limit", "delta"))
-        if start is None or limit is None or not delta:
+        given = [attrs.get(name) for name in ("start", "limit", "delta")]
+        if None in given:
+            return (None,)
+        start, limit, delta = (np.asarray(value).reshape(-1)[0] for value in given)
+        if not delta:
             return (None,)
         return (max(math.ceil((limit - start) / delta), 0),)
     size = facts.ints("size")

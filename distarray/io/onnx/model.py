@@ -155,8 +155,7 @@ class OnnxModel:
 
         if team is not None or configuration is not None:
             return self._with(team, configuration).plan(inputs, strict=strict)
-        shapes = {name: tuple(getattr(x, "shape", x)) for name, x in (inputs or {}).items()}
-        graph = read_graph(self.model, shapes) if shapes else self.graph
+        graph = read_graph(self.model, inputs) if inputs else self.graph
         done = infer_graph(graph, self.configuration, self.num_devices, strict=strict)
         raise_errors(done.violations)
         return ModelPlan.of(graph, done, self.num_devices)

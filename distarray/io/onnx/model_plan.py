@@ -121,7 +121,7 @@ def _after(
     graph: AnnotatedGraph, node: AnnotatedNode, here: dict[str, TensorForm], inferred: NodeInference, num_devices: int
 ) -> Iterator[PlannedEdge]:
     forms = [here.get(name) for name in node.inputs]
-    n_parts = prod([n_shards(cut_of_loop(loop, forms)) for loop in inferred.reduced])
+    n_parts = prod([n_shards(cut_of_loop(loop, forms)) for loop in inferred.reduced or ()])
     for name, natural in inferred.natural.items():
         form = here[name]
         n_taking_part = min(n_parts, max(map(len, natural.owners)))

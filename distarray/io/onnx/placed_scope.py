@@ -16,7 +16,7 @@ import numpy as np
 from distarray.array.array import DistArray
 from distarray.io.onnx.arrays import bound_form, lies_so, placed
 from distarray.io.onnx.forms import AxisCut, TensorForm, everywhere, shard_ranges
-from distarray.io.onnx.graph import AnnotatedNode, GraphInference, is_annotatable
+from distarray.io.onnx.graph import AnnotatedNode, GraphInference
 from distarray.io.onnx.inference import GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, is_host
@@ -84,9 +84,12 @@ class PlacedScope(Scope):
         for name in node.dying:
             for key in [key for key in self._moved if key[0] == name]:
                 del self._moved[key]
-        is_free = inferred is None or not is_annotatable(annotated) or all(v is None or is_host(v) for v in here)
-        natural = {} if inferred is None else inferred.natural
-        parts = [] if is_free or inferred is None else self._parts(call, annotated, inferred, here)
+        assert inferred is not None, "there is no error"
+        if all(value is None or is_host(value) for value in here):
+            self._made.update({name: forms[name] for name in node.proto.output if name in forms})
+            return evaluate(call, here)
+        natural = inferred.natural
+        parts = self._parts(call, annotated, inferred, here)
         if parts:
             row = PARTIAL_RESULTS[annotated.op_type]
             if len(parts) > 1:  # each owner of the output gets its own elements of all parts
@@ -96,8 +99,6 @@ class PlacedScope(Scope):
         else:
             made = self._evaluated(call, annotated, here, forms)
         self._made.update({name: forms[name] for name in node.proto.output if name in forms})
-        if is_free:
-            return made
         return tuple(
             self._settled(value, natural.get(name), forms.get(name)) for name, value in zip(node.proto.output, made)
         )
@@ -143,7 +144,7 @@ class PlacedScope(Scope):
         self, call: NodeCall, node: AnnotatedNode, inferred: NodeInference, inputs: Sequence[Value]
     ) -> list[Part]:
         """Return what is made of each part of the loops that go, where the inputs have it; nothing of other nodes."""
-        if node.op_type not in PARTIAL_RESULTS:
+        if inferred.reduced is None or node.op_type not in PARTIAL_RESULTS:
             return []
         here = self._known[node.outputs][1]
         forms = [
@@ -165,6 +166,7 @@ class PlacedScope(Scope):
     ) -> Part:
         here = list(inputs)
         at = range(1)
+        assert inferred.reduced is not None
         for loop, cut, index in zip(inferred.reduced, cuts, slab.shards, strict=True):
             if cut:
                 at = shard_ranges(cut, index)[0]

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
 from distarray.io.onnx.function_calls import check_functions
@@ -59,13 +61,13 @@ def read_model(path_or_proto: Any) -> Any:
     return model
 
 
-def read_graph(model: Any, bound: Mapping[str, Sequence[int]] = MappingProxyType({})) -> AnnotatedGraph:
+def read_graph(model: Any, feeds: Mapping[str, Any] = MappingProxyType({})) -> AnnotatedGraph:
     """Return what a ModelProto says about shardings.
 
     Parameters
     ----------
-    bound
-        Shapes of inputs that are given to it.
+    feeds
+        Inputs that are given to it, or their shapes; of lists of a few numbers on the host the numbers count too.
 
     Raises
     ------
@@ -78,6 +80,10 @@ def read_graph(model: Any, bound: Mapping[str, Sequence[int]] = MappingProxyType
     for tensor in graph.initializer:
         _check_external(tensor)
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    bound = {name: np.shape(x) if hasattr(x, "shape") else tuple(x) for name, x in feeds.items()}
+    for name, x in feeds.items():
+        if isinstance(x, np.ndarray | np.generic) and x.ndim < 2 and x.size <= MAX_CONSTANT and x.dtype.kind in "iuf":
+            constants[name] = onnx.numpy_helper.from_array(np.asarray(x), name)
     sparse = {tensor.values.name: tuple(tensor.dims) for tensor in graph.sparse_initializer}
     inputs = frozenset([*(value.name for value in graph.input), *constants, *sparse])
     made = set(inputs)

@@ -61,8 +61,8 @@ class PlacedModel:
         with within(Environment(team, device)):
             if self._configuration is None:
                 return self._plain.run(feeds)
-            shapes = {name: tuple(x.shape) for name, x in feeds.items() if hasattr(x, "shape")}
-            graph = read_graph(self._model, shapes)
+            given = self._plain.checked(feeds)
+            graph = read_graph(self._model, {name: x for name, x in feeds.items() if hasattr(x, "shape")})
             inference = infer_graph(graph, self._configuration, team.size, strict=strict)
             raise_errors(inference.violations)
             scope = partial(
@@ -73,4 +73,4 @@ class PlacedModel:
                 strict=strict,
                 constants=self._constants.setdefault(device, {}),
             )
-            return self._plain.run_in(scope, feeds)
+            return self._plain.run_in(scope, given)

@@ -18,6 +18,7 @@ from distarray.io.onnx.forms import TensorForm
 
 onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
 from onnx_graphs import models  # noqa: E402
 from onnx_named_models import perceptron, transformer_block  # noqa: E402
 
@@ -138,6 +139,32 @@ def test_random_models_are_annotated_as_the_checker_accepts(made, n):
     assert errors(found) == []
     inferred = found.infer()
     assert inferred.infer().forms == inferred.forms
+
+
+@pytest.mark.parametrize("memory", [None, 700_000])
+@pytest.mark.parametrize("n", [3, 4])
+def test_blocks_run_as_they_are_planned(n, memory):
+    """onnx:A-4, onnx:A-6: what was predicted to move is what the plan of the run says."""
+    made = transformer_block()
+    x = np.random.default_rng(1).standard_normal((2, 64, 128)).astype("f4")
+    found = annotate(made, team(n), memory)
+    np.testing.assert_allclose(found.run({"x": x})["y"], ReferenceEvaluator(made).run(None, {"x": x})[0], atol=1e-5)
+    plan = found.plan({"x": x.shape})
+    moved = [crossing.collective for node in found.cost.nodes for crossing in node.crossings if crossing.total]
+    assert plan.collectives == {kind: moved.count(kind) for kind in moved}
+    assert plan.nbytes == found.cost.nbytes
+
+
+@settings(max_examples=15)
+@given(models(), st.integers(2, 4))
+def test_random_models_run_as_they_are_planned(made, n):
+    """onnx:A-4."""
+    model, feeds = made
+    with np.errstate(all="ignore"):
+        expected = ReferenceEvaluator(model).run(None, feeds)
+        found = annotate(model, team(n)).run(feeds)
+    for e, (name, f) in zip(expected, found.items(), strict=True):
+        np.testing.assert_allclose(np.asarray(f), e, rtol=2e-4, atol=2e-4, err_msg=name)
 
 
 @pytest.mark.slow

@@ -122,11 +122,14 @@ class PlainModel:
         feeds = mapping(feeds, "feeds", "names of inputs to arrays")
         first = next((v for v in feeds.values() if isinstance(v, DistArray)), None)
         with nullcontext() if first is None else within(first._env):
-            return self.run_in(Scope, feeds)
+            return self.run_in(Scope, self.checked(feeds))
 
-    def run_in(self, scope: Callable[..., Scope], feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the model in the environment that is current, in a scope of some kind."""
-        given = _checked(self.graph.proto, feeds)
+    def checked(self, feeds: Mapping[str, Any]) -> dict[str, Value]:
+        """Return the values of the inputs in the environment that is current; raises where they are none."""
+        return _checked(self.graph.proto, feeds)
+
+    def run_in(self, scope: Callable[..., Scope], given: Mapping[str, Value]) -> dict[str, Any]:
+        """Run the model with inputs that are checked, in a scope of some kind."""
         made = scope(self.graph, [given.get(name) for name in self.graph.input], self.opsets).run()
         return {name: _boxed(value) for name, value in zip(self.graph.output_names, made, strict=True)}
 
