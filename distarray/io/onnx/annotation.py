@@ -15,18 +15,17 @@ from distarray.diagnostics.table import format_nbytes, format_seconds, format_ta
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment
 from distarray.io.onnx.costs import ModelCost, model_cost
-from distarray.io.onnx.forms import TensorForm, everywhere
+from distarray.io.onnx.forms import TensorForm
 from distarray.io.onnx.graph import (
     AnnotatedGraph,
     GraphInference,
     NodeAnnotation,
     infer_graph,
-    is_annotatable,
     with_sizes,
 )
 from distarray.io.onnx.loop_graph import LoopGraph, loop_graph
 from distarray.io.onnx.model import OnnxModel, load
-from distarray.io.onnx.planned_forms import planned_forms
+from distarray.io.onnx.planned_forms import planned_forms, whole_inputs
 from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.usual import USUAL
 from distarray.io.onnx.violations import raise_errors
@@ -155,7 +154,8 @@ def _planned(
             needed = str(error)
             break
         ways = [planned_forms(graph, loops, found, rates, is_repeated=again) for again in (False, True)]
-        ways.append(_repeated(graph, num_devices))
+        # what is small is not worth a message: every device computes everything
+        ways.append([whole_inputs(graph, node, num_devices) for node in graph.nodes])
         costs = [_cost(graph, forms, num_devices, rates) for forms in ways]
         fitting = [i for i, cost in enumerate(costs) if memory is None or cost.peak_bytes <= memory]
         if fitting:
@@ -165,17 +165,6 @@ def _planned(
     raise MemoryBudgetError(
         f"annotate: memory={memory} is too little on each of {num_devices} devices: {needed}; use more devices"
     )
-
-
-def _repeated(graph: AnnotatedGraph, num_devices: int) -> list[dict[str, TensorForm]]:
-    """Return the forms under which every device computes everything: what is small is not worth a message."""
-    whole = everywhere(num_devices)
-    return [
-        {name: TensorForm.whole(graph.shapes.get(name), whole) for name in node.inputs if name}
-        if is_annotatable(node)
-        else {}
-        for node in graph.nodes
-    ]
 
 
 def _inferred(
