@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from distarray.arguments import mapping, number, shown
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment
@@ -103,8 +104,10 @@ def annotate(
 
     Raises
     ------
+    TypeError
+        If the team is none.
     ValueError
-        If it is no model, or a symbol has no number.
+        If it is no model, a symbol has no number, or one below 1, or the memory is none.
     ShardingError
         If nodes break rules without annotations already.
     MemoryBudgetError
@@ -118,13 +121,18 @@ def annotate(
     """
     from distarray.io.onnx.protobuf import read_graph, read_model, with_configuration
 
+    if not isinstance(team, Team):
+        raise TypeError(f"annotate: team={shown(team)} is no team; write dx.Team((4,), ('d',)) for four devices")
+    if memory is not None and number(memory, "memory", real=True) <= 0:
+        raise ValueError(f"memory={shown(memory)} must be a number of bytes above 0, or None for no limit")
+    known = mapping(sizes or {}, "sizes", "symbols to numbers")
     proto = model.model if isinstance(model, OnnxModel) else read_model(model)
     source = read_graph(with_configuration(proto, name, team.size, []))
-    graph = with_sizes(source, sizes or {})
+    graph = with_sizes(source, known)
     loops = loop_graph(graph, _inferred(graph, [], team.size))
-    known = rates_for(Environment(team))
+    rates = rates_for(Environment(team))
     # members run the steps of their programs side by side, and no scheduler hands them out one after the other
-    rates = replace(known, task=known.step / team.size)
+    rates = replace(rates, task=rates.step / team.size)
     forms, cost = _planned(graph, loops, team.size, memory, rates)
     costs = {"planned": cost}
     for usual, annotation in USUAL.items():
