@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from distarray.arguments import mapping, number, shown
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment
 from distarray.io.onnx.costs import ModelCost, model_cost
-from distarray.io.onnx.forms import TensorForm, everywhere
+from distarray.io.onnx.forms import TensorForm
 from distarray.io.onnx.graph import (
     AnnotatedGraph,
     GraphInference,
     NodeAnnotation,
     infer_graph,
-    is_annotatable,
     with_sizes,
 )
 from distarray.io.onnx.loop_graph import LoopGraph, loop_graph
 from distarray.io.onnx.model import OnnxModel, load
-from distarray.io.onnx.planned_forms import planned_forms
+from distarray.io.onnx.planned_forms import planned_forms, whole_inputs
 from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.usual import USUAL
 from distarray.io.onnx.violations import raise_errors
@@ -104,8 +104,10 @@ def annotate(
 
     Raises
     ------
+    TypeError
+        If the team is none.
     ValueError
-        If it is no model, or a symbol has no number.
+        If it is no model, a symbol has no number, or one below 1, or the memory is none.
     ShardingError
         If nodes break rules without annotations already.
     MemoryBudgetError
@@ -119,13 +121,18 @@ def annotate(
     """
     from distarray.io.onnx.protobuf import read_graph, read_model, with_configuration
 
+    if not isinstance(team, Team):
+        raise TypeError(f"annotate: team={shown(team)} is no team; write dx.Team((4,), ('d',)) for four devices")
+    if memory is not None and number(memory, "memory", real=True) <= 0:
+        raise ValueError(f"memory={shown(memory)} must be a number of bytes above 0, or None for no limit")
+    known = mapping(sizes or {}, "sizes", "symbols to numbers")
     proto = model.model if isinstance(model, OnnxModel) else read_model(model)
     source = read_graph(with_configuration(proto, name, team.size, []))
-    graph = with_sizes(source, sizes or {})
+    graph = with_sizes(source, known)
     loops = loop_graph(graph, _inferred(graph, [], team.size))
-    known = rates_for(Environment(team))
+    rates = rates_for(Environment(team))
     # members run the steps of their programs side by side, and no scheduler hands them out one after the other
-    rates = replace(known, task=known.step / team.size)
+    rates = replace(rates, task=rates.step / team.size)
     forms, cost = _planned(graph, loops, team.size, memory, rates)
     costs = {"planned": cost}
     for usual, annotation in USUAL.items():
@@ -155,7 +162,8 @@ def _planned(
             needed = str(error)
             break
         ways = [planned_forms(graph, loops, found, rates, is_repeated=again) for again in (False, True)]
-        ways.append(_repeated(graph, num_devices))
+        # what is small is not worth a message: every device computes everything
+        ways.append([whole_inputs(graph, node, num_devices) for node in graph.nodes])
         costs = [_cost(graph, forms, num_devices, rates) for forms in ways]
         fitting = [i for i, cost in enumerate(costs) if memory is None or cost.peak_bytes <= memory]
         if fitting:
@@ -165,17 +173,6 @@ def _planned(
     raise MemoryBudgetError(
         f"annotate: memory={memory} is too little on each of {num_devices} devices: {needed}; use more devices"
     )
-
-
-def _repeated(graph: AnnotatedGraph, num_devices: int) -> list[dict[str, TensorForm]]:
-    """Return the forms under which every device computes everything: what is small is not worth a message."""
-    whole = everywhere(num_devices)
-    return [
-        {name: TensorForm.whole(graph.shapes.get(name), whole) for name in node.inputs if name}
-        if is_annotatable(node)
-        else {}
-        for node in graph.nodes
-    ]
 
 
 def _inferred(

@@ -14,7 +14,7 @@ from distarray.diagnostics.table import format_nbytes, format_table
 from distarray.io.onnx.costs import Crossing, ModelCost, model_cost
 from distarray.io.onnx.forms import TensorForm, everywhere, n_shards
 from distarray.io.onnx.graph import GraphInference, infer_graph, with_sizes
-from distarray.io.onnx.model import OnnxModel
+from distarray.io.onnx.model import OnnxModel, load
 from distarray.io.onnx.violations import raise_errors
 from distarray.lazy import import_extra
 from distarray.planner.rates import Rates
@@ -129,13 +129,13 @@ def _shortened(items: list[str], separator: str) -> str:
     return separator.join(items if len(items) <= SHOWN else [*items[:SHOWN], ".."])
 
 
-def draw(model: OnnxModel, *, sizes: Mapping[str, int] | None = None) -> ModelDrawing:
+def draw(model: Any, *, sizes: Mapping[str, int] | None = None) -> ModelDrawing:
     """Return a drawing of a model: every node with the forms of its tensors, and the collectives that lie between.
 
     Parameters
     ----------
     model
-        As `load` returns it, or anything that it became.
+        As `load` returns it, or anything that it became; or what `load` takes.
     sizes
         Numbers for symbols of its shapes; without them no bytes are said.
 
@@ -149,6 +149,7 @@ def draw(model: OnnxModel, *, sizes: Mapping[str, int] | None = None) -> ModelDr
     ShardingError
         If the model has an error.
     """
+    model = model if isinstance(model, OnnxModel) else load(model)
     graph = model.graph
     inference = infer_graph(graph, model.configuration, model.num_devices)
     raise_errors(inference.violations)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distarray.arguments import shown
 from distarray.io.onnx.forms import Size, TensorForm, everywhere
 from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
@@ -294,8 +295,11 @@ def with_sizes(graph: AnnotatedGraph, sizes: Mapping[str, int]) -> AnnotatedGrap
     Raises
     ------
     ValueError
-        If one has none.
+        If one has none, or none that a size can be.
     """
+    for symbol, n in sizes.items():
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ValueError(f"sizes={{{symbol!r}: {shown(n)}}} is no size: an integer from 1 on is")
     symbols = {n: name for name in graph.inputs for n in graph.shapes.get(name) or () if isinstance(n, str)}
     missing = [n for n in symbols if n not in sizes]
     if missing:

@@ -277,9 +277,9 @@ def one_hot(facts: NodeFacts) -> list[TensorForm]:
     """L-1: the new axis is whole."""
     term = loops_of(len(facts.shape()))
     axis = facts.axis(-1, len(term) + 1)
-    depth = facts.ints("depth")
+    depth = np.asarray(facts.attrs.get("depth", ())).reshape(-1)  # of any type of numbers
     out = [*term[:axis], "new", *term[axis:]]
-    return facts.follow([term], [out], sizes={"new": depth[0] if depth else None})
+    return facts.follow([term], [out], sizes={"new": int(depth[0]) if len(depth) else None})
 
 
 # -- creation ---------------------------------------------------------------------------------------------------------

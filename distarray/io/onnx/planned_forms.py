@@ -9,12 +9,13 @@ import numpy as np
 
 from distarray.io.onnx.costs import redistributed, reduced
 from distarray.io.onnx.forms import AxisCut, Size, TensorForm, everywhere, simplified
-from distarray.io.onnx.graph import AnnotatedGraph, is_annotatable
+from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, is_annotatable
+from distarray.io.onnx.inference import GivenOutput, infer_outputs
 from distarray.io.onnx.loop_graph import LoopGraph
 from distarray.planner.eindecomp import EinPlan
 from distarray.planner.rates import Rates
 
-__all__ = ["planned_forms"]
+__all__ = ["planned_forms", "whole_inputs"]
 
 
 def planned_forms(
@@ -37,9 +38,8 @@ def planned_forms(
     arrays = _PlannedArrays(loops, plan, rates, is_repeated)
     found = []
     for number, (node, operation) in enumerate(zip(graph.nodes, loops.operations, strict=True)):
-        if number in loops.gathered and is_annotatable(node):
-            whole = everywhere(plan.machine.p)
-            found.append({name: TensorForm.whole(graph.shapes.get(name), whole) for name in node.inputs if name})
+        if number in loops.gathered:
+            found.append(whole_inputs(graph, node, plan.machine.p))
             continue
         forms: dict[str, TensorForm] = {}
         if operation is not None:
@@ -50,6 +50,18 @@ def planned_forms(
             forms = dict.fromkeys((node.inputs[0], node.outputs[0]), arrays.left[array] or arrays.made(array))
         found.append({name: _unfactored(loops, name, form, graph.shapes.get(name)) for name, form in forms.items()})
     return found
+
+
+def whole_inputs(graph: AnnotatedGraph, node: AnnotatedNode, num_devices: int) -> dict[str, TensorForm]:
+    """Return the forms under which every device has the inputs of a node; none if it cannot be annotated."""
+    if not is_annotatable(node):
+        return {}
+    whole = everywhere(num_devices)
+    forms = {name: TensorForm.whole(graph.shapes.get(name), whole) for name in node.inputs if name}
+    given = [GivenOutput(name, None, graph.shapes.get(name)) for name in node.outputs]
+    operands = [forms[name] if name else None for name in node.inputs]
+    done = infer_outputs(node.op_type, node.attrs, operands, given, num_devices, is_annotated=True)
+    return forms if done.error is None else {}  # attributes may say what cannot be annotated
 
 
 class _PlannedArrays:

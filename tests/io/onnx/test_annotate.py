@@ -102,6 +102,21 @@ def test_symbols_need_numbers_and_stay():
     assert found.infer().forms["y"] == {"name": "y", "grid": [2, 1], "owners": [[0], [1]], "shape": ["batch", 1024]}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "said"),
+    [
+        ((4,), {}, TypeError, "team=4 is no team"),
+        ((team(2), -1), {}, ValueError, "memory=-1 must be a number of bytes"),
+        ((team(2), "1 GB"), {}, TypeError, "memory"),
+        ((team(2),), {"sizes": {"batch": 0}}, ValueError, "'batch': 0} is no size"),
+        ((team(2),), {"sizes": 8}, TypeError, "sizes"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(arguments, options, error, said):
+    with pytest.raises(error, match=said):
+        annotate(perceptron("batch", 8, 8, 8), *arguments, **options)
+
+
 def test_other_configurations_stay_and_one_of_the_name_is_replaced():
     made = perceptron(8, 16, 32, 8)
     made.configuration.add(name="mine", num_devices=2)
@@ -129,6 +144,15 @@ def test_operators_that_cannot_be_annotated_read_whole_inputs():
     assert errors(found) == []
     assert not found.model.graph.node[1].device_configurations
     assert found.infer().forms["b"]["owners"] == [[0, 1, 2, 3]]
+
+
+def test_attributes_may_say_that_a_node_cannot_be_annotated():
+    node = helper.make_node("BatchNormalization", [*"xabcd"], ["y"], "norm", training_mode=1)
+    infos = [helper.make_tensor_value_info(name, 1, [2, 8, 4] if name in "xy" else [8]) for name in "xabcdy"]
+    graph = helper.make_graph([node], "g", infos[:-1], infos[-1:])
+    found = annotate(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), team(2))
+    assert not found.model.graph.node[0].device_configurations
+    assert errors(found) == []
 
 
 @settings(max_examples=15)
