@@ -123,6 +123,8 @@ class PlacedScope(Scope):
         lies = self._made.get(name)
         if lies.is_same(form) if lies is not None else self._is_anywhere(form) or lies_so(value, form):
             return value
+        if _travels(value) and any(len(owners) > 1 for owners in form.owners):
+            return value  # every owner is sent its own with its work
         key, is_constant = (name, form), value is self.graph.constants().get(name)
         kept = self._constants if is_constant else self._moved
         if key not in kept:
@@ -183,6 +185,12 @@ class PlacedScope(Scope):
         (_, form), *_ = found.outputs
         made = PARTIAL_RESULTS[node.op_type].local(call, here, at)
         return tuple(placed(v, form) if isinstance(v, DistArray) else v for v in made)
+
+
+def _travels(x: DistArray) -> bool:
+    """Return whether an array is host data that is so small that it travels with the work that reads it."""
+    memo = x._base.current.memo
+    return memo is not None and memo.on_client and x.nbytes <= x._env.block_nbytes
 
 
 def _with_axes_apart(x: Value, axes: Sequence[tuple[int, ...]]) -> Value:

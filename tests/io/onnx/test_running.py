@@ -186,6 +186,17 @@ def test_elementwise_nodes_move_nothing():
     assert found["y"].sharding.parts == (2, 1)
 
 
+def test_shards_that_broadcast_to_each_other_meet_where_both_are():
+    """onnx:A-6, onnx:N-3."""
+    rows = spec([[0, 1], [2, 3], [4, 5]], (0, 9, 3))
+    columns = spec([[0, 2, 4], [1, 3, 5]], (1, 10, 2))
+    w = np.arange(10, dtype="f4")[None]
+    made = model(node("Sub", "x,w", "y", ("x", rows), ("w", columns)), weights={"w": w}, shape=(9, 1), devices=6)
+    found, counters = check(made, np.arange(9, dtype="f4")[:, None])
+    assert [block.member for block in found["y"].iter_blocks()] == [0, 1, 2, 3, 4, 5]
+    assert counters.bytes_moved == 0
+
+
 @pytest.mark.parametrize("devices", [2, 4])
 def test_two_layers_have_one_all_reduce(devices):
     """onnx:A-6: the parts of the sum are all that moves."""
