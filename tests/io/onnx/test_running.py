@@ -278,6 +278,18 @@ def test_models_without_annotations_have_the_same_numbers():
         np.testing.assert_allclose(np.asarray(found["y"]), expected, rtol=1e-5)
 
 
+def test_nodes_that_nobody_says_anything_about_are_cut_as_the_planner_sees_fit():
+    """onnx:A-8: also in a model with annotations."""
+    team = dx.Team((2,), ("d",), members=range(2))
+    cut = dx.asarray(X, team=team, sharding=("d", None)).persist()
+    made = model(node("Exp", "x", "h"), node("Transpose", "h", "y", ("h", spec([1, 0], (1, 6, 2)))))
+    made.graph.output.append(helper.make_tensor_value_info("h", 0, None))
+    found = load(made, team=team).run({"x": cut})
+    assert found["h"].sharding == cut.sharding
+    assert form_of(found["y"]).owners == (frozenset([1]), frozenset([0]))
+    np.testing.assert_allclose(np.asarray(found["y"]), np.exp(X).T, rtol=1e-5)
+
+
 def test_unsupported_operators_run_plain_and_are_refused_where_they_are_annotated():
     """onnx:A-8."""
     plain = node("LpNormalization", "h", "y")
