@@ -263,6 +263,38 @@ def test_sizes_that_are_symbols_are_known_when_inputs_are():
         load(made).run({"x": X})
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Add", "x,w", "y", ("x", ROWS), ("w", spec([[0, 1]])))],
+        [node("MatMul", "x,v", "y", ("x", spec([1, 0], (1, 6, 2))), ("v", spec([[0, 1]])))],
+    ],
+)
+def test_whole_operands_are_sliced_where_they_lie(nodes):
+    """onnx:A-10."""
+    made = model(*nodes, weights={"w": W.T.copy(), "v": W})
+    with pytest.raises(ShardingError, match="axis-sharding-mismatch"):
+        load(made).run({"x": X})
+    with counting() as counters:
+        y = load(made).run({"x": X}, strict=False)["y"].persist()
+    np.testing.assert_allclose(np.asarray(y), ReferenceEvaluator(made).run(None, {"x": X})[0], rtol=1e-4)
+    assert counters.bytes_moved == (8 * 8 * 4 if nodes[0].op_type == "MatMul" else 0)
+    assert [e.collective for e in load(made).plan(strict=False).edges if e.collective != "slice"] == (
+        ["all-reduce"] if nodes[0].op_type == "MatMul" else []
+    )
+
+
+def test_subgraphs_see_tensors_in_their_forms():
+    """onnx:A-8: If is not annotated, and reads what is cut."""
+    branches = {}
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        inner = [helper.make_node(op, ["h"], [f"{name}_y"])]
+        out = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph(inner, name, [], [out])
+    made = model(node("Exp", "x", "h", ("x", ROWS)), node("If", "c", "y", **branches), weights={"c": np.array(False)})
+    np.testing.assert_allclose(np.asarray(run(made)[0]["y"]), np.exp(X), rtol=1e-5)
+
+
 # ------------------------------------------------------------------------------------------ without annotations
 
 
@@ -354,7 +386,7 @@ def test_the_command_line_plans_and_runs(tmp_path, capsys):
 
 
 @pytest.mark.cluster
-def test_what_moves_on_a_cluster_is_what_the_plan_says(cluster4):
+def test_what_moves_on_a_cluster_is_what_the_plan_says(process_cluster):
     """onnx:A-4, onnx:A-5, onnx:A-6, onnx:A-7."""
     team = dx.Team((2,), ("d",))
     moved = {}
