@@ -38,8 +38,8 @@ class PlacedScope(Scope):
         The nodes of the graph with what they say.
     inference
         What follows from it; without errors.
-    num_devices
-        Of the configuration: members of the team that arrays are made on.
+    configuration, num_devices
+        Whose annotations count, and its devices: members of the team that arrays are made on.
     strict
         As it was inferred.
     constants
@@ -53,6 +53,7 @@ class PlacedScope(Scope):
         opsets: Mapping[str, int],
         nodes: Sequence[AnnotatedNode],
         inference: GraphInference,
+        configuration: str,
         num_devices: int,
         strict: bool,
         constants: dict[tuple[str, TensorForm], DistArray],
@@ -60,9 +61,11 @@ class PlacedScope(Scope):
         super().__init__(graph, inputs, opsets)
         known = zip(nodes, inference.node_forms, inference.nodes, strict=True)
         self._known = {node.outputs: (node, forms, inferred) for node, forms, inferred in known}
+        self._configuration = configuration
         self._num_devices = num_devices
         self._strict = strict
-        #: As the maker of each tensor leaves it; inputs and initializers are where they are until somebody reads them.
+        #: As the maker of each tensor leaves it. Inputs, initializers and what nobody says anything about are where
+        #: the planner has them until somebody says so.
         self._made: dict[str, TensorForm] = {}
         #: By tensor and form what it was brought into, those of initializers for all runs.
         self._moved: dict[tuple[str, TensorForm], DistArray] = {}
@@ -85,8 +88,10 @@ class PlacedScope(Scope):
             for key in [key for key in self._moved if key[0] == name]:
                 del self._moved[key]
         assert inferred is not None, "there is no error"
+        if self._is_free(annotated, forms):
+            return evaluate(call, here)
+        self._made.update({name: forms[name] for name in node.proto.output if name in forms})
         if all(value is None or is_host(value) for value in here):
-            self._made.update({name: forms[name] for name in node.proto.output if name in forms})
             return evaluate(call, here)
         natural = inferred.natural
         parts = self._parts(call, annotated, inferred, here)
@@ -98,10 +103,14 @@ class PlacedScope(Scope):
             made: tuple[Value, ...] = (row.finish(call, parts[0], here),)
         else:
             made = self._evaluated(call, annotated, here, forms)
-        self._made.update({name: forms[name] for name in node.proto.output if name in forms})
         return tuple(
             self._settled(value, natural.get(name), forms.get(name)) for name, value in zip(node.proto.output, made)
         )
+
+    def _is_free(self, node: AnnotatedNode, forms: Mapping[str, TensorForm]) -> bool:
+        """Return whether nobody says anything about a node: it has no spec, and what it reads is whole everywhere."""
+        has_specs = any(entry.configuration == self._configuration and entry.specs for entry in node.annotations)
+        return not has_specs and all(map(self._is_anywhere, forms.values()))
 
     def _evaluated(
         self, call: NodeCall, node: AnnotatedNode, inputs: Sequence[Value], forms: Mapping[str, TensorForm]
@@ -123,6 +132,8 @@ class PlacedScope(Scope):
         lies = self._made.get(name)
         if lies.is_same(form) if lies is not None else self._is_anywhere(form) or lies_so(value, form):
             return value
+        if _travels(value) and any(len(owners) > 1 for owners in form.owners):
+            return value  # every owner is sent its own with its work
         key, is_constant = (name, form), value is self.graph.constants().get(name)
         kept = self._constants if is_constant else self._moved
         if key not in kept:
@@ -183,6 +194,12 @@ class PlacedScope(Scope):
         (_, form), *_ = found.outputs
         made = PARTIAL_RESULTS[node.op_type].local(call, here, at)
         return tuple(placed(v, form) if isinstance(v, DistArray) else v for v in made)
+
+
+def _travels(x: DistArray) -> bool:
+    """Return whether an array is host data that is so small that it travels with the work that reads it."""
+    memo = x._base.current.memo
+    return memo is not None and memo.on_client and x.nbytes <= x._env.block_nbytes
 
 
 def _with_axes_apart(x: Value, axes: Sequence[tuple[int, ...]]) -> Value:

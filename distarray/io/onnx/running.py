@@ -69,6 +69,7 @@ class PlacedModel:
                 PlacedScope,
                 nodes=graph.nodes,
                 inference=inference,
+                configuration=self._configuration,
                 num_devices=team.size,
                 strict=strict,
                 constants=self._constants.setdefault(device, {}),

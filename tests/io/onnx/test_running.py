@@ -186,6 +186,17 @@ def test_elementwise_nodes_move_nothing():
     assert found["y"].sharding.parts == (2, 1)
 
 
+def test_shards_that_broadcast_to_each_other_meet_where_both_are():
+    """onnx:A-6, onnx:N-3."""
+    rows = spec([[0, 1], [2, 3], [4, 5]], (0, 9, 3))
+    columns = spec([[0, 2, 4], [1, 3, 5]], (1, 10, 2))
+    w = np.arange(10, dtype="f4")[None]
+    made = model(node("Sub", "x,w", "y", ("x", rows), ("w", columns)), weights={"w": w}, shape=(9, 1), devices=6)
+    found, counters = check(made, np.arange(9, dtype="f4")[:, None])
+    assert [block.member for block in found["y"].iter_blocks()] == [0, 1, 2, 3, 4, 5]
+    assert counters.bytes_moved == 0
+
+
 @pytest.mark.parametrize("devices", [2, 4])
 def test_two_layers_have_one_all_reduce(devices):
     """onnx:A-6: the parts of the sum are all that moves."""
@@ -252,6 +263,38 @@ def test_sizes_that_are_symbols_are_known_when_inputs_are():
         load(made).run({"x": X})
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Add", "x,w", "y", ("x", ROWS), ("w", spec([[0, 1]])))],
+        [node("MatMul", "x,v", "y", ("x", spec([1, 0], (1, 6, 2))), ("v", spec([[0, 1]])))],
+    ],
+)
+def test_whole_operands_are_sliced_where_they_lie(nodes):
+    """onnx:A-10."""
+    made = model(*nodes, weights={"w": W.T.copy(), "v": W})
+    with pytest.raises(ShardingError, match="axis-sharding-mismatch"):
+        load(made).run({"x": X})
+    with counting() as counters:
+        y = load(made).run({"x": X}, strict=False)["y"].persist()
+    np.testing.assert_allclose(np.asarray(y), ReferenceEvaluator(made).run(None, {"x": X})[0], rtol=1e-4)
+    assert counters.bytes_moved == (8 * 8 * 4 if nodes[0].op_type == "MatMul" else 0)
+    assert [e.collective for e in load(made).plan(strict=False).edges if e.collective != "slice"] == (
+        ["all-reduce"] if nodes[0].op_type == "MatMul" else []
+    )
+
+
+def test_subgraphs_see_tensors_in_their_forms():
+    """onnx:A-8: If is not annotated, and reads what is cut."""
+    branches = {}
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        inner = [helper.make_node(op, ["h"], [f"{name}_y"])]
+        out = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph(inner, name, [], [out])
+    made = model(node("Exp", "x", "h", ("x", ROWS)), node("If", "c", "y", **branches), weights={"c": np.array(False)})
+    np.testing.assert_allclose(np.asarray(run(made)[0]["y"]), np.exp(X), rtol=1e-5)
+
+
 # ------------------------------------------------------------------------------------------ without annotations
 
 
@@ -265,6 +308,18 @@ def test_models_without_annotations_have_the_same_numbers():
     for options in ({}, {"team": dx.Team((2,), ("d",))}):
         found, _ = run(made, **options)
         np.testing.assert_allclose(np.asarray(found["y"]), expected, rtol=1e-5)
+
+
+def test_nodes_that_nobody_says_anything_about_are_cut_as_the_planner_sees_fit():
+    """onnx:A-8: also in a model with annotations."""
+    team = dx.Team((2,), ("d",), members=range(2))
+    cut = dx.asarray(X, team=team, sharding=("d", None)).persist()
+    made = model(node("Exp", "x", "h"), node("Transpose", "h", "y", ("h", spec([1, 0], (1, 6, 2)))))
+    made.graph.output.append(helper.make_tensor_value_info("h", 0, None))
+    found = load(made, team=team).run({"x": cut})
+    assert found["h"].sharding == cut.sharding
+    assert form_of(found["y"]).owners == (frozenset([1]), frozenset([0]))
+    np.testing.assert_allclose(np.asarray(found["y"]), np.exp(X).T, rtol=1e-5)
 
 
 def test_unsupported_operators_run_plain_and_are_refused_where_they_are_annotated():
@@ -331,7 +386,7 @@ def test_the_command_line_plans_and_runs(tmp_path, capsys):
 
 
 @pytest.mark.cluster
-def test_what_moves_on_a_cluster_is_what_the_plan_says(cluster4):
+def test_what_moves_on_a_cluster_is_what_the_plan_says(process_cluster):
     """onnx:A-4, onnx:A-5, onnx:A-6, onnx:A-7."""
     team = dx.Team((2,), ("d",))
     moved = {}

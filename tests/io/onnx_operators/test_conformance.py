@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from random import Random
 from typing import Any
 from zlib import crc32
 
@@ -25,7 +26,13 @@ from distarray.testing import force_tiles
 
 onnx = pytest.importorskip("onnx")
 
+from onnx_specs import annotated  # noqa: E402
+
+from distarray.io.onnx import load  # noqa: E402
 from distarray.io.onnx.operators import run_graph  # noqa: E402  (needs onnx to be of use)
+
+#: In the place of a number of tiles: specs at the nodes say how they are cut.
+CUT = -1
 
 #: Cases whose numbers numpy's generator draws.
 DRAWN = re.compile(r"test_(bernoulli(_double|_seed)?(_expanded)?|training_dropout(_default)?(_mask)?)")
@@ -91,8 +98,26 @@ def cut(value: Any, team: dx.Team, rng: np.random.Generator) -> Any:
     return dx.asarray(value, team=team, sharding=tuple(tuple(found) or None for found in names))
 
 
+def run_cut(case: Any) -> str:
+    """Run a case with random legal specs at its node, and say what became of it; see `run`."""
+    if DRAWN.fullmatch(case.name) or elements(case) & LACKING:
+        return "left"
+    random = Random(case.name)
+    for inputs, outputs in case.data_sets:
+        feeds = dict(zip([info.name for info in case.model.graph.input], map(host, inputs)))
+        known = {name: x for name, x in feeds.items() if hasattr(x, "shape")}
+        made = annotated(random, case.model, random.choice([2, 4, 8]), known, tries=12)
+        with np.errstate(all="ignore"):
+            found = load(made).run(feeds)
+        for expected, f in zip(outputs, found.values(), strict=True):
+            check(host(expected), f, case)
+    return "cut" if any(node.device_configurations for node in made.graph.node) else "plain"
+
+
 def run(case: Any, tiles: int | None, team: dx.Team | None = None) -> str:
     """Run a case, and say what became of it: "passed", or why it was left out."""
+    if tiles == CUT:
+        return run_cut(case)
     if DRAWN.fullmatch(case.name):
         return "drawn"
     lacks = bool(elements(case) & LACKING)
@@ -153,6 +178,19 @@ def test_all_cases_with_inputs_that_are_cut(cases, shift):
     """onnx:A-8: random legal cuts of all inputs, on teams of 2 to 4 members."""
     counts = outcomes(cases, None, TEAMS[shift:] + TEAMS[:shift])
     assert counts["passed"] >= 1657
+
+
+def test_some_cases_with_random_legal_specs(cases):
+    """onnx:A-4."""
+    counts = outcomes(cases[::64], CUT)
+    assert counts["cut"] > 12
+
+
+@pytest.mark.slow
+def test_all_cases_with_random_legal_specs(cases):
+    """onnx:A-4."""
+    counts = outcomes(cases, CUT)
+    assert counts["cut"] > 1000
 
 
 @pytest.mark.slow
