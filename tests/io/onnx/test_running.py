@@ -150,6 +150,8 @@ def test_of_a_shard_with_several_owners_one_copy_lies_at_the_first():
     (y,) = found.values()
     assert form_of(y).owners == (frozenset({1, 2}), frozenset({3}))
     assert [block.member for block in y.iter_blocks()] == [1, 3]
+    assert [y.local(member).shape for member in range(4)] == [(0, 0), (4, 6), (4, 6), (4, 6)]
+    np.testing.assert_array_equal(y.local(1), y.local(2))
 
 
 def test_arrays_and_specs_go_both_ways():
