@@ -111,6 +111,8 @@ def placed(x: DistArray, form: TensorForm) -> DistArray:
 def _pinned(x: DistArray, sharding: Sharding) -> DistArray:
     """Return an array with a cut. A product makes its tiles where they are to lie; of all others they are moved."""
     node = x.__dx_node__()
+    if node.memo is None and node.pin == sharding:
+        return x
     if node.memo is None and node.pin is None and node.op.family.is_contraction:
         return x._on(node.with_pin(sharding))
     return x.reshard(sharding)
