@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from math import prod
+from random import Random
 
 import numpy as np
 import pytest
@@ -103,6 +105,29 @@ def test_arrays_keep_their_owners_on_another_team_and_in_a_saved_state(tmp_path)
     dx.save_state(tmp_path / "s", x=x)
     again = dx.load_state(tmp_path / "s", team=TEAM)["x"]
     assert again.sharding == sharding
+
+
+def some(random, mesh=None):
+    """A type with owners of four members, on a mesh of its own or on the one that is given."""
+    if mesh is None:
+        sizes = random.choice([(2, 2), (4,), (3,), (2, 3)])
+        mesh = Mesh(tuple("xyz"[: len(sizes)]), sizes, tuple(random.randrange(4) for _ in range(prod(sizes))))
+    roles = {name: random.randrange(3) for name in mesh.names}
+    return Sharding(mesh, tuple(tuple(name for name, role in roles.items() if role == axis) for axis in (0, 1)))
+
+
+@pytest.mark.cluster
+def test_owned_arrays_move_on_a_cluster_by_collectives_and_exchanges(cluster4):
+    random = Random(3)
+    for i in range(8):
+        source = some(random)
+        target = some(random, source.mesh if i % 2 else None)
+        x = dx.asarray(X, sharding=source)
+        y = dx.exp(x).reshard(target)
+        np.testing.assert_allclose(np.asarray(x.T @ y), X.T @ np.exp(X))
+        y.persist()
+        assert lies(y, target)
+        np.testing.assert_allclose(np.asarray(y), np.exp(X))
 
 
 @pytest.mark.cluster

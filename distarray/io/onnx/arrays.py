@@ -13,7 +13,7 @@ from distarray.array.array import DistArray
 from distarray.array.namespace import namespace
 from distarray.errors import ShardingError
 from distarray.expr.lens import Reshape, reshape_groups
-from distarray.io.onnx.forms import AxisCut, TensorForm, n_shards
+from distarray.io.onnx.forms import AxisCut, TensorForm, n_shards, simplified
 from distarray.io.onnx.specs import JsonSpec, read_spec, write_spec
 from distarray.io.onnx.violations import Violation, raise_errors
 from distarray.sharding.mesh import Mesh
@@ -21,7 +21,17 @@ from distarray.sharding.prime import coarsened, prime_mesh, realised
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
-__all__ = ["TensorPlacement", "bound_form", "form_of", "from_spec", "lies_so", "placed", "placement_of", "spec_of"]
+__all__ = [
+    "TensorPlacement",
+    "axes_apart",
+    "bound_form",
+    "form_of",
+    "from_spec",
+    "lies_so",
+    "placed",
+    "placement_of",
+    "spec_of",
+]
 
 
 class TensorPlacement(NamedTuple):
@@ -38,6 +48,11 @@ def bound_form(form: TensorForm, shape: Sequence[int]) -> TensorForm:
     return TensorForm(tuple(shape), cuts, form.owners)
 
 
+def axes_apart(form: TensorForm) -> list[AxisCut]:
+    """Return what each axis is taken apart into: one entry, but of fused axes that no single cut is identical to."""
+    return [simplified(cut) or ((n, 1),) for n, cut in zip(form.shape or (), form.cuts, strict=True)]
+
+
 def placement_of(form: TensorForm, team: Team) -> TensorPlacement:
     """Return how an array lies that has a form.
 
@@ -48,9 +63,7 @@ def placement_of(form: TensorForm, team: Team) -> TensorPlacement:
     team
         Whose ranks the devices are.
     """
-    assert form.shape is not None
-    axes = [cut or ((n, 1),) for n, cut in zip(form.shape, form.cuts, strict=True)]
-    entries = [entry for cut in axes for entry in cut]
+    entries = [entry for cut in axes_apart(form) for entry in cut]
     shape = tuple([int(n or 0) for n, _ in entries])
     parts = tuple([k for _, k in entries])
     return TensorPlacement(shape, _on_axes_of(team.mesh, parts, form) or _owned(parts, form))
@@ -98,6 +111,8 @@ def placed(x: DistArray, form: TensorForm) -> DistArray:
 def _pinned(x: DistArray, sharding: Sharding) -> DistArray:
     """Return an array with a cut. A product makes its tiles where they are to lie; of all others they are moved."""
     node = x.__dx_node__()
+    if node.memo is None and node.pin == sharding:
+        return x
     if node.memo is None and node.pin is None and node.op.family.is_contraction:
         return x._on(node.with_pin(sharding))
     return x.reshard(sharding)

@@ -151,11 +151,11 @@ class OnnxModel:
         OnnxShardingError
             If there is an error in the annotations.
         """
-        from distarray.io.onnx.protobuf import read_graph
+        from distarray.io.onnx.protobuf import known_of, read_graph
 
         if team is not None or configuration is not None:
             return self._with(team, configuration).plan(inputs, strict=strict)
-        graph = read_graph(self.model, inputs) if inputs else self.graph
+        graph = read_graph(self.model, known_of(inputs)) if inputs else self.graph
         done = infer_graph(graph, self.configuration, self.num_devices, strict=strict)
         raise_errors(done.violations)
         return ModelPlan.of(graph, done, self.num_devices)

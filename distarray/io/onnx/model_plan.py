@@ -21,10 +21,11 @@ from distarray.io.onnx.forms import AxisCut, TensorForm, is_identical, n_shards,
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, GraphInference
 from distarray.io.onnx.inference import NodeInference
 from distarray.io.onnx.slabs import cut_of_loop
+from distarray.sharding.cuts import boundaries
 
 __all__ = ["ModelPlan", "PlannedEdge", "collective_of", "sum_of"]
 
-#: Pairs of shards of source and target for which bytes are counted.
+#: Pairs of shards of source and target for which bytes are counted, and indices of a fused axis.
 MAX_PAIRS = 1 << 22
 
 
@@ -227,15 +228,30 @@ def _elements(
     before, after = _known(source), _known(target)
     if before is None or after is None or len(before) != len(after):
         return None
-    if len(source.owners) * len(target.owners) > MAX_PAIRS:
+    fused = [n for n, *cuts in zip(source.shape or (), before, after, strict=True) if max(map(len, cuts)) > 1]
+    n_pairs = len(source.owners) * len(target.owners)
+    if max([n_pairs, *[int(n or 0) for n in fused]]) > MAX_PAIRS:
         return None
     overlap = np.ones((1, 1), np.int64)
     for a, b in zip(after, before, strict=True):
-        overlap = np.kron(overlap, _masks(a) @ _masks(b).T)
+        overlap = np.kron(overlap, _overlaps(a, b))
     holds, wants = _owned(source.owners, num_devices), _owned(target.owners, num_devices)
     own = np.einsum("td,ts,sd->d", wants, overlap, holds, optimize=True)
     wanted, held = wants.T @ overlap.sum(axis=1), holds.T @ overlap.sum(axis=0)
     return wanted - own, wanted + held
+
+
+def _overlaps(a: AxisCut, b: AxisCut) -> np.ndarray[Any, Any]:
+    """Return how many indices of an axis each shard of one cut has in common with each of another."""
+    common: np.ndarray[Any, Any]
+    if len(a) > 1 or len(b) > 1:
+        common = _masks(a) @ _masks(b).T
+        return common
+    (n, i), (_, j) = a[0], b[0]
+    one, other = np.array(boundaries(int(n or 0), i)), np.array(boundaries(int(n or 0), j))
+    common = np.minimum(one[1:, None], other[1:]) - np.maximum(one[:-1, None], other[:-1])
+    common = np.maximum(common, 0)
+    return common
 
 
 def _masks(cut: AxisCut) -> np.ndarray[Any, Any]:

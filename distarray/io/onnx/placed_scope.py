@@ -14,8 +14,8 @@ from math import prod
 import numpy as np
 
 from distarray.array.array import DistArray
-from distarray.io.onnx.arrays import bound_form, lies_so, placed
-from distarray.io.onnx.forms import AxisCut, TensorForm, everywhere, shard_ranges
+from distarray.io.onnx.arrays import axes_apart, bound_form, lies_so, placed
+from distarray.io.onnx.forms import AxisCut, Size, TensorForm, everywhere, shard_ranges
 from distarray.io.onnx.graph import AnnotatedNode, GraphInference
 from distarray.io.onnx.inference import GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
@@ -118,9 +118,9 @@ class PlacedScope(Scope):
         """Return the outputs of a node that is done where its inputs lie: of elementwise work with fused axes apart."""
         row = OPERATORS.get(node.op_type)
         form = forms.get(node.outputs[0])
-        if row is None or form is None or not row.group.is_elementwise or all(len(cut) < 2 for cut in form.cuts):
+        axes = [] if form is None else [tuple([n for n, _ in cut]) if len(cut) > 1 else () for cut in axes_apart(form)]
+        if row is None or not row.group.is_elementwise or not any(axes):
             return evaluate(call, inputs)
-        axes = [tuple([int(n or 0) for n, _ in cut]) if len(cut) > 1 else () for cut in form.cuts]
         made = evaluate(call, [value if value is None else _with_axes_apart(value, axes) for value in inputs])
         shape = np.broadcast_shapes(*(value.shape for value in inputs if value is not None))
         return tuple(value.reshape(shape) for value in made)
@@ -202,14 +202,15 @@ def _travels(x: DistArray) -> bool:
     return memo is not None and memo.on_client and x.nbytes <= x._env.block_nbytes
 
 
-def _with_axes_apart(x: Value, axes: Sequence[tuple[int, ...]]) -> Value:
+def _with_axes_apart(x: Value, axes: Sequence[tuple[Size, ...]]) -> Value:
     """Return a value with fused axes as several; `axes` are the sizes of those of the output, none of those that stay.
 
     Axes align from the right; one of one element becomes as many of one.
     """
     shape: list[int] = []
     for n, sizes in zip(x.shape, axes[len(axes) - x.ndim :], strict=True):
-        shape += [n] if not sizes else sizes if n == prod(sizes) else [1] * len(sizes)
+        known = [int(size or 0) for size in sizes]
+        shape += [n] if not known else known if n == prod(known) else [1] * len(known)
     return x.reshape(tuple(shape))
 
 
@@ -219,4 +220,5 @@ def _slice(x: Value, axis: int, cut: AxisCut, at: int) -> Value:
     sizes = [int(n or 0) for n, _ in cut]
     apart = x if len(sizes) == 1 else x.reshape((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
     part = apart[(slice(None),) * axis + tuple(slice(r.start, r.stop) for r in ranges)]
-    return part.reshape((*x.shape[:axis], -1, *x.shape[axis + 1 :])) if len(sizes) > 1 else part
+    n = prod(map(len, ranges))
+    return part.reshape((*x.shape[:axis], n, *x.shape[axis + 1 :])) if len(sizes) > 1 else part

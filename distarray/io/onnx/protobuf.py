@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,20 @@ from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotatio
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
 from distarray.lazy import import_extra
+from distarray.types import HostArray
 
 onnx = import_extra("onnx", "reading and writing ONNX models")
 
-__all__ = ["read_graph", "read_model", "spec_from_proto", "spec_to_proto", "with_configuration", "with_specs"]
+__all__ = [
+    "KnownInputs",
+    "known_of",
+    "read_graph",
+    "read_model",
+    "spec_from_proto",
+    "spec_to_proto",
+    "with_configuration",
+    "with_specs",
+]
 
 #: Inputs that rules ask for by name where they are constant.
 CONSTANTS = frozenset(
@@ -61,13 +71,36 @@ def read_model(path_or_proto: Any) -> Any:
     return model
 
 
-def read_graph(model: Any, feeds: Mapping[str, Any] = MappingProxyType({})) -> AnnotatedGraph:
+class KnownInputs(NamedTuple):
+    """KnownInputs are what is known of the inputs of a model before it runs.
+
+    Parameters
+    ----------
+    shapes
+        By name.
+    constants
+        Those that are lists of a few numbers on the host, which may be axes and shapes.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    constants: Mapping[str, HostArray] = MappingProxyType({})
+
+
+def known_of(feeds: Mapping[str, Any]) -> KnownInputs:
+    """Return what is known of inputs that are given, or of which the shapes are given."""
+    shapes = {name: tuple(x.shape if hasattr(x, "shape") else x) for name, x in feeds.items()}
+    hosts = {name: np.asarray(x) for name, x in feeds.items() if isinstance(x, np.ndarray | np.generic)}
+    short = {name: x for name, x in hosts.items() if x.ndim < 2 and x.size <= MAX_CONSTANT and x.dtype.kind in "iuf"}
+    return KnownInputs(shapes, short)
+
+
+def read_graph(model: Any, known: KnownInputs | None = None) -> AnnotatedGraph:
     """Return what a ModelProto says about shardings.
 
     Parameters
     ----------
-    feeds
-        Inputs that are given to it, or their shapes; of lists of a few numbers on the host the numbers count too.
+    known
+        Of its inputs; by default nothing.
 
     Raises
     ------
@@ -80,10 +113,8 @@ def read_graph(model: Any, feeds: Mapping[str, Any] = MappingProxyType({})) -> A
     for tensor in graph.initializer:
         _check_external(tensor)
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    bound = {name: np.shape(x) if hasattr(x, "shape") else tuple(x) for name, x in feeds.items()}
-    for name, x in feeds.items():
-        if isinstance(x, np.ndarray | np.generic) and x.ndim < 2 and x.size <= MAX_CONSTANT and x.dtype.kind in "iuf":
-            constants[name] = onnx.numpy_helper.from_array(np.asarray(x), name)
+    known = known or KnownInputs()
+    constants |= {name: onnx.numpy_helper.from_array(x, name) for name, x in known.constants.items()}
     sparse = {tensor.values.name: tuple(tensor.dims) for tensor in graph.sparse_initializer}
     inputs = frozenset([*(value.name for value in graph.input), *constants, *sparse])
     made = set(inputs)
@@ -103,7 +134,7 @@ def read_graph(model: Any, feeds: Mapping[str, Any] = MappingProxyType({})) -> A
         nodes.append(_node(node, name, constants))
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    shapes, itemsizes = _types(model, constants, bound)
+    shapes, itemsizes = _types(model, constants, known.shapes)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,

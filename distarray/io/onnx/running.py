@@ -11,10 +11,10 @@ from distarray.array.array import DistArray
 from distarray.array.environment import within
 from distarray.expr.expr import Environment
 from distarray.io.onnx.forms import TensorForm
-from distarray.io.onnx.graph import infer_graph
+from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, infer_graph
 from distarray.io.onnx.operators.model import PlainModel
 from distarray.io.onnx.placed_scope import PlacedScope
-from distarray.io.onnx.protobuf import read_graph
+from distarray.io.onnx.protobuf import known_of, read_graph
 from distarray.io.onnx.violations import raise_errors
 from distarray.sharding.team import Team
 
@@ -43,6 +43,8 @@ class PlacedModel:
         self._plain = PlainModel(model, folder)
         self._configuration = configuration
         self._team = team
+        #: Of the last run: what decided it, and what followed.
+        self._last: tuple[Any, AnnotatedGraph, GraphInference] | None = None
         #: By device, name and form.
         self._constants: dict[str, dict[tuple[str, TensorForm], DistArray]] = {}
 
@@ -62,9 +64,7 @@ class PlacedModel:
             if self._configuration is None:
                 return self._plain.run(feeds)
             given = self._plain.checked(feeds)
-            graph = read_graph(self._model, {name: x for name, x in feeds.items() if hasattr(x, "shape")})
-            inference = infer_graph(graph, self._configuration, team.size, strict=strict)
-            raise_errors(inference.violations)
+            graph, inference = self._inferred(feeds, team.size, strict)
             scope = partial(
                 PlacedScope,
                 nodes=graph.nodes,
@@ -75,3 +75,16 @@ class PlacedModel:
                 constants=self._constants.setdefault(device, {}),
             )
             return self._plain.run_in(scope, given)
+
+    def _inferred(
+        self, feeds: Mapping[str, Any], num_devices: int, strict: bool
+    ) -> tuple[AnnotatedGraph, GraphInference]:
+        """Return what follows for these inputs; that of the last run if nothing is new."""
+        known = known_of({name: x for name, x in feeds.items() if hasattr(x, "shape")})
+        key = known.shapes, {name: value.tolist() for name, value in known.constants.items()}, strict
+        if self._last is None or self._last[0] != key:
+            graph = read_graph(self._model, known)
+            inference = infer_graph(graph, self._configuration, num_devices, strict=strict)
+            raise_errors(inference.violations)
+            self._last = key, graph, inference
+        return self._last[1:]
