@@ -44,6 +44,8 @@ def reported(action: str, path: str, configuration: str | None = None, *, as_jso
             return json.dumps([asdict(violation) for violation in found], indent=1)
         return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
     if action == "draw":
+        if as_json:
+            raise ValueError("a drawing is text; infer --json has the forms of all tensors")
         return str(draw(model))
     inferred = model.infer()
     if as_json:
