@@ -62,6 +62,8 @@ def reported(
             return json.dumps([asdict(violation) for violation in found], indent=1)
         return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
     if action == "draw":
+        if as_json:
+            raise ValueError("a drawing is text; infer --json has the forms of all tensors")
         return str(draw(model))
     if action == "plan":
         plan = model.plan({name: np.load(file, mmap_mode="r").shape for name, file in files.items()})

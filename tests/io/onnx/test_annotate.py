@@ -329,6 +329,7 @@ def test_the_command_line_annotates_and_draws(tmp_path, capsys):
         ([*line[:4], "0"], "1 to"),
         ([*line[:5], "--size", "batch"], "SYMBOL=N"),
         (line[:5], "symbolic size 'batch'"),
+        (["onnx", "draw", out, "--json"], "infer --json"),
     ):
         assert command.main(wrong) == 2
         assert said in capsys.readouterr().err
