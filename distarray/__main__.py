@@ -161,10 +161,20 @@ def reshard(args: argparse.Namespace) -> str:
 
 
 def onnx(args: argparse.Namespace) -> str:
-    """Return what is wrong with the annotations of a model, or the form of every tensor."""
-    from distarray.io.onnx.report import reported
+    """Return what is wrong with the annotations of a model, its forms, what moves, its outputs, or planned ones."""
+    from distarray.io.onnx.report import annotated, reported
 
-    return reported(args.action, args.model, args.configuration, as_json=args.json)
+    if args.action == "annotate":
+        return annotated(args.model, args.team, args.output, args.memory, args.size, as_json=args.json)
+    files = dict(_named_file(text) for text in args.input)
+    return reported(args.action, args.model, args.configuration, team_size=args.team, files=files, as_json=args.json)
+
+
+def _named_file(text: str) -> tuple[str, str]:
+    name, is_said, path = text.partition("=")
+    if not (name and is_said and path):
+        raise ValueError(f"--input {text}: write the name of the input and its file, such as x=FILE.npy")
+    return name, path
 
 
 class _Parser(argparse.ArgumentParser):
@@ -196,11 +206,16 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--itemsize", type=int, metavar="N", help="bytes of an element (default: the dtype's, or 8)")
     command.add_argument("--json", action="store_true", help="plans as JSON")
     command.set_defaults(run=reshard)
-    command = commands.add_parser("onnx", help="check or complete the sharding annotations of an ONNX model")
-    command.add_argument("action", choices=("check", "infer"))
+    command = commands.add_parser("onnx", help="check, complete, plan or run an ONNX model with sharding annotations")
+    command.add_argument("action", choices=("check", "infer", "annotate", "draw", "plan", "run"))
     command.add_argument("model", metavar="MODEL.onnx")
     command.add_argument("--configuration", metavar="NAME", help="(default: the only one)")
-    command.add_argument("--json", action="store_true", help="violations, or forms and reshards, as JSON")
+    command.add_argument("--team", type=int, metavar="N", help="threads that run it, or devices to annotate for")
+    command.add_argument("--input", action="append", default=[], metavar="x=FILE.npy", help="of run; of plan its shape")
+    command.add_argument("-o", "--output", metavar="OUT.onnx", help="where the annotated model is written")
+    command.add_argument("--memory", type=int, metavar="BYTES", help="that a device may hold, to annotate for")
+    command.add_argument("--size", action="append", metavar="SYMBOL=N", help="to annotate with for a symbolic size")
+    command.add_argument("--json", action="store_true", help="what is found as JSON")
     command.set_defaults(run=onnx)
     return top
 

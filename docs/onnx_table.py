@@ -1,6 +1,7 @@
-"""The table of the operators of ONNX: which class each is in, and the rule by which its outputs follow.
+"""The tables of ONNX's annotations: the class of each operator, with the rule by which its outputs follow; all rules;
+and the codes of what breaks them.
 
-``python docs/onnx_table.py`` writes it into ``reference/onnx-operators.md``; a test asks whether it is up to date.
+``python docs/onnx_table.py`` writes them into ``reference/onnx-operators.md``; a test asks whether it is up to date.
 """
 
 from __future__ import annotations
@@ -8,13 +9,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from distarray.io.onnx.operator_classes import CLASSES, OPERATORS
+from distarray.io.onnx.rules import CODES, RULES
 
 PAGE = Path(__file__).parent / "reference" / "onnx-operators.md"
 BEGIN, END = "<!-- made by docs/onnx_table.py -->", "<!-- end -->"
 
 
-def table() -> str:
-    """Return the table, a row for each rule."""
+def rules() -> str:
+    """Return the rules, a row for each."""
+    lines = ["| rule | about | what it says |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {rule.number} | {rule.subject} | {rule.sentence} |" for rule in RULES.values())])
+
+
+def codes() -> str:
+    """Return the codes, a row for each."""
+    lines = ["| code | severity | found by | what is wrong |", "|---|---|---|---|"]
+    for code in CODES.values():
+        found_by = " ".join(code.rules) or "any class"
+        lines.append(f"| `{code.code}` | {code.severity} | {found_by} | {code.sentence} |")
+    return "\n".join(lines)
+
+
+def operators() -> str:
+    """Return the operators, a row for each class and rule."""
     lines = ["| class | rule | outputs | operators |", "|---|---|---|---|"]
     for group in CLASSES:
         names = " ".join(name for name, row in OPERATORS.items() if row.group is group)
@@ -23,10 +40,11 @@ def table() -> str:
 
 
 def page() -> str:
-    """Return the page with the table of now."""
+    """Return the page with the tables of now."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+    tables = f"{operators()}\n\n## Rules\n\n{rules()}\n\n## Codes\n\n{codes()}"
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def _written(node: Expr, parts: str, number: int) -> dict[str, Any]:
 
 
 def _mesh_data(mesh: Mesh) -> list[Any]:
-    return [mesh.names, mesh.sizes]
+    return [mesh.names, mesh.sizes] if mesh.owners is None else [mesh.names, mesh.sizes, mesh.owners]
 
 
 def _written_here(array: np.ndarray[Any, Any], path: str) -> int:
@@ -322,8 +322,7 @@ def _loaded(root: str, state: Any, env: Environment) -> dict[str, Any]:
 
 
 def _mesh(data: Any) -> Mesh:
-    names, sizes = data
-    return Mesh(tuple(names), tuple(sizes))
+    return Mesh(*map(tuple, data))
 
 
 def _cut(record: Any, env: Environment) -> Sharding | None:

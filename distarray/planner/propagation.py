@@ -118,7 +118,7 @@ class _Propagation:
         order = reading_order(stage, readings)
         if order:
             sharding = follow(loops, readings, order, self._mesh)
-            if sharding.n_tiles > 1:
+            if sharding.n_tiles > 1 or sharding.mesh.owners is not None:
                 return Cut(Followed(tuple(order)))
         i = stage.nodes[-1]
         assembled = self._assembled(i)

@@ -54,7 +54,7 @@ def follow(
     axes: list[tuple[str, ...]] = [()] * n
     bounds: list[tuple[int, ...] | None] = [None] * n
     used: set[str] = set()
-    chosen: Mesh | None = None
+    chosen = _owned(readings, order)
     #: Loops that run over a part of an axis, or over other elements, with the elements of a tile of what they follow.
     partial: dict[int, int] = {}
     layout = _layout(loops, readings, order)
@@ -93,6 +93,13 @@ def follow(
     return coarsened(found, mesh)
 
 
+def _owned(readings: Sequence[Reading], order: Sequence[int]) -> Mesh | None:
+    """Return the mesh of the operands if each is one tile, and somebody said who holds the first that is read."""
+    lying = [s for p in order if (s := readings[p].sharding) is not None]
+    is_one = all(s.n_tiles == 1 for s in lying)
+    return next((s.mesh for s in lying if s.mesh.owners is not None), None) if is_one else None
+
+
 def _merged(sharding: Sharding, extents: tuple[int, ...], loop: int, largest: int) -> Sharding:
     """Return a type whose waves along a loop are joined, as far as no tile gets more than `largest` elements.
 
@@ -124,7 +131,10 @@ def _merged(sharding: Sharding, extents: tuple[int, ...], loop: int, largest: in
     sizes = tuple([fewer if name == names[0] else size for name, size in zip(mesh.names, mesh.sizes, strict=True)])
     axes, bounds = list(sharding.axes), list(sharding.bounds)
     bounds[loop] = (0, *[end for ends in ends_of_places for end in (*ends, *ends[-1:] * (fewer - len(ends)))])
-    smaller = Mesh(mesh.names, sizes)
+    owners = mesh.owners
+    if owners is not None:  # all waves of a place have one owner
+        owners = tuple([m for p, m in enumerate(owners) if mesh.coordinates(p)[mesh.axis_position(names[0])] < fewer])
+    smaller = Mesh(mesh.names, sizes, owners)
     if fewer == 1:
         axes[loop] = names[1:]
         smaller = smaller.without_waves([name for cut in axes for name in cut])

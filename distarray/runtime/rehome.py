@@ -16,7 +16,7 @@ from distarray import config, hooks
 from distarray.errors import BlocksLostError, ClusterGoneError, EnvironmentMismatchError
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.runtime.connections import is_open
-from distarray.sharding.mesh import Mesh, is_wave
+from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_environment", "revive", "same_cut"]
@@ -128,10 +128,12 @@ def same_cut(sharding: Sharding, node: Expr, env: Environment) -> Sharding:
     that had most parts; an array of one tile stays one, unless it is larger than ``block-bytes``.
     """
     mesh, there = sharding.mesh, env.mesh
+    if mesh.owners is not None and mesh.n_members <= there.size:
+        return sharding
     plain = [i for i, name in enumerate(mesh.names) if not is_wave(name)]
-    if tuple(mesh.sizes[i] for i in plain) == there.sizes:
+    if mesh.owners is None and tuple(mesh.sizes[i] for i in plain) == there.sizes:
         names = dict(zip([mesh.names[i] for i in plain], there.names))
-        renamed = Mesh(tuple(names.get(name, name) for name in mesh.names), mesh.sizes)
+        renamed = mesh.renamed([names.get(name, name) for name in mesh.names])
         axes = tuple(tuple(names.get(name, name) for name in cut) for cut in sharding.axes)
         return Sharding(renamed, axes, (), sharding.bounds, sharding.layout)
     axes_there: list[tuple[str, ...]] = [()] * node.ndim

@@ -47,13 +47,13 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
     for node in order:
         memo = node.memo
         if memo is not None:
-            if node.pin is not None and memo.on_client and node.pin.n_tiles > 1:
+            if node.pin is not None and memo.on_client and not _is_anywhere(node.pin):
                 return False  # to be placed as the user asked
-            if not memo.on_client and not (in_process and memo.sharding.n_tiles == 1):
+            if not memo.on_client and not (in_process and _is_anywhere(memo.sharding)):
                 return False
             if type(memo.blocks[0]) is not np.ndarray:
                 return False
-        elif node.pin is not None and (node.pin.n_tiles > 1 or not in_process):
+        elif node.pin is not None and not (in_process and _is_anywhere(node.pin)):
             return False
         if type(node.dtype) is tuple:
             if node.nbytes > limit:
@@ -65,6 +65,11 @@ def is_small(order: Sequence[Expr], env: Environment) -> bool:
             if n > limit and node.op.kind != "get":
                 return False
     return True
+
+
+def _is_anywhere(sharding: Sharding) -> bool:
+    """Return whether a type is one block, of no member in particular."""
+    return sharding.n_tiles == 1 and sharding.mesh.owners is None
 
 
 def at_once(node: Expr) -> tuple[Expr, Callable[[], None]] | None:

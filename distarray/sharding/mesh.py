@@ -5,6 +5,9 @@ A *place* is numbered row-major over the axes as listed, the first axis slowest,
 axes*, named ``%1``, ``%2``, ..., number the tiles that follow each other on one member; so a mesh may have many more
 places than a team has members. Which tiles share a member is the order of the axes in a cut: ``{%1,x}`` (minor first)
 puts adjacent tiles on one member (blocked), ``{x,%1}`` deals them out in turn (cyclic, for factorisations).
+
+A mesh may also list the *owner* of each place: any member, in any order, several places on one or none at all. Then
+no rule says whom a place belongs to but the list.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -52,26 +56,32 @@ class Mesh:
         One name per axis: an identifier, or ``%1``, ``%2``, ... for a wave axis.
     sizes
         One size >= 1 per axis.
+    owners
+        Per place the rank of the member that it belongs to. None: as the axes say, in the order of the places.
 
     Raises
     ------
     ShardingError
-        If a name repeats or is not a name, a size is not positive, or the two differ in length.
+        If a name repeats or is not a name, a size is not positive, or the two differ in length; if there is not one
+        owner for each place.
 
     Examples
     --------
     >>> mesh = Mesh(("R", "C"), (2, 4))
     >>> mesh, mesh.size, mesh.coordinates(6), mesh.place((1, 2))
     (Mesh(R=2, C=4), 8, (1, 2), 6)
+    >>> Mesh(("R",), (3,), (2, 0, 2)).member(1)
+    0
     """
 
     names: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
+    owners: tuple[int, ...] | None = None
     #: Number of places.
     size: int = field(init=False, compare=False)
     #: Distance in places between neighbours along each axis.
     strides: tuple[int, ...] = field(init=False, compare=False)
-    #: Number of places when the wave axes are left out: the members that the mesh spans.
+    #: Number of places when the wave axes are left out: the members that the mesh spans. With owners: up to the last.
     n_members: int = field(init=False, compare=False)
     # (stride in places, size, stride in members) of the axes that are not waves.
     _member_digits: tuple[tuple[int, int, int], ...] = field(init=False, compare=False)
@@ -99,7 +109,11 @@ class Mesh:
         plain = [i for i, name in enumerate(names) if not is_wave(name)]
         member_sizes = [sizes[i] for i in plain]
         member_strides = _row_major(member_sizes)
-        put(self, "n_members", prod(member_sizes))
+        owners = None if self.owners is None else tuple([integer(m, "owner of a place") for m in self.owners])
+        if owners is not None and (len(owners) != self.size or min(owners) < 0):
+            raise ShardingError(f"owners={owners} must name the member of each of the {self.size} places, from 0 on")
+        put(self, "owners", owners)
+        put(self, "n_members", prod(member_sizes) if owners is None else 1 + max(owners))
         if self.n_members > MAX_PARTS or self.size > MAX_COUNT:
             raise ShardingError(
                 f"a mesh of sizes {sizes} has {self.n_members} members and {self.size} places; at most {MAX_PARTS} and "
@@ -111,17 +125,18 @@ class Mesh:
             tuple((strides[i], sizes[i], step) for i, step in zip(plain, member_strides, strict=True)),
         )
         put(self, "_index", {name: i for i, name in enumerate(names)})
-        put(self, "_hash", hash((names, sizes)))
+        put(self, "_hash", hash((names, sizes, owners)))
 
     def __hash__(self) -> int:
         return self._hash
 
     # Slots would pickle the cached hash, but hashes of strings differ between processes.
     def __reduce__(self) -> tuple[Any, ...]:  # Any: the return type of object.__reduce__
-        return Mesh, (self.names, self.sizes)
+        return Mesh, (self.names, self.sizes, self.owners)
 
     def __repr__(self) -> str:
-        return f"Mesh({', '.join(f'{n}={s}' for n, s in zip(self.names, self.sizes, strict=True))})"
+        axes = [f"{n}={s}" for n, s in zip(self.names, self.sizes, strict=True)]
+        return f"Mesh({', '.join(axes if self.owners is None else [*axes, f'owners={self.owners}'])})"
 
     def __str__(self) -> str:
         """Return the form of the command line: ``x=4,y=6``; parsed by `distarray.sharding.spec.parse_mesh`."""
@@ -163,7 +178,7 @@ class Mesh:
         return sum(c * stride for c, stride in zip(coordinates, self.strides, strict=True))
 
     def member(self, place: int, team_size: int | None = None) -> int:
-        """Rank of the team member that a place belongs to: its index over the axes that are not waves.
+        """Rank of the team member that a place belongs to: its owner, or its index over the axes that are not waves.
 
         Parameters
         ----------
@@ -173,6 +188,8 @@ class Mesh:
             Members of the team, if fewer than `n_members`: then neighbouring ranks share a member, by the cut rule.
         """
         self._check(place)
+        if self.owners is not None:
+            return self.owners[place]
         rank = sum((place // stride) % size * step for stride, size, step in self._member_digits)
         if team_size is not None and team_size < self.n_members:
             return owner(self.n_members, team_size, rank)
@@ -186,14 +203,23 @@ class Mesh:
         """
         last = max((int(name[1:]) for name in self.names if is_wave(name)), default=0)
         names = tuple(f"%{last + 1 + i}" for i in range(len(sizes)))
-        return Mesh(self.names + names, self.sizes + tuple(sizes))
+        owners = None if self.owners is None else tuple([m for m in self.owners for _ in range(prod(sizes))])
+        return Mesh(self.names + names, self.sizes + tuple(sizes), owners)
 
     def without_waves(self, but: Collection[str] = ()) -> Mesh:
-        """Return the axes that span the members, and those in `but`."""
+        """Return the axes that span the members, and those in `but`; the owners are those of the first tiles."""
         kept = [i for i, name in enumerate(self.names) if not is_wave(name) or name in but]
         if len(kept) == len(self.names):
             return self
-        return Mesh(tuple(self.names[i] for i in kept), tuple(self.sizes[i] for i in kept))
+        owners = None
+        if self.owners is not None:
+            steps = [range(0, self.sizes[i] * self.strides[i], self.strides[i]) for i in kept]
+            owners = tuple([self.owners[sum(place)] for place in product(*steps)])
+        return Mesh(tuple(self.names[i] for i in kept), tuple(self.sizes[i] for i in kept), owners)
+
+    def renamed(self, names: Iterable[str]) -> Mesh:
+        """Return the same places under other names of the axes."""
+        return Mesh(tuple(names), self.sizes, self.owners)
 
     def _check(self, place: int) -> None:
         if not 0 <= place < self.size:

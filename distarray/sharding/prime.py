@@ -60,7 +60,7 @@ def prime_mesh(mesh: Mesh) -> Mesh:
     Mesh(x_1=2, x_2=2, y=3)
     """
     flat = [axis for axes in _prime_axes(mesh) for axis in axes]
-    return Mesh(tuple([name for name, _ in flat]), tuple([size for _, size in flat]))
+    return Mesh(tuple([name for name, _ in flat]), tuple([size for _, size in flat]), mesh.owners)
 
 
 @lru_cache(maxsize=4096)
@@ -104,6 +104,8 @@ def coarsened(sharding: Sharding, mesh: Mesh) -> Sharding:
     """
     fine = sharding.mesh
     if fine == mesh:
+        return sharding
+    if fine.owners is not None:
         return sharding
     waves = [(name, size) for name, size in zip(fine.names, fine.sizes, strict=True) if is_wave(name)]
     coarse = Mesh(mesh.names + tuple([n for n, _ in waves]), mesh.sizes + tuple([n for _, n in waves]))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from distarray.sharding import MONOIDS, Mesh, Sharding, ShardingRule, Team
 
-__all__ = ["dtypes", "layouts", "meshes", "rules", "sharded", "shapes", "shardings", "teams"]
+__all__ = ["dtypes", "layouts", "meshes", "owned_meshes", "rules", "sharded", "shapes", "shardings", "teams"]
 
 _DTYPES = (
     *("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"),
@@ -38,6 +38,14 @@ def meshes(draw: st.DrawFn, max_axes: int = 3, max_places: int = 64, waves: bool
     if waves and sizes and draw(st.booleans()):
         names[draw(st.integers(0, len(sizes) - 1))] = "%1"
     return Mesh(tuple(names), tuple(sizes))
+
+
+@st.composite
+def owned_meshes(draw: st.DrawFn, n_members: int, max_axes: int = 3, max_places: int = 12) -> Mesh:
+    """Meshes that list the owner of each place, of so many members: in any order, some twice, others not at all."""
+    mesh = draw(meshes(max_axes, max_places, waves=False))
+    owners = draw(st.lists(st.integers(0, n_members - 1), min_size=mesh.size, max_size=mesh.size))
+    return Mesh(mesh.names, mesh.sizes, tuple(owners))
 
 
 def shapes(min_dims: int = 0, max_dims: int = 3, max_side: int = 20) -> st.SearchStrategy[tuple[int, ...]]:

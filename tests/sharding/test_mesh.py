@@ -37,6 +37,25 @@ def test_mesh_survives_pickle_as_the_same_value(mesh):
     assert hash(again) == hash(mesh)
 
 
+@given(dst.owned_meshes(5))
+def test_owners_say_whom_a_place_belongs_to(mesh):
+    assert [mesh.member(place) for place in range(mesh.size)] == list(mesh.owners)
+    assert mesh.n_members == 1 + max(mesh.owners)
+    again = pickle.loads(pickle.dumps(mesh))
+    assert again == mesh
+    assert hash(again) == hash(mesh)
+    plain = Mesh(mesh.names, mesh.sizes)
+    assert plain != mesh
+    assert mesh.renamed([f"{name}_" for name in mesh.names]).owners == mesh.owners
+
+
+@given(dst.owned_meshes(5))
+def test_waves_of_a_place_have_its_owner(mesh):
+    waves = mesh.with_waves(3, 2)
+    assert [waves.member(place) for place in range(waves.size)] == [m for m in mesh.owners for _ in range(6)]
+    assert waves.without_waves() == mesh
+
+
 def test_mesh_without_axes_has_one_place():
     mesh = Mesh()
     assert (mesh.size, mesh.n_members, mesh.coordinates(0), mesh.place(())) == (1, 1, (), 0)
@@ -77,6 +96,12 @@ def test_ranks_beyond_the_team_share_members_by_the_cut_rule():
 def test_bad_meshes_name_the_axis(names, sizes, text):
     with pytest.raises(ShardingError, match=text):
         Mesh(names, sizes)
+
+
+@pytest.mark.parametrize("owners", [(0,), (0, 1, 2), (0, -1)])
+def test_every_place_has_one_owner(owners):
+    with pytest.raises(ShardingError, match="must name the member of each of the 2 places"):
+        Mesh(("x",), (2,), owners)
 
 
 def test_unknown_axis_place_and_coordinates_are_errors():

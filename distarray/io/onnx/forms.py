@@ -15,6 +15,8 @@ from itertools import product
 from math import gcd, prod
 from typing import Any, TypeAlias
 
+from distarray.sharding.cuts import boundaries
+
 __all__ = [
     "AxisCut",
     "Owners",
@@ -24,6 +26,7 @@ __all__ = [
     "flat_pieces",
     "is_identical",
     "n_shards",
+    "shard_ranges",
     "simplified",
 ]
 
@@ -140,6 +143,16 @@ def simplified(cut: AxisCut) -> AxisCut:
             n, k = last[0] * n, last[1] * k
         found.append((n, k))
     return tuple(found)
+
+
+def shard_ranges(cut: AxisCut, at: int) -> list[range]:
+    """Return what a shard has along each entry of a cut."""
+    ranges = []
+    for n, k in reversed(cut):
+        at, own = divmod(at, k)
+        edges = boundaries(int(n or 0), k)
+        ranges.append(range(edges[own], edges[own + 1]))
+    return ranges[::-1]
 
 
 @lru_cache(maxsize=64)

@@ -7,16 +7,25 @@ else the one of its producer; every output the form that the node gives it, else
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distarray.arguments import shown
 from distarray.io.onnx.forms import Size, TensorForm, everywhere
-from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, infer_outputs
+from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Violation
 
-__all__ = ["AnnotatedGraph", "AnnotatedNode", "GraphInference", "NodeAnnotation", "infer_graph"]
+__all__ = [
+    "AnnotatedGraph",
+    "AnnotatedNode",
+    "GraphInference",
+    "NodeAnnotation",
+    "infer_graph",
+    "is_annotatable",
+    "with_sizes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,10 @@ class AnnotatedGraph:
         Name, number of devices and names of devices of each configuration; None where something is missing.
     ir_version
         Of the file.
+    itemsizes
+        Bytes of an element of tensors, as far as they are known.
+    constants
+        Initializers: of the inputs those that are the same in every run.
     """
 
     nodes: tuple[AnnotatedNode, ...]
@@ -90,6 +103,8 @@ class AnnotatedGraph:
     inputs: frozenset[str]
     configurations: tuple[tuple[str | None, int | None, tuple[str, ...]], ...] = ()
     ir_version: int = 11
+    itemsizes: Mapping[str, int] = field(default_factory=dict)
+    constants: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -102,6 +117,8 @@ class GraphInference:
         Of every tensor, as its producer leaves it.
     node_forms
         Per node the form of each tensor that it reads or makes, as it reads or makes it.
+    nodes
+        Per node what followed for it; None where its inputs are not known.
     reshards
         Tensors that are brought into another form, and before which node; None: after the node that makes them.
     stages
@@ -112,6 +129,7 @@ class GraphInference:
 
     forms: dict[str, TensorForm] = field(default_factory=dict)
     node_forms: list[dict[str, TensorForm]] = field(default_factory=list)
+    nodes: list[NodeInference | None] = field(default_factory=list)
     reshards: list[dict[str, str | None]] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
@@ -217,6 +235,7 @@ def _judge(
     specs = _specs_of(node, mine, report)
     here: dict[str, TensorForm] = {}
     done.node_forms.append(here)
+    done.nodes.append(None)
     is_lost = False
     for name in dict.fromkeys(filter(None, node.inputs)):
         form = done.forms.get(name)
@@ -238,6 +257,7 @@ def _judge(
     inferred = infer_outputs(
         node.op_type, node.attrs, forms, given, num_devices, is_annotated=bool(specs), strict=strict
     )
+    done.nodes[-1] = inferred
     report(inferred.findings, [name for name in (*node.inputs, *node.outputs) if name])
     if any(finding.code == "gathered" for finding in inferred.findings):
         for name, form in here.items():
@@ -267,3 +287,28 @@ def is_annotatable(node: AnnotatedNode) -> bool:
     """Return whether specs may stand at a node: its operator is in a class that says what they mean."""
     row = OPERATORS.get(node.op_type)
     return row is not None and row.group.is_supported and not node.is_annotated_inside
+
+
+def with_sizes(graph: AnnotatedGraph, sizes: Mapping[str, int]) -> AnnotatedGraph:
+    """Return the graph with numbers for the symbols of its inputs.
+
+    Raises
+    ------
+    ValueError
+        If one has none, or none that a size can be.
+    """
+    for symbol, n in sizes.items():
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ValueError(f"sizes={{{symbol!r}: {shown(n)}}} is no size: an integer from 1 on is")
+    symbols = {n: name for name in graph.inputs for n in graph.shapes.get(name) or () if isinstance(n, str)}
+    missing = [n for n in symbols if n not in sizes]
+    if missing:
+        raise ValueError(
+            f"input {symbols[missing[0]]!r} has the symbolic size {missing[0]!r}; say a number for it, as in "
+            f"sizes={{{missing[0]!r}: 32}}"
+        )
+    shapes = {
+        name: None if shape is None else tuple([sizes.get(n, n) if isinstance(n, str) else n for n in shape])
+        for name, shape in graph.shapes.items()
+    }
+    return replace(graph, shapes=shapes)

@@ -12,8 +12,9 @@ from typing import Any
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Owners, Size, TensorForm, everywhere
 from distarray.io.onnx.loop_rules import nary
-from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
+from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded, ReducedLoop
 from distarray.io.onnx.operator_classes import OPERATORS
+from distarray.io.onnx.parallel_loops import Meeting
 from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.cuts import MAX_TILES
@@ -57,12 +58,21 @@ class NodeInference:
         Errors and warnings.
     reshards
         Names of outputs that are given another form than the natural one.
+    natural
+        By output the form that follows from the inputs; none where nothing follows.
+    reduced
+        Loops that a product or a reduction sums over; None of other nodes, and where they are not known.
+    meetings
+        Of `NodeFacts`.
     """
 
     outputs: list[tuple[str, TensorForm]] = field(default_factory=list)
     rule: str = ""
     findings: list[Fault] = field(default_factory=list)
     reshards: list[str] = field(default_factory=list)
+    natural: dict[str, TensorForm] = field(default_factory=dict)
+    reduced: tuple[ReducedLoop, ...] | None = None
+    meetings: list[Meeting] = field(default_factory=list)
 
     @property
     def error(self) -> Fault | None:
@@ -138,6 +148,9 @@ def infer_outputs(
         sentence = f"{op_type} has no form with inputs of ranks {ranks} and attributes {shown(dict(attrs))}"
         done.findings.append(Fault(facts.number, "node-malformed", sentence))
     done.rule = f"{facts.number} {op_type}: {sentence}"
+    done.meetings = facts.meetings
+    if group is not None and group.is_summed:
+        done.reduced = facts.reduced
     if done.error is None:
         names = row.outputs if row else ()
         _give(done, natural, given, names, num_devices, strict, is_free=number == "C-1")
@@ -201,6 +214,8 @@ def _give(
         shape = _more_known(said.shape, form.shape if form is not None else None)
         if form is not None and shape is not None and form.shape != shape and len(form.cuts) in (0, len(shape)):
             form = TensorForm(shape, form.cuts or ((),) * len(shape), form.owners)
+        if form is not None and not is_free:
+            done.natural[name] = form
         if said.spec is not None:
             reading = read_spec(said.spec, shape, num_devices, strict=strict)
             done.findings += reading.findings

@@ -277,9 +277,9 @@ def one_hot(facts: NodeFacts) -> list[TensorForm]:
     """L-1: the new axis is whole."""
     term = loops_of(len(facts.shape()))
     axis = facts.axis(-1, len(term) + 1)
-    depth = facts.ints("depth")
+    depth = np.asarray(facts.attrs.get("depth", ())).reshape(-1)  # of any type of numbers
     out = [*term[:axis], "new", *term[axis:]]
-    return facts.follow([term], [out], sizes={"new": depth[0] if depth else None})
+    return facts.follow([term], [out], sizes={"new": int(depth[0]) if len(depth) else None})
 
 
 # -- creation ---------------------------------------------------------------------------------------------------------
@@ -310,8 +310,11 @@ def _created_shape(facts: NodeFacts) -> tuple[Size, ...]:
     if op in ("EyeLike", "RandomNormalLike", "RandomUniformLike"):
         return facts.shape()
     if op == "Range":
-        start, limit, delta = (attrs.get(name) for name in ("start", "limit", "delta"))
-        if start is None or limit is None or not delta:
+        given = [attrs.get(name) for name in ("start", "limit", "delta")]
+        if None in given:
+            return (None,)
+        start, limit, delta = (np.asarray(value).reshape(-1)[0] for value in given)
+        if not delta:
             return (None,)
         return (max(math.ceil((limit - start) / delta), 0),)
     size = facts.ints("size")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from distarray.io.onnx.forms import TensorForm
 from distarray.io.onnx.graph import AnnotatedGraph, GraphInference, infer_graph, is_annotatable
 from distarray.io.onnx.inference import MAX_DEVICES
+from distarray.io.onnx.model_plan import ModelPlan
 from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.violations import Violation, raise_errors
 from distarray.sharding.team import Team
 
-__all__ = ["OnnxModel", "load"]
+__all__ = ["OnnxModel", "load", "process_team"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -31,6 +34,10 @@ class OnnxModel:
         Devices of the configuration.
     team
         Members that the devices are, in their order; None: threads of this process.
+    folder
+        Where the file lies; elements beside it are read by the tasks that need them.
+    prepared
+        What runs share, once there was one.
     """
 
     model: Any
@@ -38,6 +45,8 @@ class OnnxModel:
     configuration: str | None
     num_devices: int
     team: Team | None = None
+    folder: str | None = None
+    prepared: list[Any] = field(default_factory=list, compare=False)
 
     def check(self, strict: bool = True) -> list[Violation]:
         """Return all that is wrong, and what is worth a warning; an empty list if nothing is. Nothing is run.
@@ -69,7 +78,87 @@ class OnnxModel:
                 for node, forms in zip(self.graph.nodes, done.node_forms, strict=True)
             ]
             model = with_specs(model, self.configuration, specs)
-        return InferredModel(model, self.graph, self.configuration, self.num_devices, self.team, done)
+        return InferredModel(
+            model, self.graph, self.configuration, self.num_devices, self.team, self.folder, inference=done
+        )
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        team: Team | None = None,
+        configuration: str | None = None,
+        strict: bool = True,
+    ) -> dict[str, Any]:
+        """Run the model on its team, each tensor as it is annotated. Deferred, unless shapes depend on values.
+
+        Parameters
+        ----------
+        inputs
+            Host arrays or DistArrays by name; what lies on the team as the first node wants it is read there.
+        team, configuration
+            Others than those of the model.
+        strict
+            See `check`.
+
+        Returns
+        -------
+        dict of str to DistArray
+            The outputs by name, each as the model says.
+
+        Raises
+        ------
+        OnnxShardingError
+            If there is an error in the annotations, or a size that is fed contradicts one of them.
+        TypeError, ValueError
+            If an input is missing, unknown, or of another dtype, shape or team, or the team has another size.
+        """
+        from distarray.io.onnx.running import PlacedModel
+
+        if team is not None or configuration is not None:
+            return self._with(team, configuration).run(inputs, strict=strict)
+        if not self.prepared:
+            team = self.team
+            if team is None and self.configuration is not None:
+                team = process_team(self.num_devices)
+            self.prepared.append(PlacedModel(self.model, self.folder, self.configuration, team))
+        outputs: dict[str, Any] = self.prepared[0].run(inputs, strict=strict)
+        return outputs
+
+    def _with(self, team: Team | None, configuration: str | None) -> OnnxModel:
+        """Return the model on another team, or under another configuration."""
+        return load(self.model, configuration or self.configuration, team or self.team, folder=self.folder)
+
+    def plan(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        team: Team | None = None,
+        configuration: str | None = None,
+        strict: bool = True,
+    ) -> ModelPlan:
+        """Return the collectives of a run with what each device receives and holds. Nothing is run.
+
+        Parameters
+        ----------
+        inputs
+            Arrays, or shapes, of inputs by name: they say how long axes are that the model has symbols for.
+        team, configuration, strict
+            See `run`.
+
+        Raises
+        ------
+        OnnxShardingError
+            If there is an error in the annotations.
+        """
+        from distarray.io.onnx.protobuf import known_of, read_graph
+
+        if team is not None or configuration is not None:
+            return self._with(team, configuration).plan(inputs, strict=strict)
+        graph = read_graph(self.model, known_of(inputs)) if inputs else self.graph
+        done = infer_graph(graph, self.configuration, self.num_devices, strict=strict)
+        raise_errors(done.violations)
+        return ModelPlan.of(graph, done, self.num_devices)
 
     def _inferred(self, strict: bool) -> GraphInference:
         return infer_graph(self.graph, self.configuration, self.num_devices, strict=strict)
@@ -85,7 +174,7 @@ class InferredModel(OnnxModel):
 
     Parameters
     ----------
-    model, graph, configuration, num_devices, team
+    model, graph, configuration, num_devices, team, folder, prepared
         Those of the `OnnxModel` that was inferred; the nodes of `model` have all their specs.
     inference
         What was inferred.
@@ -125,10 +214,17 @@ class InferredModel(OnnxModel):
 
     def infer(self, strict: bool = True) -> InferredModel:
         """Return the model itself read anew: what is complete stays what it is."""
-        return load(self.model, self.configuration, self.team).infer(strict)
+        return load(self.model, self.configuration, self.team, folder=self.folder).infer(strict)
 
 
-def load(path_or_proto: Any, configuration: str | None = None, team: Team | None = None) -> OnnxModel:
+def process_team(n: int) -> Team:
+    """Return a team of so many threads of this process, also where a Client is active."""
+    return Team((n,), ("device",), members=range(n))
+
+
+def load(
+    path_or_proto: Any, configuration: str | None = None, team: Team | None = None, *, folder: str | None = None
+) -> OnnxModel:
     """Return an ONNX model with its annotations; nothing is run, and external data are not read.
 
     Parameters
@@ -139,6 +235,8 @@ def load(path_or_proto: Any, configuration: str | None = None, team: Team | None
         Name of one of its configurations. None: the only one; a model without any is not annotated.
     team
         Members that the devices are, in rank order, exactly as many. None: threads of this process, one per device.
+    folder
+        Where a ModelProto lies that has elements in other files; by default that of the path.
 
     Raises
     ------
@@ -164,4 +262,6 @@ def load(path_or_proto: Any, configuration: str | None = None, team: Team | None
         raise ValueError(f"configuration {chosen!r} has {said} devices, but the team has {team.size} members")
     fallback = 1 if team is None else team.size
     num_devices = said if said is not None and 1 <= said <= MAX_DEVICES else fallback
-    return OnnxModel(model, graph, chosen, num_devices, team)
+    if folder is None and isinstance(path_or_proto, str | os.PathLike):
+        folder = os.path.dirname(os.path.abspath(path_or_proto))
+    return OnnxModel(model, graph, chosen, num_devices, team, folder)

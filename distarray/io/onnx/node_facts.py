@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from distarray.io.onnx.forms import Size, TensorForm
-from distarray.io.onnx.parallel_loops import NodeLoops, follow_loops
+from distarray.io.onnx.parallel_loops import Meeting, NodeLoops, follow_loops
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
-__all__ = ["NodeFacts", "OutputSpecNeeded"]
+__all__ = ["NodeFacts", "OutputSpecNeeded", "ReducedLoop"]
+
+#: The axes (input, axis) that run over a loop that no output has.
+ReducedLoop: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class OutputSpecNeeded(Refusal):
@@ -46,6 +49,10 @@ class NodeFacts:
         Outputs that the node has, if that is known.
     warnings
         Gets what is worth saying and no error.
+    reduced
+        Of the first loops that were followed those that no output has: the axes (input, axis) that run over each.
+    meetings
+        Gets how inputs were used together: one for each time that outputs followed from loops.
     """
 
     op_type: str
@@ -57,6 +64,8 @@ class NodeFacts:
     sentence: str = ""
     n_outputs: int | None = None
     warnings: list[Fault] = field(default_factory=list)
+    reduced: tuple[ReducedLoop, ...] | None = None
+    meetings: list[Meeting] = field(default_factory=list)
 
     def form(self, i: int) -> TensorForm:
         """Return the form of an input that must be there."""
@@ -128,6 +137,7 @@ class NodeFacts:
         """
         given = self.forms if forms is None else forms
         terms: list[tuple[str, ...]] = []
+        numbers: list[int] = []
         used: list[TensorForm] = []
         closed = set(whole)
         for i, form in enumerate(given):
@@ -141,14 +151,24 @@ class NodeFacts:
             if i >= len(operands):
                 closed.update(term)
             terms.append(tuple(term))
+            numbers.append(i)
             used.append(form)
         there = {loop for term in (*terms, *results) for loop in term}
+        if self.reduced is None:
+            open_ = dict.fromkeys(loop for term in terms for loop in term)
+            gone = [
+                loop for loop in open_ if loop not in closed and loop != "1" and all(loop not in r for r in results)
+            ]
+            self.reduced = tuple(
+                [tuple([(i, t.index(loop)) for i, t in zip(numbers, terms) if loop in t]) for loop in gone]
+            )
         rule = ShardingRule(tuple(terms), tuple(map(tuple, results)), dict.fromkeys(sorted(closed & there), "whole"))
         loops = NodeLoops(rule, self.number, self.sentence, sizes or {}, frozenset(broadcast))
         if not used:
             devices = TensorForm.whole((), frozenset(range(self.num_devices)))
             return [TensorForm.whole(shape, devices.owners[0]) for shape in loops.output_shapes(())]
-        return follow_loops(loops, used, strict=self.strict, warnings=self.warnings)
+        self.meetings.append(follow_loops(loops, used, strict=self.strict, warnings=self.warnings))
+        return self.meetings[-1].results
 
 
 def _parameter(i: int, form: TensorForm | None) -> tuple[str, ...] | None:

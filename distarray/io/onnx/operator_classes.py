@@ -62,6 +62,16 @@ class OperatorClass:
         """Return whether nodes of it can be annotated."""
         return self.rule is not unsupported
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Return whether an element of the output is made of those at its index, whatever the axes are."""
+        return self.rule in (unary, nary, unary_or_nary)
+
+    @property
+    def is_summed(self) -> bool:
+        """Return whether what members have of a loop that the output lacks is a partial result of it."""
+        return self.name in ("reduction", "product")
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
-from distarray.io.onnx.forms import Owners, Size, TensorForm, is_identical, n_shards
+from distarray.io.onnx.forms import AxisCut, Owners, Size, TensorForm, is_identical, n_shards
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
-__all__ = ["MAX_COMBINATIONS", "NodeLoops", "follow_loops"]
+__all__ = ["MAX_COMBINATIONS", "Meeting", "NodeLoops", "follow_loops"]
 
 #: Combinations of shards that are looked at for one node.
 MAX_COMBINATIONS = 1 << 20
@@ -58,29 +58,64 @@ class NodeLoops:
             If two inputs have different sizes, neither 1, where they share a loop.
         """
         sizes = dict(self.sizes)
-        sizes.update(_loop_sizes(self.rule, shapes))
+        sizes.update(_loop_sizes(self, shapes))
         return [tuple([1 if loop == _ONE else sizes.get(loop) for loop in term]) for term in self.rule.results]
 
 
-def _loop_sizes(rule: ShardingRule, shapes: Sequence[Sequence[Size]]) -> dict[str, Size]:
+def _loop_sizes(loops: NodeLoops, shapes: Sequence[Sequence[Size]]) -> dict[str, Size]:
     """Return the size of each loop of the inputs; a number counts more than a symbol."""
     sizes: dict[str, Size] = {}
-    for term, shape in zip(rule.operands, shapes, strict=True):
+    for term, shape in zip(loops.rule.operands, shapes, strict=True):
         if len(term) != len(shape):
-            raise Refusal("shape", "shape-mismatch", f"an input has rank {len(shape)}, and {len(term)} is needed")
+            raise Refusal(loops.number, "shape-mismatch", f"an input has rank {len(shape)}, and {len(term)} is needed")
         for loop, n in zip(term, shape, strict=True):
             known = sizes.setdefault(loop, n)
             if known == 1 or not isinstance(known, int):
                 sizes[loop] = n if n is not None and not (n == 1 and known is not None) else known
             elif isinstance(n, int) and n not in (1, known) and loop != _ONE:
-                raise Refusal("shape", "shape-mismatch", f"sizes {known} and {n} meet, and neither is 1")
+                raise Refusal(loops.number, "shape-mismatch", f"sizes {known} and {n} meet, and neither is 1")
     return sizes
 
 
-def follow_loops(
-    loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Fault]
-) -> list[TensorForm]:
-    """Return the form of each output of a node.
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A Meeting says how the inputs of a node are used together, where, and what follows for its outputs.
+
+    Parameters
+    ----------
+    loops, forms
+        Of `follow_loops`.
+    sizes
+        Of each loop of the inputs.
+    cuts
+        Of each loop that is cut.
+    held
+        Per combination of shards of these loops, row-major, the devices that hold the shards of all inputs.
+    results
+        Form of each output.
+    """
+
+    loops: NodeLoops
+    forms: tuple[TensorForm, ...]
+    sizes: Mapping[str, Size]
+    cuts: Mapping[str, AxisCut]
+    held: tuple[Owners, ...]
+    results: list[TensorForm] = field(default_factory=list)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Return the number of shards of each loop that is cut."""
+        return tuple([n_shards(cut) for cut in self.cuts.values()])
+
+    def shards(self, term: Sequence[str], grid: Sequence[int]) -> list[int]:
+        """Return per combination the number of the shard of a tensor with these loops and so many shards per axis."""
+        steps = _strides(term, grid, tuple(self.cuts))
+        every = product(*map(range, self.counts))
+        return [sum(i * step for i, step in zip(at, steps, strict=True)) for at in every]
+
+
+def follow_loops(loops: NodeLoops, forms: Sequence[TensorForm], *, strict: bool, warnings: list[Fault]) -> Meeting:
+    """Return how the inputs of a node are used together, and the form of each output.
 
     Parameters
     ----------
@@ -101,10 +136,10 @@ def follow_loops(
     rule = loops.rule
     shapes = [form.shape or () for form in forms]
     outputs = loops.output_shapes(shapes)
-    sizes = _loop_sizes(rule, shapes)
+    sizes = _loop_sizes(loops, shapes)
     cuts, sliced = _cuts_of_loops(loops, forms, sizes, strict)
     cut_loops = tuple(cuts)
-    counts = [n_shards(cuts[loop]) for loop in cut_loops]
+    counts = [n_shards(cut) for cut in cuts.values()]
     if prod(counts) > MAX_COMBINATIONS:
         text = f"{prod(counts)} combinations of shards; at most {MAX_COMBINATIONS} are looked at"
         raise Refusal(loops.number, "too-many-shards", text)
@@ -117,15 +152,15 @@ def follow_loops(
         warnings.append(Fault(loops.number, "local-slice", text, "warning"))
     if loops.broadcast and len(forms) > 1 and not sliced:
         _warn_of_owners(loops, forms, sizes, steps, counts, warnings)
-    results = []
+    met = Meeting(loops, tuple(forms), sizes, cuts, tuple(held))
     for term, shape in zip(rule.results, outputs, strict=True):
         grid = [n_shards(cuts.get(loop, ())) for loop in term]
         owners: list[set[int]] = [set() for _ in range(prod(grid))]
-        into = _strides(term, grid, cut_loops)
-        for at, devices in zip(product(*map(range, counts)), held, strict=True):
-            owners[sum(i * step for i, step in zip(at, into, strict=True))] |= devices
-        results.append(TensorForm(shape, tuple([cuts.get(loop, ()) for loop in term]), tuple(map(frozenset, owners))))
-    return results
+        for shard, devices in zip(met.shards(term, grid), met.held, strict=True):
+            owners[shard] |= devices
+        found = tuple([cuts.get(loop, ()) for loop in term])
+        met.results.append(TensorForm(shape, found, tuple(map(frozenset, owners))))
+    return met
 
 
 def _strides(term: Sequence[str], grid: Sequence[int], cut_loops: Sequence[str]) -> list[int]:

@@ -9,18 +9,32 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
+from distarray.io.onnx.function_calls import check_functions
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
 from distarray.lazy import import_extra
+from distarray.types import HostArray
 
 onnx = import_extra("onnx", "reading and writing ONNX models")
 
-__all__ = ["read_graph", "read_model", "spec_from_proto", "spec_to_proto", "with_specs"]
+__all__ = [
+    "KnownInputs",
+    "known_of",
+    "read_graph",
+    "read_model",
+    "spec_from_proto",
+    "spec_to_proto",
+    "with_configuration",
+    "with_specs",
+]
 
 #: Inputs that rules ask for by name where they are constant.
 CONSTANTS = frozenset(
@@ -57,18 +71,50 @@ def read_model(path_or_proto: Any) -> Any:
     return model
 
 
-def read_graph(model: Any) -> AnnotatedGraph:
+class KnownInputs(NamedTuple):
+    """KnownInputs are what is known of the inputs of a model before it runs.
+
+    Parameters
+    ----------
+    shapes
+        By name.
+    constants
+        Those that are lists of a few numbers on the host, which may be axes and shapes.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    constants: Mapping[str, HostArray] = MappingProxyType({})
+
+
+def known_of(feeds: Mapping[str, Any]) -> KnownInputs:
+    """Return what is known of inputs that are given, or of which the shapes are given."""
+    shapes = {name: tuple(x.shape if hasattr(x, "shape") else x) for name, x in feeds.items()}
+    hosts = {name: np.asarray(x) for name, x in feeds.items() if isinstance(x, np.ndarray | np.generic)}
+    short = {name: x for name, x in hosts.items() if x.ndim < 2 and x.size <= MAX_CONSTANT and x.dtype.kind in "iuf"}
+    return KnownInputs(shapes, short)
+
+
+def read_graph(model: Any, known: KnownInputs | None = None) -> AnnotatedGraph:
     """Return what a ModelProto says about shardings.
+
+    Parameters
+    ----------
+    known
+        Of its inputs; by default nothing.
 
     Raises
     ------
     ValueError
-        If its nodes cannot run in their order, a tensor has two producers, or external data are outside of its folder.
+        If its nodes cannot run in their order, a tensor has two producers, external data are outside of its folder, or
+        its functions cannot be written out.
     """
+    check_functions(model)
     graph = model.graph
     for tensor in graph.initializer:
         _check_external(tensor)
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    known = known or KnownInputs()
+    constants |= {name: onnx.numpy_helper.from_array(x, name) for name, x in known.constants.items()}
     sparse = {tensor.values.name: tuple(tensor.dims) for tensor in graph.sparse_initializer}
     inputs = frozenset([*(value.name for value in graph.input), *constants, *sparse])
     made = set(inputs)
@@ -88,7 +134,7 @@ def read_graph(model: Any) -> AnnotatedGraph:
         nodes.append(_node(node, name, constants))
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    shapes = _shapes(model, constants)
+    shapes, itemsizes = _types(model, constants, known.shapes)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,
@@ -97,7 +143,10 @@ def read_graph(model: Any) -> AnnotatedGraph:
         )
         for entry in model.configuration
     )
-    return AnnotatedGraph(tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version)
+    initial = frozenset([tensor.name for tensor in graph.initializer] + [*sparse])
+    return AnnotatedGraph(
+        tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version, itemsizes, initial
+    )
 
 
 def _check_external(tensor: Any) -> None:
@@ -179,14 +228,19 @@ def _constant(tensor: Any) -> list[Any] | None:
     return values
 
 
-def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, ...] | None]:
-    """Return shapes of tensors: those that stand in the model, and those that onnx infers."""
+def _types(
+    model: Any, constants: Mapping[str, Any], bound: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int]]:
+    """Return shapes of tensors, and the bytes of their elements: what stands in the model, and what onnx infers."""
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = light.graph
     graph.name = "shapes"
     graph.node.extend(model.graph.node)
     for values in ("input", "output", "value_info"):
         getattr(graph, values).extend(getattr(model.graph, values))
+    for value in graph.input:
+        if value.name in bound:
+            _bind(value.type.tensor_type.shape, bound[value.name])
     named = {value.name for value in graph.input}
     for tensor in model.graph.initializer:  # large ones are inputs: their data are not copied
         if _constant(tensor) is not None:
@@ -198,13 +252,29 @@ def _shapes(model: Any, constants: Mapping[str, Any]) -> dict[str, tuple[Size, .
     except Exception:  # it refuses what is wrong with types; shapes that are not known are said where they are needed
         graph = light.graph
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
+    elements = {name: tensor.data_type for name, tensor in constants.items()}
     for value in (*graph.input, *graph.output, *graph.value_info):
+        elements.setdefault(value.name, value.type.tensor_type.elem_type)
         if value.name not in found and value.type.tensor_type.HasField("shape"):
             found[value.name] = tuple(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
                 for dim in value.type.tensor_type.shape.dim
             )
-    return found
+    return found, {name: _itemsize(element) for name, element in elements.items()}
+
+
+def _itemsize(element: int) -> int:
+    """Return the bytes of an element, or of the type that stands for it in numpy; 0 where nobody knows."""
+    try:
+        return int(onnx.helper.tensor_dtype_to_np_dtype(element).itemsize)
+    except KeyError:
+        return 0
+
+
+def _bind(shape: Any, sizes: Sequence[int]) -> None:
+    del shape.dim[:]
+    for n in sizes:
+        shape.dim.add(dim_value=n)
 
 
 def spec_from_proto(proto: Any) -> dict[str, Any]:
@@ -255,3 +325,24 @@ def with_specs(model: Any, configuration: str, specs: Sequence[Mapping[str, Json
         del entry.sharding_spec[:]
         entry.sharding_spec.extend([spec_to_proto(spec, tensor) for tensor, spec in found.items()])
     return copy
+
+
+def with_configuration(model: Any, name: str, num_devices: int, specs: Sequence[Mapping[str, JsonSpec]]) -> Any:
+    """Return a copy of a model with one more configuration, in place of one of this name, and specs of its nodes for
+    it.
+
+    Parameters
+    ----------
+    specs
+        Per node; where they are none, as many nodes as are left have none.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.ir_version = max(copy.ir_version, 11)
+    for entries in (copy.configuration, *(node.device_configurations for node in copy.graph.node)):
+        names = [getattr(entry, "configuration_id", None) or getattr(entry, "name", None) for entry in entries]
+        for at in reversed([i for i, known in enumerate(names) if known == name]):
+            del entries[at]
+    copy.configuration.add(name=name, num_devices=num_devices)
+    padded = [*[found or None for found in specs], *[None] * (len(copy.graph.node) - len(specs))]
+    return with_specs(copy, name, padded)

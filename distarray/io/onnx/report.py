@@ -1,30 +1,56 @@
-"""What the command line says of a model: its violations, or the form of every tensor, as a table or as JSON."""
+"""What the command line says of a model: its violations, forms, plan or outputs, or what planned annotations cost, as a
+table or as JSON.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from distarray.diagnostics.table import format_table
 from distarray.errors import OnnxShardingError
-from distarray.io.onnx.model import load
+from distarray.io.onnx.annotation import annotate
+from distarray.io.onnx.drawing import draw
+from distarray.io.onnx.inference import check_num_devices
+from distarray.io.onnx.model import load, process_team
 from distarray.io.onnx.violations import Violation
+from distarray.sharding.team import Team
 
-__all__ = ["reported"]
+__all__ = ["annotated", "reported"]
 
 
-def reported(action: str, path: str, configuration: str | None = None, *, as_json: bool = False) -> str:
-    """Return the report of ``check`` or ``infer``.
+def reported(
+    action: str,
+    path: str,
+    configuration: str | None = None,
+    *,
+    team_size: int | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
+    as_json: bool = False,
+) -> str:
+    """Return the report of ``check``, ``infer``, ``draw``, ``plan`` or ``run``.
+
+    Parameters
+    ----------
+    team_size
+        Threads of this process that are the devices; None: as many as the model says.
+    files
+        By name of the input the ``.npy`` file with its elements; of a plan only their shapes count.
 
     Raises
     ------
     ValueError
-        If the file is no model.
+        If the file is no model, or the team has another size than the configuration.
     OnnxShardingError
         If the model has an error; the text is the table of all violations.
     """
-    model = load(path, configuration)
+    model = load(path, configuration, None if team_size is None else process_team(team_size))
     found = model.check()
     if any(violation.severity == "error" for violation in found):
         raise OnnxShardingError(
@@ -35,11 +61,71 @@ def reported(action: str, path: str, configuration: str | None = None, *, as_jso
         if as_json:
             return json.dumps([asdict(violation) for violation in found], indent=1)
         return _violations(found) if found else f"{len(model.graph.nodes)} nodes, nothing wrong"
+    if action == "draw":
+        if as_json:
+            raise ValueError("a drawing is text; infer --json has the forms of all tensors")
+        return str(draw(model))
+    if action == "plan":
+        plan = model.plan({name: np.load(file, mmap_mode="r").shape for name, file in files.items()})
+        return json.dumps(plan.to_json(), indent=1) if as_json else str(plan) if plan.edges else "nothing moves"
+    if action == "run":
+        return _outputs(model.run({name: np.load(file) for name, file in files.items()}), as_json)
     inferred = model.infer()
     if as_json:
         answer = {"forms": inferred.forms, "reshards": inferred.reshards, "stages": inferred.stages}
         return json.dumps(answer, indent=1)
     return "\n\n".join([_forms(inferred.forms), *([_reshards(inferred.reshards)] if inferred.reshards else [])])
+
+
+def annotated(
+    path: str,
+    n_devices: int | None,
+    output: str | None = None,
+    memory: int | None = None,
+    sizes: Sequence[str] | None = None,
+    *,
+    as_json: bool = False,
+) -> str:
+    """Return the report of ``annotate``; the annotated model is written if there is an `output`.
+
+    Raises
+    ------
+    ValueError
+        If the file is no model, the devices are not said, or a size is not of the form ``SYMBOL=N``.
+    """
+    if n_devices is None:
+        raise ValueError("annotate: say for how many devices, as in --team 4")
+    check_num_devices(n_devices)
+    known = {}
+    for text in sizes or ():
+        symbol, _, number = text.partition("=")
+        if not symbol or not number.isdecimal():
+            raise ValueError(f"--size {text}: write SYMBOL=N, as in --size batch=32")
+        known[symbol] = int(number)
+    found = annotate(path, Team((n_devices,), ("device",)), memory, sizes=known)
+    if output is not None:
+        Path(output).write_bytes(found.model.SerializeToString())
+    if not as_json:
+        return found.table()
+    assert found.costs is not None
+    costs = {
+        name: {"moved_bytes": cost.nbytes, "seconds": cost.seconds, "held_bytes": cost.peak_bytes}
+        for name, cost in found.costs.items()
+    }
+    return json.dumps({"costs": costs, "forms": found.infer().forms}, indent=1)
+
+
+def _outputs(outputs: Mapping[str, Any], as_json: bool) -> str:
+    if as_json:
+        return json.dumps({name: _described(x) for name, x in outputs.items()}, indent=1)
+    return "\n\n".join(f"{name}: {x!r}" for name, x in outputs.items())
+
+
+def _described(x: Any) -> Any:
+    """Return an output as plain data: lists for sequences, null for an optional without a value."""
+    if x is None or isinstance(x, list):
+        return x if x is None else [_described(v) for v in x]
+    return {"dtype": str(x.dtype), "shape": list(x.shape), "values": x.tolist()}
 
 
 def _violations(found: list[Violation]) -> str:

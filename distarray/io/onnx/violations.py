@@ -17,9 +17,9 @@ class Fault:
     Parameters
     ----------
     rule
-        Number of the rule, such as ``"S-2"``.
+        Number of the rule, such as ``"S-2"``: a row of `rules.RULES`.
     code
-        Word for programs, such as ``"device-count-mismatch"``.
+        Word for programs, such as ``"device-count-mismatch"``: a row of `rules.CODES`.
     message
         One sentence with the numbers.
     severity

@@ -127,7 +127,7 @@ class _Tally:
         self.p = self.placed.machine.p
         self.owned = np.zeros(self.p)
         for u in alive_first(graph):
-            self.owned += self._blocks(u)
+            self.owned += self.placed.read_bytes(u) if self._is_everywhere(u) else self._blocks(u)
         self.dead = last_readers(graph)
         #: Arrays of which nothing needs copies after an operation.
         self.finished: dict[str, list[str]] = {v: [] for v in graph.ops}
@@ -146,6 +146,10 @@ class _Tally:
     def _blocks(self, name: str) -> Any:
         """Return the bytes of the blocks of an array on each worker."""
         return np.bincount(self.placed.arrays[name].owners, self._block_bytes(name), self.p)
+
+    def _is_everywhere(self, u: str) -> bool:
+        inputs = self.placed.graph.inputs
+        return u in inputs and inputs[u].everywhere
 
     def run(self, v: str) -> OpCount:
         """Count one operation, after those before it."""
@@ -171,6 +175,8 @@ class _Tally:
 
     def _join(self, u: str, operation: Operation, operand: int) -> OperationTraffic:
         array, machine = self.placed.arrays[u], self.placed.machine
+        if self._is_everywhere(u):
+            return OperationTraffic.none(self.p)
         if self.streamed:
             return streamed(array, operation, operand, machine)
         if u not in self.copies:
@@ -195,6 +201,8 @@ class _Tally:
         read = np.zeros(operation.n_kernels)
         for u, cut, reads in zip(operation.op.inputs, operation.cuts, operation.reads):
             array = self.placed.arrays[u]
+            if self._is_everywhere(u):
+                continue  # what is read of it is there
             if self.streamed or array.cut != cut:  # else the kernel reads the block itself, or the copy of it
                 read += array.itemsize * array.cells[cut].sizes(cut)[reads]
         held = np.zeros(self.p)

@@ -40,6 +40,9 @@ class Input:
         Bytes of an element.
     kept
         Whether its blocks stay after the last operation that reads it, since somebody holds the array.
+    everywhere
+        Whether each worker has what it reads of it before the graph runs, as those of a model have its weights: such
+        parts are held to the end, and nothing moves. It has no layout.
     """
 
     shape: Shape
@@ -47,6 +50,7 @@ class Input:
     workers: tuple[int, ...] | None = None
     itemsize: int = 8
     kept: bool = False
+    everywhere: bool = False
 
     def __post_init__(self) -> None:
         # regular boundaries are a number of parts: equal cuts compare equal

@@ -167,6 +167,10 @@ class KernelPlacement:
         owners = None if given is None else np.array(given, np.intp)
         return Layout(shape, own, graph.array(name).itemsize, cells, owners)
 
+    def read_bytes(self, name: str) -> Any:
+        """Return the bytes of what each worker reads of an array, each element once."""
+        return self.arrays[name].gain(self._needs(name), self.machine.p).sum(axis=1)
+
     # -------------------------------------------------------------------------------------------------- placing
 
     def place(self) -> None:
@@ -229,8 +233,9 @@ class KernelPlacement:
         return total
 
     def _follows(self, u: str) -> bool:
-        """Return whether an input goes wherever its only reader is."""
-        return u in self.graph.inputs and self.graph.inputs[u].workers is None and len(self.graph.reads[u]) == 1
+        """Return whether an input goes wherever its only reader is, or is wherever it is read."""
+        array = self.graph.inputs.get(u)
+        return array is not None and (array.everywhere or (array.workers is None and len(self.graph.reads[u]) == 1))
 
     def _needs(self, name: str, *, ahead: bool = False) -> dict[Cuts, Any]:
         """Return the blocks (columns) of each cut of an array that workers (rows) need.

@@ -47,7 +47,7 @@ def alive_first(graph: EinGraph) -> list[str]:
 
 def last_readers(graph: EinGraph) -> Mapping[str, tuple[str, ...]]:
     """Return for each operation the arrays that it is the last to read, and nothing needs any more."""
-    kept = {u for u, array in graph.inputs.items() if array.kept}
+    kept = {u for u, array in graph.inputs.items() if array.kept or array.everywhere}
     last: dict[str, str] = {u: v for v, op in graph.ops.items() for u in op.inputs if u not in kept}
     dead: dict[str, list[str]] = {v: [] for v in graph.ops}
     for u, v in last.items():

@@ -85,9 +85,14 @@ class TimeProblem(SearchSpace):
         """Return whether it is an input that may lie as the plan likes."""
         return u in self.graph.inputs and self.graph.inputs[u].layout is None
 
+    def _is_everywhere(self, u: str) -> bool:
+        """Return whether it is an input that costs nothing to read."""
+        return u in self.graph.inputs and self.graph.inputs[u].everywhere
+
     def _is_shared(self, u: str) -> bool:
         """Return whether it is such an input, and its layout is a variable."""
-        return self._is_free(u) and (len(self.graph.reads[u]) > 1 or u in self.graph.tied)
+        is_read_again = len(self.graph.reads[u]) > 1 or u in self.graph.tied
+        return self._is_free(u) and not self._is_everywhere(u) and is_read_again
 
     def _surroundings(self, v: str) -> tuple[object, ...]:
         """Return what states depend on beside the operation."""
@@ -95,7 +100,7 @@ class TimeProblem(SearchSpace):
         arrays: list[object] = [bool(graph.reads[v]), v in graph.tied]
         for u in graph.ops[v].inputs:
             array = graph.array(u)
-            lies = (array.layout, array.workers) if isinstance(array, Input) else None
+            lies = (array.layout, array.workers, array.everywhere) if isinstance(array, Input) else None
             arrays.append((self._is_shared(u), lies, array.itemsize))
         return tuple(arrays)
 
@@ -108,6 +113,8 @@ class TimeProblem(SearchSpace):
         has_edges = False
         for u, term in zip(op.inputs, op.terms):
             array, wanted = graph.array(u), rows[:, [at[x] for x in term]]
+            if self._is_everywhere(u):
+                continue
             if u in graph.ops or self._is_shared(u):
                 seen += term
                 has_edges = True

@@ -1,10 +1,10 @@
 """The planner of the engine: a plan of the first planner, or one that a search over the whole expression finds better.
 
 There are three tiers. A graph of elementwise work and reductions whose operands lie alike follows their cut, and so
-does one whose arrays are one block each. For every other graph the search runs at once if its time is a small part of
-what the plan of the first planner is predicted to take. Else that plan is provisional, and the search runs when the
-same graph has come often enough, if some runs repay it. Host arrays that are about to be cut are worth more: how they
-are cut stays.
+do one whose arrays are one block each, and one of which somebody said member by member who holds what. For every other
+graph the search runs at once if its time is a small part of what the plan of the first planner is predicted to take.
+Else that plan is provisional, and the search runs when the same graph has come often enough, if some runs repay it.
+Host arrays that are about to be cut are worth more: how they are cut stays.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def partition(
         and predicted seconds decide on which members they are.
     """
     plan, is_aligned = propagated(graph, env, limits)
-    if env.size == 1 or env.team is None or is_aligned:
+    if env.size == 1 or env.team is None or is_aligned or _has_owners(graph):
         return plan, inputs
     if effort == "once" and objective == "time":
         if _is_small(graph, limits):
@@ -97,6 +97,12 @@ def partition(
         if effort == "once" and needed > (INPUT_RUNS * gain if inputs else WORTH * baseline.price):
             return replace(plan, is_provisional=True), inputs
     return _searched(plan, planning, baseline)
+
+
+def _has_owners(graph: Graph) -> bool:
+    """Return whether somebody said of an array which member holds each of its tiles."""
+    lies = [node.pin if node.memo is None else node.memo.sharding for node in graph.nodes]
+    return any(sharding is not None and sharding.mesh.owners is not None for sharding in lies)
 
 
 def _is_small(graph: Graph, limits: Limits) -> bool:

@@ -1,13 +1,49 @@
-"""The table of operators in the reference is that of the package."""
+"""The tables of operators, rules and codes in the reference are those of the package, and so are all that it finds."""
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 from helpers import module_at
 
-onnx_table = module_at(Path(__file__).parents[3] / "docs" / "onnx_table.py")
+from distarray.io.onnx.operator_classes import CLASSES
+from distarray.io.onnx.rules import CODES, RULES
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "distarray" / "io" / "onnx"
+onnx_table = module_at(ROOT / "docs" / "onnx_table.py")
+
+#: What makes a finding.
+MAKERS = {"Fault", "Refusal", "OutputSpecNeeded", "_error", "_warn", "refuse"}
 
 
-def test_table_is_up_to_date() -> None:
+def test_tables_are_up_to_date() -> None:
     assert onnx_table.PAGE.read_text() == onnx_table.page(), "run: python docs/onnx_table.py"
+
+
+def found_in_the_package() -> tuple[set[str], set[str]]:
+    """Rules and codes that stand where findings are made."""
+    texts = set()
+    for path in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if name in MAKERS or name == "__init__":
+                    texts |= {a.value for a in ast.walk(node) if isinstance(a, ast.Constant) and type(a.value) is str}
+    rules = {text for text in texts if re.fullmatch(r"[A-Z]-\d+", text)}
+    return rules, {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)+|gathered", text)}
+
+
+def test_every_code_is_in_the_table_and_found_somewhere() -> None:
+    rules, codes = found_in_the_package()
+    assert codes == {*CODES}
+    assert rules <= {*RULES}
+    assert {group.number for group in CLASSES} <= {*RULES}
+    assert {rule for code in CODES.values() for rule in code.rules} <= {*RULES}
+
+
+def test_every_rule_of_the_specification_is_in_the_table() -> None:
+    page = (ROOT / "docs" / "design" / "requirements.md").read_text()
+    assert set(re.findall(r"onnx:([B-Z]-\d+)", page)) <= {*RULES}

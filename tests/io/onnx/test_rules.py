@@ -66,6 +66,7 @@ ACCEPTED = [
     ("onnx:L-1", "TopK", {"k": 3}, [[4, 6]], [ROW], [2, 1], [[0], [1]]),
     ("onnx:L-1", "ReverseSequence", {"time_axis": 1, "batch_axis": 0}, [[4, 6], [4]], [ROW, ROW], [2, 1], [[0], [1]]),
     ("onnx:L-1", "OneHot", {"depth": 5}, [[4], [], [2]], [ROW, None, None], [2, 1], [[0], [1]]),
+    ("onnx:L-1", "OneHot", {"depth": [5.0]}, [[4], [], [2]], [ROW, None, None], [2, 1], [[0], [1]]),
     ("onnx:L-1", "LRN", {"size": 3}, [[2, 4, 3, 3]], [BATCH], [2, 1, 1, 1], [[0], [1]]),
     ("onnx:V-1", "Transpose", {}, [[4, 6]], [ROW], [1, 2], [[0], [1]]),
     ("onnx:V-1", "Reshape", {"shape": [4, 2, 3]}, [[4, 6]], [COL], [1, 2, 1], [[0], [1]]),

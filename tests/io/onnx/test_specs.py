@@ -5,12 +5,15 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx_specs import spec
 
-from distarray.io.onnx import infer_node
+import distarray as dx
+from distarray.io.onnx import from_spec, infer_node
+from distarray.io.onnx.arrays import form_of
 from distarray.io.onnx.forms import TensorForm, flat_pieces, is_identical, simplified
 from distarray.io.onnx.specs import read_spec, write_spec
 
@@ -193,6 +196,18 @@ def test_writing_and_reading_is_the_form(form):
     used = [d for d in dict.fromkeys(written["device"]) if d < 0]
     assert used == [key for key, _ in written["groups"]] == list(range(-1, -len(used) - 1, -1))
     assert all(members == sorted(members) and len(members) > 1 for _, members in written["groups"])
+
+
+@settings(max_examples=100)
+@given(forms())
+def test_every_form_is_one_of_an_array(form):
+    """onnx:A-1, onnx:S-10: an array that is brought into the form of a spec lies so, and has its elements."""
+    assume(all(n > 1 or k == 1 for cut in form.cuts if len(cut) > 1 for n, k in cut))  # an axis of one is no axis there
+    values = np.arange(prod(form.shape)).reshape(form.shape)
+    x = from_spec(values, write_spec(form), team=dx.Team((6,), ("d",), members=range(6)))
+    assert form_of(x).is_same(form)
+    assert read_spec(write_spec(form_of(x)), form.shape, 6).form.is_same(form)
+    np.testing.assert_array_equal(np.asarray(x), values)
 
 
 def test_whole_tensors_are_written_with_one_entry():

@@ -11,18 +11,28 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
+from random import Random
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
 
+import distarray as dx
 from distarray.errors import NotSupportedError
 from distarray.testing import force_tiles
 
 onnx = pytest.importorskip("onnx")
 
+from onnx_specs import annotated  # noqa: E402
+
+from distarray.io.onnx import load  # noqa: E402
 from distarray.io.onnx.operators import run_graph  # noqa: E402  (needs onnx to be of use)
+
+#: In the place of a number of tiles: specs at the nodes say how they are cut.
+CUT = -1
 
 #: Cases whose numbers numpy's generator draws.
 DRAWN = re.compile(r"test_(bernoulli(_double|_seed)?(_expanded)?|training_dropout(_default)?(_mask)?)")
@@ -74,13 +84,48 @@ def check(expected: Any, found: Any, case: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), expected, rtol=case.rtol, atol=case.atol)
 
 
-def run(case: Any, tiles: int | None) -> str:
+def cut(value: Any, team: dx.Team, rng: np.random.Generator) -> Any:
+    """Cut an input over a team: each axis of the mesh cuts an axis of the array, or none, as it comes."""
+    if isinstance(value, list):
+        return [cut(host(v), team, rng) for v in value]
+    if value is None:
+        return None
+    names: list[list[str]] = [[] for _ in range(value.ndim)]
+    for name in team.mesh.names:
+        axis = int(rng.integers(-1, value.ndim))
+        if axis >= 0:
+            names[axis].append(name)
+    return dx.asarray(value, team=team, sharding=tuple(tuple(found) or None for found in names))
+
+
+def run_cut(case: Any) -> str:
+    """Run a case with random legal specs at its node, and say what became of it; see `run`."""
+    if DRAWN.fullmatch(case.name) or elements(case) & LACKING:
+        return "left"
+    random = Random(case.name)
+    for inputs, outputs in case.data_sets:
+        feeds = dict(zip([info.name for info in case.model.graph.input], map(host, inputs)))
+        known = {name: x for name, x in feeds.items() if hasattr(x, "shape")}
+        made = annotated(random, case.model, random.choice([2, 4, 8]), known, tries=12)
+        with np.errstate(all="ignore"):
+            found = load(made).run(feeds)
+        for expected, f in zip(outputs, found.values(), strict=True):
+            check(host(expected), f, case)
+    return "cut" if any(node.device_configurations for node in made.graph.node) else "plain"
+
+
+def run(case: Any, tiles: int | None, team: dx.Team | None = None) -> str:
     """Run a case, and say what became of it: "passed", or why it was left out."""
+    if tiles == CUT:
+        return run_cut(case)
     if DRAWN.fullmatch(case.name):
         return "drawn"
     lacks = bool(elements(case) & LACKING)
     for inputs, outputs in case.data_sets:
         feeds = dict(zip([info.name for info in case.model.graph.input], map(host, inputs)))
+        if team is not None and not lacks:
+            rng = np.random.default_rng(crc32(case.name.encode()))
+            feeds = {name: cut(value, team, rng) for name, value in feeds.items()}
         with np.errstate(all="ignore"), force_tiles(tiles) if tiles else nullcontext():
             if lacks:
                 with pytest.raises(NotSupportedError, match="numpy has no elements of type"):
@@ -93,15 +138,15 @@ def run(case: Any, tiles: int | None) -> str:
     return "lacking" if lacks else "passed"
 
 
-def outcomes(cases: list[Any], tiles: int | None) -> Counter[str]:
+def outcomes(cases: list[Any], tiles: int | None, teams: Sequence[dx.Team] = ()) -> Counter[str]:
     """Run cases, and count what became of them; all that fail are named at once."""
     counts: Counter[str] = Counter()
     failed = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numbers that overflow in casts, as the cases want it
-        for case in cases:
+        for i, case in enumerate(cases):
             try:
-                counts[run(case, tiles)] += 1
+                counts[run(case, tiles, teams[i % len(teams)] if teams else None)] += 1
             except Exception as error:
                 failed[case.name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     assert not failed, "\n".join(f"{name}: {said}" for name, said in failed.items())
@@ -116,6 +161,36 @@ def test_every_fourth_case_on_one_tile(cases):
 def test_some_cases_on_three_tiles(cases):
     counts = outcomes(cases[1::24], 3)
     assert counts["passed"] > 60
+
+
+#: Of 2, 3 and 4 members; of the last each axis of an array may be cut by either axis of the mesh, or by both.
+TEAMS = [dx.Team((2,), ("a",)), dx.Team((3,), ("a",)), dx.Team((2, 2), ("a", "b"))]
+
+
+def test_some_cases_with_inputs_that_are_cut(cases):
+    counts = outcomes(cases[2::24], None, TEAMS)
+    assert counts["passed"] > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shift", range(3))
+def test_all_cases_with_inputs_that_are_cut(cases, shift):
+    """onnx:A-8: random legal cuts of all inputs, on teams of 2 to 4 members."""
+    counts = outcomes(cases, None, TEAMS[shift:] + TEAMS[:shift])
+    assert counts["passed"] >= 1657
+
+
+def test_some_cases_with_random_legal_specs(cases):
+    """onnx:A-4."""
+    counts = outcomes(cases[::64], CUT)
+    assert counts["cut"] > 12
+
+
+@pytest.mark.slow
+def test_all_cases_with_random_legal_specs(cases):
+    """onnx:A-4."""
+    counts = outcomes(cases, CUT)
+    assert counts["cut"] > 1000
 
 
 @pytest.mark.slow

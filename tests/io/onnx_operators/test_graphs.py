@@ -18,7 +18,8 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-from distarray.io.onnx.operators import PlainModel, cli_run, run_graph  # noqa: E402
+from distarray.io.onnx import load  # noqa: E402
+from distarray.io.onnx.operators import PlainModel, run_graph  # noqa: E402
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -298,8 +299,43 @@ def test_functions_that_call_themselves_are_refused():
         <domain: "own", opset_import: ["" : 17, "own" : 1]> h (x) => (y) { y = own.f(x) }""",
         '"" : 21, "own" : 1',
     )
-    with pytest.raises(ValueError, match="node of f: the function calls itself, by f and h"):
-        run_graph(model, {"x": X})
+    for use in (lambda: run_graph(model, {"x": X}), lambda: load(model)):
+        with pytest.raises(ValueError, match="function 'f': the function calls itself, by f and h"):
+            use()
+
+
+def nested(depth: int, width: int) -> Any:
+    """Functions of which each calls the next one `width` times."""
+    functions = []
+    for i in range(depth):
+        step = "Relu" if i == depth - 1 else f"own.f{i + 1}"
+        lines = "  ".join(f"t{k + 1} = {step}(t{k})" for k in range(width - 1))
+        body = f"t0 = Identity(x)  {lines}  y = {step}(t{width - 1})"
+        functions.append(f'<domain: "own", opset_import: ["" : 17, "own" : 1]> f{i} (x) => (y) {{ {body} }}')
+    return parsed("g (float[2, 3] x) => (float[2, 3] y) { y = own.f0(x) }", "\n".join(functions), '"" : 21, "own" : 1')
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "said"),
+    [
+        (40, 2, "more than 1000000 nodes when its functions are written out"),
+        (9, 9, "more than 1000000 nodes when its functions are written out"),
+        (400, 1, "functions call each other in turn; at most 64 may"),
+    ],
+)
+def test_functions_that_cannot_be_written_out_are_refused(depth, width, said):
+    """onnx:A-2: before ONNX's shape inference, or anything else, goes into them."""
+    model = nested(depth, width)
+    for use in (lambda: run_graph(model, {"x": X}), lambda: load(model)):
+        with pytest.raises(ValueError, match=said):
+            use()
+
+
+def test_functions_in_functions_run():
+    for depth, width in ((64, 1), (5, 2)):
+        model = nested(depth, width)
+        assert load(model).check() == []
+        np.testing.assert_array_equal(run_graph(model, {"x": X - 2})["y"], np.maximum(X - 2, 0))
 
 
 def test_domains_have_versions_of_their_own():
@@ -411,7 +447,7 @@ def test_elements_in_a_file_beside_the_model_are_read_by_tasks(tmp_path):
     np.testing.assert_array_equal(np.asarray(run_graph(model, {"x": x}, folder=str(tmp_path))["y"]), WEIGHTS)
     onnx.save(model, tmp_path / "m.onnx")
     dx.save(tmp_path / "x.npy", x)
-    found = cli_run(str(tmp_path / "m.onnx"), {"x": str(tmp_path / "x.npy")})
+    found = dx.io.onnx.load(tmp_path / "m.onnx").run({"x": dx.load(tmp_path / "x.npy")})
     np.testing.assert_array_equal(np.asarray(found["y"]), WEIGHTS)
 
 
@@ -440,9 +476,9 @@ def test_truncated_models_are_refused(tmp_path):
     data = parsed(PERCEPTRON).SerializeToString()
     (tmp_path / "m.onnx").write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match=r"m.onnx is no ONNX model"):
-        cli_run(str(tmp_path / "m.onnx"), {})
+        dx.io.onnx.load(tmp_path / "m.onnx").run({})
     with pytest.raises(OSError, match="nothing"):
-        cli_run(str(tmp_path / "nothing.onnx"), {})
+        dx.io.onnx.load(tmp_path / "nothing.onnx").run({})
 
 
 def test_sparse_initializers_and_constants_are_dense():

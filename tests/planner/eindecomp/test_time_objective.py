@@ -514,3 +514,37 @@ def test_paper_plans_know_their_placement_too() -> None:
     assert found.placement["Y"].shape == (2, 4)
     assert found.count.seconds == plan_cost(found.graph, found.splits, "time", p=8)
     assert exact(PaperProblem(found.graph, found.options))[0] == found.splits
+
+
+# ------------------------------------------------------------------------------------- inputs that are everywhere
+
+
+def perceptron(batch: int, *, everywhere: bool = True) -> EinGraph:
+    """Two products with a function between them; its inputs are what every worker has."""
+    shapes = {"x": (batch, 64), "w": (64, 256), "v": (256, 64)}
+    inputs = {name: Input(shape, itemsize=4, everywhere=everywhere) for name, shape in shapes.items()}
+    sizes = {"b": batch, "f": 64, "h": 256, "o": 64}
+    ops = {
+        "p": EinOp((("b", "f"), ("f", "h")), ("b", "h"), ("x", "w"), sizes, itemsize=4),
+        "r": EinOp((("b", "h"),), ("b", "h"), ("p",), sizes, itemsize=4),
+        "y": EinOp((("b", "h"), ("h", "o")), ("b", "o"), ("r", "v"), sizes, itemsize=4),
+    }
+    return EinGraph(inputs, {v: replace(op, extents={x: sizes[x] for x in op.labels}) for v, op in ops.items()})
+
+
+def test_what_is_everywhere_moves_nothing_and_weighs_where_it_is_read() -> None:
+    found = plan(perceptron(64), p=4)
+    assert {v: n_kernels(d) for v, d in found.splits.items()} == {"p": 4, "r": 4, "y": 4}
+    assert [d["b"] for d in found.splits.values()] == [4, 4, 4]
+    assert found.count.moved_bytes == 0
+    assert plan(perceptron(64, everywhere=False), p=4).count.moved_bytes > 0
+    weights = 2 * 64 * 256 * 4
+    assert found.count.peak_bytes >= weights
+
+
+def test_memory_decides_whether_what_is_everywhere_is_read_whole() -> None:
+    weights = 2 * 64 * 256 * 4
+    found = plan(perceptron(16), p=4, memory_limit=weights / 2)
+    assert [found.splits[v]["h"] for v in ("p", "y")] == [4, 4]
+    assert found.count.moved_bytes == 3 * 16 * 64 * 4  # partial results alone
+    assert weights / 4 <= found.count.peak_bytes <= weights / 2

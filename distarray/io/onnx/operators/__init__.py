@@ -3,6 +3,6 @@
 `run_node` applies one operator; `run_graph` and `PlainModel` run a model as it stands, without regard to annotations.
 """
 
-from distarray.io.onnx.operators.model import PlainModel, cli_run, run_graph, run_node
+from distarray.io.onnx.operators.model import PlainModel, run_graph, run_node
 
-__all__ = ["PlainModel", "cli_run", "run_graph", "run_node"]
+__all__ = ["PlainModel", "run_graph", "run_node"]

@@ -9,15 +9,21 @@ import numpy as np
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "gemm_of", "gemm_product", "integer_product", "requantized"]
 
 dx: Any = namespace()
 
 
-def _gemm(call: NodeCall, a: Value, b: Value, c: Value = None) -> Value:
+def gemm_product(call: NodeCall, a: Value, b: Value) -> Value:
+    """Return the product of the matrices of a Gemm."""
     a = dx.matrix_transpose(a) if call["transA"] else a
     b = dx.matrix_transpose(b) if call["transB"] else b
-    made = _times(dx.matmul(a, b), call["alpha"])
+    return dx.matmul(a, b)
+
+
+def gemm_of(call: NodeCall, product: Value, c: Value = None) -> Value:
+    """Return the Gemm whose product is known."""
+    made = _times(product, call["alpha"])
     return made if c is None else made + _times(c, call["beta"])
 
 
@@ -77,7 +83,8 @@ def _centred(x: Value, zero: Value, axis: int) -> Value:
     return wide - (dx.expand_dims(zero, axis=-1) if zero.ndim == 1 and axis == -2 and zero.shape[0] > 1 else zero)
 
 
-def _integer_product(call: NodeCall, a: Value, b: Value, a_zero: Value = None, b_zero: Value = None) -> Value:
+def integer_product(call: NodeCall, a: Value, b: Value, a_zero: Value = None, b_zero: Value = None) -> Value:
+    """Return a product of quantised matrices in 32-bit integers."""
     return dx.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
 
 
@@ -85,7 +92,12 @@ def _quantized_product(
     call: NodeCall, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, y_scale: Value,
     y_zero: Value,
 ) -> Value:  # fmt: skip
-    product = _integer_product(call, a, b, a_zero, b_zero)
+    product = integer_product(call, a, b, a_zero, b_zero)
+    return requantized(product, a_scale, b_scale, y_scale, y_zero)
+
+
+def requantized(product: Value, a_scale: Value, b_scale: Value, y_scale: Value, y_zero: Value) -> Value:
+    """Return a product of 32-bit integers as levels of the scale of the result."""
     rows = dx.expand_dims(a_scale, axis=-1) if a_scale.ndim == 1 and a_scale.shape[0] > 1 else a_scale
     factor = dx.astype(rows, np.float32) * dx.astype(b_scale, np.float32) / dx.astype(y_scale, np.float32)
     limits = np.iinfo(y_zero.dtype)
@@ -96,9 +108,9 @@ def _quantized_product(
 ROWS: dict[str, Row] = {
     "DequantizeLinear": _dequantize,
     "Einsum": _einsum,
-    "Gemm": _gemm,
+    "Gemm": lambda call, a, b, c=None: gemm_of(call, gemm_product(call, a, b), c),
     "MatMul": lambda call, a, b: dx.matmul(a, b),
-    "MatMulInteger": _integer_product,
+    "MatMulInteger": integer_product,
     "QLinearMatMul": _quantized_product,
     "QuantizeLinear": _quantize,
 }

@@ -160,8 +160,6 @@ class Scope:
         Where names are looked up that the graph does not have; None for a model or function.
     attributes
         Of the call of a function, which its nodes refer to.
-    callers
-        The functions that are running.
     """
 
     def __init__(
@@ -171,10 +169,8 @@ class Scope:
         opsets: Mapping[str, int],
         outer: Scope | None = None,
         attributes: Mapping[str, Any] | None = None,
-        callers: tuple[tuple[str, str, str], ...] = (),
     ) -> None:
         self.graph = graph
-        self.callers = callers
         self.opsets = opsets
         self.outer = outer
         self.attributes = attributes or {}
@@ -203,7 +199,7 @@ class Scope:
             call = self._call(node)
             inputs = [self.look_up(name, str(call)) if name else None for name in node.proto.input]
             try:
-                made = evaluate(call, inputs)
+                made = self.outputs_of(node, call, inputs)
             except Exception as error:
                 error.add_note(f"at {call}")
                 raise
@@ -213,23 +209,22 @@ class Scope:
                 self.values.pop(name, None)
         return [self.look_up(name, "the graph's output") for name in self.graph.output_names]
 
+    def outputs_of(self, node: PreparedNode, call: NodeCall, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the outputs of a node, for its inputs."""
+        return evaluate(call, inputs)
+
     def inner(self, graph: PreparedGraph, inputs: Sequence[Value]) -> list[Value]:
         """Run a subgraph, which sees the names that are seen here."""
-        return Scope(graph, inputs, self.opsets, self, self.attributes, self.callers).run()
+        return Scope(graph, inputs, self.opsets, self, self.attributes).run()
 
     def function(self, call: NodeCall, graph: PreparedGraph, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Run a function, which sees nothing but what it is given."""
         proto = graph.proto
-        key = (call.domain, call.op_type, call.overload)
-        if key in self.callers:
-            raise ValueError(
-                f"{call}: the function calls itself, by {' and '.join(name for _, name, _ in self.callers)}"
-            )
         defaults = {a.name: attribute_value(a, str(call)) for a in proto.attribute_proto}
         opsets = dict(self.opsets) | {o.domain: o.version for o in proto.opset_import}
         padded = [*inputs, *[None] * (len(graph.input) - len(inputs))]
         attributes = {**defaults, **call.defaults, **call.attributes}
-        made = Scope(graph, padded, opsets, None, attributes, (*self.callers, key))
+        made = Scope(graph, padded, opsets, None, attributes)
         # An output that nobody wants may be one that the function does not make.
         made.values |= {name: None for name, wanted in zip_longest(graph.output_names, call.outputs) if not wanted}
         return tuple(made.run())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from typing import Any
@@ -15,10 +14,12 @@ from distarray.array.array import DistArray
 from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.expr.bind import check_mask
+from distarray.expr.lens import Reshape
+from distarray.io.onnx.function_calls import check_functions
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
-__all__ = ["PlainModel", "cli_run", "run_graph", "run_node"]
+__all__ = ["PlainModel", "run_graph", "run_node"]
 
 
 def run_node(
@@ -76,7 +77,15 @@ def _boxed(value: Value) -> Any:
     """Return a value as the caller gets it: writing into it changes no input, of which it may be a view."""
     if value is None:
         return None
-    return [_boxed(v) for v in value] if isinstance(value, list) else copy(array_of(value))
+    return [_boxed(v) for v in value] if isinstance(value, list) else _apart(array_of(value))
+
+
+def _apart(x: DistArray) -> DistArray:
+    """Return an array that is no view of another one; the axes of its storage stay apart where those of it are."""
+    if len(x._lens) == 1 and isinstance(x._lens[0], Reshape):
+        made: DistArray = namespace().reshape(copy(DistArray._on(x._base.current)), x.shape)
+        return made
+    return copy(x)
 
 
 class PlainModel:
@@ -104,6 +113,7 @@ class PlainModel:
     def __init__(self, model: Any, folder: str | None = None) -> None:
         if not isinstance(model, onnx_package().ModelProto):
             raise TypeError(f"{type(model).__name__} is no ModelProto; onnx.load(path) gives the one in a file")
+        check_functions(model)
         self.graph = PreparedGraph(model.graph, Library(model.functions, folder))
         self.opsets = {o.domain: o.version for o in model.opset_import}
 
@@ -112,9 +122,16 @@ class PlainModel:
         feeds = mapping(feeds, "feeds", "names of inputs to arrays")
         first = next((v for v in feeds.values() if isinstance(v, DistArray)), None)
         with nullcontext() if first is None else within(first._env):
-            given = _checked(self.graph.proto, feeds)
-            made = Scope(self.graph, [given.get(name) for name in self.graph.input], self.opsets).run()
-            return {name: _boxed(value) for name, value in zip(self.graph.output_names, made, strict=True)}
+            return self.run_in(Scope, self.checked(feeds))
+
+    def checked(self, feeds: Mapping[str, Any]) -> dict[str, Value]:
+        """Return the values of the inputs in the environment that is current; raises where they are none."""
+        return _checked(self.graph.proto, feeds)
+
+    def run_in(self, scope: Callable[..., Scope], given: Mapping[str, Value]) -> dict[str, Any]:
+        """Run the model with inputs that are checked, in a scope of some kind."""
+        made = scope(self.graph, [given.get(name) for name in self.graph.input], self.opsets).run()
+        return {name: _boxed(value) for name, value in zip(self.graph.output_names, made, strict=True)}
 
 
 def run_graph(model: Any, feeds: Mapping[str, Any], *, folder: str | None = None) -> dict[str, Any]:
@@ -146,19 +163,6 @@ def run_graph(model: Any, feeds: Mapping[str, Any], *, folder: str | None = None
         If inputs are missing or unknown, or of another shape, or the model is malformed.
     """
     return PlainModel(model, folder).run(feeds)
-
-
-def cli_run(path: str, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Run the model in a file with inputs from ``.npy`` files, by name."""
-    onnx = onnx_package()
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except OSError:
-        raise
-    except Exception as error:  # protobuf's own, which has no public name
-        raise ValueError(f"{path} is no ONNX model: {' '.join(str(error).split())[:200]}") from None
-    feeds = {name: namespace().load(file) for name, file in inputs.items()}
-    return run_graph(model, feeds, folder=os.path.dirname(os.path.abspath(path)))
 
 
 # ------------------------------------------------------------------------------------------------------- feeds

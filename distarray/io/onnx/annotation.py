@@ -1,0 +1,217 @@
+"""Annotations for models that have none: the partition planner picks the cuts of the whole model.
+
+The loops of the model (`loop_graph`) are planned as an EinGraph; where a kernel runs and what it reads is what a node's
+specs say. What a plan moves is counted on the forms (`costs`), beside what usual annotations move (`usual`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from distarray.arguments import mapping, number, shown
+from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
+from distarray.errors import MemoryBudgetError
+from distarray.expr.expr import Environment
+from distarray.io.onnx.costs import ModelCost, model_cost
+from distarray.io.onnx.forms import TensorForm
+from distarray.io.onnx.graph import (
+    AnnotatedGraph,
+    GraphInference,
+    NodeAnnotation,
+    infer_graph,
+    with_sizes,
+)
+from distarray.io.onnx.loop_graph import LoopGraph, loop_graph
+from distarray.io.onnx.model import OnnxModel, load
+from distarray.io.onnx.planned_forms import planned_forms, whole_inputs
+from distarray.io.onnx.specs import write_spec
+from distarray.io.onnx.usual import USUAL
+from distarray.io.onnx.violations import raise_errors
+from distarray.planner.eindecomp import plan
+from distarray.planner.rates import Rates
+from distarray.runtime.known_rates import rates_for
+from distarray.sharding.team import Team
+
+__all__ = ["AnnotatedModel", "annotate"]
+
+#: Limits under which plans are made, as multiples of the memory, until the forms of one keep to it: the planner counts
+#: blocks and copies, and not to the byte what devices hold by the forms.
+LIMITS = (inf, 1.5, 1.2, 1.0, 0.8, 0.6)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AnnotatedModel(OnnxModel):
+    """An AnnotatedModel is a model whose annotations were planned, with what they cost beside usual ones.
+
+    Parameters
+    ----------
+    model, graph, configuration, num_devices, team
+        Of the `OnnxModel` that `load` returns for it.
+    costs
+        By name of the annotation: ``"planned"``, and those of `USUAL`.
+    """
+
+    costs: Mapping[str, ModelCost] | None = None
+
+    @property
+    def cost(self) -> ModelCost:
+        """Return what the planned annotation is predicted to cost."""
+        assert self.costs is not None
+        return self.costs["planned"]
+
+    def table(self) -> str:
+        """Return the predictions as a table: bytes between devices, seconds, and bytes that a device holds at most."""
+        rows = []
+        for name, cost in (self.costs or {}).items():
+            kinds = [c.collective for node in cost.nodes for c in node.crossings if c.collective != "slice"]
+            counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "none"
+            numbers = (format_nbytes(cost.nbytes), format_seconds(cost.seconds), format_nbytes(cost.peak_bytes))
+            rows.append((name, *numbers, counts))
+        return format_table(["annotation", "moved", "seconds", "held", "collectives"], rows, right=[1, 2, 3])
+
+
+def annotate(
+    model: Any,
+    team: Team,
+    memory: float | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    name: str = "planned",
+) -> AnnotatedModel:
+    """Return a model whose nodes are annotated so that it runs fastest on a team; nothing is run.
+
+    Parameters
+    ----------
+    model
+        Path of a file, a ModelProto, or what `load` returned. It is not changed; annotations for other configurations
+        stay.
+    team
+        Its members are the devices, in rank order.
+    memory
+        Bytes that a device may hold: parts of inputs and weights, and what is alive between nodes. None: no limit.
+    sizes
+        Numbers to plan with for the symbols of its shapes, such as ``{"batch": 32}``. The annotation keeps the symbols.
+    name
+        Of the configuration.
+
+    Returns
+    -------
+    AnnotatedModel
+        Its ``model`` is the ModelProto, its ``table()`` what it and usual annotations are predicted to cost.
+
+    Raises
+    ------
+    TypeError
+        If the team is none.
+    ValueError
+        If it is no model, a symbol has no number, or one below 1, or the memory is none.
+    ShardingError
+        If nodes break rules without annotations already.
+    MemoryBudgetError
+        If no plan keeps to the memory; says the least that one needs.
+
+    Notes
+    -----
+    Inputs and initializers are taken to be on every device (G-2), so reading a part of them moves nothing; they count
+    in memory. Planning takes time linear in the number of nodes for chains of blocks, see
+    `distarray.planner.eindecomp`.
+    """
+    from distarray.io.onnx.protobuf import read_graph, read_model, with_configuration
+
+    if not isinstance(team, Team):
+        raise TypeError(f"annotate: team={shown(team)} is no team; write dx.Team((4,), ('d',)) for four devices")
+    if memory is not None and number(memory, "memory", real=True) <= 0:
+        raise ValueError(f"memory={shown(memory)} must be a number of bytes above 0, or None for no limit")
+    known = mapping(sizes or {}, "sizes", "symbols to numbers")
+    proto = model.model if isinstance(model, OnnxModel) else read_model(model)
+    source = read_graph(with_configuration(proto, name, team.size, []))
+    graph = with_sizes(source, known)
+    loops = loop_graph(graph, _inferred(graph, [], team.size))
+    rates = rates_for(Environment(team))
+    # members run the steps of their programs side by side, and no scheduler hands them out one after the other
+    rates = replace(rates, task=rates.step / team.size)
+    forms, cost = _planned(graph, loops, team.size, memory, rates)
+    costs = {"planned": cost}
+    for usual, annotation in USUAL.items():
+        costs[usual] = _cost(graph, annotation(graph, team.size), team.size, rates, strict=False)
+    named = [_symbolic(source, specs) for specs in forms]
+    specs = [{tensor: write_spec(form) for tensor, form in found.items()} for found in named]
+    found = load(with_configuration(proto, name, team.size, specs), name, team)
+    return AnnotatedModel(found.model, found.graph, name, team.size, team, costs=costs)
+
+
+def _planned(
+    graph: AnnotatedGraph, loops: LoopGraph, num_devices: int, memory: float | None, rates: Rates
+) -> tuple[list[dict[str, TensorForm]], ModelCost]:
+    """Return the forms of the plan of the largest limit of which they keep to the memory, and what they cost.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If they never do.
+    """
+    needed = ""
+    for limit in LIMITS:
+        allowed = None if memory is None or limit == inf else limit * memory
+        try:
+            found = plan(loops.graph, p=num_devices, memory_limit=allowed, rates=rates)
+        except MemoryBudgetError as error:
+            needed = str(error)
+            break
+        ways = [planned_forms(graph, loops, found, rates, is_repeated=again) for again in (False, True)]
+        # what is small is not worth a message: every device computes everything
+        ways.append([whole_inputs(graph, node, num_devices) for node in graph.nodes])
+        costs = [_cost(graph, forms, num_devices, rates) for forms in ways]
+        fitting = [i for i, cost in enumerate(costs) if memory is None or cost.peak_bytes <= memory]
+        if fitting:
+            best = min(fitting, key=lambda i: (costs[i].seconds, costs[i].nbytes))
+            return ways[best], costs[best]
+        needed = f"the last plan that was tried needs {min(cost.peak_bytes for cost in costs)} bytes on one"
+    raise MemoryBudgetError(
+        f"annotate: memory={memory} is too little on each of {num_devices} devices: {needed}; use more devices"
+    )
+
+
+def _inferred(
+    graph: AnnotatedGraph, forms: Sequence[Mapping[str, TensorForm]], num_devices: int, *, strict: bool = True
+) -> GraphInference:
+    """Return what follows where nodes have these specs, and no others.
+
+    Raises
+    ------
+    OnnxShardingError
+        If there is an error.
+    """
+    padded = [*forms, *[{}] * (len(graph.nodes) - len(forms))]
+    nodes = []
+    for node, specs in zip(graph.nodes, padded, strict=True):
+        entry = NodeAnnotation("planned", tuple([(name, write_spec(form)) for name, form in specs.items()]))
+        nodes.append(replace(node, annotations=(entry,) if specs else ()))
+    alone = replace(graph, nodes=tuple(nodes), configurations=(("planned", num_devices, ()),), ir_version=11)
+    done = infer_graph(alone, "planned", num_devices, strict=strict)
+    raise_errors(done.violations)
+    return done
+
+
+def _cost(
+    graph: AnnotatedGraph,
+    forms: Sequence[Mapping[str, TensorForm]],
+    num_devices: int,
+    rates: Rates,
+    *,
+    strict: bool = True,
+) -> ModelCost:
+    return model_cost(graph, _inferred(graph, forms, num_devices, strict=strict), num_devices, rates)
+
+
+def _symbolic(graph: AnnotatedGraph, forms: Mapping[str, TensorForm]) -> dict[str, TensorForm]:
+    """Return forms with the symbols that stand for sizes, where an axis is cut as one."""
+    found = {}
+    for tensor, form in forms.items():
+        shape = graph.shapes.get(tensor) or form.shape or ()
+        cuts = [((n, cut[0][1]),) if len(cut) == 1 else cut for n, cut in zip(shape, form.cuts, strict=True)]
+        found[tensor] = TensorForm(tuple(shape), tuple(cuts), form.owners)
+    return found

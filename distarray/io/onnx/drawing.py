@@ -1,0 +1,165 @@
+"""Drawings of annotated models: the form of every tensor at every node, and the collectives between them.
+
+As text for everybody, and as a graph where the package ``graphviz`` is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import lcm
+from typing import Any
+
+from distarray.diagnostics.table import format_nbytes, format_table
+from distarray.io.onnx.costs import Crossing, ModelCost, model_cost
+from distarray.io.onnx.forms import TensorForm, everywhere, n_shards
+from distarray.io.onnx.graph import GraphInference, infer_graph, with_sizes
+from distarray.io.onnx.model import OnnxModel, load
+from distarray.io.onnx.violations import raise_errors
+from distarray.lazy import import_extra
+from distarray.planner.rates import Rates
+
+__all__ = ["ModelDrawing", "draw"]
+
+#: Devices, and shards, that a form names.
+SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelDrawing:
+    """A ModelDrawing shows the forms of a model and what moves between them: as text, and as a graph.
+
+    Parameters
+    ----------
+    model
+        What is drawn.
+    inference
+        Its forms.
+    cost
+        What moves.
+    is_counted
+        Whether all sizes are known, so that bytes can be said.
+    """
+
+    model: OnnxModel
+    inference: GraphInference
+    cost: ModelCost
+    is_counted: bool
+
+    def __str__(self) -> str:
+        rows = []
+        for node, here, cost in zip(self.model.graph.nodes, self.inference.node_forms, self.cost.nodes, strict=True):
+            title = (node.name, node.op_type)
+            for side, names in (("reads", node.inputs), ("makes", node.outputs)):
+                for name in dict.fromkeys(filter(None, names)):
+                    moved = self._moved(cost.crossings, name, side == "makes")
+                    rows.append((*title, side, name, *self._form(here[name]), moved))
+                    title = ("", "")
+        return format_table(["node", "operator", "", "tensor", "shape/shards", "devices", "collective"], rows)
+
+    __repr__ = __str__
+
+    def graph(self) -> Any:
+        """Return the drawing as a ``graphviz.Digraph``: nodes are operators, and edges tensors with their forms.
+
+        Edges along which something moves are red, dashed ones are taken apart where they lie.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If ``graphviz`` is not installed: the extra is ``viz``.
+        """
+        graphviz = import_extra("graphviz", "drawing graphs of models", "viz")
+        made = graphviz.Digraph(node_attr={"shape": "box"}, edge_attr={"fontsize": "10"})
+
+        def text(*lines: str) -> str:
+            return "\n".join([graphviz.escape(line) for line in lines if line])
+
+        maker: dict[str, str] = {}
+        for number, (node, cost) in enumerate(zip(self.model.graph.nodes, self.cost.nodes, strict=True)):
+            here, key = self.inference.node_forms[number], f"n{number}"
+            after = [f"{self._moved(cost.crossings, name, True)} of {name}" for name in node.outputs
+                     if self._moved(cost.crossings, name, True)]  # fmt: skip
+            made.node(key, text(node.name, node.op_type, *after), color="red" if after else "black")
+            for name in dict.fromkeys(filter(None, node.inputs)):
+                if name not in maker:
+                    maker[name] = f"t{len(maker)}"
+                    made.node(maker[name], text(name), shape="ellipse")
+                moved = self._moved(cost.crossings, name, False)
+                shape, devices = self._form(here[name])
+                style = {"": {}, "slice": {"style": "dashed"}}.get(moved, {"color": "red", "fontcolor": "red"})
+                made.edge(maker[name], key, text(name, shape, f"on {devices}", moved), **style)
+            maker.update((name, key) for name in node.outputs if name)
+        for number, value in enumerate(self.model.model.graph.output):
+            shape, devices = self._form(self.inference.forms[value.name])
+            made.node(f"o{number}", text(value.name), shape="ellipse")
+            if value.name in maker:
+                made.edge(maker[value.name], f"o{number}", text(value.name, shape, f"on {devices}"))
+        return made
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
+        """Return text, and where graphviz is there the graph as SVG: what notebooks show."""
+        found = {"text/plain": str(self)}
+        try:
+            found["image/svg+xml"] = self.graph().pipe(format="svg", encoding="utf-8")
+        except (ModuleNotFoundError, OSError, RuntimeError):  # the package, or the program that it calls
+            pass
+        return found
+
+    def _moved(self, crossings: tuple[Crossing, ...], name: str, is_after: bool) -> str:
+        """Return what a tensor moves at a node."""
+        found = []
+        for crossing in crossings:
+            if (crossing.tensor, crossing.is_after) == (name, is_after):
+                is_said = self.is_counted and crossing.total
+                found.append(crossing.collective + (f" {format_nbytes(crossing.total)}" if is_said else ""))
+        return ", ".join(found)
+
+    def _form(self, form: TensorForm) -> tuple[str, str]:
+        """Return shape with shards, and the devices of each shard."""
+        sizes = ["?" if n is None else str(n) for n in form.shape or ()] if form.shape is not None else ["?"]
+        cuts = [f"{n}/{n_shards(cut)}" if n_shards(cut) > 1 else n for n, cut in zip(sizes, form.cuts)]
+        if form.owners == (everywhere(self.model.num_devices),):
+            return " ".join(cuts) or "scalar", "all"
+        shards = [_shortened([str(d) for d in sorted(owners)], ",") for owners in form.owners]
+        return " ".join(cuts) or "scalar", _shortened(shards, " ")
+
+
+def _shortened(items: list[str], separator: str) -> str:
+    return separator.join(items if len(items) <= SHOWN else [*items[:SHOWN], ".."])
+
+
+def draw(model: Any, *, sizes: Mapping[str, int] | None = None) -> ModelDrawing:
+    """Return a drawing of a model: every node with the forms of its tensors, and the collectives that lie between.
+
+    Parameters
+    ----------
+    model
+        As `load` returns it, or anything that it became; or what `load` takes.
+    sizes
+        Numbers for symbols of its shapes; without them no bytes are said.
+
+    Returns
+    -------
+    ModelDrawing
+        ``print`` shows it as text, notebooks as a graph, and ``graph()`` is a ``graphviz.Digraph``.
+
+    Raises
+    ------
+    ShardingError
+        If the model has an error.
+    """
+    model = model if isinstance(model, OnnxModel) else load(model)
+    graph = model.graph
+    inference = infer_graph(graph, model.configuration, model.num_devices)
+    raise_errors(inference.violations)
+    symbols = {n for name in graph.inputs for n in graph.shapes.get(name) or () if isinstance(n, str)}
+    # which collectives there are does not depend on the number, if all shards have as many elements
+    counts = [n_shards(cut) for forms in inference.node_forms for form in forms.values() for cut in form.cuts]
+    stand_ins = dict.fromkeys(symbols, 2 * lcm(*counts))
+    bound = with_sizes(graph, {**stand_ins, **(sizes or {})})
+    counted = infer_graph(bound, model.configuration, model.num_devices)
+    raise_errors(counted.violations)
+    is_counted = symbols <= {*(sizes or {})}
+    cost = model_cost(bound, counted, model.num_devices, Rates())
+    return ModelDrawing(model, inference, cost, is_counted)

@@ -1,0 +1,81 @@
+"""Calls of a model's own functions: whether they end, and before anybody writes them out.
+
+A file of a few lines can say functions that call each other for ever, or so often that nothing could run them: ten that
+each call the next one ten times are 10^10 nodes. Whatever writes functions out, ONNX's shape inference too, is asked
+only after `check_functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+__all__ = ["MAX_CALL_DEPTH", "MAX_CALLED_NODES", "check_functions"]
+
+#: Functions that may be running inside each other.
+MAX_CALL_DEPTH = 64
+#: Nodes that a model may have when its functions are written out.
+MAX_CALLED_NODES = 1_000_000
+
+#: Domain, name and overload of a function.
+_Key: TypeAlias = tuple[str, str, str]
+
+
+def check_functions(model: Any) -> None:
+    """Check that the functions of a ModelProto can be written out; the cost is that of reading them once.
+
+    Raises
+    ------
+    ValueError
+        If one calls itself, by others too, or calls are nested too deeply, or there would be too many nodes.
+    """
+    bodies = {(f.domain, f.name, getattr(f, "overload", "")): f for f in model.functions}
+    if not bodies:
+        return
+    calls = {key: [_key(node) for node in _nodes(body)] for key, body in bodies.items()}
+    sizes: dict[_Key, tuple[int, int]] = {}
+    for key in bodies:
+        _measure(key, calls, sizes)
+    if sum([sizes.get(_key(node), (1, 0))[0] for node in _nodes(model.graph)]) > MAX_CALLED_NODES:
+        raise ValueError(
+            f"the model has more than {MAX_CALLED_NODES} nodes when its functions are written out; so many are not run"
+        )
+
+
+def _measure(first: _Key, calls: dict[_Key, list[_Key]], sizes: dict[_Key, tuple[int, int]]) -> None:
+    """Put nodes and depth of a function, and of those that it calls, into `sizes`."""
+    stack: list[tuple[_Key, Iterator[_Key]]] = [(first, iter(calls[first]))]
+    running = {first}
+    while stack:
+        key, left = stack[-1]
+        called = next((k for k in left if k in calls and k not in sizes), None)
+        if called is not None:
+            if called in running:
+                names = " and ".join(dict.fromkeys([k[1] for k, _ in stack]))
+                raise ValueError(f"function {called[1]!r}: the function calls itself, by {names}")
+            running.add(called)
+            stack.append((called, iter(calls[called])))
+            continue
+        stack.pop()
+        running.discard(key)
+        nodes = min(sum([sizes.get(k, (1, 0))[0] for k in calls[key]]), MAX_CALLED_NODES + 1)
+        depth = 1 + max([sizes.get(k, (1, 0))[1] for k in calls[key]], default=0)
+        if depth > MAX_CALL_DEPTH:
+            raise ValueError(
+                f"function {key[1]!r}: {depth} functions call each other in turn; at most {MAX_CALL_DEPTH} may"
+            )
+        sizes[key] = nodes, depth
+
+
+def _key(node: Any) -> _Key:
+    return "" if node.domain == "ai.onnx" else node.domain, node.op_type, getattr(node, "overload", "")
+
+
+def _nodes(body: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph or function, those of subgraphs too."""
+    waiting = [body]
+    while waiting:
+        for node in waiting.pop().node:
+            yield node
+            for attribute in node.attribute:
+                waiting += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]

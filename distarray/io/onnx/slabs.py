@@ -1,0 +1,74 @@
+"""Slabs: the parts in which a node is done whose loops go and are cut, each where the inputs have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from distarray.io.onnx.forms import AxisCut, TensorForm, n_shards, shard_ranges
+from distarray.io.onnx.node_facts import ReducedLoop
+
+__all__ = ["Slab", "cut_of_loop", "slabs_of"]
+
+
+class Slab(NamedTuple):
+    """A Slab is one part of the loops that go at a node: which shard of each, and the forms of the inputs there.
+
+    Parameters
+    ----------
+    shards
+        Number of the shard, for each of these loops.
+    forms
+        Of the inputs, cut down to it; None for one that is left out.
+    """
+
+    shards: tuple[int, ...]
+    forms: tuple[TensorForm | None, ...]
+
+
+def cut_of_loop(loop: ReducedLoop, forms: Sequence[TensorForm | None]) -> AxisCut:
+    """Return the cut of a loop; ``()`` if nobody cuts it."""
+    cuts = [form.cuts[axis] for i, axis in loop if (form := forms[i]) is not None]
+    return next((cut for cut in cuts if n_shards(cut) > 1), ())
+
+
+def slabs_of(reduced: Sequence[ReducedLoop], forms: Sequence[TensorForm | None]) -> list[Slab]:
+    """Return the parts in which loops are done that go and are cut; one if none is, and none that is empty.
+
+    Parameters
+    ----------
+    reduced
+        From `NodeInference`.
+    forms
+        Of the inputs; all sizes are known.
+    """
+    cuts = [cut_of_loop(loop, forms) for loop in reduced]
+    found = []
+    for index in product(*(range(n_shards(cut)) for cut in cuts)):
+        here = list(forms)
+        is_empty = False
+        for loop, cut, at in zip(reduced, cuts, index, strict=True):
+            if not cut:
+                continue
+            n = prod([len(r) for r in shard_ranges(cut, at)])
+            is_empty = is_empty or not n
+            for i, axis in loop:
+                form = here[i]
+                if form is not None and form.shape is not None and form.shape[axis] != 1:
+                    here[i] = _sliced(form, axis, at, n)
+        if not is_empty:
+            found.append(Slab(index, tuple(here)))
+    return found
+
+
+def _sliced(form: TensorForm, axis: int, at: int, n: int) -> TensorForm:
+    """Return the form of a slice of a tensor: one shard of an axis, or what lies in it of an axis that is whole."""
+    assert form.shape is not None
+    shape = (*form.shape[:axis], n, *form.shape[axis + 1 :])
+    cuts = (*form.cuts[:axis], (), *form.cuts[axis + 1 :])
+    if n_shards(form.cuts[axis]) == 1:
+        return TensorForm(shape, cuts, form.owners)
+    indices = product(*map(range, form.grid))
+    return TensorForm(shape, cuts, tuple([o for i, o in zip(indices, form.owners, strict=True) if i[axis] == at]))
