@@ -101,7 +101,8 @@ class NodeFacts:
             if value is not None:
                 try:
                     array = np.asarray(value)
-                    if array.size and array.dtype.kind not in "iub":
+                    is_whole = array.dtype.kind == "f" and np.array_equal(array, np.trunc(array))  # a depth, say
+                    if array.size and array.dtype.kind not in "iub" and not is_whole:
                         raise TypeError
                     return tuple(int(i) for i in array.reshape(-1))
                 except (TypeError, ValueError):

@@ -155,7 +155,7 @@ class PlacedScope(Scope):
         self, call: NodeCall, node: AnnotatedNode, inferred: NodeInference, inputs: Sequence[Value]
     ) -> list[Part]:
         """Return what is made of each part of the loops that go, where the inputs have it; nothing of other nodes."""
-        if inferred.reduced is None or node.op_type not in PARTIAL_RESULTS:
+        if not inferred.reduced or node.op_type not in PARTIAL_RESULTS:
             return []
         here = self._known[node.outputs][1]
         forms = [

@@ -231,6 +231,14 @@ def test_a_reduction_to_one_device_is_a_reduce(op):
     assert {t.destination for t in counters.transfers} == {1}
 
 
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceL2", "ReduceLogSumExp", "ReduceMax"])
+def test_a_reduction_over_no_axes_does_what_comes_before_and_after(op):
+    """onnx:R-3."""
+    no_axes = {"axes": np.array([], np.int64)}
+    check(model(node(op, "x,axes", "y", ("x", ROWS), noop_with_empty_axes=1), weights=no_axes))
+    check(model(node(op, "x,axes", "y", ("x", ROWS), keepdims=0), weights=no_axes))
+
+
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 def test_positions_are_those_of_the_whole_axis(op, last):
