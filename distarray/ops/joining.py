@@ -37,7 +37,6 @@ __all__ = [
     "array_split",
     "column_stack",
     "concat",
-    "concatenate",
     "dsplit",
     "dstack",
     "extended",
@@ -47,7 +46,6 @@ __all__ = [
     "row_stack",
     "split",
     "stack",
-    "unstack",
     "vsplit",
     "vstack",
 ]
@@ -130,9 +128,6 @@ def concat(
     return box(joined(nodes, axis, common, env))
 
 
-concatenate = concat
-
-
 def stack(
     arrays: Sequence[Array], /, *, axis: int = 0, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Array:
@@ -146,17 +141,6 @@ def stack(
     shape = (*nodes[0].shape[:axis], len(nodes), *nodes[0].shape[axis:])
     pieces = [(slice_lens(shape, axis, i, 1).squeezed((axis,)), n) for i, n in enumerate(nodes)]
     return box(_put_together(pieces, shape, common, env))
-
-
-def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Return the elements of `x` along `axis`, as views."""
-    node, box = one_array("unstack", x)
-    if node.ndim == 0:
-        raise ValueError("Input array must be at least 1-d.")
-    axis = normalize_axis(axis, node.ndim)
-    return tuple(
-        box(bind_get(node, slice_lens(node.shape, axis, i, 1).squeezed((axis,)))) for i in range(node.shape[axis])
-    )
 
 
 def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:

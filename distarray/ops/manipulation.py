@@ -25,11 +25,9 @@ from distarray.ops.lenses import (
     diagonal_lens,
     expand_lens,
     flip_lens,
-    matrix_transpose_lens,
     moveaxis_order,
     permute_lens,
     require_ndim,
-    rot90_lens,
     squeeze_lens,
     swapaxes_order,
 )
@@ -39,27 +37,22 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
-    "broadcast_arrays",
     "broadcast_shapes",
     "broadcast_to",
     "diag",
     "diagflat",
-    "diagonal",
     "expand_dims",
     "flip",
     "fliplr",
     "flipud",
-    "matrix_transpose",
     "moveaxis",
     "permute_dims",
     "ravel",
     "reshape",
     "resolve_shape",
     "rollaxis",
-    "rot90",
     "squeeze",
     "swapaxes",
-    "transpose",
     "tril",
     "triu",
 ]
@@ -71,16 +64,6 @@ __all__ = [
 def permute_dims(x: Array, /, axes: Sequence[SupportsIndex]) -> Array:
     """Return the axes of `x` in the order `axes`. A view."""
     return view("permute_dims", x, lambda shape: permute_lens(shape, axes))
-
-
-def transpose(a: Array, axes: Sequence[SupportsIndex] | None = None) -> Array:
-    """Return the axes of `a` in the order `axes`, reversed by default. A view."""
-    return view("transpose", a, lambda shape: permute_lens(shape, axes))
-
-
-def matrix_transpose(x: Array, /) -> Array:
-    """Return the last two axes exchanged. A view."""
-    return view("matrix_transpose", x, matrix_transpose_lens)
 
 
 def moveaxis(x: Array, source: AxesLike, destination: AxesLike, /) -> Array:
@@ -122,11 +105,6 @@ def fliplr(m: Array) -> Array:
     return view("fliplr", m, lambda shape: flip_lens(require_ndim(shape, 2), 1))
 
 
-def rot90(m: Array, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """Return `k` quarter turns in the plane of `axes`. A view."""
-    return view("rot90", m, lambda shape: rot90_lens(shape, k, axes))
-
-
 def expand_dims(x: Array, /, axis: AxesLike = 0) -> Array:
     """Return new axes of extent 1 at the positions `axis` of the result. A view."""
     return view("expand_dims", x, lambda shape: expand_lens(shape, axis))
@@ -142,20 +120,9 @@ def broadcast_to(x: Array, /, shape: Sequence[int] | int) -> Array:
     return view("broadcast_to", x, lambda own: broadcast_lens(own, parse_shape(shape)))
 
 
-def broadcast_arrays(*arrays: Array) -> list[Array]:
-    """Return all arrays as views of their common shape."""
-    shape = _broadcast_shapes(*(one_array("broadcast_arrays", x)[0].shape for x in arrays)) if arrays else ()
-    return [broadcast_to(x, shape) for x in arrays]
-
-
 def broadcast_shapes(*shapes: Any) -> Shape:
     """Return the shape to which arrays of these shapes broadcast."""
     return _broadcast_shapes(*map(parse_shape, shapes)) if shapes else ()
-
-
-def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """Return the diagonal of two axes as the new last axis. A view (numpy's is read-only)."""
-    return view("diagonal", a, lambda shape: diagonal_lens(shape, offset, axis1, axis2))
 
 
 def _at_least(ndim: int, arrays: Sequence[Array], lens: Any) -> Any:  # one array or a tuple, as numpy

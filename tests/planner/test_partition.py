@@ -73,6 +73,10 @@ def matmul(a: Expr, b: Expr) -> Expr:
     return contractions.matmul(a, b)
 
 
+def transposed(x: Expr) -> Expr:
+    return manipulation.swapaxes(x, -1, -2)
+
+
 def graph_of(*targets: Expr) -> Graph:
     return canonical(postorder(targets), {id(t) for t in targets}, None)
 
@@ -195,7 +199,7 @@ def test_a_tall_product_keeps_the_tall_matrix_where_it_lies() -> None:
 def test_a_gram_matrix_moves_partial_sums_alone() -> None:
     env = env_of(4)
     x = lying(env, (100_000, 64))
-    graph, plan = planned(matmul(manipulation.matrix_transpose(x), x))
+    graph, plan = planned(matmul(transposed(x), x))
     assert parts_of(graph, plan) == [(1, 1, 4)]
     assert transfers(graph, plan) == 3 * 64 * 64 * 4
 
@@ -222,7 +226,6 @@ def test_a_prime_number_of_members_may_leave_one_idle(n_members: int, computing:
 def training_step(env: Environment, b: int, f: int, h: int, o: int) -> tuple[Expr, Expr]:
     x, t = lying(env, (b, f)), lying(env, (b, o))
     w1, w2 = lying(env, (f, h)), lying(env, (h, o))
-    transposed = manipulation.matrix_transpose
     z1 = matmul(x, w1)
     hidden = elementwise.maximum(z1, 0.0)
     dz2 = elementwise.divide(elementwise.subtract(elementwise.tanh(matmul(hidden, w2)), t), float(b))
@@ -265,7 +268,7 @@ def transformer_block(env: Environment, b: int, s: int, n_heads: int, d: int, m:
     x = lying(env, (b, s, width))
     y = norm(x, gains[0])
     q, k, v = (heads(y, w) for w in (wq, wk, wv))
-    scores = matmul(q, manipulation.matrix_transpose(k))
+    scores = matmul(q, transposed(k))
     e = elementwise.exp(elementwise.subtract(scores, reductions.max(scores, axis=-1, keepdims=True)))
     p = elementwise.divide(e, reductions.sum(e, axis=-1, keepdims=True))
     o = bind_reshape(manipulation.permute_dims(matmul(p, v), (0, 2, 1, 3)), (b, s, width))
@@ -497,7 +500,7 @@ def random_program(rng: random.Random, env: Environment) -> list[Expr]:
         if kind == "product" and fitting:
             known.append(matmul(x, rng.choice(fitting)))
         elif kind == "transpose":
-            known.append(elementwise.add(manipulation.matrix_transpose(x), 1.0))
+            known.append(elementwise.add(transposed(x), 1.0))
         elif kind == "mean":
             known.append(elementwise.subtract(x, reductions.mean(x, axis=1, keepdims=True)))
         elif kind == "slice":
