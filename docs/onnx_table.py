@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from made import Page
 
 from distarray.io.onnx.operator_classes import CLASSES, OPERATORS
-
-PAGE = Path(__file__).parent / "reference" / "onnx-operators.md"
-BEGIN, END = "<!-- made by docs/onnx_table.py -->", "<!-- end -->"
 
 
 def table() -> str:
@@ -22,12 +19,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
-    """Return the page with the table of now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
+PAGE = Page("reference/onnx-operators.md", __file__, table)
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write()
