@@ -19,6 +19,7 @@ import numpy as np
 
 from distarray.expr.affine import namespace
 from distarray.kernels.buffers import POOL
+from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.ufuncs import combine, halved
 
 __all__ = ["MONOIDS", "Monoid", "Partial", "finish_reduction"]
@@ -109,7 +110,7 @@ class Monoid:
 
     def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
         """Return the result, of `dtype` if given, with the reduced axes still of extent 1."""
-        return partial if dtype is None or _same_dtype(partial, dtype) else _astype(partial, dtype)
+        return partial if dtype is None else astype(namespace(partial), partial, dtype)
 
     def _copied(self, partial: Partial) -> Partial:
         return partial
@@ -123,7 +124,7 @@ def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
     """``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is short."""
     last = block.shape[-1] if block.ndim else 1
     if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
-        return np.asarray(ufunc.reduce(block, axis=axes, dtype=_loop_dtype(dtype), keepdims=True))
+        return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True))
     if axes == (block.ndim - 1,) and last < 8:
         # Column by column; numpy too adds fewer than 8 elements one after the other.
         total = block[..., :1].copy()
@@ -145,20 +146,6 @@ def _kept(total: Any, ndim: int) -> Array:
     return np.asarray(total).reshape((1,) * ndim)
 
 
-def _dtype_of(xp: Any, dtype: DType) -> Any:
-    """Return `dtype` as the namespace spells it: some accept their own objects only."""
-    return getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
-
-
-def _same_dtype(x: Any, dtype: DType) -> bool:
-    return bool(x.dtype == _dtype_of(namespace(x), dtype))
-
-
-def _astype(x: Any, dtype: DType) -> Any:
-    xp = namespace(x)
-    return xp.astype(x, _dtype_of(xp, dtype))
-
-
 @dataclass(frozen=True)
 class _SingleArray(Monoid):
     """One array, folded by a ufunc: sums, products, logical and bitwise kinds."""
@@ -175,7 +162,7 @@ class _SingleArray(Monoid):
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
         if xp is np:
             return np.full(tuple(shape), self.unit, self.state(dtype))
-        return xp.full(tuple(shape), self.unit, dtype=_dtype_of(xp, self.state(dtype)), device=device)
+        return xp.full(tuple(shape), self.unit, dtype=dtype_of(xp, self.state(dtype)), device=device)
 
     def partial(
         self,
@@ -194,7 +181,7 @@ class _SingleArray(Monoid):
         if self.function in ("any", "all"):
             return getattr(xp, self.function)(block, axis=axes, keepdims=True)
         numbers = _numbers(xp, block)
-        return getattr(xp, self.function)(numbers, axis=axes, dtype=_dtype_of(xp, self.state(dtype)), keepdims=True)
+        return getattr(xp, self.function)(numbers, axis=axes, dtype=dtype_of(xp, self.state(dtype)), keepdims=True)
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is np.ndarray:
@@ -203,7 +190,7 @@ class _SingleArray(Monoid):
 
     def total(self, block: Array, dtype: DType) -> Any:
         # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
-        return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=_loop_dtype(dtype))
+        return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=loop_dtype(dtype))
 
     def fold(self, totals: Array) -> Any:
         return self.ufunc.reduce(totals)
@@ -215,11 +202,6 @@ class _SingleArray(Monoid):
 def _numbers(xp: Any, block: Any) -> Any:
     """Return `block`, of the numbers 0 and 1 if it is boolean: the standard neither adds nor orders truth values."""
     return block if xp is np or not xp.isdtype(block.dtype, "bool") else xp.astype(block, xp.uint8)
-
-
-def _loop_dtype(dtype: DType) -> DType | None:
-    """Return what chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
-    return None if dtype.kind in "mM" else dtype
 
 
 @dataclass(frozen=True)
@@ -243,7 +225,7 @@ class _NonZeros(_SingleArray):
             counts = np.count_nonzero(block, axis=axes, keepdims=True) if axes else block != 0
             return np.asarray(counts, self.state(dtype))
         xp = namespace(block)
-        return xp.astype(xp.count_nonzero(block, axis=axes, keepdims=True), _dtype_of(xp, dtype))
+        return xp.astype(xp.count_nonzero(block, axis=axes, keepdims=True), dtype_of(xp, dtype))
 
 
 @dataclass(frozen=True)
@@ -259,7 +241,7 @@ class _UfuncFold(_SingleArray):
         value = np.array(self.unit).astype(self.state(dtype)).item()
         if xp is np:
             return np.full(tuple(shape), value, self.state(dtype))
-        return xp.full(tuple(shape), value, dtype=_dtype_of(xp, self.state(dtype)), device=device)
+        return xp.full(tuple(shape), value, dtype=dtype_of(xp, self.state(dtype)), device=device)
 
     def partial(
         self,
@@ -271,7 +253,8 @@ class _UfuncFold(_SingleArray):
     ) -> Partial:
         if isinstance(block, np.ndarray):
             return super().partial(block, axes, dtype)
-        xp, block = namespace(block), _astype(block, self.state(dtype))
+        xp = namespace(block)
+        block = astype(xp, block, self.state(dtype))
         for axis in axes:
             block = halved(xp, self.function, block, axis)
         return block
@@ -438,7 +421,7 @@ class _Moments(Monoid):
         state = self.state(dtype)
         where = {} if xp is np else {"device": device}
         dtypes = (np.dtype(np.int64), state, _real(state))
-        return tuple([xp.zeros(tuple(shape), dtype=_dtype_of(xp, d), **where) for d in dtypes])
+        return tuple([xp.zeros(tuple(shape), dtype=dtype_of(xp, d), **where) for d in dtypes])
 
     def partial(
         self,
@@ -452,16 +435,16 @@ class _Moments(Monoid):
         state = self.state(dtype)
         n = math.prod(block.shape[a] for a in axes)
         block = _numbers(xp, block)
-        mean = xp.sum(block, axis=axes, dtype=_dtype_of(xp, state), keepdims=True) / n
+        mean = xp.sum(block, axis=axes, dtype=dtype_of(xp, state), keepdims=True) / n
         if xp is np and state.kind != "c":
             # A buffer that is used again: the system would map a new one for each slice.
             off = np.subtract(block, mean, out=POOL.take(block.shape, state))
             square = np.multiply(off, off, out=off)
         else:
-            off = (block if _same_dtype(block, state) else _astype(block, state)) - mean
+            off = astype(xp, block, state) - mean
             square = xp.real(off) ** 2 + xp.imag(off) ** 2 if state.kind == "c" else off * off
         m2 = xp.sum(square, axis=axes, keepdims=True)
-        return xp.full_like(mean, n, dtype=_dtype_of(xp, np.dtype(np.int64))), mean, m2
+        return xp.full_like(mean, n, dtype=dtype_of(xp, np.dtype(np.int64))), mean, m2
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         (n, mean, m2), (k, other_mean, other_m2) = left, right
