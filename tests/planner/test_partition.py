@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import random
 from collections import Counter
@@ -25,7 +26,7 @@ from distarray.expr.rewrite import FULL
 from distarray.ops import contractions, elementwise, fft, joining, manipulation, reductions
 from distarray.planner.eindecomp.bounds import matmul_bound
 from distarray.planner.graph import Graph, canonical
-from distarray.planner.partition import partition, tiers
+from distarray.planner.partition import partition, search, tiers
 from distarray.planner.partition.branches import corners_of, is_movable
 from distarray.planner.partition.placed import Planning
 from distarray.planner.partition.translation import ein_graph, stage_bound
@@ -178,6 +179,21 @@ def test_products_that_do_not_need_each_other_are_made_by_some_members_each(
             for tile in draft.tiles:
                 work[tile.member] += prod(map(len, tile.box))
     assert [work[m] for m in range(n_members)] == [n_products * n**3 // n_members] * n_members
+
+
+def test_a_graph_that_is_too_wide_for_elimination_is_planned_nearly_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All products of pairs of five matrices: each is a neighbour of each."""
+    env = env_of(8)
+    matrices = [computed(env, (1000, 1000)) for _ in range(5)]
+    products = [matmul(a, b) for a, b in itertools.combinations(matrices, 2)]
+    graph, exact = planned(functools.reduce(elementwise.add, products))
+    monkeypatch.setattr(search, "MAX_ENTRIES", 1000)
+    found = []
+    solved = search._solved
+    monkeypatch.setattr(search, "_solved", lambda *tables: found.append(solved(*tables)) or found[-1])
+    plan = partition(graph, env, LIMITS, BYTES, {}, "always")[0]
+    assert "fallback" in {how for _, how in found}
+    assert transfers(graph, plan) <= 1.05 * transfers(graph, exact) < before(graph)
 
 
 def test_members_are_not_kept_apart_for_what_is_kept() -> None:
