@@ -22,12 +22,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition
 from distarray.ops.indexing import Casting
 
-__all__ = [
-    "allclose", "array_equal", "array_equiv", "choose", "copyto", "delete", "fill_diagonal", "insert",
-    "isscalar", "iterable", "ndim", "place", "put", "putmask", "resize", "select", "shape", "size",
-]  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------------ questions
 
 

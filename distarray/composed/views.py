@@ -22,13 +22,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, joining, lenses, manipulation
 from distarray.types import AxesLike, Shape
 
-__all__ = [
-    "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "beside", "broadcast_arrays", "broadcast_to", "diag",
-    "diagonal", "dsplit", "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "isfortran", "matrix_diagonal",
-    "matrix_transpose", "may_share_memory", "meshgrid", "moveaxis", "permute_dims", "ravel", "real", "real_if_close",
-    "reshape", "rollaxis", "rot90", "shares_memory", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
-]  # fmt: skip
-
 
 def as_distarray(x: Any) -> DistArray:
     """Return `x`, or the array that ``asarray`` makes of it."""
