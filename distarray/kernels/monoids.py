@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,20 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.ufuncs import combine, halved
 
-__all__ = ["MONOIDS", "Monoid", "Partial", "finish_reduction"]
+__all__ = ["MONOIDS", "Monoid", "Partial", "Within", "finish_reduction"]
 
 #: An array or a tuple of arrays of any backend: backends share no base class.
 Partial = Any
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
 Axes = tuple[int, ...]
+
+
+class Within(NamedTuple):
+    """A Within says where a block begins in the whole loop space, and the extents of that space."""
+
+    origin: Sequence[int]
+    extents: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -54,14 +61,7 @@ class Monoid:
         """Return the partial of nothing, of `shape` with the reduced axes as 1; None if there is no such value."""
         return None
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         """Reduce `block`, which has elements, over `axes`.
 
         Parameters
@@ -70,9 +70,9 @@ class Monoid:
             Contiguous, if the bits of a sum matter.
         dtype
             Of the result; `state` is applied to it here.
-        origin, extents
-            Where the block begins in the whole loop space, and the extents of that space. Only what yields an index
-            reads them; by default the block is the whole.
+        within
+            Where the block is in the whole loop space. Only what yields an index reads it; by default the block is the
+            whole.
         """
         raise NotImplementedError
 
@@ -164,14 +164,7 @@ class _SingleArray(Monoid):
             return np.full(tuple(shape), self.unit, self.state(dtype))
         return xp.full(tuple(shape), self.unit, dtype=dtype_of(xp, self.state(dtype)), device=device)
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
             state = self.state(dtype)
             if len(axes) == block.ndim:
@@ -211,14 +204,7 @@ class _NonZeros(_SingleArray):
     def total(self, block: Array, dtype: DType) -> Any:
         return np.count_nonzero(block)
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
             if len(axes) == block.ndim:
                 return _kept(self.state(dtype).type(self.total(block, dtype)), block.ndim)
@@ -243,14 +229,7 @@ class _UfuncFold(_SingleArray):
             return np.full(tuple(shape), value, self.state(dtype))
         return xp.full(tuple(shape), value, dtype=dtype_of(xp, self.state(dtype)), device=device)
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
             return super().partial(block, axes, dtype)
         xp = namespace(block)
@@ -277,14 +256,7 @@ class _Extremum(Monoid):
             return np.fmax if self.is_max else np.fmin
         return np.maximum if self.is_max else np.minimum
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if not isinstance(block, np.ndarray):
             xp = namespace(block)
             if self.passes_nan:
@@ -339,14 +311,7 @@ class _ArgExtremum(Monoid):
 
     is_max: bool = True
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         xp = namespace(block)
         block = _numbers(xp, block)
         kept = tuple(a for a in range(block.ndim) if a not in axes)
@@ -364,10 +329,9 @@ class _ArgExtremum(Monoid):
             local = (xp.argmax if self.is_max else xp.argmin)(rows, axis=-1, keepdims=True)
             value = xp.reshape(xp.take_along_axis(rows, local, axis=-1), shape)
             local = xp.reshape(local, shape)
-        if not axes or (origin is None and extents is None):
+        if not axes or within is None:
             return value, local
-        start = [origin[a] if origin is not None else 0 for a in axes]
-        whole = [extents[a] if extents is not None else block.shape[a] for a in axes]
+        start, whole = [within.origin[a] for a in axes], [within.extents[a] for a in axes]
         index: Any = 0
         rest = local
         strides_local = [math.prod(inner[i + 1 :]) for i in range(len(inner))]
@@ -423,14 +387,7 @@ class _Moments(Monoid):
         dtypes = (np.dtype(np.int64), state, _real(state))
         return tuple([xp.zeros(tuple(shape), dtype=dtype_of(xp, d), **where) for d in dtypes])
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         xp = namespace(block)
         state = self.state(dtype)
         n = math.prod(block.shape[a] for a in axes)
