@@ -197,7 +197,7 @@ def catalogue() -> dict[str, Expr]:
             "lstsq": ops.linalg.lstsq(ops.permute_dims(x, (1, 0)), y),
             "meshgrid": ops.meshgrid(y, y, y),
             "indices": ops.indices((2, 3), None, ENV),
-            "split": ops.array_split(x, 3, axis=1),
+            "split": [bind_get(x, lens) for lens in lenses.split_lenses(x.shape, 3, 1)],
             "broadcast": [ops.broadcast_to(v, x.shape) for v in (x, y, node(1.0))],
         }.items()
         for i, result in enumerate(results)
