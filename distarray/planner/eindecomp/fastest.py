@@ -38,7 +38,7 @@ Labelling = Mapping[str, Splits]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Bytes that a worker may use; None: as many as it likes."""
+    """A Limit says how many bytes a worker may use; None: as many as it likes."""
 
     nbytes: float | None = None
 
