@@ -17,15 +17,14 @@ from unittest import mock
 
 import array_api_strict
 import numpy as np
+from made import Page
 
 import distarray as dx
 from distarray.composed import numpy_protocol
 from distarray.expr.expr import Expr
 
 HERE = Path(__file__).parent
-PAGE = HERE / "reference" / "api.md"
 CALLS = HERE.parent / "tests" / "composed" / "test_numpy_coverage.py"
-BEGIN, END = "<!-- made by docs/api_table.py -->", "<!-- end -->"
 
 NAMESPACES: dict[str, tuple[ModuleType, ModuleType, ModuleType]] = {
     "": (dx, np, array_api_strict),
@@ -208,12 +207,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
-    """The page with the table of now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
+PAGE = Page("reference/api.md", __file__, table)
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write()

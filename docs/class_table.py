@@ -10,10 +10,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).parent
-PAGE = HERE / "reference" / "classes.md"
-PACKAGE = HERE.parent / "distarray"
-BEGIN, END = "<!-- made by docs/class_table.py -->", "<!-- end -->"
+from made import Page
+
+PACKAGE = Path(__file__).parents[1] / "distarray"
 
 #: The middle layers, in the order in which an expression passes them.
 LAYERS = {
@@ -43,13 +42,12 @@ def table(layer: str) -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
-    """Return the page with the tables of now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    tables = [f"## `{layer}`: {what}\n\n{table(layer)}" for layer, what in LAYERS.items()]
-    return f"{before}{BEGIN}\n\n" + "\n\n".join(tables) + f"\n\n{END}{after}"
+def tables() -> str:
+    """Return the tables of all layers."""
+    return "\n\n".join([f"## `{layer}`: {what}\n\n{table(layer)}" for layer, what in LAYERS.items()])
 
+
+PAGE = Page("reference/classes.md", __file__, tables)
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write()

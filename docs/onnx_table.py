@@ -6,13 +6,10 @@ and the codes of what breaks them.
 
 from __future__ import annotations
 
-from pathlib import Path
+from made import Page
 
 from distarray.io.onnx.operator_classes import CLASSES, OPERATORS
 from distarray.io.onnx.rules import CODES, RULES
-
-PAGE = Path(__file__).parent / "reference" / "onnx-operators.md"
-BEGIN, END = "<!-- made by docs/onnx_table.py -->", "<!-- end -->"
 
 
 def rules() -> str:
@@ -39,13 +36,12 @@ def operators() -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
-    """Return the page with the tables of now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    tables = f"{operators()}\n\n## Rules\n\n{rules()}\n\n## Codes\n\n{codes()}"
-    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+def table() -> str:
+    """Return the tables of operators, rules and codes."""
+    return f"{operators()}\n\n## Rules\n\n{rules()}\n\n## Codes\n\n{codes()}"
 
+
+PAGE = Page("reference/onnx-operators.md", __file__, table)
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write()

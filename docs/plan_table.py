@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from made import Page
 
 import distarray as dx
 from distarray.planner.rates import Rates
 from distarray.testing import eingraphs, labellings
-
-PAGE = Path(__file__).parent / "explanation" / "eindecomp.md"
-BEGIN, END = "<!-- made by docs/plan_table.py -->", "<!-- end -->"
 
 Json = dict[str, Any]
 Labelling = dict[str, dict[str, int]]
@@ -86,19 +84,18 @@ def usual_names() -> list[str]:
     return [*USUAL, "tensor parallel"]
 
 
-def page() -> str:
-    """The page with the tables of now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
+def tables() -> str:
+    """Both tables, and what stands before each."""
     # whatever is set where this runs: the page has the default rates
     with dx.config.set(calibration=None, objective="time"):
         assert dx.plan(next(iter(WORKLOADS.values()))[0]).machine.rates == Rates()
-        tables = (
+        return (
             f"Elements as the paper counts them, in 10^9, and the others as multiples of them:\n\n{paper_table()}\n\n"
             f"Predicted seconds with the default rates:\n\n{time_table()}"
         )
-    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
 
+
+PAGE = Page("explanation/eindecomp.md", __file__, tables)
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write()

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import class_table
 import pytest
-from helpers import module_at, no_garbage_collected
-
-class_table = module_at(Path(__file__).parents[1] / "docs" / "class_table.py")
-
-
-def test_table_is_up_to_date() -> None:
-    with no_garbage_collected():  # as where test_architecture parses
-        page = class_table.page()
-    assert class_table.PAGE.read_text() == page, "run: python docs/class_table.py"
+from helpers import no_garbage_collected
 
 
 @pytest.mark.parametrize("layer", class_table.LAYERS)

@@ -290,7 +290,7 @@ def sharding_of_chunks(chunks: Sequence[Sequence[int]], env: Environment, near: 
 
     Examples
     --------
-    >>> from distarray.sharding import Team
+    >>> from distarray.sharding.team import Team
     >>> sharding_of_chunks(((4, 4), (3, 3)), Environment(Team((4,), ("x",)))).axes
     (('x_1',), ('x_2',))
     """

@@ -16,8 +16,6 @@ from distarray.composed.views import as_distarray, expand_dims, moveaxis
 from distarray.expr.side_by_side import side_by_side
 from distarray.types import HostArray, Shape
 
-__all__ = ["apply_along_axis", "apply_over_axes", "put_along_axis"]
-
 #: Bytes in which a task says what a user's function returned: dtype and shape, as text.
 _DESCRIPTION = 256
 

@@ -11,8 +11,6 @@ from distarray.array.array import DistArray
 from distarray.composed.views import as_distarray, moveaxis
 from distarray.ops import elementwise, padding, reductions
 
-__all__ = ["packbits", "unpackbits"]
-
 
 def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> DistArray:
     """Return truth values as bits of bytes, eight along `axis` in each, of the flattened array by default; zeros at the

@@ -32,8 +32,6 @@ from distarray.expr.expr import Expr
 from distarray.expr.tiles import Bounds, Windows
 from distarray.types import DType, DTypeLike
 
-__all__ = ["ResultAxes", "block_bounds", "blockwise", "map_blocks"]
-
 
 def map_blocks(
     func: Callable[..., Any],

@@ -11,8 +11,6 @@ from distarray.runtime.clients import team_for_client
 from distarray.runtime.known_rates import Calibration, store_path
 from distarray.runtime.known_rates import store as store_calibration
 
-__all__ = ["calibrate"]
-
 
 def calibrate(where: TeamLike | Any = "current", *, device: str | None = None, store: bool = True) -> Calibration:
     """Measure messages, transfers, tasks and kernels, and plan with what was found from now on.

@@ -8,8 +8,6 @@ import numpy as np
 
 from distarray.array.environment import check_device, current_device, current_team
 
-__all__ = ["ArrayNamespaceInfo"]
-
 _BY_KIND: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
     "signed integer": ("int8", "int16", "int32", "int64"),

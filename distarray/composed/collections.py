@@ -17,8 +17,6 @@ from distarray.runtime.watching import draw_progress
 if TYPE_CHECKING:
     from distarray.diagnostics.explain import Explanation
 
-__all__ = ["compute", "explain", "persist", "progress", "wait"]
-
 
 def _xarrays_variables(value: Any) -> list[Any] | None:
     """Return the variables of an object of xarray, coordinates too; None if it is no such object."""

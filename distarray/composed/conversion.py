@@ -43,11 +43,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, HostArray
 
-__all__ = [
-    "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "astype", "copy", "from_blocks",
-    "from_dlpack", "from_host", "frombuffer", "fromiter", "mapped_node", "scatter",
-]  # fmt: skip
-
 
 def asarray(
     obj: Any,

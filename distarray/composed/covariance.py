@@ -17,8 +17,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining
 from distarray.types import DType
 
-__all__ = ["corrcoef", "cov"]
-
 
 @side_by_side
 def cov(

@@ -26,11 +26,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike, ShapeLike
 
-__all__ = [
-    "arange", "empty", "empty_like", "eye", "fftfreq", "fromfunction", "full", "full_like", "identity", "indices",
-    "ones", "ones_like", "rfftfreq", "tri", "vander", "zeros", "zeros_like",
-]  # fmt: skip
-
 
 def _made(
     make: Callable[[Environment, Sharding | None], Expr],

@@ -12,11 +12,6 @@ from distarray.array.array import DistArray
 from distarray.dtypes import as_dtype
 from distarray.types import DType
 
-__all__ = [
-    "FInfo", "IInfo", "can_cast", "common_type", "finfo", "iinfo", "iscomplexobj", "isdtype", "isrealobj",
-    "min_scalar_type", "promote_types", "result_type",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class FInfo:

@@ -22,12 +22,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, indexing, lenses, reductions, repetition
 from distarray.ops.indexing import Casting
 
-__all__ = [
-    "allclose", "array_equal", "array_equiv", "choose", "copyto", "delete", "fill_diagonal", "fill_flat", "insert",
-    "isscalar", "iterable", "ndim", "place", "put", "putmask", "resize", "select", "shape", "size",
-]  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------------ questions
 
 
@@ -198,12 +192,6 @@ def _repeated(values: DistArray, n: int) -> DistArray:
         values.reshape(()) if values.size == 1 else repetition.tile(values.ravel(), -(-n // values.size))[:n]
     )
     return repeated
-
-
-def fill_flat(a: DistArray, values: Any) -> None:
-    """``a.flat = values``, which are repeated as needed."""
-    given = _given(a, values)
-    a.flat[...] = _repeated(given, a.size) if given.size else given
 
 
 @writes_host(np.put)

@@ -15,8 +15,6 @@ from distarray.runtime import hosts
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Grid", "grid_over", "lying", "ranges_of"]
-
 
 def lying(node: Expr) -> Sharding:
     """Return how the elements of a node lie when an operation reads them: host data are placed, what is pending is

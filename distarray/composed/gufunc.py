@@ -31,8 +31,6 @@ from distarray.expr.params import ItemParams
 from distarray.ops.lenses import permute_lens
 from distarray.types import DType, Shape
 
-__all__ = ["apply_gufunc", "as_gufunc", "gufunc"]
-
 _TERM = r"\((?:\w+(?:,\w+)*)?\)"
 _SIGNATURE = re.compile(rf"({_TERM}(?:,{_TERM})*)?->({_TERM}(?:,{_TERM})*),?")
 

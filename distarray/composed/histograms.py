@@ -27,10 +27,6 @@ from distarray.ops import differences, elementwise, quantiles, reductions, searc
 from distarray.ops.counting import counted
 from distarray.types import DType
 
-__all__ = [
-    "bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "placed",
-]  # fmt: skip
-
 Histogram = tuple[DistArray, DistArray]
 
 

@@ -20,8 +20,6 @@ from distarray.expr.side_by_side import first_environment
 from distarray.ops import joining
 from distarray.types import DType
 
-__all__ = ["c_", "mgrid", "ogrid", "r_"]
-
 
 class _Coordinates:
     """A maker of coordinates: ``grid[0:1:5j, 0:3]`` has an axis for each slice; an imaginary step is a number of

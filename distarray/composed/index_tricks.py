@@ -21,11 +21,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise
 from distarray.types import HostArray
 
-__all__ = [
-    "diag_indices", "diag_indices_from", "ix_", "mask_indices", "ravel_multi_index", "tril_indices",
-    "tril_indices_from", "triu_indices", "triu_indices_from", "unravel_index",
-]  # fmt: skip
-
 Positions: TypeAlias = tuple[HostArray, ...]
 
 

@@ -19,8 +19,6 @@ from distarray.errors import NotSupportedError
 from distarray.expr.bind import broadcast_shapes
 from distarray.types import HostArray
 
-__all__ = ["broadcast", "ndenumerate", "nditer"]
-
 #: Bytes that come here at once.
 CHUNK_NBYTES = 1 << 20
 

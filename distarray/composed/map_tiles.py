@@ -16,8 +16,6 @@ from distarray.expr.bind import Operands, bind, unbox
 from distarray.expr.expr import Expr
 from distarray.ops.creation import arange
 
-__all__ = ["TileKernel", "map_tiles"]
-
 
 class TileKernel:
     """A kernel as a function of blocks: the arrays', then for each name the indices that the tile has of it.

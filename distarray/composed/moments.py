@@ -16,8 +16,6 @@ from distarray.dtypes import as_dtype
 from distarray.ops import elementwise, reductions
 from distarray.types import DType, DTypeLike
 
-__all__ = ["masked_mean", "masked_variance", "not_nan"]
-
 
 def not_nan(x: DistArray, where: Any) -> Any:
     """Return which elements count: those that `where` says (None: all) and that are not nan."""

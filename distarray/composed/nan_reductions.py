@@ -20,8 +20,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise
 from distarray.types import AxesLike, DTypeLike
 
-__all__ = ["nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar"]
-
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 
 

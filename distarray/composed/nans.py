@@ -17,8 +17,6 @@ from distarray.composed.views import as_distarray
 from distarray.ops import elementwise, reductions
 from distarray.types import DTypeLike
 
-__all__ = ["nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum"]
-
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> DistArray:
     """Return the elements with nan and infinities replaced: by 0, the largest and the smallest number unless said

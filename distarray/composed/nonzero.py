@@ -18,8 +18,6 @@ from distarray.ops.indexing import take
 from distarray.ops.joining import stack
 from distarray.types import HostArray
 
-__all__ = ["argwhere", "compress", "extract", "flatnonzero", "nonzero"]
-
 
 def _true(x: Any) -> tuple[DistArray, Expr]:
     own = as_distarray(x)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["ALTERNATIVES", "NO_ARRAYS", "way_out"]
-
 #: Text has no places that a task could begin at.
 _TEXT = "dx.asarray(np.{0}(...)), which reads in this process"
 

@@ -25,8 +25,6 @@ from distarray.arguments import ORDERS, memory_order, shown
 from distarray.array.out import into
 from distarray.expr.side_by_side import first_environment
 
-__all__ = ["Refused", "call", "own", "spell_module", "spelled"]
-
 Function = Callable[..., Any]  # of any signature
 
 #: What says nothing on distributed arrays: blocks have the order they have, subclasses of ndarray have no meaning, and

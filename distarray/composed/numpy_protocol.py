@@ -28,8 +28,6 @@ from distarray.diagnostics.table import format_nbytes
 from distarray.errors import NotSupportedError
 from distarray.expr.bind import check_mask
 
-__all__ = ["array_function", "array_ufunc", "implementation", "implements"]
-
 Function = Callable[..., Any]  # of any signature
 
 _table: dict[Function, Function] = {}

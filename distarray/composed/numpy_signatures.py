@@ -32,12 +32,6 @@ from distarray.ops import (
 )
 from distarray.types import AxesLike, DTypeLike
 
-__all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "around", "clip", "concat", "concatenate",
-    "count_nonzero", "cumprod", "cumsum", "diff", "max", "mean", "min", "prod", "ptp", "repeat", "round", "sort",
-    "stack", "std", "sum", "take", "take_along_axis", "tile", "trace", "tril", "triu", "var", "where",
-]  # fmt: skip
-
 #: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 

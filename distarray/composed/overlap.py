@@ -32,8 +32,6 @@ from distarray.expr.tiles import Bounds, Ranges, Windows
 from distarray.sharding.sharding import Sharding
 from distarray.types import DType, DTypeLike
 
-__all__ = ["Halo", "map_overlap"]
-
 _KINDS = ("none", "reflect", "nearest", "periodic")
 
 

@@ -15,9 +15,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import joining
 from distarray.types import AxesLike
 
-__all__ = ["block", "piecewise", "trim_zeros"]
-
-
 # ------------------------------------------------------------------------------------------------ nested lists
 
 

@@ -21,8 +21,6 @@ from distarray.planner.eindecomp import EinGraph, EinPlan, parse_expr, parse_gra
 from distarray.planner.rates import current_rates
 from distarray.runtime.known_rates import places_of, rates_for
 
-__all__ = ["plan", "plan_cost"]
-
 #: A graph, or the JSON of a graph file.
 Graph: TypeAlias = EinGraph | Mapping[str, Any]
 #: Parts per dimension of inputs that lie already: by name, or in the order of the operands.

@@ -22,10 +22,6 @@ from distarray.composed.views import as_distarray, atleast_1d, beside
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import contractions, elementwise, joining, linalg, manipulation, repetition, sorting
 
-__all__ = [
-    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",
-]  # fmt: skip
-
 
 def _zeros(x: DistArray, n: int, dtype: Any = None) -> DistArray:
     return zeros((n,), x.dtype if dtype is None else dtype, team=x.team, device=x.device)

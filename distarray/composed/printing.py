@@ -16,8 +16,6 @@ from distarray.expr.pushdown import narrowed
 from distarray.runtime import observations
 from distarray.types import HostArray
 
-__all__ = ["array2string", "array_repr", "array_str"]
-
 
 def array2string(
     a: Any,

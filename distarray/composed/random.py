@@ -8,8 +8,6 @@ from distarray.composed.random_continuous import Continuous
 from distarray.composed.random_discrete import Discrete
 from distarray.composed.random_order import Order
 
-__all__ = ["Generator", "default_rng"]
-
 
 class Generator(Continuous, Discrete, Order):
     """Random arrays, each drawn from the next stream of a seed.

@@ -20,8 +20,6 @@ from distarray.ops import elementwise, linalg, reductions
 from distarray.ops.random import random_normal, random_uniform
 from distarray.types import DType, DTypeLike
 
-__all__ = ["Continuous"]
-
 
 class Continuous(RandomStreams):
     """Continuous gives a generator the numbers of continuous distributions."""

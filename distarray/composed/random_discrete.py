@@ -16,8 +16,6 @@ from distarray.ops import elementwise
 from distarray.ops.random import random_bits, sampled, sampled_vectors
 from distarray.types import DType, DTypeLike
 
-__all__ = ["Discrete"]
-
 _INT64 = np.dtype(np.int64)
 #: numpy's bound of the numbers of balls, beyond which logarithms of factorials lose too much.
 _MOST_BALLS = 10**9

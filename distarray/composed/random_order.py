@@ -25,8 +25,6 @@ from distarray.ops.reductions import cumulative_sum
 from distarray.ops.searching import searchsorted
 from distarray.types import HostArray
 
-__all__ = ["Order"]
-
 
 class Order(RandomStreams):
     """Order gives a generator permutations and samples."""

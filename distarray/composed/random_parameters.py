@@ -15,8 +15,6 @@ from distarray.arguments import host_array, parse_shape, shown
 from distarray.array.array import DistArray
 from distarray.types import HostArray, Shape
 
-__all__ = ["Parameter", "drawn_shape", "parameter"]
-
 #: A number, an array of the host, or an array.
 Parameter: TypeAlias = Any
 

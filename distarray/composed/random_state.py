@@ -9,8 +9,6 @@ from distarray.composed.random import Generator
 from distarray.composed.random_streams import Where
 from distarray.types import DTypeLike
 
-__all__ = ["RandomState", "process_state"]
-
 
 class RandomState(Generator):
     """A RandomState is a `Generator` that has the methods of numpy's older one too.

@@ -24,8 +24,6 @@ from distarray.ops.random import drawn, random_bits, random_normal, random_unifo
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, DTypeLike
 
-__all__ = ["RandomStreams", "SplitMix64", "Where"]
-
 
 class Where(TypedDict, total=False):
     """Where what is drawn lives: the keywords of creators, which all methods of a generator take.

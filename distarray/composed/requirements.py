@@ -10,8 +10,6 @@ from distarray.composed.conversion import asarray, asfortranarray
 from distarray.ops import elementwise
 from distarray.types import DTypeLike
 
-__all__ = ["asarray_chkfinite", "require"]
-
 
 def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: Any = None, **where: Any) -> DistArray:
     """Return `a` as an array, if no element is nan or infinite: computes it.

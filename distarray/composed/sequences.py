@@ -20,8 +20,6 @@ from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, DTypeLike
 
-__all__ = ["geomspace", "linspace", "logspace"]
-
 
 def linspace(
     start: Any,

@@ -17,11 +17,6 @@ from distarray.composed.views import as_distarray, beside
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import elementwise, joining, sets, sorting
 
-__all__ = [
-    "UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "in1d", "intersect1d", "isin", "setdiff1d",
-    "setxor1d", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
-]  # fmt: skip
-
 
 class UniqueAllResult(NamedTuple):
     """What ``unique_all`` returns."""

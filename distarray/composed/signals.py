@@ -20,9 +20,6 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops import differences, elementwise, joining, manipulation, padding
 from distarray.types import AxesLike
 
-__all__ = ["convolve", "correlate", "gradient", "interp", "trapezoid", "unwrap"]
-
-
 # ---------------------------------------------------------------------------------------------- convolution
 
 

@@ -15,8 +15,6 @@ from distarray.errors import NotSupportedError
 from distarray.expr.lens import Sliding, strided_dummy
 from distarray.types import AxesLike, ShapeLike
 
-__all__ = ["coarsen", "sliding_window_view"]
-
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(

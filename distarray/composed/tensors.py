@@ -18,8 +18,6 @@ from distarray.ops.einsums import einsum_order
 from distarray.ops.linalg import LinAlgError
 from distarray.types import NBytesLike
 
-__all__ = ["cross", "einsum_path", "tensorinv", "tensorsolve"]
-
 
 @side_by_side
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> DistArray:

@@ -18,8 +18,6 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.types import AxesLike, DType, DTypeLike
 
-__all__ = ["reduction"]
-
 #: params: (rule,); late: (steps,)
 REDUCTION = declare("reduction", "fold", may_raise=True)
 

@@ -21,8 +21,6 @@ from distarray.ops import elementwise, manipulation, reductions, ufunc_methods
 from distarray.ops.creation import full_like
 from distarray.types import DType, HostArray
 
-__all__ = ["accumulate", "loop_dtype", "mask_of", "mask_over", "reduce", "reduceat"]
-
 #: What ``initial=`` and ``where=`` are when they are not given: numpy tells them from None and True.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 

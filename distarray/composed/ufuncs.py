@@ -24,8 +24,6 @@ from distarray.ops import contractions, elementwise, special
 from distarray.ops.manipulation import expand_dims
 from distarray.types import DType
 
-__all__ = ["apply"]
-
 Function = Callable[..., Any]  # of any signature
 
 _SCALARS = frozenset({bool, int, float, complex})

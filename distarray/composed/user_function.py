@@ -21,17 +21,6 @@ from distarray.expr.op import declare
 from distarray.expr.tiles import Windows
 from distarray.types import DType, DTypeLike
 
-__all__ = [
-    "MAP_BLOCKS",
-    "MAP_WINDOWS",
-    "InformedFunction",
-    "UserFunction",
-    "arguments",
-    "dtype_of",
-    "has_keyword",
-    "is_array",
-]
-
 #: params: (rule, dtypes of the results where they are promised); late: (function,)
 MAP_BLOCKS = declare("map_blocks", "block", may_raise=True)
 #: late: (function,), which is called as ``function.on_tile(xp, tile, *blocks)``

@@ -18,8 +18,6 @@ from distarray.dtypes import as_dtype
 from distarray.errors import NotSupportedError
 from distarray.types import DType, DTypeLike
 
-__all__ = ["frompyfunc", "vectorize"]
-
 
 class vectorize:  # the name is numpy's
     """A function of Python numbers as one of arrays, which broadcast; the function is called for each element.

@@ -15,19 +15,11 @@ from distarray.arguments import flag, memory_order, number, parse_shape
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.expr.bind import broadcast_shapes as _common_shape
-from distarray.expr.expr import GET, Environment, Expr
-from distarray.expr.lens import Affine, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
+from distarray.expr.lens import strided_dummy
 from distarray.expr.side_by_side import side_by_side
-from distarray.ops import creation, joining, lenses, manipulation
-from distarray.types import AxesLike, Shape
-
-__all__ = [
-    "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "beside", "broadcast_arrays", "broadcast_to", "diag",
-    "diagonal", "dsplit", "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "isfortran", "matrix_diagonal",
-    "matrix_transpose", "may_share_memory", "meshgrid", "moveaxis", "permute_dims", "ravel", "real", "real_if_close",
-    "reshape", "rollaxis", "rot90", "shares_memory", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
-]  # fmt: skip
+from distarray.ops import creation, lenses, manipulation
+from distarray.types import AxesLike
 
 
 def as_distarray(x: Any) -> DistArray:
@@ -70,7 +62,7 @@ def moveaxis(x: Any, source: AxesLike, destination: AxesLike, /) -> DistArray:
 def rollaxis(a: Any, axis: int, start: int = 0) -> DistArray:
     """Return `axis` moved to stand before the axis that is now at `start`. A view."""
     own = as_distarray(a)
-    return own._view(_lens_of(manipulation.rollaxis, own.shape, axis, start))
+    return own._view(lenses.permute_lens(own.shape, lenses.rollaxis_order(own.ndim, axis, start)))
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> DistArray:
@@ -87,13 +79,13 @@ def flip(x: Any, /, axis: AxesLike = None) -> DistArray:
 def flipud(m: Any) -> DistArray:
     """Return an array reversed along the first axis. A view."""
     own = as_distarray(m)
-    return own._view(_lens_of(manipulation.flipud, own.shape))
+    return own._view(lenses.flip_lens(lenses.require_ndim(own.shape, 1), 0))
 
 
 def fliplr(m: Any) -> DistArray:
     """Return an array reversed along the second axis. A view."""
     own = as_distarray(m)
-    return own._view(_lens_of(manipulation.fliplr, own.shape))
+    return own._view(lenses.flip_lens(lenses.require_ndim(own.shape, 2), 1))
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> DistArray:
@@ -171,10 +163,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
 
 
 def _atleast(ndim: int, arrays: Sequence[Any]) -> Any:  # one array or a tuple of them, as numpy
-    function = getattr(manipulation, f"atleast_{ndim}d")
-    results = []
-    for x in map(as_distarray, arrays):
-        results.append(x if x.ndim >= ndim else x._view(_lens_of(function, x.shape)))
+    results = [x if x.ndim >= ndim else x._view(lenses.atleast_lens(x.shape, ndim)) for x in map(as_distarray, arrays)]
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -296,50 +285,38 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[DistArray, ...]:
 @side_by_side
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
     """Return the parts of `ary` along `axis`, of which the first ones may have one element more. Views."""
-    return _split(joining.array_split, ary, indices_or_sections, axis)
+    x = as_distarray(ary)
+    return [x._view(lens) for lens in lenses.split_lenses(x.shape, indices_or_sections, axis)]
 
 
 @side_by_side
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[DistArray]:
     """Return equal parts of `ary` along `axis`. Views."""
-    return _split(joining.split, ary, indices_or_sections, axis)
+    x = as_distarray(ary)
+    return [x._view(lens) for lens in lenses.split_lenses(x.shape, indices_or_sections, axis, is_equal=True)]
+
+
+def _split_along(name: str, axis: int, least: int, ary: Any, indices_or_sections: Any) -> list[DistArray]:
+    """Return equal parts along `axis`, or the last one, of what has `least` axes."""
+    x = as_distarray(ary)
+    if x.ndim < least:
+        raise ValueError(f"{name} only works on arrays of {least} or more dimensions")
+    return split(x, indices_or_sections, min(axis, x.ndim - 1))
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
     """Return the parts along the second axis, of a vector along the first. Views."""
-    return _split(joining.hsplit, ary, indices_or_sections)
+    return _split_along("hsplit", 1, 1, ary, indices_or_sections)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
     """Return the parts along the first axis. Views."""
-    return _split(joining.vsplit, ary, indices_or_sections)
+    return _split_along("vsplit", 0, 2, ary, indices_or_sections)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
     """Return the parts along the third axis. Views."""
-    return _split(joining.dsplit, ary, indices_or_sections)
-
-
-def _split(function: Any, ary: Any, *args: Any) -> list[DistArray]:
-    x = as_distarray(ary)
-    return [x._view(_lens(part)) for part in function(_dummy(x.shape), *args)]
-
-
-def _dummy(shape: Shape) -> Expr:
-    return creation.empty(shape, np.bool_, _NOWHERE)
-
-
-_NOWHERE = Environment(None)
-
-
-def _lens(node: Expr) -> Affine:
-    lens: Affine = node.runtime if node.op is GET else Affine.identity(node.shape)
-    return lens
-
-
-def _lens_of(function: Any, shape: Shape, *args: Any) -> Affine:
-    """Return the lens through which a function of `distarray.ops.manipulation` reads an array of `shape`."""
-    return _lens(function(_dummy(shape), *args))
+    return _split_along("dsplit", 2, 3, ary, indices_or_sections)
 
 
 # ---------------------------------------------------------------------------------------------- shared memory

@@ -14,8 +14,6 @@ from distarray.composed.creation import arange, empty, ones
 from distarray.composed.views import as_distarray
 from distarray.ops import elementwise, special
 
-__all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]
-
 
 def _window(M: float, shape: Callable[[DistArray, float], Any], where: dict[str, Any]) -> DistArray:
     """Return the window whose weights `shape` gives for the odd or even numbers from ``1 - M`` to ``M - 1``, and ``M -

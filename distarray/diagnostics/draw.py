@@ -94,7 +94,7 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> str:
 
     Examples
     --------
-    >>> from distarray.sharding import Mesh
+    >>> from distarray.sharding.mesh import Mesh
     >>> print(visualize_sharding((8, 6), Sharding(Mesh(("R", "C"), (2, 2)), (("R",), ("C",)))))
     [4{R}8, 3{C}6] on Mesh(R=2, C=2)
          0:3 3:6
@@ -211,7 +211,7 @@ def sharding_svg(shape: Sequence[int], sharding: Sharding, dtype: np.dtype[Any] 
 
     Examples
     --------
-    >>> from distarray.sharding import Mesh
+    >>> from distarray.sharding.mesh import Mesh
     >>> svg = sharding_svg((3,), Sharding(Mesh(("x",), (2,)), (("x",),)), np.dtype("f8"))
     >>> svg.count("<rect "), "<title>tile 1: 1:3, member 1</title>" in svg
     (2, True)

@@ -91,7 +91,7 @@ def explain(
     --------
     >>> import numpy as np
     >>> from distarray.expr.expr import Environment, source
-    >>> from distarray.sharding import Team
+    >>> from distarray.sharding.team import Team
     >>> print(explain([source(np.arange(3.0), Environment(Team((2,), ("x",))))]))
     0 operations: all results are there, nothing would run
     <BLANKLINE>

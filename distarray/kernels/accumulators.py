@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from distarray.kernels.monoids import MONOIDS, Monoid, Partial
+from distarray.kernels.monoids import MONOIDS, Monoid, Partial, Within
 from distarray.kernels.outcomes import Array, Reduction
 
 __all__ = ["Accumulator", "InOrder", "TotalAccumulator"]
@@ -31,7 +31,7 @@ class TotalAccumulator:
         self.parts = np.empty(n_slices, self.dtype)
         self.n = 0
 
-    def partial(self, block: Array, _where: _Where, _origin: tuple[int, ...], _extents: tuple[int, ...]) -> Partial:
+    def partial(self, block: Array, _where: _Where, _within: Within) -> Partial:
         """Return what a slice comes to."""
         return self.monoid.total(block, self.dtype)
 
@@ -62,13 +62,13 @@ class Accumulator:
         self.waiting: dict[tuple[int, ...], tuple[list[tuple[int, Partial]], int]] = {}
         self.done: Partial | None = None
 
-    def partial(self, block: Array, where: _Where, origin: tuple[int, ...], extents: tuple[int, ...]) -> Partial:
+    def partial(self, block: Array, where: _Where, within: Within) -> Partial:
         """Return what a slice comes to."""
         monoid, reduction = self.monoid, self.reduction
         if monoid.n_arrays != 2:  # the only ones with an index
-            return monoid.partial(block, reduction.axes, reduction.dtype, None, None)
-        start = tuple([o + s.start for o, s in zip(origin, _box(where), strict=True)])
-        return monoid.partial(block, reduction.axes, reduction.dtype, start, extents)
+            return monoid.partial(block, reduction.axes, reduction.dtype)
+        start = tuple([o + s.start for o, s in zip(within.origin, _box(where), strict=True)])
+        return monoid.partial(block, reduction.axes, reduction.dtype, Within(start, within.extents))
 
     def add(self, partial: Partial, where: _Where) -> None:
         """Add what the next slice came to."""

@@ -24,6 +24,7 @@ from numpy.typing import DTypeLike
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
+from distarray.kernels.monoids import Within
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
@@ -101,11 +102,10 @@ class Backend(Protocol):
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
-        origin: Sequence[int],
-        extents: Sequence[int],
+        within: Within,
     ) -> tuple[list[Block], list[Any]]:
         """Return the outputs of a program and the partials of its reductions; `partial` makes one from a register in
-        full. The box begins at `origin` of a loop space of `extents`.
+        full. `within` says where the box lies in the whole loop space.
         """
 
 
@@ -157,8 +157,7 @@ class NumpyBackend:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
-        origin: Sequence[int],
-        extents: Sequence[int],
+        within: Within,
     ) -> tuple[list[Block], list[Any]]:
         raise AssertionError("Program.run computes NumPy blocks itself, slice by slice")
 
@@ -248,8 +247,7 @@ class StrictBackend:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
-        origin: Sequence[int],
-        extents: Sequence[int],
+        within: Within,
     ) -> tuple[list[Block], list[Any]]:
         xp = self.xp
         registers: list[Any] = list(inputs)

@@ -36,6 +36,7 @@ from distarray.kernels.elementwise import loop_dtypes, numpy_name
 from distarray.kernels.random_maps import MAPS
 
 if TYPE_CHECKING:
+    from distarray.kernels.monoids import Within
     from distarray.kernels.outcomes import Reduction
     from distarray.kernels.program import Program
 
@@ -161,8 +162,7 @@ class CupyBackend:
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
-        origin: Sequence[int],
-        extents: Sequence[int],
+        within: Within,
     ) -> tuple[list[Block], list[Any]]:
         dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
         outs = outs or [None] * len(program.outputs)
@@ -184,7 +184,7 @@ class CupyBackend:
             )
             folds = folds_of(program.reductions, dtypes)
             if folds is not None:
-                made = self._reduce(generated, folds, program.reductions, arguments, shape, origin, extents)
+                made = self._reduce(generated, folds, program.reductions, arguments, shape, within)
                 if made is not None:
                     return outputs, made
             # An output may be an input element by element: a thread stores after it has read all that it reads.
@@ -213,8 +213,7 @@ class CupyBackend:
         reductions: Sequence[Reduction],
         arguments: _KernelArguments,
         shape: tuple[int, ...],
-        origin: Sequence[int],
-        extents: Sequence[int],
+        within: Within,
     ) -> list[Any] | None:
         """Return the partials of a program whose reductions one kernel makes; None if one launch cannot."""
         axes = reductions[0].axes
@@ -222,9 +221,9 @@ class CupyBackend:
         if max(math.prod(shape[a] for a in group) for group in (axes, kept_axes)) > MAX_ELEMENTS:
             return None
         arrays = [*arguments.read, *arguments.stored]
-        counts = [math.prod(extents[b] for b in axes if b > a) if a in axes else 0 for a in range(len(shape))]
+        counts = [math.prod(within.extents[b] for b in axes if b > a) if a in axes else 0 for a in range(len(shape))]
         strides = (*[_steps(x, shape) for x in arrays], tuple(counts))
-        first = sum(o * n for o, n in zip(origin, counts, strict=True))
+        first = sum(o * n for o, n in zip(within.origin, counts, strict=True))
         kept, reduced = nest_of(shape, kept_axes, strides), nest_of(shape, axes, strides)
         shared = shares(kept.n, reduced.n, n_at_once(generated), is_across(shape, kept_axes, strides))
         n_shares = shared.grid[1]

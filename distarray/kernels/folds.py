@@ -15,13 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from distarray.kernels.inside import inside_task
+from distarray.kernels.namespaces import Block, Params, astype, is_strict
 from distarray.kernels.user_functions import own, read_only
 from distarray.types import DType, Shape
 
 __all__ = ["FOLD", "Fold"]
 
-Block = Any  # an array of any backend: backends share no base class
-Params = tuple[Any, ...]
 #: Places in a block: numpy's for numpy's blocks, else a list.
 Numbers = Any
 #: Arrays of a segment reduction with the segments first.
@@ -65,7 +64,7 @@ class _UserReduction:
             n *= extent
         if result.size != n:
             raise ValueError(f"reduction: aggregate gave a result of shape {result.shape}, expected {shape}")
-        return _astype(xp, xp.reshape(result, shape), dtype)
+        return astype(xp, xp.reshape(result, shape), dtype)
 
 
 # ------------------------------------------------------------------------------------------------ segments
@@ -109,16 +108,7 @@ class _Segments:
             result = _quotient(xp, spread, count - correction)
         else:
             result = partial[0]
-        return _astype(xp, xp.asarray(xp.broadcast_to(result, shape), copy=True), dtype)
-
-
-def _astype(xp: Any, x: Block, dtype: DType) -> Block:
-    wanted = dtype if not _is_strict(xp) else getattr(xp, dtype.name)
-    return x if x.dtype == wanted else xp.astype(x, wanted)
-
-
-def _is_strict(xp: Any) -> bool:
-    return getattr(xp, "__name__", "") == "array_api_strict"
+        return astype(xp, xp.asarray(xp.broadcast_to(result, shape), copy=True), dtype)
 
 
 def _runs(xp: Any, labels: Block, n: int) -> tuple[Block | None, Numbers, Numbers]:
@@ -136,7 +126,7 @@ def _runs(xp: Any, labels: Block, n: int) -> tuple[Block | None, Numbers, Number
         picked = labels if everything else xp.take(labels, kept, axis=0)
         if xp is np and n <= 1 << 16:
             picked = picked.astype(np.uint16)  # numpy sorts these by radix, several times as fast
-        by = xp.argsort(picked, stable=True) if xp is np or _is_strict(xp) else xp.argsort(picked, kind="stable")
+        by = xp.argsort(picked, stable=True) if xp is np or is_strict(xp) else xp.argsort(picked, kind="stable")
         order = by if everything else xp.take(kept, by, axis=0)
         ordered = xp.take(picked, by, axis=0)
     m = ordered.shape[0]

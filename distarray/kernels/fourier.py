@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BLOCK", "CREATE"]
+from distarray.kernels.namespaces import Block, Namespace, dtype_of, is_strict, placed
 
-Block = Any  # of any backend
-Namespace = Any
+__all__ = ["BLOCK", "CREATE"]
 
 
 def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
     name, n, norm = params
-    if name not in _OF_REAL and xp.__name__ == "array_api_strict" and xp.isdtype(x.dtype, "real floating"):
+    if name not in _OF_REAL and is_strict(xp) and xp.isdtype(x.dtype, "real floating"):
         x = xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)
     return getattr(xp.fft, name)(x, n=n, axis=-1, norm=norm)
 
@@ -27,8 +26,7 @@ _OF_REAL = ("rfft", "ihfft")
 
 def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:
     xp = backend.xp
-    placed = {"device": backend.device} if backend.name == "strict" else {}
-    return xp.arange(start, stop, step, dtype=xp.int64, **placed)
+    return xp.arange(start, stop, step, dtype=xp.int64, **placed(xp, backend))
 
 
 def _unit(xp: Namespace, turns: Block, n: int, sign: int) -> Block:
@@ -50,7 +48,7 @@ def _twiddle(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtim
     coarse = _unit(xp, rows * xp.reshape(_indices(backend, left, right, step), (1, -1)), n, runtime)
     fine = _unit(xp, rows * xp.reshape(_indices(backend, 0, step), (1, -1)), n, runtime)
     made = xp.reshape(coarse[:, :, None] * fine[:, None, :], (bottom - top, -1)) if width else coarse
-    return xp.astype(made[:, :width], _named(xp, dtype))
+    return xp.astype(made[:, :width], dtype_of(xp, np.dtype(dtype)))
 
 
 def _chirp(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime: Any) -> Block:
@@ -61,11 +59,7 @@ def _chirp(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime:
     position = _indices(backend, low, high)
     j = position if shape[0] == n else xp.minimum(position, shape[0] - position)
     made = _unit(xp, j * j, 2 * n, sign)
-    return xp.astype(xp.where(j < n, made, xp.zeros_like(made)), _named(xp, dtype))
-
-
-def _named(xp: Namespace, dtype: Any) -> Any:
-    return getattr(xp, np.dtype(dtype).name)
+    return xp.astype(xp.where(j < n, made, xp.zeros_like(made)), dtype_of(xp, np.dtype(dtype)))
 
 
 #: As `tables.BLOCK`.

@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-__all__ = ["BLOCK", "Block", "Namespace", "Params", "cholesky", "is_strict", "qr_r"]
+from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
 
-#: An array of any backend, and a namespace of functions on them: backends share no base class.
-Block: TypeAlias = Any
-Namespace: TypeAlias = Any
-Params: TypeAlias = tuple[Any, ...]
-
-
-def is_strict(xp: Namespace) -> bool:
-    """Return whether `xp` has the standard's functions and nothing else."""
-    return getattr(xp, "__name__", "") == "array_api_strict"
+__all__ = ["BLOCK", "cholesky", "qr_r"]
 
 
 def _linalg(name: str, *keywords: str) -> Callable[..., Any]:

@@ -13,21 +13,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from distarray.expr.affine import namespace
 from distarray.kernels.buffers import POOL
+from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.ufuncs import combine, halved
 
-__all__ = ["MONOIDS", "Monoid", "Partial", "finish_reduction"]
+__all__ = ["MONOIDS", "Monoid", "Partial", "Within", "finish_reduction"]
 
 #: An array or a tuple of arrays of any backend: backends share no base class.
 Partial = Any
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
 Axes = tuple[int, ...]
+
+
+class Within(NamedTuple):
+    """A Within says where a block begins in the whole loop space, and the extents of that space."""
+
+    origin: Sequence[int]
+    extents: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -53,14 +61,7 @@ class Monoid:
         """Return the partial of nothing, of `shape` with the reduced axes as 1; None if there is no such value."""
         return None
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         """Reduce `block`, which has elements, over `axes`.
 
         Parameters
@@ -69,9 +70,9 @@ class Monoid:
             Contiguous, if the bits of a sum matter.
         dtype
             Of the result; `state` is applied to it here.
-        origin, extents
-            Where the block begins in the whole loop space, and the extents of that space. Only what yields an index
-            reads them; by default the block is the whole.
+        within
+            Where the block is in the whole loop space. Only what yields an index reads it; by default the block is the
+            whole.
         """
         raise NotImplementedError
 
@@ -109,7 +110,7 @@ class Monoid:
 
     def finish(self, partial: Partial, dtype: DType | None = None, **params: Any) -> Any:
         """Return the result, of `dtype` if given, with the reduced axes still of extent 1."""
-        return partial if dtype is None or _same_dtype(partial, dtype) else _astype(partial, dtype)
+        return partial if dtype is None else astype(namespace(partial), partial, dtype)
 
     def _copied(self, partial: Partial) -> Partial:
         return partial
@@ -123,7 +124,7 @@ def _reduce(ufunc: np.ufunc, block: Array, axes: Axes, dtype: DType) -> Array:
     """``ufunc.reduce`` of a contiguous block with axes kept, with long inner loops where the last axis is short."""
     last = block.shape[-1] if block.ndim else 1
     if block.dtype != dtype or last >= _SHORT or block.size < 16 * _SHORT:
-        return np.asarray(ufunc.reduce(block, axis=axes, dtype=_loop_dtype(dtype), keepdims=True))
+        return np.asarray(ufunc.reduce(block, axis=axes, dtype=loop_dtype(dtype), keepdims=True))
     if axes == (block.ndim - 1,) and last < 8:
         # Column by column; numpy too adds fewer than 8 elements one after the other.
         total = block[..., :1].copy()
@@ -145,20 +146,6 @@ def _kept(total: Any, ndim: int) -> Array:
     return np.asarray(total).reshape((1,) * ndim)
 
 
-def _dtype_of(xp: Any, dtype: DType) -> Any:
-    """Return `dtype` as the namespace spells it: some accept their own objects only."""
-    return getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
-
-
-def _same_dtype(x: Any, dtype: DType) -> bool:
-    return bool(x.dtype == _dtype_of(namespace(x), dtype))
-
-
-def _astype(x: Any, dtype: DType) -> Any:
-    xp = namespace(x)
-    return xp.astype(x, _dtype_of(xp, dtype))
-
-
 @dataclass(frozen=True)
 class _SingleArray(Monoid):
     """One array, folded by a ufunc: sums, products, logical and bitwise kinds."""
@@ -175,16 +162,9 @@ class _SingleArray(Monoid):
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
         if xp is np:
             return np.full(tuple(shape), self.unit, self.state(dtype))
-        return xp.full(tuple(shape), self.unit, dtype=_dtype_of(xp, self.state(dtype)), device=device)
+        return xp.full(tuple(shape), self.unit, dtype=dtype_of(xp, self.state(dtype)), device=device)
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
             state = self.state(dtype)
             if len(axes) == block.ndim:
@@ -194,7 +174,7 @@ class _SingleArray(Monoid):
         if self.function in ("any", "all"):
             return getattr(xp, self.function)(block, axis=axes, keepdims=True)
         numbers = _numbers(xp, block)
-        return getattr(xp, self.function)(numbers, axis=axes, dtype=_dtype_of(xp, self.state(dtype)), keepdims=True)
+        return getattr(xp, self.function)(numbers, axis=axes, dtype=dtype_of(xp, self.state(dtype)), keepdims=True)
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         if type(left) is np.ndarray:
@@ -203,7 +183,7 @@ class _SingleArray(Monoid):
 
     def total(self, block: Array, dtype: DType) -> Any:
         # Flat: what numpy adds first in a block of several axes would depend on how it joins them.
-        return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=_loop_dtype(dtype))
+        return self.ufunc.reduce(block if block.ndim == 1 else block.reshape(-1), dtype=loop_dtype(dtype))
 
     def fold(self, totals: Array) -> Any:
         return self.ufunc.reduce(totals)
@@ -217,11 +197,6 @@ def _numbers(xp: Any, block: Any) -> Any:
     return block if xp is np or not xp.isdtype(block.dtype, "bool") else xp.astype(block, xp.uint8)
 
 
-def _loop_dtype(dtype: DType) -> DType | None:
-    """Return what chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
-    return None if dtype.kind in "mM" else dtype
-
-
 @dataclass(frozen=True)
 class _NonZeros(_SingleArray):
     """The number of elements that are not zero."""
@@ -229,21 +204,14 @@ class _NonZeros(_SingleArray):
     def total(self, block: Array, dtype: DType) -> Any:
         return np.count_nonzero(block)
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
             if len(axes) == block.ndim:
                 return _kept(self.state(dtype).type(self.total(block, dtype)), block.ndim)
             counts = np.count_nonzero(block, axis=axes, keepdims=True) if axes else block != 0
             return np.asarray(counts, self.state(dtype))
         xp = namespace(block)
-        return xp.astype(xp.count_nonzero(block, axis=axes, keepdims=True), _dtype_of(xp, dtype))
+        return xp.astype(xp.count_nonzero(block, axis=axes, keepdims=True), dtype_of(xp, dtype))
 
 
 @dataclass(frozen=True)
@@ -259,19 +227,13 @@ class _UfuncFold(_SingleArray):
         value = np.array(self.unit).astype(self.state(dtype)).item()
         if xp is np:
             return np.full(tuple(shape), value, self.state(dtype))
-        return xp.full(tuple(shape), value, dtype=_dtype_of(xp, self.state(dtype)), device=device)
+        return xp.full(tuple(shape), value, dtype=dtype_of(xp, self.state(dtype)), device=device)
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if isinstance(block, np.ndarray):
             return super().partial(block, axes, dtype)
-        xp, block = namespace(block), _astype(block, self.state(dtype))
+        xp = namespace(block)
+        block = astype(xp, block, self.state(dtype))
         for axis in axes:
             block = halved(xp, self.function, block, axis)
         return block
@@ -294,14 +256,7 @@ class _Extremum(Monoid):
             return np.fmax if self.is_max else np.fmin
         return np.maximum if self.is_max else np.minimum
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         if not isinstance(block, np.ndarray):
             xp = namespace(block)
             if self.passes_nan:
@@ -356,14 +311,7 @@ class _ArgExtremum(Monoid):
 
     is_max: bool = True
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         xp = namespace(block)
         block = _numbers(xp, block)
         kept = tuple(a for a in range(block.ndim) if a not in axes)
@@ -381,10 +329,9 @@ class _ArgExtremum(Monoid):
             local = (xp.argmax if self.is_max else xp.argmin)(rows, axis=-1, keepdims=True)
             value = xp.reshape(xp.take_along_axis(rows, local, axis=-1), shape)
             local = xp.reshape(local, shape)
-        if not axes or (origin is None and extents is None):
+        if not axes or within is None:
             return value, local
-        start = [origin[a] if origin is not None else 0 for a in axes]
-        whole = [extents[a] if extents is not None else block.shape[a] for a in axes]
+        start, whole = [within.origin[a] for a in axes], [within.extents[a] for a in axes]
         index: Any = 0
         rest = local
         strides_local = [math.prod(inner[i + 1 :]) for i in range(len(inner))]
@@ -438,30 +385,23 @@ class _Moments(Monoid):
         state = self.state(dtype)
         where = {} if xp is np else {"device": device}
         dtypes = (np.dtype(np.int64), state, _real(state))
-        return tuple([xp.zeros(tuple(shape), dtype=_dtype_of(xp, d), **where) for d in dtypes])
+        return tuple([xp.zeros(tuple(shape), dtype=dtype_of(xp, d), **where) for d in dtypes])
 
-    def partial(
-        self,
-        block: Any,
-        axes: Axes,
-        dtype: DType,
-        origin: Sequence[int] | None = None,
-        extents: Sequence[int] | None = None,
-    ) -> Partial:
+    def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         xp = namespace(block)
         state = self.state(dtype)
         n = math.prod(block.shape[a] for a in axes)
         block = _numbers(xp, block)
-        mean = xp.sum(block, axis=axes, dtype=_dtype_of(xp, state), keepdims=True) / n
+        mean = xp.sum(block, axis=axes, dtype=dtype_of(xp, state), keepdims=True) / n
         if xp is np and state.kind != "c":
             # A buffer that is used again: the system would map a new one for each slice.
             off = np.subtract(block, mean, out=POOL.take(block.shape, state))
             square = np.multiply(off, off, out=off)
         else:
-            off = (block if _same_dtype(block, state) else _astype(block, state)) - mean
+            off = astype(xp, block, state) - mean
             square = xp.real(off) ** 2 + xp.imag(off) ** 2 if state.kind == "c" else off * off
         m2 = xp.sum(square, axis=axes, keepdims=True)
-        return xp.full_like(mean, n, dtype=_dtype_of(xp, np.dtype(np.int64))), mean, m2
+        return xp.full_like(mean, n, dtype=dtype_of(xp, np.dtype(np.int64))), mean, m2
 
     def merge(self, left: Partial, right: Partial) -> Partial:
         (n, mean, m2), (k, other_mean, other_m2) = left, right

@@ -15,14 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from distarray.kernels.linalg import Block, Namespace, Params, cholesky, is_strict, qr_r
+from distarray.kernels.linalg import cholesky, qr_r
+from distarray.kernels.namespaces import Block, Namespace, Params, is_strict, placed
 
 __all__ = ["BLOCK"]
-
-
-def _placed(xp: Namespace, x: Block) -> dict[str, Any]:
-    """Return where what is made for `x` goes: numpy and cupy have one place at a time."""
-    return {"device": x.device} if is_strict(xp) else {}
 
 
 def _adjoint(xp: Namespace, x: Block) -> Block:
@@ -141,7 +137,7 @@ def _lu_forward(xp: Namespace, tile: Block, packed: Block, order: Block, *, para
     """Columns, as rows, after one panel: permuted, and with a multiple of its rows taken from those below them."""
     above = tile.shape[1] - order.shape[0]
     below = above + packed.shape[0]
-    kept = xp.arange(above, dtype=order.dtype, **_placed(xp, order))
+    kept = xp.arange(above, dtype=order.dtype, **placed(xp, order))
     out = xp.take(tile, xp.concat([kept, order + above]), axis=1)
     corner = packed[:, above:below].T
     top = _solve_triangular(xp, corner, out[:, above:below].T, lower=True, unit=True).T
@@ -208,7 +204,7 @@ def _qr_signs(xp: Namespace, top: Block, r: Block, *, params: Params) -> Block:
     diagonal = xp.linalg.diagonal(r)
     along = xp.real(diagonal) if xp.isdtype(r.dtype, "complex floating") else diagonal
     safe = r + xp.where(diagonal == 0, xp.ones_like(diagonal), xp.zeros_like(diagonal)) * xp.eye(
-        n, dtype=r.dtype, **_placed(xp, r)
+        n, dtype=r.dtype, **placed(xp, r)
     )
     left = xp.asarray(_solve_triangular(xp, safe.T, top.T, lower=True).T, copy=True)
     signs = xp.ones_like(diagonal)
@@ -276,9 +272,9 @@ def _qr_panel(xp: Namespace, head: Block, *, params: Params) -> tuple[Block, ...
     rows = xp.zeros_like(head)
     rows[:, :above] = head[:, :above]
     rows[:, above : above + n] = xp.triu(packed[:n, :]).T
-    v = xp.tril(packed[:, :n], k=-1).T + xp.eye(n, packed.shape[0], dtype=head.dtype, **_placed(xp, head))
+    v = xp.tril(packed[:, :n], k=-1).T + xp.eye(n, packed.shape[0], dtype=head.dtype, **placed(xp, head))
     inner = _adjoint(xp, v).T @ v.T  # V^H V
-    t = xp.zeros((n, n), dtype=head.dtype, **_placed(xp, head))
+    t = xp.zeros((n, n), dtype=head.dtype, **placed(xp, head))
     for k in range(n):
         t[:k, k] = -tau[k] * (t[:k, :k] @ inner[:k, k])
         t[k, k] = tau[k]
@@ -302,7 +298,7 @@ def _qr_backward(xp: Namespace, tile: Block, v: Block, t: Block, *, params: Para
     if tile.shape[0]:
         out = xp.asarray(tile, copy=True)
     else:
-        out = xp.eye(n, params[0], k=above, dtype=v.dtype, **_placed(xp, v))
+        out = xp.eye(n, params[0], k=above, dtype=v.dtype, **placed(xp, v))
     out[:, above:] -= (out[:, above:] @ _adjoint(xp, v)) @ t.T @ v
     return out
 

@@ -30,7 +30,7 @@ from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator
 from distarray.kernels.buffers import ALIGNMENT, POOL
 from distarray.kernels.elementwise import elementwise
-from distarray.kernels.monoids import MONOIDS, Partial
+from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
 from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedule
 from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
@@ -70,8 +70,7 @@ class Runner(Protocol):
         shape: tuple[int, ...],
         outs: Sequence[Block | None] | None,
         partial: Callable[[Reduction, Block], Any],
-        origin: Sequence[int],
-        extents: Sequence[int],
+        within: Within,
     ) -> tuple[list[Block], list[Any]]: ...
 
 
@@ -139,12 +138,13 @@ class Program:
         origin, extents
             Where the box begins in the whole loop space and the extents of that, for ``argmax`` and ``argmin``.
         """
+        within = None if origin is None or extents is None else Within(origin, extents)
         if errstate is None:
-            return self._run(inputs, scalars, shape, outs, backend, [""], origin, extents)
+            return self._run(inputs, scalars, shape, outs, backend, [""], within)
         noted = _Noted(errstate)
         current = [""]
         with noted.by(current):
-            outcome = self._run(inputs, scalars, shape, outs, backend, current, origin, extents, noted)
+            outcome = self._run(inputs, scalars, shape, outs, backend, current, within, noted)
         if not noted.events:
             return outcome
         # Whoever came first said so first: in the order of the program they are the same each time.
@@ -162,24 +162,24 @@ class Program:
         outs: Sequence[Block | None] | None,
         backend: Runner | None,
         current: list[str],
-        origin: Sequence[int] | None,
-        extents: Sequence[int] | None,
+        within: Within | None,
         noted: _Noted | None = None,
     ) -> Outcome:
         if backend is not None and backend.name != "numpy":
 
             def partial(reduction: Reduction, block: Block) -> Partial | None:
-                return _partial(reduction, block, shape, origin, extents)
+                return _partial(reduction, block, shape, within)
 
-            start, whole = origin or (0,) * len(shape), extents or shape
-            return Outcome(*backend.run(self, inputs, scalars, shape, outs, partial, start, whole))
+            return Outcome(
+                *backend.run(self, inputs, scalars, shape, outs, partial, within or Within((0,) * len(shape), shape))
+            )
         if outs is None:
             outs = [None] * len(self.outputs)
         if not self.outputs and not self.reductions:
             return Outcome([], [])
         if math.prod(shape) <= WHOLE:
-            return self._run_whole(inputs, scalars, shape, outs, current, origin, extents)
-        return _SlicedRun(self, inputs, scalars, shape, outs, current, origin, extents, noted).run()
+            return self._run_whole(inputs, scalars, shape, outs, current, within)
+        return _SlicedRun(self, inputs, scalars, shape, outs, current, within, noted).run()
 
     def _run_whole(
         self,
@@ -188,8 +188,7 @@ class Program:
         shape: tuple[int, ...],
         outs: Sequence[Array | None],
         current: list[str],
-        origin: Sequence[int] | None,
-        extents: Sequence[int] | None,
+        within: Within | None,
     ) -> Outcome:
         """One slice covers the box: numpy's calls one after the other."""
         calls, needs_contiguous = self._whole(tuple([x.dtype for x in inputs]))
@@ -211,7 +210,7 @@ class Program:
                 registers[i] = None
             n += 1
         current[0] = "reduce"
-        partials = [_partial(r, registers[r.register], shape, origin, extents) for r in self.reductions]
+        partials = [_partial(r, registers[r.register], shape, within) for r in self.reductions]
         outputs: list[Array] = []
         for r, out in zip(self.outputs, outs, strict=True):
             result = registers[r]
@@ -294,13 +293,7 @@ class _Noted:
         return np.errstate(call=note, **self.modes)  # type: ignore[arg-type]  # the modes are the literals numpy wants
 
 
-def _partial(
-    reduction: Reduction,
-    value: Any,
-    shape: tuple[int, ...],
-    origin: Sequence[int] | None,
-    extents: Sequence[int] | None,
-) -> Partial | None:
+def _partial(reduction: Reduction, value: Any, shape: tuple[int, ...], within: Within | None) -> Partial | None:
     """Return the partial of one register that is there as a whole."""
     monoid = MONOIDS[reduction.monoid]
     kept = tuple(1 if a in reduction.axes else n for a, n in enumerate(shape))
@@ -315,7 +308,7 @@ def _partial(
         return identity
     if is_numpy and (value.shape != shape or not value.flags.c_contiguous):
         value = np.array(np.broadcast_to(value, shape), order="C")
-    return monoid.partial(value, reduction.axes, reduction.dtype, origin, extents)
+    return monoid.partial(value, reduction.axes, reduction.dtype, within)
 
 
 class _SlicedRun:
@@ -333,16 +326,14 @@ class _SlicedRun:
         shape: tuple[int, ...],
         outs: Sequence[Array | None],
         current: list[str],
-        origin: Sequence[int] | None,
-        extents: Sequence[int] | None,
+        within: Within | None,
         noted: _Noted | None,
     ) -> None:
         self.program = program
         self.shape = shape
         self.current = current
         self.noted = noted
-        self.origin = tuple(origin) if origin is not None else (0,) * len(shape)
-        self.extents = tuple(extents) if extents is not None else shape
+        self.within = Within((0,) * len(shape), shape) if within is None else within
         self.scalars = scalars
         self.dtypes = [*(x.dtype for x in inputs), *(i.dtype for i in program.instructions)]
         self.outputs = [
@@ -486,7 +477,7 @@ class _SlicedRun:
                         call(*[entries[i] for i in more], out=entries[out])
                 if places:
                     current[0] = "reduce"
-                    partials = [a.partial(entries[entry], where, self.origin, self.extents) for a, entry in places]
+                    partials = [a.partial(entries[entry], where, self.within) for a, entry in places]
                     in_order.add(number, partials, where)
                 if late:
                     _perform(late, entries, current)

@@ -15,25 +15,17 @@ import numpy as np
 
 from distarray.errors import NotSupportedError
 from distarray.kernels.buffers import POOL
+from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
 from distarray.kernels.searching import searchsorted
 from distarray.kernels.threads import run_along, threads_for
 from distarray.kernels.ufuncs import combine
 
 __all__ = ["BLOCK", "argsort", "sort"]
 
-#: An array of any backend, and a namespace of functions on them: backends share no base class.
-Block: TypeAlias = Any
-Namespace: TypeAlias = Any
-Params: TypeAlias = tuple[Any, ...]
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Elements from which an order among equals is found afterwards, and of which it is found at a time.
 SHORT, SLICE = 1 << 10, 1 << 18
-
-
-def _is_strict(xp: Namespace) -> bool:
-    """Return whether `xp` has the standard's functions and nothing else."""
-    return getattr(xp, "__name__", "") == "array_api_strict"
 
 
 def _stability(xp: Namespace, stable: bool) -> dict[str, Any]:
@@ -57,7 +49,7 @@ def _keys(xp: Namespace, x: Block) -> tuple[Block, ...]:
 def sort(xp: Namespace, x: Block, *, params: Params) -> Block:
     """Return the last axis in order; params: (descending, stable)."""
     descending, stable = params
-    if _is_strict(xp):
+    if is_strict(xp):
         if xp.isdtype(x.dtype, "complex floating"):
             return xp.take_along_axis(x, argsort(xp, x, params=params), axis=-1)
         return xp.astype(xp.sort(_keys(xp, x)[0], axis=-1, descending=descending, stable=stable), x.dtype)
@@ -104,7 +96,7 @@ def _are_alike(x: Array) -> bool:
 def argsort(xp: Namespace, x: Block, *, params: Params) -> Block:
     """Return the indices that put the last axis in order; params: (descending, stable)."""
     descending, stable = params
-    if _is_strict(xp):
+    if is_strict(xp):
         first, *others = _keys(xp, x)
         order = xp.argsort(first, axis=-1, descending=descending, stable=stable)
         for key in others:
@@ -224,7 +216,7 @@ def _search_tiles(xp: Namespace, row: Block, sought: Block, params: Params) -> B
 
 def _is_nan(xp: Namespace, x: Block) -> Block | None:
     """Return where nan (or not-a-time) is; None where there is none of the kind."""
-    if _is_strict(xp):
+    if is_strict(xp):
         return xp.isnan(x) if xp.isdtype(x.dtype, ("real floating", "complex floating")) else None
     return xp.isnan(x) if x.dtype.kind in "fcmM" else None
 
@@ -254,7 +246,7 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
     x = xp.astype(x, xp.int64, copy=False)
     if xp is np and not weights and n < x.size:
         return _counted(x, n)[None, :]
-    if not _is_strict(xp):
+    if not is_strict(xp):
         return xp.bincount(x, *weights, minlength=n)[None, :]
     if weights:
         raise NotSupportedError("weighted counts are not on strict: the standard has no bincount")

@@ -3,7 +3,7 @@
 `CREATE` makes a block from its global index box, `BLOCK` holds operations on whole blocks, `contract` is the product of
 two blocks, `take` and `put_*` are the sides of integer-array reads and writes. A kernel gets the namespace `xp` of its
 blocks and uses the standard's functions, so that one kernel serves NumPy, CuPy and array_api_strict; where numpy has a
-faster or a richer way, that way stands behind `_is_strict`. Elementwise kernels are in `elementwise`, monoids in
+faster or a richer way, that way stands behind `is_strict`. Elementwise kernels are in `elementwise`, monoids in
 `monoids`.
 """
 
@@ -21,30 +21,11 @@ import numpy as np
 from distarray.errors import NotSupportedError
 from distarray.expr.lens import windows_of
 from distarray.expr.params import IndexParams
+from distarray.kernels.namespaces import Block, Namespace, Params, astype, dtype_of, is_strict, placed
 from distarray.sharding.boxes import Box
+from distarray.types import DType
 
 __all__ = ["BLOCK", "CREATE", "contract", "put_apply", "put_part", "put_whole", "take", "take_join", "take_part"]
-
-#: An array of any backend, and a namespace of functions on them: backends share no base class.
-Block: TypeAlias = Any
-Namespace: TypeAlias = Any
-
-DType: TypeAlias = "np.dtype[Any]"
-Params: TypeAlias = tuple[Any, ...]
-
-
-def _is_strict(xp: Namespace) -> bool:
-    """Return whether `xp` has the standard's functions and nothing else."""
-    return getattr(xp, "__name__", "") == "array_api_strict"
-
-
-def _dtype(xp: Namespace, dtype: DType) -> Any:
-    """Return `dtype` as the namespace spells it."""
-    if not _is_strict(xp):
-        return dtype
-    if not hasattr(xp, dtype.name):
-        raise NotSupportedError(f"not on strict: the standard has no dtype {dtype.name}")
-    return getattr(xp, dtype.name)
 
 
 # ------------------------------------------------------------------------------------------------------- creation
@@ -56,22 +37,18 @@ def _extents(box: Bounds) -> tuple[int, ...]:
     return tuple([hi - lo for lo, hi in box])
 
 
-def _placed(backend: Any) -> dict[str, Any]:
-    """Return where new arrays of the backend go: numpy and cupy have one place at a time."""
-    return {"device": backend.device} if _is_strict(backend.xp) else {}
-
-
 def _empty(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
     return backend.empty(_extents(box), dtype)
 
 
 def _full(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
     if dtype.kind in "mM":
-        return backend.xp.full(_extents(box), runtime, dtype=_dtype(backend.xp, dtype))
+        return backend.xp.full(_extents(box), runtime, dtype=dtype_of(backend.xp, dtype))
     if not runtime and not np.signbit(runtime.real) and not np.signbit(runtime.imag):
         # fresh pages are zero already
         return backend.zeros(_extents(box), dtype)
-    return backend.xp.full(_extents(box), runtime.item(), dtype=_dtype(backend.xp, dtype), **_placed(backend))
+    xp = backend.xp
+    return xp.full(_extents(box), runtime.item(), dtype=dtype_of(xp, dtype), **placed(xp, backend))
 
 
 def _arange(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
@@ -84,18 +61,18 @@ def _arange(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, par
         bits = np.dtype(np.int64 if dtype.kind in "mMbi" else np.uint64)
         start, after = (int(v.astype(np.int64)) if dtype.kind in "mM" else int(v) for v in (first, second))
         if dtype.kind == "u":
-            index = xp.astype(index, _dtype(xp, bits))
+            index = xp.astype(index, dtype_of(xp, bits))
         # Python's step, wrapped: differences of unsigned numbers may be negative
         step = _wrapped(after - start, bits)
         values = index * step + _wrapped(start, bits)
         if dtype.kind in "mM":
             return values.view(dtype)
-        return xp.astype(values, _dtype(xp, dtype))
+        return xp.astype(values, dtype_of(xp, dtype))
     if dtype.kind == "c":
         parts = [_floats(backend, index, getattr(first, p), getattr(second, p)) for p in ("real", "imag")]
-        values = xp.astype(parts[0], _dtype(xp, dtype)) + xp.astype(parts[1], _dtype(xp, dtype)) * 1j
+        values = xp.astype(parts[0], dtype_of(xp, dtype)) + xp.astype(parts[1], dtype_of(xp, dtype)) * 1j
     else:
-        values = xp.astype(_floats(backend, index, first, second), _dtype(xp, dtype))
+        values = xp.astype(_floats(backend, index, first, second), dtype_of(xp, dtype))
     for i, given in enumerate(runtime):
         if lo <= i < hi:
             values[i - lo] = given.item()
@@ -112,11 +89,11 @@ def _floats(backend: Any, index: Block, first: Any, second: Any) -> Block:
     with np.errstate(all="ignore"):
         start = working.type(first)
         step = working.type(second) - start
-        return backend.xp.astype(index, _dtype(backend.xp, working)) * float(step) + float(start)
+        return backend.xp.astype(index, dtype_of(backend.xp, working)) * float(step) + float(start)
 
 
 def _index(backend: Any, lo: int, hi: int, dtype: DType) -> Block:
-    return backend.xp.arange(lo, hi, dtype=_dtype(backend.xp, dtype), **_placed(backend))
+    return backend.xp.arange(lo, hi, dtype=dtype_of(backend.xp, dtype), **placed(backend.xp, backend))
 
 
 def _linspace(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
@@ -124,7 +101,7 @@ def _linspace(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, p
     xp = backend.xp
     v = runtime
     floating = np.dtype(v.dtype)
-    y = xp.astype(_index(backend, lo, hi, np.dtype(np.int64)), _dtype(xp, floating))
+    y = xp.astype(_index(backend, lo, hi, np.dtype(np.int64)), dtype_of(xp, floating))
     with np.errstate(all="ignore"):
         if v.div:
             y = y / v.div
@@ -133,24 +110,23 @@ def _linspace(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, p
         y[v.num - 1 - lo] = floating.type(v.stop).item()
     if dtype.kind in "iu":
         y = xp.floor(y)
-    return xp.astype(y, _dtype(xp, dtype), copy=False)
+    return xp.astype(y, dtype_of(xp, dtype), copy=False)
 
 
 def _eye(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
     (top, bottom), (left, right) = box
     # element (i, j) of the block is (i + top, j + left): its diagonal k is the global one's k + top - left
-    return backend.xp.eye(
-        bottom - top, right - left, k=runtime + top - left, dtype=_dtype(backend.xp, dtype), **_placed(backend)
-    )
+    xp, k = backend.xp, runtime + top - left
+    return xp.eye(bottom - top, right - left, k=k, dtype=dtype_of(xp, dtype), **placed(xp, backend))
 
 
 def _tri(backend: Any, box: Bounds, shape: tuple[int, ...], dtype: DType, params: Params, runtime: Any) -> Block:
     (top, bottom), (left, right) = box
     xp, k = backend.xp, runtime + top - left
-    if not _is_strict(xp):
+    if not is_strict(xp):
         return xp.tri(bottom - top, right - left, k, dtype=dtype)
     rows = xp.reshape(_index(backend, 0, bottom - top, np.dtype(np.int64)), (-1, 1))
-    return xp.astype(_index(backend, 0, right - left, np.dtype(np.int64)) <= rows + k, _dtype(xp, dtype))
+    return xp.astype(_index(backend, 0, right - left, np.dtype(np.int64)) <= rows + k, dtype_of(xp, dtype))
 
 
 #: Elements that kernels of several steps make at a time on the host: what they need in between stays in cache.
@@ -238,7 +214,7 @@ def contract(
     half = xp is np and a.dtype == b.dtype == np.float16
     if half:
         x, y = x.astype(np.float32), y.astype(np.float32)
-    z = _astype(xp, xp.matmul(x, y) if product.is_summed else xp.multiply(x, y), dtype)
+    z = astype(xp, xp.matmul(x, y) if product.is_summed else xp.multiply(x, y), dtype)
     z = xp.reshape(z, product.shape)
     return z if product.order is None else xp.permute_dims(z, product.order)
 
@@ -301,11 +277,6 @@ def _arranged(xp: Namespace, block: Block, axes: tuple[int, ...] | None, shape: 
     return block if block.shape == shape else xp.reshape(block, shape)
 
 
-def _astype(xp: Namespace, x: Block, dtype: DType) -> Block:
-    wanted = _dtype(xp, dtype)
-    return x if x.dtype == wanted else xp.astype(x, wanted)
-
-
 # ------------------------------------------------------------------------------------------- integer-array reads
 
 
@@ -324,7 +295,7 @@ def _positions(xp: Namespace, index: Block, extent: Block, params: Params) -> Bl
         if (outside := (index < -n) | (index >= n)).any():
             bad = int(index[outside].flat[0])
             raise IndexError(f"index {bad} is out of bounds for axis {params[0]} with size {n}")
-    index = xp.astype(index, _dtype(xp, np.dtype(np.int64)), copy=False)
+    index = xp.astype(index, dtype_of(xp, np.dtype(np.int64)), copy=False)
     return xp.where(index < 0, index + extent, index)
 
 
@@ -347,7 +318,7 @@ def _pick(xp: Namespace, x: Block, index: Sequence[Block], axes: Sequence[int]) 
     """Return the elements at broadcast positions; their axes first."""
     rest = [a for a in range(x.ndim) if a not in axes]
     front = x if [*axes, *rest] == list(range(x.ndim)) else xp.permute_dims(x, (*axes, *rest))
-    if not _is_strict(xp):
+    if not is_strict(xp):
         shape = index[0].shape
         picked = front[tuple(index)]
         return picked if picked.ndim == len(rest) + len(shape) else xp.asarray(picked)
@@ -366,7 +337,7 @@ def _move_front(xp: Namespace, x: Block, n: int, to: int) -> Block:
         return x
     order = (*range(n, n + to), *range(n), *range(n + to, x.ndim))
     moved = xp.permute_dims(x, order)
-    return moved if _is_strict(xp) else xp.ascontiguousarray(moved)
+    return moved if is_strict(xp) else xp.ascontiguousarray(moved)
 
 
 def take_part(
@@ -415,7 +386,7 @@ def take_join(backend: Any, shape: tuple[int, ...], dtype: DType, parts: Sequenc
     index_shape = shape[position : position + n_index]
     rest = (*shape[:position], *shape[position + n_index :])
     out = backend.empty((math.prod(index_shape), *rest), dtype)
-    if _is_strict(xp):
+    if is_strict(xp):
         parts = _in_order(xp, parts)
     for positions, values, start in parts:
         places = tuple(slice(s, s + n) for s, n in zip(start, values.shape[1:]))
@@ -475,7 +446,7 @@ def _write(
     # a view with the indexed axes in front
     front = xp.permute_dims(new, (*axes, *rest))
     key = (*at, *places)
-    if _is_strict(xp):
+    if is_strict(xp):
         raise NotSupportedError("writes at integer positions are not on strict: the standard has none")
     if values.dtype != new.dtype and (mode == "set" or values.dtype.kind in "mM"):
         values = values.astype(new.dtype)
@@ -558,7 +529,7 @@ def _take_along_axis(xp: Namespace, x: Block, index: Block, *, params: Params) -
 def _mask_counts(xp: Namespace, mask: Block, params: Params) -> Block:
     """Return the number of true elements, as an array of one."""
     # asarray: before numpy 2.3 the count is a Python integer
-    return xp.reshape(xp.astype(xp.asarray(xp.count_nonzero(mask)), _dtype(xp, np.dtype(np.int64))), (1,))
+    return xp.reshape(xp.astype(xp.asarray(xp.count_nonzero(mask)), dtype_of(xp, np.dtype(np.int64))), (1,))
 
 
 def _sliding_window_view(xp: Namespace, x: Block, params: Params) -> Block:

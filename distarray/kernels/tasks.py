@@ -175,16 +175,7 @@ def run_program(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
         inputs = [p.read(values) for p in region.operands]
         place = region.place
         here = outs if place is None else [o[place] for o in outs]
-        outcome = program.run(
-            inputs,
-            stage.scalars,
-            region.shape,
-            here,
-            backend,
-            modes,
-            region.start,
-            stage.extents,
-        )
+        outcome = program.run(inputs, stage.scalars, region.shape, here, backend, modes, region.start, stage.extents)
         problems += outcome.events
         for k, partial in enumerate(outcome.partials):
             partials[k].append((region.start, region.shape, partial))

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from distarray.errors import NotSupportedError
+from distarray.kernels.namespaces import Block, Namespace, Params, astype, is_strict, loop_dtype, placed
+from distarray.types import DType
 
 __all__ = ["BLOCK", "combine", "halved"]
-
-#: An array of any backend, and a namespace of functions on them: backends share no base class.
-Block: TypeAlias = Any
-Namespace: TypeAlias = Any
-
-DType: TypeAlias = "np.dtype[Any]"
-Params: TypeAlias = tuple[Any, ...]
 
 
 def combine(xp: Namespace, name: str) -> Callable[..., Any]:
@@ -34,7 +29,7 @@ def combine(xp: Namespace, name: str) -> Callable[..., Any]:
     """
     found = getattr(xp, name, None)
     if found is None:
-        device = "strict" if xp.__name__ == "array_api_strict" else "cuda"
+        device = "strict" if is_strict(xp) else "cuda"
         raise NotSupportedError(f"not on {device}: it has no function {name}")
     return found  # type: ignore[no-any-return]
 
@@ -53,28 +48,18 @@ def halved(xp: Namespace, name: str, x: Block, axis: int) -> Block:
     return x
 
 
-def _loop_dtype(dtype: DType) -> DType | None:
-    """Return what chooses a ufunc's loop: none that has a unit, numpy takes that from the operand."""
-    return None if dtype.kind in "mM" else dtype
-
-
-def _astype(xp: Namespace, x: Block, dtype: DType) -> Block:
-    wanted = getattr(xp, dtype.name) if xp.__name__ == "array_api_strict" else dtype
-    return x if x.dtype == wanted else xp.astype(x, wanted)
-
-
 def _fold(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
     """Apply an associative function along an axis that has elements and keeps the extent 1."""
     if xp is np:
-        return np.asarray(getattr(np, name).reduce(x, axis=axis, dtype=_loop_dtype(dtype), keepdims=True))
-    return halved(xp, name, _astype(xp, x, dtype), axis)
+        return np.asarray(getattr(np, name).reduce(x, axis=axis, dtype=loop_dtype(dtype), keepdims=True))
+    return halved(xp, name, astype(xp, x, dtype), axis)
 
 
 def _scan(xp: Namespace, name: str, x: Block, axis: int, dtype: DType) -> Block:
     """Return an associative function's partial results along an axis."""
     if xp is np:
-        return getattr(np, name).accumulate(x, axis=axis, dtype=_loop_dtype(dtype))
-    x = _astype(xp, x, dtype)
+        return getattr(np, name).accumulate(x, axis=axis, dtype=loop_dtype(dtype))
+    x = astype(xp, x, dtype)
     if x.shape[axis] < 2:
         return xp.asarray(x, copy=True)
     if name in ("add", "multiply"):
@@ -110,7 +95,7 @@ def _accumulate_in_order(xp: Namespace, x: Block, *, params: Params) -> Block:
     name, dtype = params[0], np.dtype(params[1])
     if xp is np:
         return _scan(xp, name, x, x.ndim - 1, dtype)
-    function, x = combine(xp, name), _astype(xp, x, dtype)
+    function, x = combine(xp, name), astype(xp, x, dtype)
     parts = [x[..., :1]] if x.shape[-1] else []
     for i in range(1, x.shape[-1]):
         parts.append(function(parts[-1], x[..., i : i + 1]))
@@ -125,7 +110,7 @@ def _positions(xp: Namespace, index: Block) -> Any:
     NotSupportedError
         If the namespace is the strict one, whose devices do not give up their elements.
     """
-    if xp.__name__ == "array_api_strict":
+    if is_strict(xp):
         raise NotSupportedError("reduceat is not on strict: its positions are read in the kernel")
     return index.tolist()
 
@@ -152,10 +137,10 @@ def _reduce_in_order(xp: Namespace, x: Block, *mask: Block, params: Params) -> B
         options: dict[str, Any] = {} if initial is None else {"initial": initial}
         if mask:
             options["where"] = _as_rows(mask[0])
-        total = getattr(np, name).reduce(_as_rows(x), axis=0, dtype=_loop_dtype(loop), **options)
+        total = getattr(np, name).reduce(_as_rows(x), axis=0, dtype=loop_dtype(loop), **options)
         width = math.prod(x.shape[:-1])
         return total[:width].reshape(x.shape[:-1])
-    function, x = combine(xp, name), _astype(xp, x, loop)
+    function, x = combine(xp, name), astype(xp, x, loop)
     total = x[..., 0] if initial is None else xp.full_like(xp.sum(x, axis=-1, dtype=x.dtype), initial.item())
     for i in range(1 if initial is None else 0, x.shape[-1]):
         joined = function(total, x[..., i])
@@ -171,9 +156,9 @@ def _reduceat_in_order(xp: Namespace, x: Block, starts: Block, *, params: Params
         folded = np.empty((width, len(starts)), loop)
         stops = np.append(starts[1:], x.shape[-1])
         for i, (start, stop) in enumerate(zip(starts, np.maximum(stops, starts + 1))):
-            folded[:, i] = ufunc.reduce(rows[start:stop], axis=0, dtype=_loop_dtype(loop))[:width]
+            folded[:, i] = ufunc.reduce(rows[start:stop], axis=0, dtype=loop_dtype(loop))[:width]
         return folded.reshape(*x.shape[:-1], len(starts))
-    function, x = combine(xp, name), _astype(xp, x, loop)
+    function, x = combine(xp, name), astype(xp, x, loop)
     at = _positions(xp, starts)
     made = []
     for start, stop in zip(at, [*at[1:], x.shape[-1]]):
@@ -196,15 +181,10 @@ def _tile_totals(xp: Namespace, x: Block, *, params: Params) -> tuple[Block, Blo
     loop = np.dtype(dtype)
     at = -1 if not x.shape[0] else offset[0]
     if at < 0:
-        row = xp.zeros((1, *x.shape[1:]), dtype=_astype(xp, x, loop).dtype, **_placed(xp, x))
+        row = xp.zeros((1, *x.shape[1:]), dtype=astype(xp, x, loop).dtype, **placed(xp, x))
     else:
         row = _fold(xp, name, x, 0, loop)
-    return row, xp.full((1,), at, dtype=xp.int64, **_placed(xp, x))
-
-
-def _placed(xp: Namespace, like: Block) -> dict[str, Any]:
-    """Return where a new array goes: numpy and cupy have one place at a time."""
-    return {"device": like.device} if xp.__name__ == "array_api_strict" else {}
+    return row, xp.full((1,), at, dtype=xp.int64, **placed(xp, x))
 
 
 def _tile_scan(xp: Namespace, x: Block, totals: Block, starts: Block, *, params: Params) -> Block:
@@ -230,16 +210,16 @@ def _tile_segments(xp: Namespace, x: Block, bounds: Block, *, params: Params) ->
     name, dtype = params[:2]
     loop = np.dtype(dtype)
     if not bounds.shape[0]:
-        return _astype(xp, x[:0, ...], loop)
+        return astype(xp, x[:0, ...], loop)
     if xp is not np:
         return xp.concat([_fold(xp, name, x[a:b, ...], 0, loop) for a, b in _positions(xp, bounds)], axis=0)
     ufunc, starts, stops = getattr(np, name), bounds[:, 0], bounds[:, 1]
     if stops[-1] == x.shape[0] and np.array_equal(stops[:-1], starts[1:]):
-        return ufunc.reduceat(x, starts, axis=0, dtype=_loop_dtype(loop))
+        return ufunc.reduceat(x, starts, axis=0, dtype=loop_dtype(loop))
     if stops.max() == x.shape[0]:
         # reduceat has no index for the end, but after the last range
         x = np.concatenate([x, x[:1]])
-    return ufunc.reduceat(x, bounds.reshape(-1), axis=0, dtype=_loop_dtype(loop))[::2]
+    return ufunc.reduceat(x, bounds.reshape(-1), axis=0, dtype=loop_dtype(loop))[::2]
 
 
 #: ``(xp, *blocks, params=params) -> block``, or a tuple of blocks for an operation with several results.

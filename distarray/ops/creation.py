@@ -26,7 +26,7 @@ from distarray.types import DTypeLike, Shape
 
 __all__ = [
     "ArangeValues", "LinspaceValues", "arange", "constant", "empty", "empty_like", "eye", "fill_value_of", "full",
-    "full_like", "identity", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
+    "full_like", "indices", "linspace", "meshgrid", "ones", "ones_like", "tri", "zeros", "zeros_like",
 ]  # fmt: skip
 
 EMPTY = declare("empty", "create", repeatable=True)
@@ -219,11 +219,6 @@ def eye(
     n = count(n_rows, "n_rows")
     shape = parse_shape((n, n if n_cols is None else count(n_cols, "n_cols")))
     return bind_create(EYE, shape, as_dtype(np.float64 if dtype is None else dtype), env, (), integer(k, "k"), pin)
-
-
-def identity(n: int, dtype: DTypeLike | None, env: Environment, pin: Sharding | None = None) -> Expr:
-    """Return a square matrix with ones on its diagonal, double by default."""
-    return eye(n, n, 0, dtype, env, pin)
 
 
 def tri(

@@ -38,7 +38,7 @@ __all__ = [
     "frexp", "gcd", "heaviside", "isclose", "iscomplex", "isnat", "isneginf", "isposinf", "isreal", "lcm", "ldexp",
     "logaddexp2", "modf", "nan_to_num", "rad2deg", "rint", "sinc", "spacing",
     # numpy's spellings
-    "absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "around", "bitwise_not",
+    "absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "bitwise_not",
     "conjugate", "degrees", "invert", "left_shift", "mod", "power", "radians", "right_shift", "true_divide",
 ]  # fmt: skip
 
@@ -279,9 +279,6 @@ def round(x: Array, /, decimals: int = 0) -> Array:
     """Return `x` rounded to `decimals` places, halves to even."""
     places = integer(decimals, "decimals")
     return bind_map(ROUND, (x,), (places,) if places else ())
-
-
-around = round
 
 
 def where(condition: Array, x1: Array, x2: Array, /) -> Array:

@@ -1,21 +1,18 @@
-"""Arrays put together and taken apart: concat, stack, split, roll and their kin.
+"""Arrays put together: concat, stack, roll and their kin.
 
-What numpy copies is an empty array and a chain of writes through lenses; the parts of an array are views.
+What numpy copies is an empty array and a chain of writes through lenses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from distarray.arguments import (
     CASTINGS,
-    MAX_COUNT,
     choice,
-    integer,
     integers,
     normalize_axis,
     refuse_loose_axis,
@@ -29,26 +26,19 @@ from distarray.expr.side_by_side import side_by_side
 from distarray.ops.creation import EMPTY, constant
 from distarray.ops.families import Array, one_array, view
 from distarray.ops.lenses import expand_lens, slice_lens
-from distarray.ops.manipulation import atleast_1d, atleast_2d, atleast_3d, ravel
+from distarray.ops.manipulation import at_least, ravel
 from distarray.types import AxesLike, DTypeLike, Shape
 
 __all__ = [
     "append",
-    "array_split",
     "column_stack",
     "concat",
-    "concatenate",
-    "dsplit",
     "dstack",
     "extended",
-    "hsplit",
     "hstack",
     "roll",
     "row_stack",
-    "split",
     "stack",
-    "unstack",
-    "vsplit",
     "vstack",
 ]
 
@@ -130,9 +120,6 @@ def concat(
     return box(joined(nodes, axis, common, env))
 
 
-concatenate = concat
-
-
 def stack(
     arrays: Sequence[Array], /, *, axis: int = 0, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Array:
@@ -148,20 +135,9 @@ def stack(
     return box(_put_together(pieces, shape, common, env))
 
 
-def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Return the elements of `x` along `axis`, as views."""
-    node, box = one_array("unstack", x)
-    if node.ndim == 0:
-        raise ValueError("Input array must be at least 1-d.")
-    axis = normalize_axis(axis, node.ndim)
-    return tuple(
-        box(bind_get(node, slice_lens(node.shape, axis, i, 1).squeezed((axis,)))) for i in range(node.shape[axis])
-    )
-
-
 def vstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
     """Return the rows on top of each other."""
-    return concat([atleast_2d(x) for x in as_arrays("vstack", tup)], axis=0, dtype=dtype, casting=casting)
+    return concat([at_least(2, x) for x in as_arrays("vstack", tup)], axis=0, dtype=dtype, casting=casting)
 
 
 row_stack = vstack
@@ -169,14 +145,14 @@ row_stack = vstack
 
 def hstack(tup: Sequence[Array], *, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Array:
     """Return arrays side by side: along the second axis, vectors along the first."""
-    arrays = [atleast_1d(x) for x in as_arrays("hstack", tup)]
+    arrays = [at_least(1, x) for x in as_arrays("hstack", tup)]
     axis = 0 if one_array("hstack", arrays[0])[0].ndim == 1 else 1
     return concat(arrays, axis=axis, dtype=dtype, casting=casting)
 
 
 def dstack(tup: Sequence[Array]) -> Array:
     """Return arrays along the third axis."""
-    return concat([atleast_3d(x) for x in as_arrays("dstack", tup)], axis=2)
+    return concat([at_least(3, x) for x in as_arrays("dstack", tup)], axis=2)
 
 
 def column_stack(tup: Sequence[Array]) -> Array:
@@ -203,70 +179,6 @@ def append(arr: Array, values: Array, axis: int | None = None) -> Array:
     if axis is None:
         arr, values = (ravel(part) for part in as_arrays("append", (arr, values)))
     return concat((arr, values), axis=0 if axis is None else axis)
-
-
-def _has_items(value: Any) -> bool:
-    """Return whether a value has a length; an array without axes has the method, but no length."""
-    return hasattr(value, "__len__") and getattr(value, "ndim", 1) != 0
-
-
-def array_split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Return the parts of `ary` along `axis`, as views: so many, or between the given indices."""
-    node, box = one_array("array_split", ary)
-    axis = normalize_axis(axis, node.ndim)
-    n = node.shape[axis]
-    if _has_items(indices_or_sections):
-        points = [0, *integers(indices_or_sections, "indices_or_sections"), n]
-    else:
-        sections = integer(indices_or_sections, "indices_or_sections")
-        if sections <= 0:
-            raise ValueError(f"number sections must be larger than 0, not indices_or_sections={sections}")
-        if sections > MAX_COUNT:
-            raise OverflowError(f"indices_or_sections={sections} is too large")
-        each, extra = divmod(n, sections)
-        points = [i * each + min(i, extra) for i in range(sections + 1)]
-    parts = []
-    for start, stop in pairwise(points):
-        low, high, _ = slice(start, stop).indices(n)
-        parts.append(box(bind_get(node, slice_lens(node.shape, axis, low, max(high - low, 0)))))
-    return parts
-
-
-def split(ary: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Return equal parts of `ary` along `axis`, as views."""
-    if not _has_items(indices_or_sections):
-        node, _ = one_array("split", ary)
-        n = node.shape[normalize_axis(axis, node.ndim)]
-        sections = integer(indices_or_sections, "indices_or_sections")
-        if not sections:
-            raise ZeroDivisionError("split: indices_or_sections=0")
-        if n % sections:
-            raise ValueError(
-                f"array split does not result in an equal division: {n} elements in {indices_or_sections=}"
-            )
-    return array_split(ary, indices_or_sections, axis)
-
-
-def hsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
-    """Return the parts along the second axis, of a vector along the first."""
-    ndim = one_array("hsplit", ary)[0].ndim
-    if ndim == 0:
-        raise ValueError("hsplit only works on arrays of 1 or more dimensions")
-    return split(ary, indices_or_sections, 1 if ndim > 1 else 0)
-
-
-def vsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
-    """Return the parts along the first axis."""
-    if one_array("vsplit", ary)[0].ndim < 2:
-        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
-    return split(ary, indices_or_sections, 0)
-
-
-def dsplit(ary: Array, indices_or_sections: int | Sequence[int]) -> list[Array]:
-    """Return the parts along the third axis."""
-    if one_array("dsplit", ary)[0].ndim < 3:
-        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
-    return split(ary, indices_or_sections, 2)
 
 
 def extended(x: Array, axis: int, before: Scalar) -> Array:

@@ -7,13 +7,17 @@ lenses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import SupportsIndex
 
-from distarray.arguments import integer, integers, normalize_axes, normalize_axis, refuse_loose_axis
+import numpy as np
+
+from distarray.arguments import MAX_COUNT, integer, integers, normalize_axes, normalize_axis, refuse_loose_axis
 from distarray.expr.affine import Affine, Term
 from distarray.types import AxesLike, Shape
 
 __all__ = [
+    "atleast_lens",
     "broadcast_lens",
     "diagonal_lens",
     "expand_lens",
@@ -21,11 +25,17 @@ __all__ = [
     "matrix_transpose_lens",
     "moveaxis_order",
     "permute_lens",
+    "rollaxis_order",
     "rot90_lens",
     "slice_lens",
+    "split_lenses",
     "squeeze_lens",
     "swapaxes_order",
 ]
+
+
+#: Axes that ``atleast_1d`` and its kin add, by how many an array has: in front, but a vector comes between two.
+_ADDED = {1: ((0,),), 2: ((0, 1), (0,)), 3: ((0, 1, 2), (0, 2), (2,))}
 
 
 def permute_lens(shape: Shape, axes: Sequence[SupportsIndex] | None = None) -> Affine:
@@ -53,6 +63,11 @@ def expand_lens(shape: Shape, axis: AxesLike) -> Affine:
     for a in sorted(normalize_axes(added, len(shape) + len(added))):
         lens = lens.expanded(a)
     return lens
+
+
+def atleast_lens(shape: Shape, ndim: int) -> Affine:
+    """Return an array with `ndim` axes at least, one to three, as numpy adds them."""
+    return expand_lens(shape, _ADDED[ndim][len(shape)] if len(shape) < ndim else ())
 
 
 def squeeze_lens(shape: Shape, axis: AxesLike = None) -> Affine:
@@ -97,6 +112,39 @@ def slice_lens(shape: Shape, axis: int, start: int, length: int, step: int = 1) 
     return Affine((*shape[:axis], length, *shape[axis + 1 :]), tuple(terms))
 
 
+def split_lenses(
+    shape: Shape, indices_or_sections: int | Sequence[int], axis: int = 0, *, is_equal: bool = False
+) -> list[Affine]:
+    """Return the parts of an array along `axis`: so many, or between the given indices.
+
+    Parameters
+    ----------
+    is_equal
+        Whether a number of parts must divide the extent.
+    """
+    axis = normalize_axis(axis, len(shape))
+    n = shape[axis]
+    # an array without axes has the method, but no length
+    if hasattr(indices_or_sections, "__len__") and getattr(indices_or_sections, "ndim", 1) != 0:
+        points = [0, *integers(indices_or_sections, "indices_or_sections"), n]
+    else:
+        sections = integer(indices_or_sections, "indices_or_sections")
+        if is_equal and not sections:
+            raise ZeroDivisionError("split: indices_or_sections=0")
+        if is_equal and n % sections:
+            raise ValueError(
+                f"array split does not result in an equal division: {n} elements in {indices_or_sections=}"
+            )
+        if sections <= 0:
+            raise ValueError(f"number sections must be larger than 0, not indices_or_sections={sections}")
+        if sections > MAX_COUNT:
+            raise OverflowError(f"indices_or_sections={sections} is too large")
+        each, extra = divmod(n, sections)
+        points = [i * each + min(i, extra) for i in range(sections + 1)]
+    bounds = [slice(start, stop).indices(n) for start, stop in pairwise(points)]
+    return [slice_lens(shape, axis, low, max(high - low, 0)) for low, high, _ in bounds]
+
+
 def rot90_lens(shape: Shape, k: int = 1, axes: Sequence[int] = (0, 1)) -> Affine:
     """Return `k` quarter turns in the plane of `axes`, from the first towards the second."""
     axes = integers(axes, "axes")
@@ -136,6 +184,15 @@ def moveaxis_order(ndim: int, source: AxesLike, destination: AxesLike) -> tuple[
     for to, a in sorted(zip(tos, froms)):
         order.insert(to, a)
     return tuple(order)
+
+
+def rollaxis_order(ndim: int, axis: int, start: int) -> tuple[int, ...]:
+    """Return the permutation that moves `axis` to stand before the axis that is now at `start`."""
+    source = normalize_axis(axis, ndim)
+    if not -ndim <= integer(start, "start") <= ndim:
+        raise np.exceptions.AxisError(f"'start' arg requires {-ndim} <= start < {ndim + 1}, but {start} was passed")
+    to = start + ndim if start < 0 else start
+    return moveaxis_order(ndim, source, to - (source < to))
 
 
 def swapaxes_order(ndim: int, axis1: int, axis2: int) -> tuple[int, ...]:

@@ -12,8 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from distarray.arguments import choice, integer, integers, normalize_axis, parse_shape
-from distarray.expr.affine import Affine
+from distarray.arguments import choice, integer, integers, parse_shape
 from distarray.expr.bind import bind_create, bind_get, bind_put, bind_reshape
 from distarray.expr.bind import broadcast_shapes as _broadcast_shapes
 from distarray.expr.expr import Expr
@@ -21,45 +20,33 @@ from distarray.ops.creation import TRI, constant
 from distarray.ops.elementwise import where
 from distarray.ops.families import Array, one_array, view
 from distarray.ops.lenses import (
+    atleast_lens,
     broadcast_lens,
     diagonal_lens,
     expand_lens,
     flip_lens,
-    matrix_transpose_lens,
     moveaxis_order,
     permute_lens,
-    require_ndim,
-    rot90_lens,
     squeeze_lens,
     swapaxes_order,
 )
 from distarray.types import AxesLike, Shape
 
 __all__ = [
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "broadcast_arrays",
+    "at_least",
     "broadcast_shapes",
     "broadcast_to",
     "diag",
     "diagflat",
-    "diagonal",
     "expand_dims",
     "flip",
-    "fliplr",
-    "flipud",
-    "matrix_transpose",
     "moveaxis",
     "permute_dims",
     "ravel",
     "reshape",
     "resolve_shape",
-    "rollaxis",
-    "rot90",
     "squeeze",
     "swapaxes",
-    "transpose",
     "tril",
     "triu",
 ]
@@ -73,33 +60,9 @@ def permute_dims(x: Array, /, axes: Sequence[SupportsIndex]) -> Array:
     return view("permute_dims", x, lambda shape: permute_lens(shape, axes))
 
 
-def transpose(a: Array, axes: Sequence[SupportsIndex] | None = None) -> Array:
-    """Return the axes of `a` in the order `axes`, reversed by default. A view."""
-    return view("transpose", a, lambda shape: permute_lens(shape, axes))
-
-
-def matrix_transpose(x: Array, /) -> Array:
-    """Return the last two axes exchanged. A view."""
-    return view("matrix_transpose", x, matrix_transpose_lens)
-
-
 def moveaxis(x: Array, source: AxesLike, destination: AxesLike, /) -> Array:
     """Return the axes `source` moved to the places `destination`. A view."""
     return view("moveaxis", x, lambda shape: permute_lens(shape, moveaxis_order(len(shape), source, destination)))
-
-
-def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
-    """Return `axis` moved to stand before the axis that is now at `start`. A view."""
-
-    def lens(shape: Shape) -> Affine:
-        ndim = len(shape)
-        source = normalize_axis(axis, ndim)
-        if not -ndim <= integer(start, "start") <= ndim:
-            raise np.exceptions.AxisError(f"'start' arg requires {-ndim} <= start < {ndim + 1}, but {start} was passed")
-        to = start + ndim if start < 0 else start
-        return permute_lens(shape, moveaxis_order(ndim, source, to - (source < to)))
-
-    return view("rollaxis", a, lens)
 
 
 def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
@@ -110,21 +73,6 @@ def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
 def flip(x: Array, /, axis: AxesLike = None) -> Array:
     """Return the elements in reverse order along `axis`, all axes by default. A view."""
     return view("flip", x, lambda shape: flip_lens(shape, axis))
-
-
-def flipud(m: Array) -> Array:
-    """Return an array reversed along the first axis. A view."""
-    return view("flipud", m, lambda shape: flip_lens(require_ndim(shape, 1), 0))
-
-
-def fliplr(m: Array) -> Array:
-    """Return an array reversed along the second axis. A view."""
-    return view("fliplr", m, lambda shape: flip_lens(require_ndim(shape, 2), 1))
-
-
-def rot90(m: Array, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """Return `k` quarter turns in the plane of `axes`. A view."""
-    return view("rot90", m, lambda shape: rot90_lens(shape, k, axes))
 
 
 def expand_dims(x: Array, /, axis: AxesLike = 0) -> Array:
@@ -142,41 +90,14 @@ def broadcast_to(x: Array, /, shape: Sequence[int] | int) -> Array:
     return view("broadcast_to", x, lambda own: broadcast_lens(own, parse_shape(shape)))
 
 
-def broadcast_arrays(*arrays: Array) -> list[Array]:
-    """Return all arrays as views of their common shape."""
-    shape = _broadcast_shapes(*(one_array("broadcast_arrays", x)[0].shape for x in arrays)) if arrays else ()
-    return [broadcast_to(x, shape) for x in arrays]
-
-
 def broadcast_shapes(*shapes: Any) -> Shape:
     """Return the shape to which arrays of these shapes broadcast."""
     return _broadcast_shapes(*map(parse_shape, shapes)) if shapes else ()
 
 
-def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """Return the diagonal of two axes as the new last axis. A view (numpy's is read-only)."""
-    return view("diagonal", a, lambda shape: diagonal_lens(shape, offset, axis1, axis2))
-
-
-def _at_least(ndim: int, arrays: Sequence[Array], lens: Any) -> Any:  # one array or a tuple, as numpy
-    results = tuple(view(f"atleast_{ndim}d", x, lens) for x in arrays)
-    return results[0] if len(results) == 1 else results
-
-
-def atleast_1d(*arys: Array) -> Any:
-    """Return each array with at least one axis."""
-    return _at_least(1, arys, lambda shape: expand_lens(shape, 0) if not shape else Affine.identity(shape))
-
-
-def atleast_2d(*arys: Array) -> Any:
-    """Return each array with at least two axes, new ones first."""
-    return _at_least(2, arys, lambda shape: expand_lens(shape, tuple(range(max(2 - len(shape), 0)))))
-
-
-def atleast_3d(*arys: Array) -> Any:
-    """Return each array with at least three axes; a matrix gets a last one, a vector one on each side."""
-    added = {0: (0, 1, 2), 1: (0, 2), 2: (2,)}
-    return _at_least(3, arys, lambda shape: expand_lens(shape, added.get(len(shape), ())))
+def at_least(ndim: int, x: Array) -> Array:
+    """Return an array with `ndim` axes at least, one to three, as numpy adds them. A view."""
+    return view(f"atleast_{ndim}d", x, lambda shape: atleast_lens(shape, ndim))
 
 
 # -------------------------------------------------------------------------------------------------------------- reshape

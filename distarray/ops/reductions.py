@@ -13,7 +13,6 @@ import math
 import warnings
 from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -24,18 +23,15 @@ from distarray.expr.expr import GET, Expr
 from distarray.expr.op import Op, declare
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops.elementwise import (
-    abs,
     add,
     divide,
     equal,
-    greater,
     imag,
     isnan,
     logical_not,
     multiply,
     real,
     sqrt,
-    square,
     subtract,
     where,
 )
@@ -47,9 +43,9 @@ from distarray.ops.ufunc_methods import accumulate
 from distarray.types import AxesLike, DType, DTypeLike
 
 __all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "cumprod", "cumsum",
-    "cumulative_prod", "cumulative_sum", "max", "mean", "min", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd",
-    "nansum", "nanvar", "prod", "ptp", "std", "sum", "var",
+    "all", "any", "argmax", "argmin", "average", "count_nonzero", "cumprod", "cumsum",
+    "cumulative_prod", "cumulative_sum", "max", "mean", "min", "nanmean",
+    "nansum", "prod", "ptp", "std", "sum", "var",
 ]  # fmt: skip
 
 SUM = declare("sum", "reduce", monoid="sum")
@@ -167,10 +163,6 @@ def min(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
     """Return the smallest element along `axis`; nan where there is one."""
     _require_elements("minimum", MIN, x, axis)
     return _reduce(MIN, x, axis, keepdims, None)
-
-
-amax = max
-amin = min
 
 
 def _require_elements(name: str, op: Op, x: Array, axis: AxesLike) -> None:
@@ -424,30 +416,6 @@ def nansum(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *
     return sum(_replaced("nansum", x, 0.0), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
-def nanprod(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
-    """Return `prod` with nan as 1."""
-    return prod(_replaced("nanprod", x, 1.0), axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-def nanmax(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """Return `max` of what is not nan; nan where there is nothing."""
-    return _nan_extremum(max, x, -math.inf, axis, keepdims)
-
-
-def nanmin(x: Array, /, axis: AxesLike = None, *, keepdims: bool = False) -> Array:
-    """Return `min` of what is not nan; nan where there is nothing."""
-    return _nan_extremum(min, x, math.inf, axis, keepdims)
-
-
-def _nan_extremum(reduce: Any, x: Array, neutral: float, axis: AxesLike, keepdims: bool) -> Array:
-    node, _ = one_array(f"nan{reduce.__name__}", x)
-    if node.dtype.kind != "f":
-        return reduce(x, axis=axis, keepdims=keepdims)
-    nans = isnan(x)
-    best = reduce(where(nans, neutral, x), axis=axis, keepdims=keepdims)
-    return where(all(nans, axis=axis, keepdims=keepdims), math.nan, best)
-
-
 def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
     """Return `mean` of what is not nan."""
     node, _ = one_array("nanmean", x)
@@ -455,29 +423,6 @@ def nanmean(x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, 
         return mean(x, axis=axis, dtype=dtype, keepdims=keepdims)
     total = nansum(x, axis=axis, dtype=dtype, keepdims=keepdims)
     return _per(total, sum(logical_not(isnan(x)), axis=axis, keepdims=keepdims))
-
-
-def nanvar(
-    x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, ddof: float = 0, keepdims: bool = False
-) -> Array:
-    """Return `var` of what is not nan."""
-    node, _ = one_array("nanvar", x)
-    if node.dtype.kind not in "fc":
-        return var(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    if dtype is not None:
-        x = _astype(x, dtype, copy=False)
-    away = where(isnan(x), 0.0, subtract(x, nanmean(x, axis=axis, keepdims=True)))
-    count = sum(logical_not(isnan(x)), axis=axis, keepdims=keepdims)
-    left = subtract(count, ddof)
-    spread = sum(square(abs(away)), axis=axis, keepdims=keepdims)
-    return where(greater(left, 0), _per(spread, left), math.nan)
-
-
-def nanstd(
-    x: Array, /, axis: AxesLike = None, dtype: DTypeLike | None = None, *, ddof: float = 0, keepdims: bool = False
-) -> Array:
-    """Return `std` of what is not nan."""
-    return sqrt(nanvar(x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
 
 
 def _per(total: Array, count: Array) -> Array:

@@ -89,7 +89,7 @@ class _Propagation:
         for i, found in result_shardings(stage, sharding, loops, self._graph, self._lying, self._mesh).items():
             self._lying[i] = found[0]
             self._several[i] = found
-        return _with_cut(stage, cut)
+        return replace(stage, cut=cut)
 
     def _seen(self, i: int) -> Sharding | None:
         """Return how a source lies for its readers; what a kernel makes is made where it is read, in the cut asked for
@@ -104,7 +104,7 @@ class _Propagation:
         i = stage.nodes[0]
         which: int = self._graph.nodes[i].params.number
         self._lying[i] = self._several[stage.reads[0].node][which]
-        return _with_cut(stage, Cut(Followed((0,))))
+        return replace(stage, cut=Cut(Followed((0,))))
 
     def _choose(self, stage: Stage, loops: Loops, readings: Sequence[Reading]) -> Cut:
         nodes = self._graph.nodes
@@ -207,10 +207,6 @@ class _Propagation:
                 break
             i = below
         return i, axes
-
-
-def _with_cut(stage: Stage, cut: Cut) -> Stage:
-    return replace(stage, cut=cut)
 
 
 def propagate(graph: Graph, env: Environment, limits: Limits) -> Plan:

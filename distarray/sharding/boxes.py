@@ -20,7 +20,6 @@ __all__ = [
     "full",
     "intersect",
     "intersect_boxes",
-    "local",
     "normalise",
     "relative",
     "runs",
@@ -134,19 +133,10 @@ def contains(outer: Box, inner: Box) -> bool:
     return not all(inner) or all(map(_within, inner, outer))
 
 
-def local(box: Box, origin: Sequence[int]) -> tuple[slice, ...]:
-    """Return the slices that read `box` from a block whose first element is at `origin`.
-
-    >>> local((range(12, 20, 3), range(4)), (10, 0))
-    (slice(2, 10, 3), slice(0, 4, 1))
-    """
-    return tuple([slice(r.start - o, r.stop - o, r.step) for r, o in zip(box, origin, strict=True)])
-
-
 def relative(box: Box, frame: Box) -> tuple[slice, ...]:
     """Return the slices that read `box` from a block that holds exactly the elements of `frame`, which contains it.
 
-    As `local`, for blocks that are strided boxes themselves, such as pieces.
+    The block may be a strided box itself, such as a piece.
 
     >>> relative((range(5, 14, 4),), (range(1, 20, 2),))
     (slice(2, 7, 2),)

@@ -18,7 +18,7 @@ from operator import index
 
 from distarray.errors import ShardingError
 
-__all__ = ["MAX_PARTS", "MAX_TILES", "boundaries", "check_boundaries", "largest_part", "owner", "part_of", "parts_of"]
+__all__ = ["MAX_PARTS", "MAX_TILES", "boundaries", "check_boundaries", "largest_part", "owner", "parts_of"]
 
 #: Of an axis, and members of a mesh: tables have a row for each, and a longer one is made by nobody who waits for it.
 MAX_PARTS = 1 << 22
@@ -47,16 +47,6 @@ def owner(n: int, k: int, r: int) -> int:
     [0, 0, 1, 1, 1, 2, 2, 2]
     """
     return ((r + 1) * k - 1) // n
-
-
-def part_of(bounds: Sequence[int], r: int) -> int:
-    """Return the part that holds index `r` under explicit boundaries; empty parts hold nothing.
-
-    >>> part_of((0, 3, 3, 7), 3)
-    2
-    """
-    # bisect_right steps over every boundary equal to r, hence over all empty parts that begin at r.
-    return bisect_right(bounds, r) - 1
 
 
 def parts_of(bounds: Sequence[int], start: int, stop: int) -> range:

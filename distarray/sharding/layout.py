@@ -20,7 +20,6 @@ __all__ = [
     "drop_axes",
     "layout_name",
     "layout_of",
-    "layout_strides",
     "parse_layout",
     "permute_layout",
 ]
@@ -76,22 +75,6 @@ def layout_name(layout: Layout) -> str | Layout:
     if layout == tuple(range(n)):
         return "C"
     return "F" if layout == tuple(range(n - 1, -1, -1)) else layout
-
-
-def layout_strides(shape: Sequence[int], layout: Layout, itemsize: int) -> tuple[int, ...]:
-    """Return the strides in bytes of a contiguous block: per axis, itemsize times the extents of all axes further in.
-
-    Those of an empty block are meaningless, and numpy's versions differ on them.
-
-    >>> layout_strides((2, 3, 5), (2, 0, 1), 8)
-    (24, 8, 48)
-    """
-    strides = [0] * len(shape)
-    step = itemsize
-    for axis in reversed(layout):
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
 
 
 def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:

@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from distarray.sharding import MONOIDS, Mesh, Sharding, ShardingRule, Team
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.rule import ShardingRule
+from distarray.sharding.sharding import MONOIDS, Sharding
+from distarray.sharding.team import Team
 
 __all__ = ["dtypes", "layouts", "meshes", "owned_meshes", "rules", "sharded", "shapes", "shardings", "teams"]
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from distarray.diagnostics.draw import MAX_RECTANGLES, member_colour, sharding_svg, visualize_sharding
 from distarray.errors import ShardingError
-from distarray.sharding import Mesh, Sharding
+from distarray.sharding.mesh import Mesh
+from distarray.sharding.sharding import Sharding
 from distarray.testing.strategies import meshes, shapes, shardings
 
 MESH = Mesh(("R", "C"), (2, 4))

@@ -20,7 +20,8 @@ from distarray.ops import contractions, elementwise, indexing, joining, manipula
 from distarray.planner.cache import plan_cache_clear
 from distarray.runtime import evaluate, observations
 from distarray.runtime.counters import counting
-from distarray.sharding import Sharding, Team
+from distarray.sharding.sharding import Sharding
+from distarray.sharding.team import Team
 
 ENV = Environment(Team((4,), ("R",)))
 MESH = ENV.team.mesh

@@ -124,12 +124,12 @@ def run_step(name: str, pairs: list, i: int, j: int, seed: int) -> None:
         if name == "argmin":
             out = elementwise.multiply(out[0], 1.0), out[1] * 1.0
     elif name == "matmul" and a.ndim == b.ndim == 2 and a.shape[0] == b.shape[0]:
-        out = contractions.matmul(manipulation.matrix_transpose(x), y), a.T @ b
+        out = contractions.matmul(manipulation.swapaxes(x, -1, -2), y), a.T @ b
     elif name == "reshape":
         flat = (a.size,) if seed % 2 or not a.ndim else (*a.shape[::-1],)
         out = bind_reshape(x, flat), a.reshape(flat)
     elif name == "transpose" and a.ndim == 2:
-        out = manipulation.matrix_transpose(x), a.T
+        out = manipulation.swapaxes(x, -1, -2), a.T
     elif name == "flip" and a.ndim:
         out = manipulation.flip(x, axis=0), np.flip(a, axis=0)
     elif name == "roll" and a.ndim:

@@ -150,7 +150,6 @@ def test_zeros_and_ones_are_double_by_default(kit):
     kit.assert_same(creation.zeros((2, 0), None, kit.env), np.zeros((2, 0)))
     kit.assert_same(creation.ones(3, None, kit.env), np.ones(3))
     assert creation.empty((2, 3), "f4", kit.env).shape == (2, 3)
-    kit.assert_same(creation.identity(3, None, kit.env), np.identity(3))
 
 
 @pytest.mark.parametrize("dtype", [None, "i2", "c8"])

@@ -245,7 +245,7 @@ def test_what_needs_no_loop_of_its_own_is_no_contraction(kit):
         ("ij,j->i", (x, y)),
         ("ij,j->ij", (x, y)),
         ("i,j->ij", (y, y)),
-        ("ij,ji->", (x, ops.transpose(x))),
+        ("ij,ji->", (x, ops.permute_dims(x, (1, 0)))),
     ):
         made = ops.einsum(text, *operands, join="absdiff", agg="max")
         assert not nodes_of(made, "contract")

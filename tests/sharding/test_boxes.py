@@ -14,7 +14,6 @@ from distarray.sharding.boxes import (
     full,
     intersect,
     intersect_boxes,
-    local,
     normalise,
     relative,
     runs,
@@ -125,14 +124,6 @@ def test_union_of_the_b25_example_sends_each_row_once() -> None:
 
 def test_union_of_overlapping_squares_is_three_boxes() -> None:
     assert len(union([(range(8), range(8)), (range(4, 12), range(4, 12))])) == 3
-
-
-@given(st.integers(1, 3).flatmap(boxes))
-def test_local_reads_the_box_from_a_block_at_an_origin(box: Box) -> None:
-    array = np.arange(EXTENT ** len(box)).reshape([EXTENT] * len(box))
-    origin = [min(2, r.start) for r in box]
-    block = array[tuple(slice(o, None) for o in origin)]
-    np.testing.assert_array_equal(block[local(box, origin)], array[np.ix_(*map(list, box))])
 
 
 @given(ranges(may_be_empty=False), st.data())

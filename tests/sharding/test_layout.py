@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distarray.errors import ShardingError
@@ -9,28 +9,20 @@ from distarray.sharding.layout import (
     drop_axes,
     layout_name,
     layout_of,
-    layout_strides,
     parse_layout,
     permute_layout,
 )
 from distarray.testing import strategies as dst
 
 
-def block(shape, layout, dtype="f8"):
+def block(shape, layout):
     """A block of this layout, made by numpy: allocate in order, then look at it in the order of the axes."""
-    return np.empty([shape[axis] for axis in layout], dtype).transpose(np.argsort(layout))
+    return np.empty([shape[axis] for axis in layout]).transpose(np.argsort(layout))
 
 
 shape_and_layout = dst.shapes(max_dims=4, max_side=5).flatmap(
     lambda shape: st.tuples(st.just(shape), dst.layouts(len(shape)))
 )
-
-
-@given(shape_and_layout, st.sampled_from(["i1", "f8", "c16"]))
-def test_strides_are_those_of_numpy(case, dtype):
-    shape, layout = case
-    assume(0 not in shape)
-    assert layout_strides(shape, layout, np.dtype(dtype).itemsize) == block(shape, layout, dtype).strides
 
 
 @given(shape_and_layout)
@@ -54,18 +46,17 @@ def test_permuting_a_layout_is_permuting_the_strides(case):
     layout, perm = case
     shape = (2, 3, 5, 7, 4)[: len(layout)]
     view = block(shape, layout).transpose(perm)
-    assert layout_strides(view.shape, permute_layout(layout, perm), 8) == view.strides
+    assert block(view.shape, permute_layout(layout, perm)).strides == view.strides
 
 
 @given(st.integers(0, 5).flatmap(dst.layouts), st.sets(st.integers(0, 4)))
 def test_dropping_axes_keeps_the_order_of_the_rest(layout, axes):
     """C-4: reductions drop axes and keep the order of the rest."""
-    shape = (2, 3, 5, 7, 4)[: len(layout)]
     axes = {axis for axis in axes if axis < len(layout)}
     kept = [axis for axis in range(len(layout)) if axis not in axes]
     dropped = drop_axes(layout, axes)
     assert [kept[axis] for axis in dropped] == [axis for axis in layout if axis in kept]
-    assert len(layout_strides([shape[axis] for axis in kept], dropped, 8)) == len(kept)
+    assert len(dropped) == len(kept)
 
 
 @given(st.integers(0, 5).flatmap(dst.layouts))

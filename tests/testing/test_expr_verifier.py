@@ -30,7 +30,18 @@ from distarray.expr.params import ContractParams, IndexParams, ItemParams, Reduc
 from distarray.io.onnx.operators.kernels import deferred
 from distarray.kernels.files import FileRange, FileState
 from distarray.kernels.interpret import interpret
-from distarray.ops import creation, fft, fft_lengths, indexing, quantiles, random, searching, sorting, ufunc_methods
+from distarray.ops import (
+    creation,
+    fft,
+    fft_lengths,
+    indexing,
+    lenses,
+    quantiles,
+    random,
+    searching,
+    sorting,
+    ufunc_methods,
+)
 from distarray.ops.elementwise import bits_of_axis
 from distarray.ops.sliding import read_windows
 from distarray.ops.stores import read_store
@@ -183,11 +194,11 @@ def catalogue() -> dict[str, Expr]:
             "eigh": ops.linalg.eigh(matrix()),
             "eig": ops.linalg.eig(matrix("f4")),
             "slogdet": ops.linalg.slogdet(ops.stack([matrix(), matrix()])),
-            "lstsq": ops.linalg.lstsq(ops.transpose(x), y),
+            "lstsq": ops.linalg.lstsq(ops.permute_dims(x, (1, 0)), y),
             "meshgrid": ops.meshgrid(y, y, y),
             "indices": ops.indices((2, 3), None, ENV),
-            "split": ops.array_split(x, 3, axis=1),
-            "broadcast": ops.broadcast_arrays(x, y, node(1.0)),
+            "split": [bind_get(x, lens) for lens in lenses.split_lenses(x.shape, 3, 1)],
+            "broadcast": [ops.broadcast_to(v, x.shape) for v in (x, y, node(1.0))],
         }.items()
         for i, result in enumerate(results)
     }
@@ -222,10 +233,10 @@ def catalogue() -> dict[str, Expr]:
         "eye": ops.eye(3, 4, 1, None, ENV),
         "tri": ops.tri(3, 4, -1, None, ENV),
         "full_like": ops.full_like(x, 7, dtype="i2"),
-        "transpose": ops.transpose(x),
+        "transpose": ops.permute_dims(x, (1, 0)),
         "flip": ops.flip(x),
-        "diagonal": ops.diagonal(x, offset=1),
-        "rot90": ops.rot90(x),
+        "diagonal": bind_get(x, lenses.diagonal_lens(x.shape, 1)),
+        "rot90": bind_get(x, lenses.rot90_lens(x.shape, 1, (0, 1))),
         "squeeze": ops.squeeze(ops.expand_dims(x, axis=(0, 2))),
         "reshape": ops.reshape(x, (2, -1)),
         "reshape F": ops.reshape(x, (6, 2), order="F"),
@@ -239,7 +250,7 @@ def catalogue() -> dict[str, Expr]:
         "diag": ops.diag(y, k=1),
         "tril": ops.tril(x),
         "diff": ops.diff(x, n=2, prepend=0.0),
-        "matmul": ops.matmul(x, ops.transpose(x)),
+        "matmul": ops.matmul(x, ops.permute_dims(x, (1, 0))),
         "batched": ops.matmul(ops.broadcast_to(x, (5, 3, 4)), y),
         "einsum": ops.einsum("ij,kj,j,ii->k", node(np.ones((4, 4))), x, y, node(np.ones((4, 4)))),
         "einsum, join": ops.einsum("ij,kj,j->ki", x, x, y, join="max", agg="sum"),
@@ -445,8 +456,8 @@ DEFECTS = {
     "but the source has shape (3, 4)": lensed((3,), (0, 0, 1)),
     "names view axis 1, which does not exist": lensed((3,), (0, 0, 1), (1, 0, 1)),
     "has step 0": lensed((3,), (0, 0, 0), (None, 0, 0)),
-    "has shape (3, 4), but its operands give (4, 3)": lambda: changed(ops.transpose(node(X)), shape=(3, 4)),
-    "has dtype int64, but its operands give float64": lambda: changed(ops.transpose(node(X)), dtype=np.dtype("i8")),
+    "has shape (3, 4), but its operands give (4, 3)": lambda: changed(ops.permute_dims(node(X), (1, 0)), shape=(3, 4)),
+    "has dtype int64, but its operands give float64": lambda: changed(ops.flip(node(X)), dtype=np.dtype("i8")),
     "has 10 elements": lambda: changed(bind_reshape(node(X), (2, 6)), shape=(2, 5)),
     "writes elements several times": lambda: written(Affine((2, 4), ((None, 0, 0), (1, 0, 1)))),
     "does not broadcast to (4,)": lambda: written(value=[1.0, 2.0]),
@@ -507,7 +518,7 @@ DEFECTS = {
         bind(QR, (node(X),), ((3, 3), (3, 4)), (np.dtype("f8"),) * 2, ("reduced",)),
         memo=Stored(WHOLE, (X,)), operands=(),
     ),
-    "cannot be checked": lambda: changed(ops.transpose(node(X)), runtime=None),
+    "cannot be checked": lambda: changed(ops.permute_dims(node(X), (1, 0)), runtime=None),
 }  # fmt: skip
 
 

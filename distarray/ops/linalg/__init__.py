@@ -15,13 +15,13 @@ from distarray.ops.linalg.matrices import EighResult, EigResult, QRResult, Slogd
 from distarray.ops.linalg.norms import cond, matrix_norm, matrix_rank, norm, vector_norm
 from distarray.ops.linalg.orthogonal import qr
 from distarray.ops.linalg.positive import cholesky
-from distarray.ops.linalg.products import cross, diagonal, matrix_power, multi_dot, outer, trace
+from distarray.ops.linalg.products import cross, matrix_power, multi_dot, outer, trace
 from distarray.ops.linalg.singular import pinv, svd, svdvals
 from distarray.ops.linalg.systems import det, inv, slogdet, solve
 
 __all__ = [
     "EigResult", "EighResult", "LinAlgError", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cond", "cross",
-    "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matrix_norm", "matrix_power",
+    "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matrix_norm", "matrix_power",
     "matrix_rank", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "trace",
     "vector_norm",
 ]  # fmt: skip

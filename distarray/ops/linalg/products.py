@@ -27,7 +27,7 @@ from distarray.ops.elementwise import multiply, subtract
 from distarray.ops.families import Array, one_array
 from distarray.ops.indexing import TAKE
 from distarray.ops.joining import stack
-from distarray.ops.lenses import diagonal_lens, slice_lens
+from distarray.ops.lenses import slice_lens
 from distarray.ops.linalg.matrices import boxed
 from distarray.ops.linalg.panels import is_cut
 from distarray.ops.linalg.systems import inv
@@ -35,7 +35,7 @@ from distarray.ops.manipulation import broadcast_to, moveaxis
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
 
-__all__ = ["cross", "diagonal", "matrix_power", "multi_dot", "outer", "trace"]
+__all__ = ["cross", "matrix_power", "multi_dot", "outer", "trace"]
 
 
 def matrix_power(x: Array, n: int, /) -> Array:
@@ -134,9 +134,3 @@ def _diagonal_taken(node: Expr, offset: int) -> Expr:
     positions = [arange(start, start + length, 1, np.int64, node.env) for start in first]
     taken: Expr = bind(TAKE, (node, *positions), (length,), node.dtype, IndexParams((0, 1), 0, 1))
     return taken
-
-
-def diagonal(x: Array, /, *, offset: int = 0) -> Array:
-    """Return the diagonals of the last two axes. A view."""
-    node, box = one_array("diagonal", x)
-    return box(bind_get(node, diagonal_lens(node.shape, offset, -2, -1)))

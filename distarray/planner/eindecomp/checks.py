@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -52,29 +51,21 @@ def _check_cut(v: str, op: EinOp) -> None:
     for x, k in fixed.items():
         if k < 1 or (k > 1 and x in op.whole):
             raise ShardingError(f"op {v!r}: label {x!r} cannot have {k} parts")
-    if op.workers is not None and (op.fixed is None or len(op.workers) != prod(fixed.values())):
-        raise ShardingError(f"op {v!r}: workers are given for {len(op.workers)} kernels, and its cut has others")
 
 
 def check_workers(graph: EinGraph, p: int) -> None:
-    """Check that blocks and kernels whose workers are given have them among `p`.
+    """Check that blocks whose workers are given have them among `p`.
 
     Raises
     ------
     ShardingError
-        If not: names the operation or input.
+        If not: names the input.
     """
     for u, array in graph.inputs.items():
-        if array.workers is not None:
-            if array.parts is None or len(array.workers) != prod(array.parts):
-                raise ShardingError(
-                    f"input {u!r}: workers are given for {len(array.workers)} blocks, and it has others"
-                )
-            _check_range(f"input {u!r} lies", array.workers, p)
-    for v, op in graph.ops.items():
-        _check_range(f"op {v!r} runs", op.workers or (), p)
-
-
-def _check_range(what: str, workers: Sequence[int], p: int) -> None:
-    if not all(0 <= w < p for w in workers):
-        raise ShardingError(f"{what} on workers {sorted(set(workers))}, and there are {p}")
+        workers = array.workers
+        if workers is None:
+            continue
+        if array.parts is None or len(workers) != prod(array.parts):
+            raise ShardingError(f"input {u!r}: workers are given for {len(workers)} blocks, and it has others")
+        if not all(0 <= w < p for w in workers):
+            raise ShardingError(f"input {u!r} lies on workers {sorted(set(workers))}, and there are {p}")

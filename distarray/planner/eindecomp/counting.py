@@ -99,17 +99,15 @@ class PlacedCount:
         return max(self.ops, key=lambda v: self.ops[v].peak_bytes)
 
 
-def count(placed: KernelPlacement, *, streamed: bool = False, concurrent: int = 1) -> PlacedCount:
+def count(placed: KernelPlacement, *, streamed: bool = False) -> PlacedCount:
     """Count what a placed graph moves, holds and takes.
 
     Parameters
     ----------
     streamed
         Whether a worker drops what it fetched as soon as its next kernel does not read it.
-    concurrent
-        Kernels that a worker runs at a time.
     """
-    meter = _Tally(placed, streamed, concurrent)
+    meter = _Tally(placed, streamed)
     return PlacedCount({v: meter.run(v) for v in placed.ops}, streamed)
 
 
@@ -117,7 +115,6 @@ def count(placed: KernelPlacement, *, streamed: bool = False, concurrent: int = 
 class _Tally:
     placed: KernelPlacement
     streamed: bool
-    concurrent: int
     #: Bytes of the blocks that each worker has, and copies by array.
     owned: Any = field(init=False)
     copies: dict[str, Copies] = field(init=False, default_factory=dict)
@@ -212,7 +209,7 @@ class _Tally:
             workers, makes = operation.workers[kernels], operation.makes[kernels]
             summed[workers] += np.where(made[workers, makes], 0, sizes[makes])
             made[workers, makes] = True
-            held[workers] = np.maximum(held[workers], self.concurrent * read[kernels] + summed[workers])
+            held[workers] = np.maximum(held[workers], read[kernels] + summed[workers])
         return held
 
     def _aggregate(self, v: str, operation: Operation) -> tuple[OperationTraffic, Any]:

@@ -38,8 +38,6 @@ class Input:
         The worker of each block, in C order; None: as the plan likes.
     itemsize
         Bytes of an element.
-    kept
-        Whether its blocks stay after the last operation that reads it, since somebody holds the array.
     everywhere
         Whether each worker has what it reads of it before the graph runs, as those of a model have its weights: such
         parts are held to the end, and nothing moves. It has no layout.
@@ -49,7 +47,6 @@ class Input:
     layout: tuple[AxisCut, ...] | None = None
     workers: tuple[int, ...] | None = None
     itemsize: int = 8
-    kept: bool = False
     everywhere: bool = False
 
     def __post_init__(self) -> None:
@@ -89,14 +86,8 @@ class EinOp:
         Labels that must not be cut.
     fixed
         The cut, where it is prescribed: parts by label; labels that are left out have one.
-    workers
-        The worker of each kernel, where that is prescribed too: in C order over `labels`.
     itemsize
         Bytes of an element of the result.
-    kind
-        What its kernels do (`Rates`); None: as join, aggregation and labels say.
-    flops
-        Operations for one point of all loops; None: two if there is an aggregation, else one.
     """
 
     terms: tuple[tuple[Label, ...], ...]
@@ -107,10 +98,7 @@ class EinOp:
     agg: str = "sum"
     whole: frozenset[Label] = frozenset()
     fixed: Mapping[Label, int] | None = None
-    workers: tuple[int, ...] | None = None
     itemsize: int = 8
-    kind: KernelKind | None = None
-    flops: float | None = None
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
@@ -140,8 +128,6 @@ class EinOp:
     @cached_property
     def kernel_kind(self) -> KernelKind:
         """Return what its kernels do: products of matrices, other contractions, or one pass over elements."""
-        if self.kind is not None:
-            return self.kind
         if not self.is_contraction:
             return "map"
         if (self.join, self.agg) != ("mul", "sum") or len(self.terms) != 2:
@@ -153,7 +139,7 @@ class EinOp:
     @property
     def point_flops(self) -> float:
         """Return the operations for one point of all loops."""
-        return self.flops if self.flops is not None else 2.0 if self.aggregated else 1.0
+        return 2.0 if self.aggregated else 1.0
 
     @cached_property
     def structure(self) -> tuple[object, ...]:
@@ -166,8 +152,6 @@ class EinOp:
             None if self.fixed is None else tuple(self.fixed.items()),
             self.itemsize,
             self.kernel_kind,
-            self.point_flops,
-            self.is_contraction,
         )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import isqrt
 from typing import Any, Literal, TypeAlias, get_args
 
-from distarray.errors import MemoryBudgetError, ShardingError
+from distarray.errors import ShardingError
 from distarray.planner.eindecomp.axis_cuts import AxisCut, n_parts
 from distarray.planner.eindecomp.bounds import op_bound
 from distarray.planner.eindecomp.candidates import Kernels, Options
@@ -233,46 +233,19 @@ def plan(
     search: Search = "exact",
     kernels: Kernels | None = None,
     memory_limit: float | None = None,
-    layouts: Mapping[str, Sequence[AxisCut]] | None = None,
-    equal: Sequence[Sequence[str]] = (),
     rates: Rates | None = None,
     places: Sequence[tuple[Hashable, Hashable]] | None = None,
-    concurrent: int = 1,
 ) -> EinPlan:
-    """Cut every operation of a graph so that it runs fastest, or moves least as the paper counts.
+    """Cut every operation of a graph so that it runs fastest, or moves least as the paper counts: what `dx.plan` says.
 
     Parameters
     ----------
-    graph
-        A graph, or the JSON of a graph file.
-    p
-        Workers, and kernels per operation; what the file says if not given.
-    objective
-        ``time``: predicted seconds, of kernels, transfers and tasks, on the workers where these are placed. ``paper``:
-        elements, as the paper counts them.
-    splits
-        ``pow2``: powers of two; ``any``: every number of parts. If not given what the file says, else ``pow2`` for
-        the paper's objective and ``any`` for the other.
-    repart
-        Reading of the paper's repartition cost.
-    search
-        ``exact``: variable elimination; ``tree``: the paper's DP for trees; ``linearised``: its heuristic.
-    kernels
-        ``equal``: `p` for every operation; ``upto``: contractions have `p`, and other operations any divisor of it.
-        With the objective ``time`` contractions may also have somewhat fewer if `p` factors badly. If not given
-        ``equal`` for the paper's objective and ``upto`` for the other.
-    memory_limit
-        Bytes that a worker may use, in the objective ``time``; None: no limit.
-    layouts
-        Of inputs: parts per dimension, or boundaries.
-    equal
-        Groups of names whose arrays must be cut alike, beside those of the graph.
+    graph, p, objective, splits, repart, search, kernels, memory_limit
+        As `dx.plan` takes them.
     rates
         What moving and computing cost; those that hold now if not given.
     places
         (node, process) of each worker; every worker is on a node of its own if not given.
-    concurrent
-        Kernels that a worker runs at a time.
 
     Raises
     ------
@@ -286,7 +259,7 @@ def plan(
     EinDecomp (arXiv 2410.02682), sections 6 to 8.
     """
     _check(objective=objective, search=search, repart=repart, kernels=kernels)
-    found = _graph(graph, layouts, equal)
+    found = _graph(graph)
     size = p if p is not None else found.p
     if size is None:
         raise ShardingError("p is not given: neither as an option nor in the graph")
@@ -296,7 +269,7 @@ def plan(
         raise ShardingError(f"splits {kind!r} is unknown; use pow2 or any")
     options = Options(size, kind, kernels or ("equal" if is_paper else "upto"), repart)
     machine = _machine(found, size, rates, places)
-    limit = Limit(memory_limit, concurrent)
+    limit = Limit(memory_limit)
     started = time.perf_counter()
     if not is_paper:
         best, used = fastest(found, options, machine, search, limit)
@@ -318,46 +291,31 @@ def plan_cost(
     repart: Repart = "paper",
     *,
     p: int | None = None,
-    memory_limit: float | None = None,
-    layouts: Mapping[str, Sequence[AxisCut]] | None = None,
-    equal: Sequence[Sequence[str]] = (),
     rates: Rates | None = None,
     places: Sequence[tuple[Hashable, Hashable]] | None = None,
-    concurrent: int = 1,
 ) -> int | float:
     """Return what a labelled graph costs, with any number of kernels: elements as the paper counts them, or predicted
-    seconds.
+    seconds; what `dx.plan_cost` says.
 
     Parameters
     ----------
-    splits
-        Parts of each label by operation; labels that are left out have one part.
-    objective, repart, memory_limit, layouts, equal, rates, places, concurrent
+    graph, splits, objective, repart, p
+        As `dx.plan_cost` takes them.
+    rates, places
         As `plan` takes them.
-    p
-        Workers, for the objective ``time``: what the file says if not given, else as many as the operation with most
-        kernels has.
 
     Raises
     ------
     ShardingError
         If an operation has no splits, or they do not fit: in the paper's objective parts divide the extents.
-    MemoryBudgetError
-        If the placed graph exceeds `memory_limit`.
     """
     _check(objective=objective, repart=repart)
-    found = _graph(graph, layouts, equal)
+    found = _graph(graph)
     full = _full(found, splits, even=objective == "paper")
     if objective == "paper":
         return graph_cost(found, full, repart)
     size = p or found.p or max([n_kernels(d) for d in full.values()], default=1)
-    limit = Limit(memory_limit, concurrent)
-    counted = placed(found, full, _machine(found, size, rates, places), limit).count
-    if not limit.admits(counted):
-        raise MemoryBudgetError(
-            f"op {counted.fullest!r} needs {counted.peak_bytes} bytes on a worker, and {memory_limit} are allowed"
-        )
-    return counted.seconds
+    return placed(found, full, _machine(found, size, rates, places)).count.seconds
 
 
 def _check(**options: str | None) -> None:
@@ -368,15 +326,9 @@ def _check(**options: str | None) -> None:
             raise ShardingError(f"{name} {value!r} is unknown; use one of {', '.join(allowed)}")
 
 
-def _graph(
-    given: EinGraph | Mapping[str, Any], layouts: Mapping[str, Sequence[AxisCut]] | None, equal: Sequence[Sequence[str]]
-) -> EinGraph:
+def _graph(given: EinGraph | Mapping[str, Any]) -> EinGraph:
     graph = given if isinstance(given, EinGraph) else parse_graph(given)
     check_graph(graph)
-    if layouts:
-        graph = graph.with_layouts({u: tuple(layout) for u, layout in layouts.items()})
-    if equal:
-        graph = graph.with_ties(tuple([tuple(group) for group in equal]))
     return graph
 
 

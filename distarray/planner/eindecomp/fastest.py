@@ -38,10 +38,9 @@ Labelling = Mapping[str, Splits]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Bytes that a worker may use, with so many kernels that it runs at a time."""
+    """A Limit says how many bytes a worker may use; None: as many as it likes."""
 
     nbytes: float | None = None
-    concurrent: int = 1
 
     def admits(self, counted: PlacedCount) -> bool:
         """Return whether a placed graph stays within it."""
@@ -65,10 +64,10 @@ def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = 
     """
     found = None
     for even in (False, True) if limit.nbytes is not None else (False,):
-        placement, counted = _improved(graph, splits, machine, limit, even)
+        placement, counted = _improved(graph, splits, machine, even)
         for streamed in (False, True):
             if streamed:
-                counted = count(placement, streamed=True, concurrent=limit.concurrent)
+                counted = count(placement, streamed=True)
             if found is None or counted.peak_bytes < found.count.peak_bytes:
                 found = PlacedGraph(splits, placement, counted)
             if limit.admits(counted):
@@ -77,17 +76,15 @@ def placed(graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit = 
     return found
 
 
-def _improved(
-    graph: EinGraph, splits: Labelling, machine: Machine, limit: Limit, even: bool
-) -> tuple[KernelPlacement, PlacedCount]:
+def _improved(graph: EinGraph, splits: Labelling, machine: Machine, even: bool) -> tuple[KernelPlacement, PlacedCount]:
     """Placed, and placed again as long as that saves time or bytes."""
     placement = KernelPlacement(graph, machine, splits, input_layouts(graph, splits, machine, even=even))
     placement.place()
-    best = count(placement, concurrent=limit.concurrent)
+    best = count(placement)
     for _ in range(ROUNDS):
         before = placement.snapshot()
         placement.place_again()
-        again = count(placement, concurrent=limit.concurrent)
+        again = count(placement)
         if _rank(again) >= _rank(best):
             placement.restore(before)
             break
@@ -141,7 +138,7 @@ def _under_limit(
         allowed = limit.nbytes
         for _ in range(TIGHTER):
             try:
-                room = KernelRoom(graph, options, allowed, limit.concurrent, slack)
+                room = KernelRoom(graph, options, allowed, slack)
                 found, used = _best(TimeProblem(graph, options, machine, room), search, limit)
             except NoRoom:
                 break
@@ -188,7 +185,7 @@ def _smaller(a: PlacedGraph, b: PlacedGraph) -> PlacedGraph:
 def _last_resort(graph: EinGraph, options: Options, machine: Machine, limit: Limit) -> PlacedGraph:
     """Return every operation in the waves and parts in which it needs least."""
     assert limit.nbytes is not None
-    room = KernelRoom(graph, options, limit.nbytes, limit.concurrent)
+    room = KernelRoom(graph, options, limit.nbytes)
     problem = TimeProblem(graph, options, machine)
     splits = {v: dict(zip(op.labels, map(int, room.least(v, problem.rows(v))))) for v, op in graph.ops.items()}
     return placed(graph, splits, machine, limit)

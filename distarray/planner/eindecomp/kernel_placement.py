@@ -204,11 +204,8 @@ class KernelPlacement:
         p, n = self.machine.p, operation.n_kernels
         array = self.arrays[v]
         worth = array.gain(self._needs(v, ahead=ahead), p)
-        if operation.op.workers is not None:
-            operation.workers = np.array(operation.op.workers, np.intp)
-        else:
-            gain = self._resident(v) + (worth * operation.n_blocks / n)[:, operation.makes]
-            operation.workers = self._assigned(operation, gain)
+        gain = self._resident(v) + (worth * operation.n_blocks / n)[:, operation.makes]
+        operation.workers = self._assigned(operation, gain)
         array.owners = self._owners(operation, worth)
 
     def _assigned(self, operation: Operation, gain: Any) -> Any:

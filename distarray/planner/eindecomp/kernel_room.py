@@ -3,10 +3,10 @@
 While an operation runs, a worker holds its share of all arrays that are alive, the blocks that one kernel reads, and
 the blocks of the result that it makes:
 
-    peak = live + concurrent * sum over inputs of n_i + blocks of the result
+    peak = live + sum over inputs of n_i + blocks of the result
 
 A result is alive from the operation that makes it to the last one that reads it, and to the end if none does; an input
-is from the beginning, and to the end if somebody holds it. Under a limit an operation may run in waves: with ``w * p``
+is from the beginning. A worker runs one kernel at a time. Under a limit an operation may run in waves: with ``w * p``
 kernels each worker runs ``w``, one after the other, and partial results of one block are summed in place.
 """
 
@@ -29,7 +29,7 @@ from distarray.planner.eindecomp.candidates import (
 )
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 
-__all__ = ["MAX_KERNELS", "MAX_WAVES", "KernelRoom", "NoRoom", "alive_first", "kernel_bytes", "last_readers"]
+__all__ = ["MAX_KERNELS", "MAX_WAVES", "KernelRoom", "NoRoom", "alive_first", "last_readers"]
 
 #: Waves of an operation and kernels of all its waves, at most.
 MAX_WAVES = 64
@@ -41,33 +41,18 @@ class NoRoom(Exception):
 
 
 def alive_first(graph: EinGraph) -> list[str]:
-    """Return the inputs that are there when the first operation runs: those that are read, or held by somebody."""
-    return [u for u, array in graph.inputs.items() if array.kept or graph.reads[u]]
+    """Return the inputs that are there when the first operation runs: those that are read."""
+    return [u for u in graph.inputs if graph.reads[u]]
 
 
 def last_readers(graph: EinGraph) -> Mapping[str, tuple[str, ...]]:
     """Return for each operation the arrays that it is the last to read, and nothing needs any more."""
-    kept = {u for u, array in graph.inputs.items() if array.kept or array.everywhere}
-    last: dict[str, str] = {u: v for v, op in graph.ops.items() for u in op.inputs if u not in kept}
+    everywhere = {u for u, array in graph.inputs.items() if array.everywhere}
+    last: dict[str, str] = {u: v for v, op in graph.ops.items() for u in op.inputs if u not in everywhere}
     dead: dict[str, list[str]] = {v: [] for v in graph.ops}
     for u, v in last.items():
         dead[v].append(u)
     return {v: tuple(names) for v, names in dead.items()}
-
-
-def kernel_bytes(graph: EinGraph, v: str, rows: Any, p: int, concurrent: int = 1) -> Any:
-    """Return the bytes that an operation needs on a worker, by vector: blocks that a kernel reads, and a share of the
-    result.
-    """
-    op = graph.ops[v]
-    at = {x: i for i, x in enumerate(op.labels)}
-    total = np.zeros(len(rows))
-    for u, term in zip(op.inputs, op.terms):
-        total = total + concurrent * graph.array(u).itemsize * block_elements(op, rows, term)
-    blocks = rows[:, [at[x] for x in op.result]].prod(axis=1)
-    # at the end every worker holds its share of the result, and during a wave the blocks that it sums
-    share = np.maximum(-(-blocks // p), concurrent)
-    return total + share * op.itemsize * block_elements(op, rows, op.result)
 
 
 @dataclass
@@ -80,8 +65,6 @@ class KernelRoom:
         What is planned, and what may be chosen.
     limit
         Bytes per worker, for everything.
-    concurrent
-        Kernels that a worker runs at a time.
     slack
         A worker's share of a result may exceed an even one by this part of it.
     """
@@ -89,7 +72,6 @@ class KernelRoom:
     graph: EinGraph
     options: Options
     limit: float
-    concurrent: int = 1
     slack: float = np.inf
 
     @cached_property
@@ -111,8 +93,14 @@ class KernelRoom:
         return self.limit - self.live[v]
 
     def needed(self, v: str, rows: Any) -> Any:
-        """Return the bytes that they would use, by vector."""
-        return kernel_bytes(self.graph, v, rows, self.options.p, self.concurrent)
+        """Return the bytes that they would use, by vector: blocks that a kernel reads, and a share of the result."""
+        op = self.graph.ops[v]
+        at = {x: i for i, x in enumerate(op.labels)}
+        total = np.zeros(len(rows))
+        for u, term in zip(op.inputs, op.terms):
+            total = total + self.graph.array(u).itemsize * block_elements(op, rows, term)
+        share = -(-rows[:, [at[x] for x in op.result]].prod(axis=1) // self.options.p)
+        return total + share * op.itemsize * block_elements(op, rows, op.result)
 
     def fitting(self, v: str, rows: Any) -> Any:
         """Return the vectors that fit; where none does, those of the fewest waves that do.

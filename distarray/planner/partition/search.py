@@ -2,7 +2,7 @@
 
 The cost of a plan is a sum over stages and over what each of them reads (`stage_costs`). Each edge between two
 variables is a table over their states, so that variable elimination finds the optimum. In graphs that are too wide for
-it only the most promising states take part, and what is found is improved variable by variable.
+it a labelling is improved window by window, as for `dx.plan` (`eindecomp.windows`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distarray.planner.eindecomp.elimination import TooWide, eliminate
+from distarray.planner.eindecomp.windows import hopeful, improved
 from distarray.planner.partition.box_traffic import Boxes
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.stage_costs import Costs
@@ -30,10 +31,6 @@ _Pairwise: TypeAlias = dict[tuple[_Name, _Name], Any]
 MAX_ENTRIES = 4_000_000
 #: Costs are integers, of this many to a second; of plans that take as long the one nearer to the baseline is taken.
 UNIT = 10**12
-#: States of each variable that are compared where the graph is too wide for all of them: the most, then fewer.
-FEW = (16, 8, 4)
-#: Rounds over all variables where the graph is too wide.
-ROUNDS = 4
 
 
 class _Tables:
@@ -142,50 +139,9 @@ def choose(
 
 
 def _solved(unary: _Unary, pairwise: _Pairwise) -> tuple[dict[_Name, int], str]:
-    """States by variable: the cheapest ones; in graphs that are too wide for that, of the most promising few."""
+    """States by variable: the cheapest ones; in graphs that are too wide for that, what windows make of a start."""
     try:
         return eliminate(unary, pairwise, MAX_ENTRIES)[1], "exact"
     except TooWide:
-        pass
-    start: dict[_Name, int] = dict.fromkeys(unary, 0)
-    for n in FEW:
-        kept = _promising(unary, pairwise, n)
-        few: _Unary = {v: cost[kept[v]] for v, cost in unary.items()}
-        pairs: _Pairwise = {(a, b): table[np.ix_(kept[a], kept[b])] for (a, b), table in pairwise.items()}
-        try:
-            chosen = eliminate(few, pairs, MAX_ENTRIES)[1]
-        except TooWide:
-            continue
-        start = {v: int(kept[v][k]) for v, k in chosen.items()}
-        break
-    return _improved(unary, pairwise, start), "fallback"
-
-
-def _promising(unary: _Unary, pairwise: _Pairwise, n: int) -> _Unary:
-    """Return the states of each variable that would cost least if its neighbours chose to suit it; the first one
-    too.
-    """
-    least = {v: cost.copy() for v, cost in unary.items()}
-    for (a, b), table in pairwise.items():
-        least[a] += table.min(axis=1)
-        least[b] += table.min(axis=0)
-    return {v: np.unique(np.append(np.argsort(cost, kind="stable")[:n], 0)) for v, cost in least.items()}
-
-
-def _improved(unary: _Unary, pairwise: _Pairwise, start: Mapping[_Name, int]) -> dict[_Name, int]:
-    """Return the states after changing one variable at a time to its cheapest state, for at most `ROUNDS` rounds."""
-    chosen = dict(start)
-    of: dict[_Name, list[tuple[tuple[_Name, _Name], Any]]] = {name: [] for name in unary}
-    for pair, table in pairwise.items():
-        of[pair[0]].append((pair, table))
-        of[pair[1]].append((pair, table))
-    for _ in range(ROUNDS):
-        before = dict(chosen)
-        for name in [*unary, *reversed(unary)]:
-            total = unary[name].copy()
-            for (a, b), table in of[name]:
-                total = total + (table[:, chosen[b]] if a == name else table[chosen[a]])
-            chosen[name] = int(total.argmin())
-        if chosen == before:
-            break
-    return chosen
+        tables = unary, pairwise
+        return improved(tables, [dict.fromkeys(unary, 0), hopeful(tables)], MAX_ENTRIES), "fallback"

@@ -15,7 +15,7 @@ from itertools import islice, product
 from math import prod
 from types import MappingProxyType
 
-from distarray.planner.loops import Reading, base_reading
+from distarray.planner.loops import base_reading
 from distarray.planner.partition.facts import Facts
 from distarray.planner.partition.placed import PlacedStages, Planning
 from distarray.planner.plan import Corner, Cut, Limits, Parts, Written
@@ -292,11 +292,7 @@ class _Variables:
                 lying = [s for s in (self._outside.get(r.node),) if s is not None]
             for sharding in dict.fromkeys(lying):
                 if sharding.n_tiles > 1:
-                    yield follow(facts.loops, [_lying_as(r, sharding)], [0], self._mesh)
-
-
-def _lying_as(r: Reading, sharding: Sharding) -> Reading:
-    return replace(r, sharding=sharding)
+                    yield follow(facts.loops, [replace(r, sharding=sharding)], [0], self._mesh)
 
 
 def variables_of(

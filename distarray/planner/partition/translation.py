@@ -78,10 +78,7 @@ class _Translation:
             terms.append(term)
         # loops that no operand and no result has count too
         whole = frozenset([_label(i) for i in loops.whole]).union(x for x in extents if x.startswith("w"))
-        return EinOp(
-            tuple(terms), result, tuple(inputs), extents, whole=whole, itemsize=facts.itemsize, kind=facts.kernel,
-            flops=float(facts.flops),
-        )  # fmt: skip
+        return EinOp(tuple(terms), result, tuple(inputs), extents, whole=whole, itemsize=facts.itemsize)
 
     def _term(self, p: int, r: Reading, extents: dict[str, int]) -> tuple[str, ...]:
         """Return the labels of the axes of the source; an axis that is read whole, or twice along one loop, has its

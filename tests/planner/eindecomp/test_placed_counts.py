@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distarray.errors import MemoryBudgetError, ShardingError
-from distarray.planner.eindecomp import EinGraph, EinOp, Input, parse_graph, plan, plan_cost
+from distarray.planner.eindecomp import EinGraph, EinOp, Input, parse_graph, plan
 from distarray.planner.eindecomp.counting import count
 from distarray.planner.eindecomp.fastest import placed
 from distarray.planner.eindecomp.machine import Machine
@@ -47,8 +47,7 @@ class Counted:
         self.cut = {name: blocks(self.graph.shape(name), array.cut) for name, array in self.arrays.items()}
         self.copies: dict[str, list[set[Any]]] = defaultdict(lambda: [set() for _ in range(self.p)])
         read = {u for op in self.graph.ops.values() for u in op.inputs}
-        self.kept = {u for u, array in self.graph.inputs.items() if array.kept}
-        self.alive = self.kept | (read & set(self.graph.inputs))
+        self.alive = read & set(self.graph.inputs)
         self.join: dict[str, int] = {}
         self.agg: dict[str, int] = {}
         self.messages: dict[str, int] = {}
@@ -58,7 +57,7 @@ class Counted:
             self.run(v)
             self.alive.add(v)
             later = {u for w in names[k + 1 :] for u in self.graph.ops[w].inputs}
-            self.alive = {u for u in self.alive if u in self.kept or u in later or u not in read}
+            self.alive = {u for u in self.alive if u in later or u not in read}
             for u in list(self.copies):
                 if u not in later:
                     del self.copies[u]
@@ -160,7 +159,7 @@ def graphs(draw: st.DrawFn) -> EinGraph:
             n_blocks = math.prod(k if isinstance(k, int) else len(k) - 1 for k in layout)
             if draw(st.booleans()):
                 workers = tuple(draw(st.lists(st.integers(0, p - 1), min_size=n_blocks, max_size=n_blocks)))
-        inputs[name] = Input(shape, layout, workers, draw(st.sampled_from([4, 8])), draw(st.booleans()))
+        inputs[name] = Input(shape, layout, workers, draw(st.sampled_from([4, 8])))
     made = dict(shapes)
     ops = {}
     kinds = {"ij,jk->ik", "ik->i", "ij,ij->ij", "ij,ik->jk", "ij,i->ij", "ij,jk,ik->i", "ik->ikj"}
@@ -224,7 +223,7 @@ def test_slices_travel_and_each_element_once() -> None:
     """A worker that has half of what its kernel reads fetches the other half, for both operations that read it."""
     inputs = {"a": Input((8,), (4,), (0, 1, 0, 1), itemsize=1)}
     whole = {"i": 8}
-    ops = {name: EinOp((("i",),), ("i",), ("a",), whole, fixed={"i": 2}, workers=(0, 1)) for name in "bc"}
+    ops = {name: EinOp((("i",),), ("i",), ("a",), whole, fixed={"i": 2}) for name in "bc"}
     found = plan(EinGraph(inputs, ops), p=2)
     assert [(c.join_bytes, c.messages) for c in found.count.ops.values()] == [(4, 2), (0, 0)]
 
@@ -232,7 +231,7 @@ def test_slices_travel_and_each_element_once() -> None:
 def test_links_within_a_process_and_a_node() -> None:
     graph = EinGraph(
         {"a": Input((8,), (4,), (0, 1, 2, 3), itemsize=1)},
-        {"b": EinOp((("i",),), ("i",), ("a",), {"i": 8}, fixed={"i": 1}, workers=(0,))},
+        {"b": EinOp((("i",),), ("i",), ("a",), {"i": 8}, fixed={"i": 1})},
     )
     rates = Rates(0.0, 1.0, 0.0, 0.0, node_bandwidth=4.0)
     places = [(0, 0), (0, 0), (0, 1), (1, 0)]
@@ -282,7 +281,7 @@ def check_limits(seed: int, n: int) -> int:
                 break
             assert found.count.peak_bytes <= limit
             assert found.count.peak_bytes == simulated_peak(found)
-            assert found.cost == plan_cost(graph, found.splits, "time", memory_limit=limit)
+            assert found.cost == placed(graph, found.splits, found.machine, found.limit).count.seconds
     return refused
 
 

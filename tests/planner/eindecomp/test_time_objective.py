@@ -249,7 +249,7 @@ def test_tree_search() -> None:
     with pytest.raises(ShardingError, match="is no tree"):
         plan(eingraphs.attention(s=64, a=64), search="tree")
     with pytest.raises(ShardingError, match="must be cut alike"):
-        plan(chain, search="tree", equal=[["A", "B"]])
+        plan(parse_graph(chain).with_ties((("A", "B"),)), search="tree")
 
 
 # ----------------------------------------------------------------------------------------- workers, counts, layouts
@@ -303,7 +303,7 @@ def test_operations_follow_arrays_where_they_lie() -> None:
     assert found.owners["c"].tolist() == [4, 3, 2, 1, 0]
     assert found.layouts["a"] == (5,)
     irregular = replace(rows, layout=((0, 1_000_000, 9_000_000),), workers=(0, 1))
-    found = plan(EinGraph({"a": irregular}, {"b": replace(op, flops=20)}), p=2)
+    found = plan(EinGraph({"a": irregular}, {"b": op}), p=2, rates=replace(RATES, compute=RATES.compute / 20))
     # 1 million elements where they are, and 3.5 million beside them: two even halves
     assert found.count.moved_bytes == 8 * 3_500_000
 
@@ -315,10 +315,10 @@ def test_labels_that_must_stay_whole_and_prescribed_cuts() -> None:
     found = plan(EinGraph(inputs, {"c": product}), p=4)
     assert found.splits["c"] == {"i": 1, "k": 4, "j": 1}
     assert plan(EinGraph(inputs, {"c": product}), p=4, objective="paper").splits["c"] == {"i": 1, "k": 4, "j": 1}
-    fixed = replace(product, whole=frozenset(), fixed={"i": 3, "j": 2}, workers=(0, 1, 2, 3, 0, 1))
+    fixed = replace(product, whole=frozenset(), fixed={"i": 3, "j": 2})
     found = plan(EinGraph(inputs, {"c": fixed}), p=4)
     assert found.splits["c"] == {"i": 3, "k": 1, "j": 2}
-    assert found.placement["c"].ravel().tolist() == [0, 1, 2, 3, 0, 1]
+    assert max(np.bincount(found.placement["c"].ravel())) == 2
 
 
 BLOCKS = Input((8,), (4,), (0, 1, 2, 3))
@@ -333,8 +333,6 @@ COPY = EinOp((("i",),), ("i",), ("a",), {"i": 8})
         (BLOCKS, replace(COPY, extents={"i": 9}), r"has the shape \(8,\)"),
         (BLOCKS, replace(COPY, fixed={"j": 2}), "no label 'j'"),
         (BLOCKS, replace(COPY, fixed={"i": 2}, whole=frozenset("i")), "cannot have 2 parts"),
-        (BLOCKS, replace(COPY, workers=(0, 1)), "given for 2 kernels"),
-        (BLOCKS, replace(COPY, fixed={"i": 2}, workers=(0, 9)), "op 'v' runs on workers"),
         (replace(BLOCKS, workers=(0, 1)), COPY, "given for 2 blocks"),
         (replace(BLOCKS, workers=(0, 1, 2, 7)), COPY, "input 'a' lies on workers"),
         (replace(BLOCKS, layout=(4, 1)), COPY, "does not fit the shape"),
@@ -351,11 +349,11 @@ def test_tied_arrays_are_cut_alike_and_a_tied_input_has_one_layout() -> None:
     found = plan(data)
     for weight in ("W1", "W2"):
         assert found.layouts[weight] == found.layouts[f"{weight}n"]
-    tied = plan(eingraphs.matmul(4000, 4000, 1000), equal=[["A", "C"]], p=4)
+    tied = plan(parse_graph(eingraphs.matmul(4000, 4000, 1000)).with_ties((("A", "C"),)), p=4)
     assert tied.layouts["A"] == tied.layouts["C"]
     with pytest.raises(ShardingError, match="different layouts"):
-        plan(data, layouts={"W1": (4, 1), "W2": (1, 4)}, equal=[["W1", "W2"]])
-    fixed = plan(data, layouts={"W1": (4, 1)})
+        plan(parse_graph(data).with_layouts({"W1": (4, 1), "W2": (1, 4)}).with_ties((("W1", "W2"),)))
+    fixed = plan(parse_graph(data).with_layouts({"W1": (4, 1)}))
     assert fixed.layouts["W1n"] == (4, 1)
 
 
