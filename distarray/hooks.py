@@ -12,13 +12,14 @@ from typing import Any
 
 __all__ = [
     "adopt",
-    "computed_map",
+    "call_at_call",
     "drive",
     "find_client",
     "find_helpers",
     "is_beyond_memory",
     "known_following",
     "lazily_read",
+    "map_at_call",
     "meet",
     "name_client",
     "new_arrays_environment",
@@ -46,9 +47,6 @@ known_following: Callable[[Any], Any] | None = None
 
 #: Whether an array, given by its node, is larger than the memory of its members.
 is_beyond_memory: Callable[[Any], bool] | None = None
-#: A computed node of an elementwise operation on small arrays that are here; None where it has to wait. From the
-#: operation, its operands, shape, dtype, environment and static parameters.
-computed_map: Callable[[Any, Any, Any, Any, Any, Any], Any] | None = None
 
 # --------------------------------------------------------------------------------- kernels ask, runtime answers
 
@@ -59,6 +57,11 @@ find_helpers: Callable[[], Any] | None = None
 
 #: Where operations on host data alone take place: (environment, how their results are boxed).
 adopt: Callable[[], tuple[Any, Callable[[Any], Any]]] | None = None
+#: An elementwise operation, and a function of arrays, on small arrays that are here: computed and boxed; None where it
+#: has to wait. From the operation, its arguments and static parameters; from the function, its arrays, its other
+#: arguments and its options.
+map_at_call: Callable[..., Any] | None = None
+call_at_call: Callable[..., Any] | None = None
 #: Operands of several environments in one, where they go by themselves; None if they do not. From the arguments, their
 #: nodes, and the environment if it is settled, to (the nodes there, that environment).
 meet: Callable[[Any, Any, Any], tuple[list[Any], Any] | None] | None = None

@@ -112,6 +112,8 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         if type(parsed) is Basic:
             if parsed.is_view:
                 return self._view(parsed.affine)
+            if (element := self._copied_here(parsed.affine)) is not None:
+                return element
             made = bind_get(self.__dx_node__(), parsed.affine)
             if not made.shape and made.op is not GET:  # an index makes a number, also of what it had not to look into
                 made = as_scalar(made)

@@ -21,7 +21,7 @@ from distarray.runtime.retention import streams
 from distarray.sharding.boxes import tile_box
 from distarray.types import HostArray
 
-__all__ = ["check_room", "fetch", "fetch_into", "item"]
+__all__ = ["FETCHED", "check_room", "fetch", "fetch_into", "item"]
 
 #: Bytes of the rows that are fetched at once.
 CACHED_NBYTES = 1 << 20

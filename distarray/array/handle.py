@@ -19,21 +19,23 @@ from distarray.array.environment import forced_parts
 from distarray.array.pending import apart, defer, in_forced_tiles, runs_at_once
 from distarray.array.versions import Base
 from distarray.expr.bind import bind_reshape
-from distarray.expr.expr import Environment, Expr, lying
+from distarray.expr.expr import GET, Environment, Expr, lying
 from distarray.expr.lens import (
     Affine,
     Lens,
     Link,
     Reshape,
     compose,
+    get,
     layout_through,
     lens_dtype,
     lens_shape,
     reshape_is_view,
 )
+from distarray.expr.op import Op
 from distarray.kernels.loans import is_any_outside
 from distarray.ops.lenses import matrix_transpose_lens, permute_lens
-from distarray.runtime import small
+from distarray.runtime import observations, small
 from distarray.runtime.members import device_labels
 from distarray.sharding.layout import c_layout, layout_name
 from distarray.sharding.sharding import Sharding
@@ -67,8 +69,9 @@ class Handle:
         if is_any_outside():
             node = apart(node)
         if node.memo is None and (computed := small.at_once(node)) is not None:
-            node, warn = computed
+            block, warn = computed
             warn()
+            return cls._of(block, node.op, node.env)
         self._base = Base(node)
         self._lens = ()
         self._read = None
@@ -79,6 +82,39 @@ class Handle:
 
     _boxed = _on
     __dx_box__ = _on
+
+    @classmethod
+    def _of(cls, block: HostArray, op: Op, env: Environment) -> Self:
+        """Return a new handle on elements that an operation made at the call, and that nobody else has."""
+        self = _new(cls)
+        self._base = base = _new(Base)
+        base._node = base.slot = self._read = None
+        base.block, base._op, base._env = block, op, env
+        base.version = 0
+        base.history = []
+        self._lens = ()
+        self._readonly = False
+        return self
+
+    def _here(self) -> HostArray | None:
+        """Return the elements where they are computed, in one array of this process: a view of them, to be read now;
+        else None.
+        """
+        window.reading()
+        base = self._base
+        block = base.block
+        if block is None and (block := base.found()) is None:
+            return None
+        lens = self._lens
+        return get(lens, block) if lens else block
+
+    def _copied_here(self, part: Affine) -> Self | None:
+        """Return a part of the elements in a handle of its own; None where it is not computed at the call."""
+        block = self._here()
+        if block is None or forced_parts.get() is not None:
+            return None
+        part_here, env = part.read(block), self._base.env
+        return self._of(np.array(part_here, order="C"), GET, env) if small.is_eager(part_here.nbytes, env) else None
 
     def __dx_node__(self) -> Expr:
         """Return the node of the current value; called on entry of every operation."""
@@ -112,7 +148,7 @@ class Handle:
         base = self._base
         view = _new(type(self))
         view._base = base
-        view._lens = compose(base.current.shape, self._lens, link)
+        view._lens = compose(base.shape, self._lens, link)
         view._read = None
         view._readonly = readonly or self._readonly
         return view
@@ -131,7 +167,7 @@ class Handle:
         """Return the elements in C order with another shape: a view exactly where numpy makes one (B-35)."""
         base = self._base
         if copy is not True:
-            if reshape_is_view(base.current.shape, self._lens, shape):
+            if reshape_is_view(base.shape, self._lens, shape):
                 return self._view(Reshape(shape))
             if copy is False:
                 raise ValueError(
@@ -152,8 +188,12 @@ class Handle:
             version = apart(written(since)) if is_any_outside() else written(since)
             computed = small.at_once(version) if version.memo is None else None
             if computed is not None:
-                version, warn = computed
-            elif version.memo is None and runs_at_once(version):
+                block, warn = computed
+                if base.replace(since, block, version.op):
+                    warn()  # where warnings are errors, numpy has written too
+                    return
+                continue
+            if version.memo is None and runs_at_once(version):
                 window.run(version)
             # Live and listed before anybody can see it: no evaluation in another thread may overwrite what it reads.
             slot = version.hold(by_base=True)
@@ -163,8 +203,6 @@ class Handle:
                 break
         if version.memo is None and config.get("window") == 0:
             window.flush()
-        if computed is not None:
-            warn()  # where warnings are errors, numpy has written too
 
     def _write(self, value: Expr, since: Expr | None = None, again: Callable[[Expr], Expr] | None = None) -> None:
         """Write a node of this view's shape that was made for it.
@@ -193,7 +231,7 @@ class Handle:
     def shape(self) -> Shape:
         """Return the extents of the whole array."""
         lens = self._lens
-        own = self._base.current.shape
+        own = self._base.shape
         return lens_shape(own, lens) if lens else own
 
     @shape.setter
@@ -206,7 +244,7 @@ class Handle:
     @property
     def dtype(self) -> DType:
         """Return the type of the elements."""
-        dtype: DType = self._base.current.dtype
+        dtype = self._base.dtype
         return lens_dtype(dtype, self._lens) if self._lens else dtype
 
     @property
@@ -235,16 +273,16 @@ class Handle:
     @property
     def team(self) -> Team | None:
         """Return the team that the array lives on; None if it is not distributed."""
-        return self._base.current.env.team
+        return self._base.env.team
 
     @property
     def device(self) -> str:
         """Return where the members keep their blocks: ``"cpu"``, ``"cuda"`` ..."""
-        return self._base.current.env.device
+        return self._base.env.device
 
     @property
     def _env(self) -> Environment:
-        return self._base.current.env
+        return self._base.env
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -295,6 +333,10 @@ class Handle:
 
     def _host(self) -> HostArray:
         """Return the value as a host array that the caller owns."""
+        block = self._here()
+        if block is not None and block.nbytes <= elements.FETCHED:
+            observations.count_fetched(block.nbytes)
+            return np.array(block, order="C")
         return elements.fetch(self.__dx_node__())
 
     def _scalar(self, function: Callable[[Any], Any]) -> Any:
@@ -304,7 +346,8 @@ class Handle:
             if n != 1:
                 # What numpy says depends on the shape alone.
                 return function(np.broadcast_to(np.zeros((), self.dtype), shape))
-        return function(elements.item(self.__dx_node__()).reshape(shape))
+        block = self._here()
+        return function(elements.item(self.__dx_node__()).reshape(shape) if block is None else block)
 
 
 #: A class of handles: what is made of a DistArray is one.

@@ -8,8 +8,9 @@ from distarray.array import window
 from distarray.array.access import copied
 from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
+from distarray.kernels.loans import is_ours
 
-__all__ = ["delete", "own_storage"]
+__all__ = ["delete", "is_alone", "own_storage"]
 
 
 def _is_shared(base: Base) -> bool:
@@ -58,6 +59,22 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
         fresh = copied(version)
         if base.advance(version, fresh, fresh.hold(by_base=True)):
             return fresh
+
+
+def is_alone(base: Base, version: Expr | None) -> bool:
+    """Return whether nobody else has the elements of a base's version, or reads them now: they may be written in place.
+
+    Parameters
+    ----------
+    version
+        The node of the version, None where it has none: who begins to read it meanwhile waits (`Base.write`).
+    """
+    if version is None:
+        return not window.is_read_beside()
+    memo = version.memo
+    if memo is None or memo.exported or _is_shared(base) or _are_borrowed(memo) or not all(map(is_ours, memo.blocks)):
+        return False
+    return not _is_read(version)
 
 
 def _are_borrowed(memo: Stored) -> bool:

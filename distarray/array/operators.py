@@ -1,20 +1,22 @@
 """Python's operators on arrays: arithmetic, comparison, bits, in place.
 
-A line ``__add__ = _forward(_add, np.add)`` is the whole operator. Operators go straight to `bind_map`: they are the
-path that overhead is measured on. What an operand may be is decided as numpy decides it: arrays, numbers and nested
-lists are taken, types that say how they deal with arrays (``__array_ufunc__``) are left to do so.
+A line ``__add__ = _forward(_add, np.add)`` is the whole operator. Operators go the way of `bind_map` a frame shorter:
+they are the path that overhead is measured on. What an operand may be is decided as numpy decides it: arrays, numbers
+and nested lists are taken, types that say how they deal with arrays (``__array_ufunc__``) are left to do so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from distarray.array import writes
+from distarray.array.at_call import map_at_call, update_at_call
 from distarray.array.handle import AnyHandle, Handle
-from distarray.expr.bind import bind_map
+from distarray.expr.bind import map_node
 from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
 from distarray.ops.creation import full_like
@@ -26,6 +28,8 @@ Operand: TypeAlias = Any
 #: A function of two operands that boxes its result.
 Function: TypeAlias = Callable[[Any, Any], Any]
 
+#: The operations of functions that are one.
+_OPS: dict[Function, Op] = {}
 #: Types that are operands without further question.
 _PLAIN = {bool, int, float, complex, np.ndarray, np.float64, np.float32, np.int64, np.bool_}
 #: numpy's own, which take part in operators as operands. Its scalars have a priority, and no `__array_ufunc__`.
@@ -39,7 +43,10 @@ PRIORITY = 1000
 def is_operand(value: object) -> bool:
     """Return whether an operator takes `value`, rather than leaving the operation to it as numpy would."""
     kind = type(value)
-    if kind in _PLAIN or hasattr(kind, "__dx_node__"):
+    if kind in _PLAIN:
+        return True
+    if hasattr(kind, "__dx_node__"):
+        _PLAIN.add(kind)
         return True
     if isinstance(value, _NUMPYS):
         return True
@@ -86,9 +93,13 @@ def _reflected(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Oper
 
 
 def _inplace(function: Function, ufunc: np.ufunc) -> Callable[[AnyHandle, Operand], AnyHandle]:
+    op = _OPS.get(function)
+
     def operator(self: AnyHandle, other: Operand, /) -> AnyHandle:
         if type(other) not in _PLAIN and not is_operand(other):
             return _left_to(other, ufunc, self, other, out=(self,))  # type: ignore[no-any-return]  # theirs
+        if op is not None and update_at_call(op, self, other):
+            return self
         return writes.update(self, function, other, ufunc.__name__)
 
     return operator
@@ -106,8 +117,10 @@ def _mapped(name: str) -> Function:
     op: Op = CATALOGUE[name]
 
     def function(x1: Operand, x2: Operand) -> Any:
-        return bind_map(op, (x1, x2))
+        made = map_at_call(op, (x1, x2))
+        return map_node(op, (x1, x2)) if made is None else made
 
+    _OPS[function] = op
     return function
 
 
@@ -151,10 +164,16 @@ def power(x1: Operand, x2: Operand) -> Any:
     return elementwise.pow(x1, x2)
 
 
-def _matmul(x1: Operand, x2: Operand) -> Any:
+@cache
+def _product() -> Function:
+    """Return the product of matrices: what few programs need is loaded late."""
     from distarray.ops.contractions import matmul
 
-    return matmul(x1, x2)
+    return matmul
+
+
+def _matmul(x1: Operand, x2: Operand) -> Any:
+    return _product()(x1, x2)
 
 
 def _matmul_in_place(x1: Operand, x2: Operand) -> Any:

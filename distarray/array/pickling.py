@@ -52,8 +52,8 @@ class _ArrivingBase(Base):
         self.history = []
 
     def __getattr__(self, name: str) -> Any:
-        # Only while `expr` and `slot` are not set: what is found costs nothing.
-        if name not in ("expr", "slot"):
+        # Only while these are not set: what is found costs nothing.
+        if name not in ("_node", "block", "slot"):
             raise AttributeError(name)
         with _lock:
             if self._records is not None:

@@ -18,12 +18,17 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from distarray.deferral import errors_wait
 from distarray.errors import DeletedArrayError, MemoryBudgetError
-from distarray.expr.expr import Expr, Slot, postorder
-from distarray.runtime import observations
+from distarray.expr.expr import PUT, Environment, Expr, Scalar, Slot, postorder
+from distarray.expr.lens import Affine
+from distarray.expr.op import Op
+from distarray.runtime import observations, small
 from distarray.runtime.memory import is_limit_set
 from distarray.runtime.retention import streams
+from distarray.types import DType, HostArray, Shape
 
 __all__ = ["Base", "forget", "forget_settled", "is_remembered", "lock", "remember", "restore", "still_needed"]
 
@@ -38,29 +43,56 @@ _before: weakref.WeakKeyDictionary[Base, list[weakref.ref[Expr]]] = weakref.Weak
 #: Bytes of arrays that fit any memory limit.
 SMALL = 1 << 20
 
+_new = object.__new__
+
 
 class Base:
     """Storage with versions: what views alias.
 
+    A version that was computed at the call (`at_call`) is a block, and has no node until somebody asks for one: nobody
+    else has it then, so that it may be written in place, and to make a node takes longer than the arithmetic.
+
     Attributes
     ----------
-    expr
-        Node of the current version; None after ``delete()``.
+    block
+        Elements of the current version while it has no node: C-ordered, in this process, and nobody else's. None while
+        it is written, with `lock` held.
     slot
-        Keeps the result of that node: see `Expr.hold`.
+        Keeps the result of the node, if there is one: see `Expr.hold`.
     version
         Number of the current version; views compare it to know whether what they read is up to date.
     history
         Versions before a current one that may still fail, oldest first.
     """
 
-    __slots__ = ("__weakref__", "expr", "history", "slot", "version")
+    __slots__ = ("__weakref__", "_env", "_node", "_op", "block", "history", "slot", "version")
+
+    _env: Environment
+    _op: Op
 
     def __init__(self, expr: Expr) -> None:
-        self.expr: Expr | None = expr
+        self._node: Expr | None = expr
+        self.block: HostArray | None = None
         self.slot: Slot | None = expr.hold(by_base=True)
         self.version = 0
         self.history: list[Expr] = []
+
+    @property
+    def expr(self) -> Expr | None:
+        """Return the node of the current version; None after ``delete()``."""
+        return self._node or self._with_node()
+
+    def _with_node(self) -> Expr | None:
+        with lock:  # which who writes it has
+            block = self.block
+            if self._node is None and block is not None:
+                node = Expr(self._op, (), block.shape, block.dtype, self._env)
+                node.memo = small.stored(block, self._env)
+                self.slot = node.hold(by_base=True)
+                # In this order: who reads them without the lock finds one of the two.
+                self._node = node
+                self.block = None
+            return self._node
 
     @property
     def current(self) -> Expr:
@@ -71,9 +103,109 @@ class Base:
         DeletedArrayError
             After ``delete()``.
         """
-        if self.expr is None:
+        node = self.expr
+        if node is None:
             raise DeletedArrayError("the array was deleted by x.delete(), which is the last use of it and of its views")
-        return self.expr
+        return node
+
+    @property
+    def shape(self) -> Shape:
+        """Return the shape of all versions."""
+        block = self.block
+        return self.current.shape if block is None else block.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Return the dtype of all versions."""
+        block = self.block
+        dtype: DType = self.current.dtype if block is None else block.dtype
+        return dtype
+
+    @property
+    def env(self) -> Environment:
+        """Return where the current version lives."""
+        return self.current.env if self.block is None else self._env
+
+    @property
+    def op(self) -> Op:
+        """Return the operation that made the current version."""
+        return self.current.op if self.block is None else self._op
+
+    def found(self) -> HostArray | None:
+        """Return the elements of the current version where they are one computed array in this process, which is not to
+        be written; else None.
+        """
+        while (block := self.block) is None:
+            node = self._node
+            if node is None:
+                with lock:
+                    if self.block is None and self._node is None:
+                        return None
+                continue
+            block = small.block_of(node)
+            if self._node is node:
+                break
+        return block
+
+    def write(
+        self, lens: Affine | None, value: HostArray | Scalar, since: int, is_alone: Callable[[Base, Expr | None], bool]
+    ) -> bool:
+        """Write computed elements, if the others are here and few, and this is still the version with the number
+        `since`; return whether that was done.
+
+        Parameters
+        ----------
+        lens
+            Where they are written; None: everywhere, and `value` is the new block, which nobody else has.
+        is_alone
+            Whether nobody else reads the elements of the version, given by its node if it has one, so that they may be
+            written in place: `lifetime.is_alone`.
+        """
+        with lock:
+            node = self._node
+            if self.version != since or (node is not None and node.pin is not None):  # it lies as the user said
+                return False
+            block = made = self.found()
+            if block is None or not small.is_eager(block.nbytes, self.env):
+                return False
+            if node is not None:
+                self._env = node.env
+            if lens is None:
+                assert type(value) is np.ndarray
+                made = value
+            elif lens.read_indices().broadcast is not None:
+                return False
+            # Who begins to read it now waits for the lock.
+            self._node = self.block = None
+            try:
+                if lens is not None:
+                    if not (block.flags.c_contiguous and is_alone(self, node)):
+                        made = np.array(block, order="C")
+                    lens.writable(made)[...] = value
+            except BaseException:
+                self._node, self.block = node, None if node is not None else block
+                raise
+            self.block = made
+            self._settle(PUT)
+        return True
+
+    def replace(self, since: Expr, block: HostArray, op: Op) -> bool:
+        """Let computed elements be the version after `since`; False, and nothing happens, if another one came in
+        between.
+        """
+        with lock:
+            if self._node is not since:
+                return False
+            self._env, self.block, self._node = since.env, block, None
+            self._settle(op)
+        return True
+
+    def _settle(self, op: Op) -> None:
+        self._op = op
+        self.slot = None
+        self.version += 1
+        if self.history or _before:
+            forget(self)
 
     def advance(self, since: Expr, expr: Expr, slot: Slot) -> bool:
         """Let `expr` be the version after `since`; False, and nothing happens, if another one came in between.
@@ -88,7 +220,7 @@ class Base:
         """
         may_fail = is_remembered(since, expr)
         with lock:
-            if self.expr is not since:
+            if self._node is not since:
                 return False
             remember(self, may_fail)
             self._become(expr, slot)
@@ -98,7 +230,7 @@ class Base:
         """Let an earlier version, or the same elements elsewhere, take the place of `since` where that is current."""
         slot = None if expr is since else expr.hold(by_base=True)
         with lock:
-            if self.expr is not since:
+            if self._node is not since:
                 return False
             forget(self)
             if slot is not None:
@@ -106,14 +238,14 @@ class Base:
         return True
 
     def _become(self, expr: Expr, slot: Slot) -> None:
-        self.expr = expr
+        self._node, self.block = expr, None
         self.slot = slot
         self.version += 1
 
     def drop(self) -> None:
         """Forget the storage: every later use raises."""
         with lock:
-            self.expr = None
+            self._node = self.block = None
             self.slot = None
             self.history = []
             self.version += 1

@@ -27,7 +27,7 @@ from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations
 from distarray.runtime.retention import streams
 
-__all__ = ["enter", "flush", "leave", "observe", "pending", "period_of", "register", "run"]
+__all__ = ["enter", "flush", "is_read_beside", "leave", "observe", "pending", "period_of", "reading", "register", "run"]
 
 #: Windows that may be running on a cluster while the program goes on.
 IN_FLIGHT = 2
@@ -120,6 +120,11 @@ def _full(window: _Window) -> None:
     flush()
 
 
+def reading() -> None:
+    """Note that an operation of this thread is about to read versions: nobody overwrites them while it does."""
+    _local.outer.is_building = True
+
+
 def register(node: Expr) -> None:
     """List a new node that a handle refers to."""
     window = _local.window
@@ -148,10 +153,13 @@ def _lives(entry: tuple[weakref.ref[_Life], _Window]) -> bool:
 
 
 def _all_windows() -> list[_Window]:
-    with _lock:
-        if not all(map(_lives, _windows)):
+    """Return the windows of all threads; waits for no lock, since who asks may have one."""
+    if not all(map(_lives, list(_windows))) and _lock.acquire(blocking=False):
+        try:
             _windows[:] = [entry for entry in _windows if _lives(entry) or _waiting(entry[1])]
-        return [window for _, window in _windows]
+        finally:
+            _lock.release()
+    return [window for _, window in list(_windows)]
 
 
 def _waiting(window: _Window) -> list[Expr]:
@@ -230,6 +238,14 @@ def _is_inside(thread: int) -> bool:
     return False
 
 
+def is_read_beside() -> bool:
+    """Return whether another thread may have read versions for something that it has not listed."""
+    if len(_windows) == 1:
+        return False
+    own = _local.outer
+    return any(w.is_building and w is not own and _is_inside(w.thread) for w in _all_windows())
+
+
 class _Others:
     __slots__ = ("_nodes",)
 
@@ -237,10 +253,8 @@ class _Others:
         self._nodes = nodes
 
     def __call__(self) -> list[Expr] | None:
-        own = _local.outer
-        for window in _all_windows():
-            if window.is_building and window is not own and _is_inside(window.thread):
-                return None
+        if is_read_beside():
+            return None
         here = {id(n) for n in self._nodes}
         return [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
 

@@ -14,14 +14,18 @@ import numpy as np
 
 from distarray.arguments import naming
 from distarray.array.access import cast, put, read
+from distarray.array.environment import forced_parts
 from distarray.array.following import meet, settled
 from distarray.array.handle import AnyHandle, Handle
 from distarray.array.indexing import placed, written
+from distarray.array.lifetime import is_alone
+from distarray.array.versions import Base
 from distarray.array.window import enter
 from distarray.expr.bind import lazily_read, literal
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
-from distarray.expr.lens import Lens, compose
+from distarray.expr.lens import Affine, Lens, compose
+from distarray.expr.op import Op
 from distarray.expr.rewrite import CONSTANT
 from distarray.ops import elementwise
 from distarray.ops.indexing import Casting, Mode
@@ -44,24 +48,45 @@ def assign(x: Handle, index: Index, value: Any) -> None:
     IndexError, EnvironmentMismatchError, TypeError
         From the index, the environments, the cast: numpy's, where numpy has them.
     """
-    enter()
     base = x._base
-    version = base.current
     _check_writable(x)
     parsed = parse_index(index, x.shape)
     if type(parsed) is Basic:
-        lens = compose(version.shape, x._lens, parsed.affine)
+        lens = compose(base.shape, x._lens, parsed.affine)
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
+        if _is_written_here(base, lens, parsed.affine.shape, value):
+            return
+        enter()
+        version = base.current
         if not parsed.is_view and not parsed.affine.shape and type(value) not in _SCALARS:
             value = _element(value, x.dtype)
         new = _value(value, parsed.affine.shape, x.dtype, version.env, "setitem")
         x._advance(lambda version: put(version, lens, new))
     else:
         assert type(parsed) is Advanced
+        enter()
         index = placed(x, parsed)
         x._advance(lambda version: _scatter(version, x._lens, index, value))
+
+
+def _is_written_here(base: Base, lens: Lens, shape: Shape, value: Any) -> bool:
+    """Write what a lens sees of a base, if that and the value are small and here; return whether that was done."""
+    link = lens[0] if lens else Affine.identity(base.shape)
+    if len(lens) > 1 or type(link) is not Affine or 0 in shape or forced_parts.get() is not None:
+        return False
+    if type(value) in _SCALARS:
+        if base.dtype.kind not in "biufc":
+            return False
+        value = _scalar(value, base.dtype)
+    else:
+        block = value._here() if isinstance(value, Handle) and value._base.env is base.env else None
+        if block is None or block.dtype != base.dtype:
+            return False
+        _check_broadcast(block.shape, shape)
+        value = block
+    return base.write(link, value, base.version, is_alone)
 
 
 def _element(value: Any, dtype: DType) -> Any:
@@ -122,6 +147,8 @@ def _value(value: Any, shape: Shape, dtype: DType, env: Environment, name: str) 
 
 def _scalar(value: Any, dtype: DType) -> Scalar:  # Python's, numpy's, or what numpy makes a number of
     """Return `value` cast to a number of `dtype` by numpy's own assignment, with its errors and warnings."""
+    if type(value) is float and dtype.char == "d":
+        return value
     holder = np.zeros((), dtype)
     holder[()] = value
     number: Scalar = holder.item()
@@ -157,6 +184,8 @@ def _cast_host(value: Any, dtype: DType) -> HostArray | Scalar:
 
 
 def _check_broadcast(value: Shape, shape: Shape) -> None:
+    if value == shape:
+        return
     own = value
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
@@ -202,7 +231,7 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
         if type(error) is ValueError:
             _refuse(ufunc, node, operand, "same_kind")
         raise
-    if not node.shape and is_scalar(x, node):
+    if not node.shape and is_scalar(x, node.op):
         return x._on(result)
     if result.shape != node.shape or not np.can_cast(result.dtype, node.dtype, "same_kind"):
         _refuse(ufunc, node, operand, "same_kind")
@@ -215,14 +244,14 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
 _MAKE_ARRAYS = frozenset({"astype", "where"})
 
 
-def is_scalar(x: Handle, node: Expr) -> bool:
-    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation or an index made it.
+def is_scalar(x: Handle, op: Op) -> bool:
+    """Return whether numpy has a scalar in place of `x`, which has no axes: an operation, `op`, or an index made it.
 
     A scalar is replaced by ``s += 1``, and other names of it keep its value. What is written into an array without axes
     is no scalar (`distarray.array.access.put`), nor is what `asarray` gives.
     """
-    is_made = node.op.family.makes_scalars or node.op is CONSTANT or node.op.name.startswith(("random_", "drawn_"))
-    return is_made and node.op.name not in _MAKE_ARRAYS and not x._lens
+    is_made = op.family.makes_scalars or op is CONSTANT or op.name.startswith(("random_", "drawn_"))
+    return is_made and op.name not in _MAKE_ARRAYS and not x._lens
 
 
 def _refuse(ufunc: str, node: Expr, other: Any, casting: Casting) -> None:

@@ -30,6 +30,7 @@ from distarray.ops import (
     repetition,
     sorting,
 )
+from distarray.ops.families import ready_made
 from distarray.types import AxesLike, DTypeLike
 
 #: What ``initial=`` and ``keepdims=`` are when they are not given: numpy tells them from None and False.
@@ -48,6 +49,7 @@ def _is_plain(initial: Any, where: Any) -> bool:
 # ----------------------------------------------------------------------------------------------- reductions
 
 
+@ready_made(1)
 @side_by_side
 def sum(
     x: Any,
@@ -65,6 +67,7 @@ def sum(
     return reduce(np.add, x, axis, dtype, out, keepdims, initial, where)
 
 
+@ready_made(1)
 @side_by_side
 def prod(
     x: Any,
@@ -82,6 +85,7 @@ def prod(
     return reduce(np.multiply, x, axis, dtype, out, keepdims, initial, where)
 
 
+@ready_made(1)
 @side_by_side
 def max(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
@@ -93,6 +97,7 @@ def max(
     return reduce(np.maximum, x, axis, None, out, keepdims, initial, where)
 
 
+@ready_made(1)
 @side_by_side
 def min(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, initial: Any = _NOT_GIVEN,
@@ -108,6 +113,7 @@ amax = max
 amin = min
 
 
+@ready_made(1)
 @side_by_side
 def any(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
@@ -118,6 +124,7 @@ def any(
     return reduce(np.logical_or, x, axis, None, out, keepdims, where=where)
 
 
+@ready_made(1)
 @side_by_side
 def all(
     x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT_GIVEN, *, where: Any = _NOT_GIVEN
@@ -133,6 +140,7 @@ def _put(out: Any, result: Any) -> DistArray:
     return into(out, result, casting="unsafe")  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 def count_nonzero(x: Any, /, axis: AxesLike = None, *, keepdims: bool = False) -> DistArray:
     """Return the number of elements along `axis` that are not zero."""
     return reductions.count_nonzero(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
@@ -143,6 +151,7 @@ def ptp(x: Any, /, axis: AxesLike = None, out: Any = None, keepdims: bool = _NOT
     return into(out, reductions.ptp(x, axis, keepdims=_keep(keepdims)))  # type: ignore[no-any-return]
 
 
+@ready_made(1)
 def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """Return the index of the first largest element along `axis`; of the flattened array by default. The first nan
     wins.
@@ -150,6 +159,7 @@ def argmax(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: boo
     return _put_index(out, reductions.argmax(x, axis, keepdims=_keep(keepdims)))
 
 
+@ready_made(1)
 def argmin(x: Any, /, axis: int | None = None, out: Any = None, *, keepdims: bool = _NOT_GIVEN) -> DistArray:
     """Return the index of the first smallest element along `axis`; of the flattened array by default. The first nan
     wins.
@@ -163,6 +173,7 @@ def _put_index(out: Any, index: Any) -> DistArray:
     return _put(out, index)
 
 
+@ready_made(1)
 @side_by_side
 def mean(
     x: Any,

@@ -401,6 +401,14 @@ class Affine:
             out = namespace(out).broadcast_to(out, broadcast)
         return out
 
+    def writable(self, array: Block) -> Block:
+        """Return the view of a block, to be written."""
+        view = self.read(array)
+        if self.read_indices().diagonals and isinstance(view, np.ndarray):
+            # numpy marks diagonals read-only, for a change that never came; the memory is that of `array`.
+            view.flags.writeable = True
+        return view
+
     def write(self, array: Block, value: Block) -> None:
         """Assign to the view of a block, in place; `value` broadcasts.
 
@@ -414,16 +422,8 @@ class Affine:
         if 0 in self.shape:
             # nothing to write, and maybe a broadcast to no elements, which numpy marks read-only
             return
-        reading = self.read_indices()
-        if not reading.diagonals:
-            self.read(array)[...] = value
-            return
-        if hasattr(array, "diagonal"):
-            view = self.read(array)
-            if isinstance(view, np.ndarray):
-                # numpy marks diagonals read-only, for a change that never came; the memory is that of `array`.
-                view.flags.writeable = True
-            view[...] = value
+        if not self.read_indices().diagonals or hasattr(array, "diagonal"):
+            self.writable(array)[...] = value
             return
         # The standard promises no diagonal that can be written: one element of it at a time.
         axis = next(a for a, _, _ in self.terms if a is not None and sum(t[0] == a for t in self.terms) > 1)

@@ -49,6 +49,7 @@ __all__ = [
     "infer_map",
     "lazily_read",
     "literal",
+    "map_node",
     "unbox",
 ]
 
@@ -347,6 +348,13 @@ def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
     Boxed
         Lazy, unless the operands have handles and are small and here: then it is computed at once.
     """
+    if hooks.map_at_call is not None and (made := hooks.map_at_call(op, args, params)) is not None:
+        return made
+    return map_node(op, args, params)
+
+
+def map_node(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
+    """Return what `bind_map` does of operands that nothing is computed of at the call: a node, boxed."""
     operands = unbox(op.name, args)
     nodes = operands.nodes
     shape: tuple[int, ...] | None = None
@@ -366,10 +374,6 @@ def bind_map(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> 
     if not same:
         shape = broadcast_shapes(*(n.shape for n in nodes if type(n) is Expr))
     assert shape is not None
-    if operands.box is not identity and hooks.computed_map is not None:
-        computed = hooks.computed_map(op, nodes, shape, dtype, operands.env, params)
-        if computed is not None:
-            return operands.box(computed)
     return operands.box(
         simplify(Expr(op, tuple(nodes), shape, dtype, operands.env, params, None, None, user_frame(), errstate()))
     )

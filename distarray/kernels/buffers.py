@@ -29,6 +29,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Below this malloc recycles by itself, and a lease costs more than the pages.
 SMALLEST = 1 << 18
+#: Bytes of what may wait to be lent again as it is, without being counted as idle; and how many of them.
+HANDED_ON, MOST_HANDED_ON = 4 << 20, 4
 #: Bytes; a cache line, and the longest vector register.
 ALIGNMENT = 64
 #: Seconds for which a thread waits for room that nobody makes, and between two looks: dask's own are 0.1 s apart.
@@ -119,6 +121,8 @@ class BufferPool:
         dtype = np.dtype(dtype)
         extents = tuple(shape)
         nbytes = math.prod(extents) * dtype.itemsize
+        if layout == "C" and nbytes >= SMALLEST:  # what is asked for over and over
+            return np.asarray(Lease(self, self._memory(_size_class(nbytes)), nbytes, extents, dtype, None))
         natural = tuple(range(len(extents)))
         axes = natural if layout in ("C", ()) else natural[::-1] if layout == "F" else tuple(int(a) for a in layout)
         if nbytes < SMALLEST:
@@ -170,6 +174,14 @@ class BufferPool:
             return self._lent_nbytes
 
     def _memory(self, size: int) -> _Memory:
+        try:
+            memory = self._returned.pop()
+        except IndexError:
+            pass
+        else:
+            if memory.nbytes == size:  # what has just died is in cache
+                return memory
+            self._returned.append(memory)
         with self._lock:
             self._collect()
             self._lent_nbytes += size
@@ -207,6 +219,8 @@ class BufferPool:
 
     def _return(self, memory: _Memory) -> None:
         self._returned.append(memory)
+        if memory.nbytes <= min(HANDED_ON, self.limit // 64) and len(self._returned) <= MOST_HANDED_ON:
+            return  # the next array of its size has it
         # Collected at once if nobody is at it (this thread may be), so that what exceeds the limit is freed now, not at
         # the next take. An interrupt between a call of `acquire` and the next instruction would leave the lock taken.
         if not self._lock.locked():
@@ -239,7 +253,7 @@ class Lease:
         nbytes: int,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        strides: tuple[int, ...],
+        strides: tuple[int, ...] | None,
     ) -> None:
         self.pool = pool
         self.memory = memory

@@ -7,7 +7,6 @@ reads the old version any more, exactly as numpy would. It is also what expressi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextvars import Context
 from functools import partial
 from math import prod
 from typing import Any
@@ -15,25 +14,22 @@ from typing import Any
 import numpy as np
 
 from distarray.expr.bind import accumulator_dtype
-from distarray.expr.expr import Expr, late_params, user_frame
-from distarray.expr.op import Op
+from distarray.expr.expr import Expr, late_params
 from distarray.kernels import tables
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.elementwise import Elementwise, elementwise, event_name
 from distarray.kernels.folds import FOLD
+from distarray.kernels.listening import Listener, listener
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.kernels.reporting import report
 
-__all__ = ["computed", "computed_map", "interpret"]
+__all__ = ["called", "computed", "interpret", "value_of"]
 
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
-
-#: What numpy calls events, and the keys of its state.
-_STATES = {"divide by zero": "divide", "overflow": "over", "underflow": "under", "invalid value": "invalid"}
 
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
@@ -105,9 +101,9 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
     callable
         Warns of what was met, if anything was.
     """
-    listener = _listener()
-    listener.run(_compute, steps, values, listener)
-    met = listener.heard()
+    hearing = listener()
+    hearing.run(_compute, steps, values, hearing)
+    met = hearing.heard()
     last = steps[-1]
     value = values.pop(id(last))
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
@@ -118,46 +114,16 @@ def computed(steps: Sequence[Expr], values: dict[int, Any]) -> tuple[Array, Call
     return value, partial(_report, met, is_call=True)
 
 
-def _compute(steps: Sequence[Expr], values: dict[int, Any], listener: _Listener) -> None:
+def _compute(steps: Sequence[Expr], values: dict[int, Any], hearing: Listener) -> None:
     for node in steps:
         if id(node) not in values:
-            listener.now = node
+            hearing.now = node
             try:
                 values[id(node)] = _step(node, values, {}, {}, ())
             except Exception:
                 if node.memo is None:
                     raise
                 values[id(node)] = node.memo.blocks[0]  # of a view that another thread has computed meanwhile
-
-
-def computed_map(op: Op, params: tuple[Any, ...], args: Sequence[Any], shape: tuple[int, ...], dtype: DType) -> Array:
-    """Return an elementwise operation on blocks and scalars, computed where the user's code calls it.
-
-    So numpy's floating-point state is that of the call. It is looked up if something is met, and that is rare.
-    """
-    function, listener = _function(op.name, params, dtype, args), _listener()
-    try:
-        value = listener.run(_called, function, args, shape, dtype)
-        if met := listener.heard():
-            _tell([kind for kind, _ in met], function.name)
-    except Exception as error:
-        if (origin := user_frame()) is not None:
-            error.add_note(f"{op.name}, called at {origin}")
-        raise
-    return value if value.flags.c_contiguous else np.array(value, order="C")
-
-
-def _tell(met: Sequence[str], name: str) -> None:
-    """Warn of floating point events, or raise, as numpy's state of this thread says."""
-    state = np.geterr()
-    modes = {kind: state[_STATES[kind]] for kind in met}  # type: ignore[literal-required]  # the keys of numpy's state
-    for kind, mode in modes.items():
-        if mode == "raise":
-            raise FloatingPointError(f"{kind} encountered in {name}")
-    told = [(kind, name) for kind, mode in modes.items() if mode != "ignore"]
-    if told:
-        origin = user_frame()
-        report(told, [] if origin is None else [(name, origin)], is_call=True)
 
 
 def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
@@ -173,59 +139,6 @@ def _report(met: Sequence[tuple[str, Expr]], *, is_call: bool = False) -> None:
 def _numpys(node: Expr) -> str:
     """Return the name by which numpy warns of an operation."""
     return event_name(node.op.name) if node.op.kind == "map" else node.op.name
-
-
-class _Listener:
-    """A _Listener hears of every floating point event of what it runs, one computation at a time.
-
-    It runs in a context (`contextvars`) of its own, in which numpy has the state for that. So no interrupt can leave
-    that state in the user's thread, and none is set and put back, which takes longer than the arithmetic. Each
-    computation has a copy of it, since a handler of signals may set another state there.
-
-    Attributes
-    ----------
-    now
-        What is computed now.
-    """
-
-    __slots__ = ("_context", "_met", "now")
-
-    def __init__(self) -> None:
-        self._met: list[tuple[str, Any]] = []
-        self.now: Any = None
-        self._context = Context()
-        self._context.run(self._listen)
-
-    def _listen(self) -> None:
-        np.seterrcall(self)
-        np.seterr(all="call")
-
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what a function returns."""
-        return self._context.copy().run(function, *args)
-
-    def __call__(self, kind: str, _flag: int) -> None:
-        self._met.append((kind, self.now))
-
-    def heard(self) -> list[tuple[str, Any]]:
-        """Return what was heard, each event with what was computed, and be free for another computation."""
-        met = self._met
-        if met:
-            self._met = []
-        self.now = None
-        _free.append(self)
-        return met
-
-
-#: Listeners that nobody uses; one whose computation failed is not used again.
-_free: list[_Listener] = []
-
-
-def _listener() -> _Listener:
-    try:
-        return _free.pop()
-    except IndexError:
-        return _Listener()
 
 
 def _uses(order: Sequence[Expr], wanted: Collection[int]) -> tuple[list[Expr], dict[int, int], dict[int, int]]:
@@ -283,6 +196,11 @@ def _step(
         if node.origin is not None:
             error.add_note(f"{node.op.name}, called at {node.origin}")
         raise
+
+
+def value_of(node: Expr, values: dict[int, Any]) -> Any:
+    """Return the value of a node from the blocks of its operands, by their ``id``; none of them is overwritten."""
+    return _value(node, values, {}, {}, ())
 
 
 def _value(
@@ -345,14 +263,14 @@ def _map(
                     if array.flags.c_contiguous and is_ours(array):
                         out = array
                         break
-    return _called(function, args, shape, node.dtype, out)
+    return called(function, args, shape, node.dtype, out)
 
 
 def _function(name: str, params: tuple[Any, ...], dtype: DType, args: Sequence[Any]) -> Elementwise:
     return elementwise(name, params, dtype, tuple([a.dtype if type(a) is np.ndarray else None for a in args]))
 
 
-def _called(
+def called(
     function: Elementwise, args: Sequence[Any], shape: tuple[int, ...], dtype: DType, out: Array | None = None
 ) -> Array:
     """Return an elementwise function of blocks and scalars, in `out` if that is given."""

@@ -208,7 +208,7 @@ def contract(
         Of the result.
     """
     a, b = blocks
-    product = _product(tuple(map(tuple, labels)), tuple(result), tuple(a.shape), tuple(b.shape))
+    product = matrix_product(tuple(map(tuple, labels)), tuple(result), tuple(a.shape), tuple(b.shape))
     x, y = (_arranged(xp, block, *form) for block, form in zip(blocks, product.operands, strict=True))
     # numpy has no BLAS for half floats, and sums them in single
     half = xp is np and a.dtype == b.dtype == np.float16
@@ -219,8 +219,8 @@ def contract(
     return z if product.order is None else xp.permute_dims(z, product.order)
 
 
-class _MatrixProduct(NamedTuple):
-    """A _MatrixProduct says how a sum of products of two blocks is a (batched) matrix product.
+class MatrixProduct(NamedTuple):
+    """A MatrixProduct says how a sum of products of two blocks is a (batched) matrix product.
 
     Attributes
     ----------
@@ -241,12 +241,13 @@ class _MatrixProduct(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _product(
+def matrix_product(
     labels: tuple[tuple[int, ...], ...],
     result: tuple[int, ...],
     left_shape: tuple[int, ...],
     right_shape: tuple[int, ...],
-) -> _MatrixProduct:
+) -> MatrixProduct:
+    """Return how a sum of products of two blocks of these shapes is a matrix product; see `contract`."""
     left, right = labels
     batch = [v for v in left if v in right and v in result]
     summed = [v for v in left if v in right and v not in result]
@@ -259,7 +260,7 @@ def _product(
         return order, (*[size[v] for v in batch], *[math.prod([size[v] for v in vs]) for vs in (first, second)])
 
     made = [*batch, *rows, *columns]
-    return _MatrixProduct(
+    return MatrixProduct(
         (matrices(left, rows, summed), matrices(right, summed, columns)),
         bool(summed),
         tuple([size[v] for v in made]),

@@ -33,7 +33,7 @@ from distarray.expr.joins import PRODUCT
 from distarray.expr.op import declare
 from distarray.expr.params import ContractParams, Labels
 from distarray.ops.elementwise import astype, conj, multiply
-from distarray.ops.families import Array, one_array, ufunc_of
+from distarray.ops.families import Array, one_array, ready_made, ufunc_of
 from distarray.ops.lenses import diagonal_lens, permute_lens
 from distarray.ops.reductions import sum as _sum
 from distarray.types import DTypeLike
@@ -170,6 +170,7 @@ def _labels(
 
 
 @ufunc_of(2)
+@ready_made(2)
 def matmul(x1: Array, x2: Array, /) -> Array:
     """Return the matrix product over the last two axes; vectors are rows on the left, columns on the right.
 
@@ -187,12 +188,14 @@ def matmul(x1: Array, x2: Array, /) -> Array:
 
 
 @ufunc_of(2)
+@ready_made(2)
 def matvec(x1: Array, x2: Array, /) -> Array:
     """Return the product of matrices with vectors, over the last axes; leading axes broadcast."""
     return _product("matvec", unbox("matvec", (x1, x2)), ("ik", "k"), "i", "(m,n),(n)->(m)")
 
 
 @ufunc_of(2)
+@ready_made(2)
 def vecmat(x1: Array, x2: Array, /) -> Array:
     """Return the product of conjugated vectors with matrices, over the last axes; leading axes broadcast."""
     return _product("vecmat", _conjugated("vecmat", x1, x2), ("k", "kj"), "j", "(n),(n,m)->(m)")
@@ -208,6 +211,7 @@ def _conjugated(name: str, x1: Array, x2: Array) -> Operands:
 
 
 @ufunc_of(2, "axis")
+@ready_made(2)
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the inner product along `axis`, the first operand conjugated; the other axes broadcast."""
     operands = _conjugated("vecdot", x1, x2)
@@ -222,6 +226,7 @@ def _axis_last(node: Expr, axis: int) -> Expr:
     return bind_get(node, permute_lens(node.shape, [*(i for i in range(node.ndim) if i != a), a]))
 
 
+@ready_made(2)
 def tensordot(x1: Array, x2: Array, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
     """Return the sum of products over `axes`: so many last and first axes, or these axes of each operand."""
     operands = unbox("tensordot", (x1, x2))
@@ -262,6 +267,7 @@ def scalar_node(value: Any, env: Any) -> Expr:
     return full((), value, np.asarray(value).dtype, env)
 
 
+@ready_made(2)
 def outer(x1: Array, x2: Array, /) -> Array:
     """Return all products of the elements of two vectors; arrays are flattened first."""
     operands = unbox("outer", (x1, x2))
@@ -271,6 +277,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
     return operands.box(multiply(column, b))
 
 
+@ready_made(2)
 def inner(a: Array, b: Array, /) -> Array:
     """Return the sum of products over the last axis of both; a product with a scalar otherwise."""
     x, y, box = _pair("inner", a, b)
@@ -281,6 +288,7 @@ def inner(a: Array, b: Array, /) -> Array:
     return box(tensordot(x, y, axes=((-1,), (-1,))))
 
 
+@ready_made(2)
 def dot(a: Array, b: Array) -> Array:
     """Return the sum of products over the last axis of `a` and the last but one of `b`; a product with a scalar
     otherwise.
@@ -297,6 +305,7 @@ def dot(a: Array, b: Array) -> Array:
     return box(tensordot(x, y, axes=((-1,), (axis,))))
 
 
+@ready_made(2)
 def vdot(a: Array, b: Array, /) -> Array:
     """Return the inner product of two flattened arrays, the first conjugated."""
     x, y, box = _pair("vdot", a, b)

@@ -7,7 +7,8 @@ which is a `ufunc`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeAlias
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,10 @@ from distarray.expr.expr import Expr
 from distarray.expr.op import declare
 from distarray.expr.side_by_side import first_environment
 
-__all__ = ["Array", "binary", "of_numpy", "one_array", "ufunc", "ufunc_of", "unary", "view"]
+__all__ = ["Array", "binary", "of_numpy", "one_array", "ready_made", "ufunc", "ufunc_of", "unary", "view"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: Whatever `unbox` accepts; results are boxed as the first boxed operand is, so the type is the caller's.
 Array: TypeAlias = Any
@@ -169,6 +173,29 @@ class ufunc:  # the name is numpy's
 
     def __reduce__(self) -> str:
         return self._name.removeprefix("special.")  # found again under its name in its module
+
+
+def ready_made(n: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of functions of `n` arrays, and of static arguments: on small arrays that are here they are
+    computed at the call, by what was made ready at an earlier one.
+
+    What such a function makes depends on shapes, dtypes and the other arguments alone, and of arrays that have elements
+    it warns of nothing.
+    """
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def called(*args: P.args, **options: P.kwargs) -> R:
+            at_call = hooks.call_at_call
+            if at_call is not None and len(args) >= n and type(args[0]) is not Expr:
+                made: R | None = at_call(function, args[:n], args[n:], options)
+                if made is not None:
+                    return made
+            return function(*args, **options)
+
+        return called
+
+    return decorated
 
 
 def of_numpy(function: Any) -> Any:

@@ -15,15 +15,20 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.reading import STAYS_NBYTES, read_blocks, tell_of_failure
 from distarray.runtime.rehome import revive
 
-__all__ = ["fetch", "fetch_blocks", "fetch_into", "futures_of", "state_of", "wait_for", "waiter"]
+__all__ = ["count_fetched", "fetch", "fetch_blocks", "fetch_into", "futures_of", "state_of", "wait_for", "waiter"]
+
+
+def count_fetched(nbytes: int) -> None:
+    """Count bytes that are brought to this process."""
+    for c in counters.active:
+        c.fetched_bytes += nbytes
 
 
 def fetch(node: Expr) -> np.ndarray[Any, Any]:
     """Return an evaluated node as one host array that the caller owns."""
     memo = node.memo
     assert memo is not None
-    for c in counters.active:
-        c.fetched_bytes += node.nbytes
+    count_fetched(node.nbytes)
     if memo.on_client:
         return np.array(memo.blocks[0], copy=True)
     tiles = list(memo.sharding.tiles())
@@ -49,8 +54,7 @@ def fetch_into(node: Expr, out: np.ndarray[Any, Any]) -> None:
     if memo.on_client or any(np.may_share_memory(b, out) for b in here):
         np.copyto(out, fetch(node) if len(here) > 1 else here[0], casting="unsafe")  # of one, numpy sees the overlap
         return
-    for c in counters.active:
-        c.fetched_bytes += node.nbytes
+    count_fetched(node.nbytes)
     for i, t in enumerate(memo.sharding.tiles()):
         (block,) = fetch_blocks(node, (i,))
         place: Any = (*memo.sharding.tile_slices(node.shape, t), ...)  # a view also of an array without axes

@@ -1,9 +1,8 @@
 """Evaluations in which every array is one small block in this process: plain calls, and nothing to plan.
 
-The smallest of them wait for nothing: an operation on arrays of up to ``eager-bytes`` that are here is computed when it
-is made (`at_once`). To list it, to find it again and to see what else needs it costs ten times what it computes, and
-takes longer than fusion could save. A write gives a new block then, so that no other thread has to be asked; it costs a
-copy that stays in a cache.
+They wait for nothing: an operation on arrays of up to ``eager-bytes`` that are here is computed when it is made, by
+`distarray.array.at_call` and, of whatever kind it is, by `at_once`. To list it, to find it again and to see what else
+needs it costs ten times what it computes, and takes longer than fusion could save.
 """
 
 from __future__ import annotations
@@ -11,24 +10,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import cache, lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from distarray import config, hooks
+from distarray import config
 from distarray.deferral import errors_wait
-from distarray.expr.expr import BLOCK_NBYTES, GET, Environment, Expr, Stored, late_params
-from distarray.expr.op import Op
+from distarray.expr.expr import GET, Environment, Expr, Stored, late_params
+from distarray.expr.joins import PRODUCT
 from distarray.runtime import counters
 from distarray.runtime.donation import donated, kept
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
+from distarray.types import HostArray
 
-__all__ = ["at_once", "is_small", "most_nbytes", "run"]
+__all__ = [
+    "SMALL_NBYTES", "at_once", "block_of", "count", "interpreter", "is_eager", "is_room_for", "is_small",
+    "may_be_at_once", "most_nbytes", "run", "stored",
+]  # fmt: skip
 
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
 SMALL_NBYTES = 2 << 20
+#: Bytes up to which operations on host data are computed here where the others of the team are workers of a cluster.
+SENT_NBYTES = 128 << 10
+#: Products of numbers up to which larger operands of a contraction are read at the call: BLAS has its own threads.
+MOST_PRODUCTS = 1 << 24
 #: Steps up to which an operation made of several is computed at once.
 _MOST_STEPS = 32
 
@@ -72,18 +80,19 @@ def _is_anywhere(sharding: Sharding) -> bool:
     return sharding.n_tiles == 1 and sharding.mesh.owners is None
 
 
-def at_once(node: Expr) -> tuple[Expr, Callable[[], None]] | None:
-    """Return a computed node in the place of a pending one where all that this needs is here and small; None elsewhere.
+def at_once(node: Expr) -> tuple[HostArray, Callable[[], None]] | None:
+    """Return the elements of a pending node where all that this needs is here and small; None elsewhere.
 
     Nothing else is computed: what it needs and is neither computed nor constant must be a part of it, of which nobody
     else has a handle. The pending node stays as it is, since other threads may see it.
 
     Returns
     -------
-    Expr
-        The computed node.
+    ndarray
+        Nothing else refers to it.
     callable
-        Warns of what was met on the way: to be called when the node stands where it should, for warnings may be errors.
+        Warns of what was met on the way: to be called when the elements are where they should, for warnings may be
+        errors.
 
     Raises
     ------
@@ -91,94 +100,59 @@ def at_once(node: Expr) -> tuple[Expr, Callable[[], None]] | None:
         What a kernel raises.
     """
     env = node.env
-    if node.pin is not None or env.device != "cpu" or not (node.op is GET or _may_be_at_once(node)):
+    if node.pin is not None or env.device != "cpu" or not (node.op is GET or may_be_at_once(node)):
         return None
-    limit = _eager_nbytes(env)
-    if node.nbytes > limit:
+    if not is_eager(node.nbytes, env):
         return None
-    if node.op is GET and (block := _block_here(node)) is not None:  # a number, mostly
-        return _computed(np.array(block, order="C"), GET, node.shape, node.dtype, env, node.params), _silent
+    if node.op is GET and (block := block_of(node)) is not None:  # a number, mostly
+        return np.array(block, order="C"), _silent
     values: dict[int, Any] = {}
     steps = [node]
     for step in steps:
         for o in step.operands:
             if type(o) is not Expr or id(o) in values:
                 continue
-            block = _block_here(o)
+            block = block_of(o)
             if block is not None:
-                if block.nbytes > SMALL_NBYTES:
+                if not is_room_for(step, o):
                     return None
                 values[id(o)] = block
-            elif len(steps) < _MOST_STEPS and _is_part(o) and o.nbytes <= limit:
+            elif len(steps) < _MOST_STEPS and _is_part(o) and is_eager(o.nbytes, env):
                 steps.append(o)
             else:
                 return None
-    for c in counters.active:
-        c.evaluations += 1
-        c.inline += 1
-    value, warn = _interpreter().computed(steps[::-1], values)
-    return _computed(value, node.op, node.shape, node.dtype, env, node.params), warn
+    count()
+    return interpreter().computed(steps[::-1], values)  # type: ignore[no-any-return]  # a module that is loaded late
 
 
 def _silent() -> None:
     pass
 
 
-def _computed(block: Any, op: Op, shape: tuple[int, ...], dtype: Any, env: Environment, params: Any) -> Expr:
-    """Return the node of an operation whose value is there."""
-    made = Expr(op, (), shape, dtype, env, params)
-    made.memo = Stored(_whole(env.mesh, len(shape)), (block,), True, False)
-    return made
-
-
-def computed_map(
-    op: Op, nodes: Sequence[Any], shape: tuple[int, ...], dtype: Any, env: Environment, params: tuple[Any, ...]
-) -> Expr | None:
-    """Return a computed node of an elementwise operation, where its operands are here and small; None elsewhere.
-
-    It is `at_once` for most of what programs do, before there is a node.
-
-    Parameters
-    ----------
-    nodes
-        Operands, and Python scalars in their places.
-    """
-    if op.may_raise or env.device != "cpu":
-        return None
-    n = dtype.itemsize
-    for extent in shape:
-        n *= extent
-    limit = _eager_nbytes(env)
-    if n > limit:
-        return None
-    args: list[Any] = []
-    for node in nodes:
-        if type(node) is Expr:
-            block = _block_here(node)
-            if block is None or block.nbytes > SMALL_NBYTES:
-                return None
-            args.append(block)
-        else:
-            args.append(node)
+def count() -> None:
+    """Count an operation that is computed at the call."""
     for c in counters.active:
         c.evaluations += 1
         c.inline += 1
-    return _computed(_interpreter().computed_map(op, params, args, shape, dtype), op, shape, dtype, env, params)
 
 
-hooks.computed_map = computed_map
+def stored(block: HostArray, env: Environment) -> Stored:
+    """Return the memo of a node whose elements were computed here."""
+    return Stored(_whole(env.mesh, block.ndim), (block,), True, False)
 
 
-def _eager_nbytes(env: Environment) -> int:
-    """Return the bytes of the largest arrays that operations are computed on when they are made; -1 for none at all."""
-    limit: int = config.get("eager-bytes") or -1
-    if limit <= BLOCK_NBYTES and config.get("block-bytes") is None:
-        return limit  # no array is cut that is as small
-    return min(limit, env.block_nbytes)
+def is_eager(nbytes: int, env: Environment) -> bool:
+    """Return whether operations on arrays of so many bytes that are here are computed when they are made."""
+    if nbytes > SENT_NBYTES:
+        if env.is_cluster or nbytes > env.block_nbytes:
+            return False
+    elif config.get("block-bytes") is not None and nbytes > env.block_nbytes:
+        return False
+    return nbytes <= (config.get("eager-bytes") or -1)
 
 
 @cache
-def _interpreter() -> Any:
+def interpreter() -> Any:
     """Return the module of plain calls: kernels take a quarter of the package's time to load, an import does without
     them.
     """
@@ -193,10 +167,23 @@ def _is_part(node: Expr) -> bool:
     """
     if node.memo is not None or (node.pin is not None and node.pin.n_tiles > 1):
         return False
-    return node.op.repeatable or (not node.is_live and (node.op is GET or _may_be_at_once(node)))
+    return node.op.repeatable or (not node.is_live and (node.op is GET or may_be_at_once(node)))
 
 
-def _may_be_at_once(node: Expr) -> bool:
+def is_room_for(step: Expr, operand: Expr) -> bool:
+    """Return whether an operation on an operand that is here may be computed at the call: it is small, or what BLAS
+    does with it takes no longer than a plan.
+    """
+    if operand.nbytes <= SMALL_NBYTES:
+        return True
+    if not step.op.family.is_contraction or step.params.join != PRODUCT:
+        return False
+    extents = {label: n for o, own in zip(step.nodes(), step.params.operands) for label, n in zip(own, o.shape)}
+    return prod(extents.values()) <= MOST_PRODUCTS
+
+
+def may_be_at_once(node: Expr) -> bool:
+    """Return whether an operation may be computed when it is made."""
     op = node.op
     if not op.family.is_at_once or type(node.dtype) is tuple:
         return False
@@ -204,7 +191,7 @@ def _may_be_at_once(node: Expr) -> bool:
     return not op.may_raise or (not late_params(node) and not errors_wait())
 
 
-def _block_here(node: Expr) -> Any:
+def block_of(node: Expr) -> HostArray | None:
     """Return the elements of a computed node, or of a view of one, as one NumPy array that lies in this process; None
     where there is no such array.
     """
@@ -221,7 +208,7 @@ def _block_here(node: Expr) -> Any:
     if type(blocks) not in (tuple, list) or len(blocks) != 1 or (node.pin is not None and node.pin.n_tiles > 1):
         return None
     block = blocks[0]
-    if type(block) is not np.ndarray or not (memo.on_client or not node.env.is_cluster):
+    if type(block) is not np.ndarray or node.env.device != "cpu" or not (memo.on_client or not node.env.is_cluster):
         return None
     return block if lens is None else lens.read(block)
 
@@ -230,7 +217,7 @@ def run(env: Environment, order: Sequence[Expr], wanted: set[int], others: Calla
     """Evaluate nodes that `is_small` holds for; see `running.run`."""
     free = donated(order, wanted, others)
     with interrupts_deferred() if free else nullcontext():
-        values = _interpreter().interpret(order, wanted, free)
+        values = interpreter().interpret(order, wanted, free)
         mesh = env.mesh
         results = []
         for node in order:

@@ -1,0 +1,264 @@
+"""Operations at the call: on small arrays that are here, what a function does to them was made ready before.
+
+To unbox operands, to infer a result, to make a node and to see that all it needs is small takes ten times as long as
+small arrays take to compute. All of that follows from the function, its static arguments, and the shapes and dtypes of
+its operands: so it is found out once for each of these, and kept as a call on NumPy's blocks
+(`distarray.kernels.ready`). Where operands are larger, elsewhere or not computed, where options say otherwise, and
+where something is wrong, there is no answer here, and the operation goes its way through nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distarray import hooks
+from distarray.array.access import read
+from distarray.array.environment import forced_parts
+from distarray.array.handle import Handle
+from distarray.array.lifetime import is_alone
+from distarray.expr.affine import Affine
+from distarray.expr.bind import broadcast_shapes, infer_map
+from distarray.expr.expr import GET, SOURCE, Environment, Expr, late_params, postorder, user_frame
+from distarray.expr.lens import Lens
+from distarray.expr.op import Op
+from distarray.kernels.listening import heard, tell
+from distarray.kernels.loans import is_ours
+from distarray.runtime import counters, small
+from distarray.types import HostArray
+
+__all__ = ["call_at_call", "map_at_call", "update_at_call"]
+
+_SCALARS = frozenset({bool, int, float, complex})
+#: Types of static arguments, of which equal ones mean the same.
+_STATIC = frozenset({type(None), bool, int, str, type, type(np._NoValue)})
+#: Calls that are kept.
+MOST_KNOWN = 4096
+
+
+class _Ready(NamedTuple):
+    """A _Ready is a call that stands for an operation.
+
+    Attributes
+    ----------
+    call
+        From blocks, and scalars in their places, to a block.
+    op
+        The operation that makes the result.
+    name
+        As numpy's warnings spell it.
+    nbytes
+        Of the largest array that it makes.
+    is_own
+        Whether its result is always memory of its own.
+    """
+
+    call: Callable[..., Any]
+    op: Op
+    name: str
+    nbytes: int
+    is_own: bool = True
+
+
+#: By function, static arguments and what the operands are; None: it goes through nodes.
+_known: dict[Hashable, Any] = {}
+_UNKNOWN, _SEEN = object(), object()
+
+
+def _kept(key: Hashable, ready: Any) -> Any:
+    if len(_known) >= MOST_KNOWN:
+        _known.clear()
+    _known[key] = ready
+    return ready
+
+
+# ---------------------------------------------------------------------------------------------- elementwise
+
+
+def map_at_call(op: Op, args: Sequence[Any], params: tuple[Hashable, ...] = ()) -> Any:
+    """Return an elementwise operation on handles and Python scalars, boxed; None where it is not computed at the call.
+
+    Raises
+    ------
+    Exception
+        What numpy raises of the operands.
+    """
+    made = _mapped(op, args, params)
+    if made is None:
+        return None
+    value, warn, x, env = made
+    if warn is not None:
+        warn()
+    return x._of(value, op, env)
+
+
+def update_at_call(op: Op, x: Handle, other: Any) -> bool:
+    """Write an elementwise operation on a handle and another operand into the first one, and return whether that was
+    done.
+    """
+    base, lens = x._base, x._lens
+    since = base.version
+    link = lens[0] if lens else None
+    if x._readonly or not base.shape or len(lens) > 1 or not (link is None or type(link) is Affine):
+        return False
+    made = _mapped(op, (x, other), ())
+    if made is None:
+        return False
+    value, warn, *_ = made
+    if value.dtype != base.dtype or value.shape != x.shape or not base.write(link, value, since, is_alone):
+        return False
+    if warn is not None:
+        warn()  # where warnings are errors, numpy has written too
+    return True
+
+
+def _mapped(
+    op: Op, args: Sequence[Any], params: tuple[Hashable, ...]
+) -> tuple[HostArray, Callable[[], None] | None, Handle, Environment] | None:
+    """Return the elements, what warns of events that were met, and the first of the handles with where it lives."""
+    x: Any = None
+    env: Any = None
+    key: list[Any] = [op, params]
+    blocks: list[Any] = []
+    for a in args:
+        kind = type(a)
+        if kind in _SCALARS:
+            key.append(kind)
+            blocks.append(a)
+            continue
+        if not isinstance(a, Handle) or (block := a._here()) is None:
+            return None
+        base = a._base
+        at = base.env if base.block is None else base._env
+        if x is None:
+            x, env = a, at
+        elif at is not env:
+            return None
+        key += (block.dtype, block.shape)
+        blocks.append(block)
+    if x is None or forced_parts.get() is not None:
+        return None
+    ready = _known.get(found := tuple(key), _UNKNOWN)
+    if ready is _UNKNOWN:
+        ready = _kept(found, _map_made_ready(op, params, blocks))
+    if ready is None or not small.is_eager(ready.nbytes, env):
+        return None
+    try:
+        value, met = heard(ready.call, blocks)
+        warn = tell(met, ready.name) if met else None
+    except Exception as error:
+        if (origin := user_frame()) is not None:
+            error.add_note(f"{op.name}, called at {origin}")
+        raise
+    if counters.active:
+        small.count()
+    if type(value) is not np.ndarray or not value.flags.c_contiguous:
+        value = np.array(value, order="C")
+    return value, warn, x, env
+
+
+def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any]) -> _Ready | None:
+    from distarray.kernels import elementwise, ready  # late: see `small.interpreter`
+
+    if op.may_raise or any(type(b) is np.ndarray and b.nbytes > small.SMALL_NBYTES for b in blocks):
+        return None
+    dtypes = [b.dtype if type(b) is np.ndarray else None for b in blocks]
+    # As in numpy, operands of no loop are refused before those that do not broadcast.
+    dtype = infer_map(op, params, [b if d is None else d for b, d in zip(blocks, dtypes, strict=True)])
+    shape = broadcast_shapes(*[b.shape for b in blocks if type(b) is np.ndarray])
+    call = ready.mapped(op.name, params, tuple(dtypes), shape, dtype)
+    return _Ready(call, op, elementwise.event_name(op.name), prod(shape) * dtype.itemsize)
+
+
+# ------------------------------------------------------------------------------------------ other functions
+
+
+def call_at_call(
+    function: Callable[..., Any], arrays: Sequence[Any], static: tuple[Any, ...], options: Mapping[str, Any]
+) -> Any:
+    """Return ``function(*arrays, *static, **options)`` on handles, boxed; None where it is not computed at the call.
+
+    Parameters
+    ----------
+    function
+        Makes a node of the nodes of arrays. Which one it is depends on their shapes and dtypes and on the other
+        arguments alone, and of arrays that have elements it warns of nothing.
+    """
+    key: list[Any] = [function, *options]
+    for value in (*static, *options.values()) if static or options else ():
+        kind = type(value)
+        if kind not in _STATIC and not (kind is tuple and all(type(v) is int for v in value)):
+            return None
+        key += (kind, value)
+    env: Any = None
+    blocks: list[HostArray] = []
+    lenses: list[Lens] = []
+    for a in arrays:
+        block = a._here() if isinstance(a, Handle) else None
+        if block is None:
+            return None
+        base = a._base
+        at = base.env if base.block is None else base._env
+        if env is None:
+            env = at
+        elif at is not env:
+            return None
+        lens = a._lens
+        if lens:
+            if block.flags.c_contiguous:
+                lens = ()
+            elif (block := base.found()) is None:  # what is made of the view may go along the memory of the base
+                return None
+        key += (block.dtype, block.shape, lens)
+        blocks.append(block)
+        lenses.append(lens)
+    if env is None or forced_parts.get() is not None:
+        return None
+    ready = _known.get(found := tuple(key), _UNKNOWN)
+    if ready is _UNKNOWN:
+        _kept(found, _SEEN)  # what is called once may never be called again
+        return None
+    if ready is _SEEN:
+        leaves = [Expr(SOURCE, (), block.shape, block.dtype, env) for block in blocks]
+        seen = [read(leaf, lens) for leaf, lens in zip(leaves, lenses, strict=True)]
+        try:
+            node = function(*seen, *static, **options) if all(block.size for block in blocks) else None
+        except Exception:
+            node = None  # wrong, or more than a function of nodes: the way through handles tells
+        ready = _kept(found, _made_ready(node, leaves))
+    if ready is None or not small.is_eager(ready.nbytes, env):
+        return None
+    try:
+        value, met = heard(ready.call, blocks)
+    except Exception:
+        return None  # the way through nodes raises it where it is met
+    if met and (set(met) != {"underflow"} or np.geterr()["under"] != "ignore"):
+        return None  # as it warns
+    if counters.active:
+        small.count()
+    if type(value) is not np.ndarray or not value.flags.c_contiguous:
+        value = np.array(value, order="C")
+    elif not ready.is_own and not (is_ours(value) and all(value is not block for block in blocks)):
+        value = value.copy()
+    return arrays[0]._of(value, ready.op, env)
+
+
+def _made_ready(node: Any, leaves: Sequence[Expr]) -> _Ready | None:
+    """Return the call that computes a node; None where it is to wait, or depends on more than the leaves."""
+    from distarray.kernels import ready  # late: see `small.interpreter`
+
+    if type(node) is not Expr or node in leaves:
+        return None
+    steps = [step for step in postorder([node]) if step not in leaves]
+    for step in steps:
+        is_plain = step.op is GET or (small.may_be_at_once(step) and not step.op.may_raise and not late_params(step))
+        if step.pin is not None or not is_plain or not all(small.is_room_for(step, o) for o in step.nodes()):
+            return None
+    is_own = node.op.family.is_new or node.op.family.is_contraction
+    return _Ready(ready.program(node, leaves), node.op, node.op.name, max([step.nbytes for step in steps]), is_own)
+
+
+hooks.map_at_call, hooks.call_at_call = map_at_call, call_at_call

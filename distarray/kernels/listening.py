@@ -1,0 +1,106 @@
+"""Listening to numpy: which floating point events a computation met that the user's call waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distarray.expr.expr import user_frame
+from distarray.kernels.reporting import report
+
+__all__ = ["Listener", "heard", "listener", "tell"]
+
+#: What numpy calls events, and the keys of its state.
+_STATES = {"divide by zero": "divide", "overflow": "over", "underflow": "under", "invalid value": "invalid"}
+
+
+class Listener:
+    """A Listener hears of every floating point event of what it runs, one computation at a time.
+
+    It runs in a context (`contextvars`) of its own, in which numpy has the state for that. So no interrupt can leave
+    that state in the user's thread, and none is set and put back, which takes longer than the arithmetic. Each
+    computation has a copy of it, since a handler of signals may set another state there.
+
+    Attributes
+    ----------
+    now
+        What is computed now.
+    """
+
+    __slots__ = ("_context", "_met", "now")
+
+    def __init__(self) -> None:
+        self._met: list[tuple[str, Any]] = []
+        self.now: Any = None
+        self._context = Context()
+        self._context.run(self._listen)
+
+    def _listen(self) -> None:
+        np.seterrcall(self)
+        np.seterr(all="call")
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function returns."""
+        return self._context.copy().run(function, *args)
+
+    def __call__(self, kind: str, _flag: int) -> None:
+        self._met.append((kind, self.now))
+
+    def heard(self) -> list[tuple[str, Any]]:
+        """Return what was heard, each event with what was computed, and be free for another computation."""
+        met = self._met
+        if met:
+            self._met = []
+        self.now = None
+        _free.append(self)
+        return met
+
+
+#: Listeners that nobody uses; one whose computation failed is not used again.
+_free: list[Listener] = []
+
+
+def listener() -> Listener:
+    """Return one that nobody uses."""
+    try:
+        return _free.pop()
+    except IndexError:
+        return Listener()
+
+
+def heard(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Sequence[str]]:
+    """Return what a function of blocks gives where the user's code calls it, and the kinds of the floating point events
+    that were met; numpy's state of the call says what becomes of these, and is asked only where there are any.
+    """
+    try:  # as `listener`, `Listener.run` and `Listener.heard`: every operation on small arrays comes by
+        hearing = _free.pop()
+    except IndexError:
+        hearing = Listener()
+    value = hearing._context.copy().run(function, *args)
+    if hearing._met:
+        return value, [kind for kind, _ in hearing.heard()]
+    _free.append(hearing)
+    return value, ()
+
+
+def tell(met: Sequence[str], name: str) -> Callable[[], None] | None:
+    """Return what warns of floating point events of a function, if numpy's state of this thread says so.
+
+    Raises
+    ------
+    FloatingPointError
+        If it says so.
+    """
+    state = np.geterr()
+    modes = {kind: state[_STATES[kind]] for kind in met}  # type: ignore[literal-required]  # the keys of numpy's state
+    for kind, mode in modes.items():
+        if mode == "raise":
+            raise FloatingPointError(f"{kind} encountered in {name}")
+    told = [(kind, name) for kind, mode in modes.items() if mode != "ignore"]
+    origin = user_frame()
+    where = [] if origin is None else [(name, origin)]
+    return partial(report, told, where, is_call=True) if told else None

@@ -1,0 +1,100 @@
+"""Calls that were made ready: an operation on NumPy blocks of known shapes and dtypes, looked up and checked once.
+
+What they compute is what `interpret` computes of the same nodes, to the bit; they are called over and over, by
+`distarray.array.at_call`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from distarray.expr.bind import accumulator_dtype
+from distarray.expr.expr import Expr, postorder
+from distarray.expr.joins import PRODUCT
+from distarray.kernels import interpret, tables
+from distarray.kernels.buffers import POOL, SMALLEST
+from distarray.kernels.elementwise import elementwise
+from distarray.kernels.monoids import MONOIDS, finish_reduction
+from distarray.types import DType, Shape
+
+__all__ = ["Call", "mapped", "program"]
+
+#: From blocks, and scalars in their places, to a block; of no axes it may be a scalar of numpy's.
+Call: TypeAlias = Callable[..., Any]
+
+
+def mapped(name: str, params: tuple[Any, ...], dtypes: tuple[DType | None, ...], shape: Shape, dtype: DType) -> Call:
+    """Return an elementwise operation; of scalars the dtype is None."""
+    function = elementwise(name, params, dtype, dtypes)
+    call = function.call
+    if not function.is_exact:
+        return lambda *args: interpret.called(function, args, shape, dtype)
+    if not shape or prod(shape) * dtype.itemsize < SMALLEST:
+        return call
+    take = POOL.take
+    return lambda *args: call(*args, out=take(shape, dtype))
+
+
+def program(node: Expr, leaves: Sequence[Expr]) -> Call:
+    """Return what computes a node from the blocks of the nodes that stand for operands."""
+    if list(node.operands) == list(leaves) and node.op.kind in _READY:
+        known = _READY[node.op.kind](node)
+        if known is not None:
+            return known
+    steps = [step for step in postorder([node]) if all(step is not leaf for leaf in leaves)]
+
+    def run(*blocks: Any) -> Any:
+        values = {id(leaf): block for leaf, block in zip(leaves, blocks, strict=True)}
+        for step in steps:
+            values[id(step)] = interpret.value_of(step, values)
+        return values[id(node)]
+
+    return run
+
+
+def _reduction(node: Expr) -> Call:
+    (operand,) = node.nodes()
+    axes, shape, dtype, extra = node.params.axes, node.shape, node.dtype, node.params.extra
+    accumulator, monoid, name, which = accumulator_dtype(node), MONOIDS[node.op.monoid], node.op.name, node.op.monoid
+    n = prod([operand.shape[a] for a in axes])
+
+    def reduce(block: Any) -> Any:
+        if not block.flags.c_contiguous:
+            block = np.ascontiguousarray(block)
+        made = monoid.partial(block, axes, accumulator)
+        if name == "mean" or type(made) is not np.ndarray or made.dtype != dtype:
+            made = finish_reduction(name, which, made, n, dtype, extra)
+        return made.reshape(shape)
+
+    return reduce
+
+
+def _contraction(node: Expr) -> Call | None:
+    x, y = node.nodes()
+    labels, result, join, monoid = node.params[:4]
+    if join != PRODUCT or not x.dtype == y.dtype == node.dtype == MONOIDS[monoid].state(node.dtype):
+        return None
+    product = tables.matrix_product(labels, result, x.shape, y.shape)
+    (left, rows), (right, columns) = product.operands
+    function, made, order = np.matmul if product.is_summed else np.multiply, product.shape, product.order
+    is_left_ready, is_right_ready = left is None and x.shape == rows, right is None and y.shape == columns
+
+    def contract(a: Any, b: Any) -> Any:
+        if not is_left_ready:
+            a = (a if left is None else a.transpose(left)).reshape(rows)
+        if not is_right_ready:
+            b = (b if right is None else b.transpose(right)).reshape(columns)
+        joined = function(a, b)
+        if joined.shape != made:
+            joined = joined.reshape(made)
+        return joined if order is None else joined.transpose(order)
+
+    return contract
+
+
+#: By kind of operation what makes it ready; None: there is nothing to be prepared.
+_READY: dict[str, Callable[[Expr], Call | None]] = {"reduce": _reduction, "contract": _contraction}

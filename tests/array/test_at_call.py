@@ -1,0 +1,382 @@
+"""Operations that were made ready: the values, aliases, warnings and errors of NumPy, and no node."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import distarray as dx
+from distarray.array import at_call
+from distarray.expr.expr import Expr
+from distarray.testing import force_tiles
+
+A = np.arange(24.0).reshape(4, 6) - 7
+
+
+def is_block(x: dx.DistArray) -> bool:
+    return x._base.block is not None
+
+
+def computed(host: Any) -> dx.DistArray:
+    """An array that an operation at the call has made."""
+    x = dx.asarray(host) + 0
+    assert is_block(x)
+    return x
+
+
+def _written(x: Any) -> Any:
+    x[1:-1, ::2] = 0.25 * (x[:-2, ::2] + x[2:, ::2])
+    x[0] = 3
+    x[:, 1] -= x[:, 2]
+    x += 1
+    return x
+
+
+#: What loops on small arrays are made of.
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "elementwise": lambda xp, x: xp.sqrt(x * x + 0.5) - 0.1 * x,
+    "comparison": lambda xp, x: (x > 0) & ~(x == 2),
+    "power": lambda xp, x: x**2 + (x * x) ** 0.5,
+    "broadcast": lambda xp, x: x[:, :1] * x[1],
+    "transposed": lambda xp, x: x.T + x[:, 0],
+    "inexact": lambda xp, x: xp.exp(x[:, ::2] / 10),
+    "integers": lambda xp, x: x > 300,
+    "sum": lambda xp, x: x.sum(),
+    "sum of a transpose": lambda xp, x: x.T.sum(axis=0) / 3,
+    "max": lambda xp, x: x.max(axis=1, keepdims=True),
+    "mean": lambda xp, x: x[1:, ::2].mean(axis=-1),
+    "any": lambda xp, x: xp.any(x > 3, axis=(0, 1)),
+    "argmax": lambda xp, x: x.argmax(),
+    "sum in single": lambda xp, x: xp.sum(x, dtype=np.float32),
+    "matmul": lambda xp, x: x @ x.T,
+    "vector": lambda xp, x: x @ x[0],
+    "tensordot": lambda xp, x: xp.tensordot(x, x, axes=2),
+    "dot": lambda xp, x: xp.dot(x.T / 3, x),
+    "element": lambda xp, x: x[2, 3],
+    "number": lambda xp, x: xp.asarray(float(x[1, 1]) + float(x.sum())),
+    "written": lambda xp, x: _written(x),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_repeats_make_no_node_and_give_numpys_values(name: str) -> None:
+    for _ in range(3):  # the first ones make it ready
+        STEPS[name](dx, computed(A))
+    x, expected = computed(A), STEPS[name](np, A.copy())
+    with mock.patch.object(Expr, "__init__", side_effect=AssertionError("a node is made")):
+        found = STEPS[name](dx, x) if name != "number" else float(x[1, 1]) + float(x.sum())
+        host = np.asarray(found)
+    assert host.dtype == expected.dtype
+    np.testing.assert_allclose(host, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_repeats_give_the_bits_of_what_waits(name: str) -> None:
+    with dx.config.set(eager_bytes=0):
+        late = np.asarray(STEPS[name](dx, dx.asarray(A)))
+    for _ in range(3):
+        assert np.asarray(STEPS[name](dx, computed(A))).tobytes() == late.tobytes()
+
+
+def address(x: dx.DistArray) -> int:
+    assert x._base.block is not None
+    return x._base.block.ctypes.data
+
+
+def test_a_write_stays_in_place_while_nobody_else_has_the_elements() -> None:
+    x, expected = computed(A), A.copy()
+    where = address(x)
+    for z in (x, expected):
+        z[1:3] = 5
+        z[0] = z[3]
+    assert address(x) == where
+    x.__dx_node__()  # asked for, and let go
+    x[2] = 8
+    assert address(x) == where
+    y = x.copy()  # which has the same version until one of them is written
+    x[2] = 9
+    assert address(x) != where
+    expected[2] = 8
+    np.testing.assert_array_equal(np.asarray(y), expected)
+    expected[2] = 9
+    np.testing.assert_array_equal(np.asarray(x), expected)
+
+
+def test_overlapping_writes_read_what_was_there() -> None:
+    x, a = computed(np.arange(12.0)), np.arange(12.0)
+    for z in (x, a):
+        z[1:] = z[:-1]
+        z[::-1] = z
+        z[:6] += z[3:9]
+    np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_what_waits_for_the_old_elements_gets_them() -> None:
+    x = computed(A)
+    with dx.config.set(eager_bytes=0):
+        waiting = x * 2
+    before = x.copy()
+    x[1] = 7
+    x += 1
+    np.testing.assert_array_equal(np.asarray(waiting), A * 2)
+    np.testing.assert_array_equal(np.asarray(before), A)
+    assert is_block(x)
+
+
+def test_other_options_are_heeded_at_the_call() -> None:
+    x = computed(A)
+    x + 1
+    with dx.config.set(eager_bytes=0):
+        y = x + 1
+        assert y._node().memo is None
+        x[0] = 5
+        assert x._node().memo is None
+    assert float(y.sum()) == (A + 1).sum()
+    with force_tiles(2):
+        assert not is_block(dx.asarray(A) + 1)
+    with dx.config.set(block_bytes=0):
+        assert not is_block(dx.asarray(A) + 1)
+
+
+def test_warnings_name_the_line_and_writes_are_done_where_they_are_errors() -> None:
+    x = computed(A)
+    for _ in range(3):
+        with pytest.warns(RuntimeWarning, match="divide by zero encountered in divide") as caught:
+            1 / (x - x)
+        assert caught[0].filename == __file__
+        with pytest.warns(RuntimeWarning, match="overflow"):
+            (abs(x) * 1e307).sum()
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        x /= x - x
+    np.testing.assert_array_equal(np.asarray(x), A)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning):
+            x /= x - x
+        with np.errstate(all="ignore"):
+            1 / (x - x)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(np.asarray(x), A / (A - A))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda xp, x: x + xp.ones(5),
+        lambda xp, x: x @ x,
+        lambda xp, x: x.sum(axis=2),
+        lambda xp, x: x.__setitem__((slice(None), 0), x),
+        lambda xp, x: x.__iadd__(1j),
+        lambda xp, x: x & 1,
+        lambda xp, x: (x > 0) - (x > 1),
+        lambda xp, x: x.astype("u1") + 300,
+        lambda xp, x: x[7],
+    ],
+)
+def test_what_is_wrong_raises_numpys_error_each_time(wrong: Callable[[Any, Any], Any]) -> None:
+    with pytest.raises(Exception) as expected:
+        wrong(np, np.abs(A))
+    x = computed(np.abs(A))
+    for _ in range(3):
+        with pytest.raises(expected.type):
+            wrong(dx, x)
+        np.testing.assert_array_equal(np.asarray(x), np.abs(A))
+
+
+def test_arguments_that_are_equal_but_not_the_same_are_told_apart() -> None:
+    x = computed(A)
+    for _ in range(3):
+        x.sum(axis=1, keepdims=True)
+        x + 1
+    with pytest.raises(TypeError):
+        x.sum(axis=1.0)  # type: ignore[arg-type]
+    assert (dx.asarray([1, 2]) + 0 + True).dtype == (np.array([1, 2]) + True).dtype
+    yes = dx.asarray([True]) | False
+    assert (yes + True).dtype == bool
+    assert (yes + 1).dtype == np.int64
+
+
+def test_options_that_need_more_than_a_node_are_heeded_each_time() -> None:
+    x = computed(A)
+    for _ in range(3):
+        assert float(x.sum(initial=3)) == A.sum(initial=3)
+        np.testing.assert_array_equal(
+            np.asarray(dx.max(x, axis=1, initial=1, keepdims=True)), A.max(1, initial=1)[:, None]
+        )
+        out = dx.zeros(4)
+        dx.sum(x, axis=1, out=out)
+        np.testing.assert_array_equal(np.asarray(out), A.sum(1))
+
+
+def test_a_deleted_array_is_an_error_and_its_results_are_not() -> None:
+    x = computed(A)
+    y = x + 1
+    x.delete()
+    for use in (lambda: x + 1, lambda: float(x[0, 0]), lambda: x.__setitem__(0, 1), lambda: x.sum(), lambda: x.shape):
+        with pytest.raises(dx.errors.DeletedArrayError):
+            use()
+    np.testing.assert_array_equal(np.asarray(y), A + 1)
+
+
+def test_a_large_matrix_meets_a_vector_at_the_call_and_a_larger_product_waits() -> None:
+    a = np.ones((1024, 1024))
+    x, v = dx.asarray(a), computed(np.ones(1024))
+    for _ in range(3):
+        w = x @ v
+        assert is_block(w)
+    np.testing.assert_array_equal(np.asarray(w), a @ np.ones(1024))
+    assert not is_block(x @ x)
+    assert not is_block(x + 1)
+
+
+def test_a_write_keeps_the_layout_that_was_asked_for() -> None:
+    x, y = dx.asarray(A, layout="F"), dx.asarray(A, team=dx.Team((1,), ("T",), members=(0,)), sharding=("T", None))
+    for z in (x, y):
+        layout, sharding = z.layout, z.sharding
+        for k in range(3):
+            z[1, 2:] = k
+            z += 1
+            z[0] = z[1]
+        assert (z.layout, z.sharding) == (layout, sharding)
+    assert x.layout == "F"
+    np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
+
+
+def test_numbers_stay_numbers_and_arrays_without_axes_arrays() -> None:
+    s = computed(A).sum()
+    t = s
+    s += 1
+    assert float(t) == A.sum()
+    assert float(s) == A.sum() + 1
+    x = dx.asarray(1.0)
+    y = x
+    x += 1
+    x[...] = x + 1
+    x += 1
+    assert float(y) == 4
+
+
+@pytest.mark.parametrize("make", ["in place", "whole"])
+def test_readers_in_other_threads_see_whole_versions(make: str) -> None:
+    x = computed(np.zeros(30_000))
+    torn: list[Any] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            low, high = np.asarray(x + 0)[[0, -1]]
+            if low != high or float((x - x).sum()):
+                torn.append((low, high))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    for t in threads:
+        t.start()
+    try:
+        for k in range(300):
+            if make == "whole":
+                x += 1
+            else:
+                x[...] = float(k)
+                x.__dx_node__()  # readers find a block, or a node
+    finally:
+        sys.setswitchinterval(before)
+        done.set()
+        for t in threads:
+            t.join()
+    assert not torn
+
+
+def test_writes_of_several_threads_are_all_done() -> None:
+    x = computed(np.zeros((4, 5_000)))
+    barrier = threading.Barrier(4)
+
+    def work(k: int) -> None:
+        barrier.wait()
+        for _ in range(50):
+            x[k] += 1
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    np.testing.assert_array_equal(np.asarray(x), np.full((4, 5_000), 50.0))
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_call, "MOST_KNOWN", 8)
+    for n in range(1, 40):
+        assert float((computed(np.ones(n)) * 2).sum()) == 2 * n
+        assert len(at_call._known) <= 8
+
+
+# -------------------------------------------------------------------------------------------- random programs
+
+SLICES = st.tuples(st.integers(0, 3), st.integers(1, 6), st.sampled_from([1, 2, -1]))
+STATEMENT = st.tuples(
+    st.sampled_from(["add", "view", "iadd", "set", "fill", "sum", "matmul", "copy", "wait", "number", "transpose"]),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    SLICES,
+    SLICES,
+)
+
+
+def _part(x: Any, rows: tuple[int, int, int], columns: tuple[int, int, int]) -> Any:
+    index = tuple([slice(a, a + n) for a, n, _ in (rows, columns)])
+    return x[index][:: rows[2], :: columns[2]]
+
+
+def _run(xp: Any, program: list[Any], new: Callable[[Any], Any]) -> list[Any]:
+    """Run statements on 6 x 6 arrays and views of them; what does not broadcast is left out, as NumPy says."""
+    live = [new(np.arange(36.0).reshape(6, 6) - 9), new(np.linspace(-1, 1, 36).reshape(6, 6))]
+    seen: list[Any] = []
+    for kind, i, j, rows, columns in program:
+        x, y = live[i % len(live)], live[j % len(live)]
+        fits = x.shape == y.shape
+        if kind == "view":
+            live.append(_part(x, rows, columns))
+        elif kind == "transpose":
+            live.append(x.T)
+        elif kind == "add" and fits:
+            live.append(x * 0.5 + y)
+        elif kind == "iadd" and fits:
+            x -= 0.25 * y
+        elif kind == "set" and fits:
+            x[...] = y
+        elif kind == "fill":
+            _part(x, rows, columns)[...] = float(i)
+        elif kind == "sum" and x.shape[0]:
+            live.append(x + x.sum(axis=0))
+        elif kind == "matmul" and fits and x.shape[0] == x.shape[1]:
+            live.append((x @ y) / 64)
+        elif kind == "copy":
+            live.append(x.copy())
+        elif kind == "wait" and xp is dx:
+            x.__dx_node__()  # from now on the version has a node
+        elif kind == "number" and x.size:
+            seen.append(float(x[0, 0]))
+        live = live[-10:]
+    return [*[np.asarray(x) for x in live], seen]
+
+
+@given(st.lists(STATEMENT, max_size=14))
+def test_random_programs_on_views_and_in_place(program: list[Any]) -> None:
+    expected = _run(np, program, lambda host: host.copy())
+    with np.errstate(all="ignore"):
+        for eager in (0, 2 << 20):
+            with dx.config.set(eager_bytes=eager):
+                found = _run(dx, program, lambda host: dx.asarray(host) + 0)
+            for x, y in zip(found, expected, strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
