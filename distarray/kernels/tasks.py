@@ -26,7 +26,7 @@ from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.parts import in_parts
 from distarray.kernels.reporting import report
-from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, StageSpec, TileSpec
+from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
 __all__ = [
@@ -297,8 +297,7 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     the result where there is no other tile.
     """
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _joined(tile.reads, _arguments(tile, args, backend), backend)
     problems: list[tuple[str, str]] = []
     modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in stage.modes.items()}
 
@@ -311,6 +310,25 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
         report(problems, stage.where)
     (shape,) = tile.finish
     return partial if shape is None else stage.finishes[0](partial, shape, backend)
+
+
+def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[Array]:
+    """Return the operands of a contraction.
+
+    Those that are one array in two orders of its axes are put together once: BLAS has half the work with a matrix times
+    its transpose, if it sees that.
+    """
+    blocks: list[Array] = []
+    for k, read in enumerate(reads):
+        found = None
+        if len(read.parts) > 1:
+            orders = [(block, read.order_of(other)) for block, other in zip(blocks, reads[:k], strict=True)]
+            found = next(((block, order) for block, order in orders if order is not None), None)
+        if found is None:
+            blocks.append(read.assemble(values, backend))
+        else:
+            blocks.append(backend.xp.permute_dims(*found))
+    return blocks
 
 
 @_explained

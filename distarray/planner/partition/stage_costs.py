@@ -26,6 +26,8 @@ __all__ = ["Costs", "StageCost"]
 #: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
 OVER_LIMIT = 1e3
 BYTE_OVER_LIMIT = 1e-6
+#: Operations that BLAS needs for a product of a matrix with its transpose, as a share of those for any product.
+MIRRORED = 0.5
 
 
 class StageCost(NamedTuple):
@@ -74,7 +76,11 @@ class Costs:
     def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Seconds:
         """Return the seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
         n = np.maximum(boxes.n_tiles, 1)
-        kernel = self.rates.flop_seconds(facts.kernel, boxes.sizes * facts.flops / n, facts.itemsize)
+        flops = boxes.sizes * facts.flops / n
+        if facts.mirrored:
+            whole = [all(cut.parts[i] == 1 for i in facts.mirrored) for cut in cuts]
+            flops = flops * np.where(whole, MIRRORED, 1.0)[:, None]
+        kernel = self.rates.flop_seconds(facts.kernel, flops, facts.itemsize)
         seconds = self.rates.busy_seconds(facts.kernel, kernel * boxes.n_tiles)
         n_tasks = boxes.n_tiles.sum(axis=-1)
         parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
@@ -122,7 +128,7 @@ class Costs:
 
     def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:
         """Return the seconds of computing a stage if all members have their share of it, and nothing is sent."""
-        share = float(boxes.sizes.sum()) * facts.flops / self.n_members
+        share = float(boxes.sizes.sum()) * facts.flops / self.n_members * (MIRRORED if facts.mirrored else 1.0)
         return float(self.rates.flop_seconds(facts.kernel, share, facts.itemsize)) + self.n_members * self.rates.task
 
     def combined_bytes(self, facts: Facts, sharding: Sharding) -> int:
