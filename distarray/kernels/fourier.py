@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BLOCK", "CREATE"]
+__all__ = ["BLOCK", "CREATE", "FILL"]
 
 Block = Any  # of any backend
 Namespace = Any
@@ -23,6 +23,14 @@ def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
 
 #: The transforms of real numbers; the others are of complex ones, and only some libraries take real ones as such.
 _OF_REAL = ("rfft", "ihfft")
+
+
+def _fft_into(out: Block, x: Block, *, params: Any) -> None:
+    """Fill a block with what `_fft` gives; numpy's transforms do, without a block of their own."""
+    name, n, norm = params
+    made = getattr(np.fft, name)(x, n=n, axis=-1, norm=norm, out=out)
+    if made is not out:  # NumPy's hfft takes a block to fill, and leaves it alone
+        out[...] = made
 
 
 def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:
@@ -70,5 +78,7 @@ def _named(xp: Namespace, dtype: Any) -> Any:
 
 #: As `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Block]] = {"fft": _fft}
+#: ``(out, *blocks, params=params)``: those of `BLOCK` that fill a NumPy block, of the layout of the first operand.
+FILL: dict[str, Callable[..., None]] = {"fft": _fft_into}
 #: As `tables.CREATE`.
 CREATE: dict[str, Callable[..., Block]] = {"fft_chirp": _chirp, "fft_twiddle": _twiddle}

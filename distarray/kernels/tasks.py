@@ -21,10 +21,11 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
+from distarray.kernels.fourier import FILL
 from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS
-from distarray.kernels.parts import in_parts
+from distarray.kernels.parts import filled, in_parts
 from distarray.kernels.reporting import report
 from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
@@ -349,6 +350,16 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
+
+    if backend.xp is np and stage.name in FILL:
+
+        def fill(here: Sequence[Array], out: Array) -> None:
+            with errstate(stage):
+                FILL[stage.name](out, *here, params=stage.params)
+
+        return filled(
+            stage.parts, blocks, fill, backend.empty(tile.shape, stage.stores[0], backend.layout_of(blocks[0]))
+        )
 
     def kernel(here: Sequence[Array]) -> Any:
         with errstate(stage):
