@@ -17,8 +17,8 @@ from made_programs import assert_same_bits, programs, values
 
 from distarray import hooks
 from distarray.expr.instructions import Instruction
-from distarray.kernels import program as program_module
 from distarray.kernels import fourier, random, sorting, tables, threads
+from distarray.kernels import program as program_module
 from distarray.kernels.backends import NUMPY
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.outcomes import Reduction
