@@ -28,6 +28,8 @@ OVER_LIMIT = 1e3
 BYTE_OVER_LIMIT = 1e-6
 #: Operations that BLAS needs for a product of a matrix with its transpose, as a share of those for any product.
 MIRRORED = 0.5
+#: Results that a member holds of such a product: what it has summed, what it is sent, and some room.
+WHOLE_RESULTS = 4
 
 
 class StageCost(NamedTuple):
@@ -77,9 +79,9 @@ class Costs:
         """Return the seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
         n = np.maximum(boxes.n_tiles, 1)
         flops = boxes.sizes * facts.flops / n
-        if facts.mirrored:
+        if (share := self._mirrored_share(facts)) < 1:
             whole = [all(cut.parts[i] == 1 for i in facts.mirrored) for cut in cuts]
-            flops = flops * np.where(whole, MIRRORED, 1.0)[:, None]
+            flops = flops * np.where(whole, share, 1.0)[:, None]
         kernel = self.rates.flop_seconds(facts.kernel, flops, facts.itemsize)
         seconds = self.rates.busy_seconds(facts.kernel, kernel * boxes.n_tiles)
         n_tasks = boxes.n_tiles.sum(axis=-1)
@@ -128,8 +130,13 @@ class Costs:
 
     def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:
         """Return the seconds of computing a stage if all members have their share of it, and nothing is sent."""
-        share = float(boxes.sizes.sum()) * facts.flops / self.n_members * (MIRRORED if facts.mirrored else 1.0)
+        share = float(boxes.sizes.sum()) * facts.flops / self.n_members * self._mirrored_share(facts)
         return float(self.rates.flop_seconds(facts.kernel, share, facts.itemsize)) + self.n_members * self.rates.task
+
+    def _mirrored_share(self, facts: Facts) -> float:
+        """Return the share of its operations that a stage needs where neither loop of its result is cut."""
+        result = prod([facts.loops.extents[i] for i in facts.mirrored]) * facts.itemsize
+        return MIRRORED if facts.mirrored and WHOLE_RESULTS * result <= self.limits.member else 1.0
 
     def combined_bytes(self, facts: Facts, sharding: Sharding) -> int:
         """Return the bytes of the partial results that are sent to be combined."""
