@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
@@ -409,7 +410,24 @@ def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
-    return in_parts(stage.parts, blocks, lambda here: tables.take(backend.xp, here[0], here[1:], stage.params))
+    if backend.xp is not np:
+        return tables.take(backend.xp, blocks[0], blocks[1:], stage.params)
+
+    def fill(here: Sequence[Array], out: Array) -> None:
+        _take_into(out, here[0], here[1:], stage.params)
+
+    return filled(stage.parts, blocks, fill, backend.empty(tile.shape, blocks[0].dtype))
+
+
+def _take_into(out: Array, x: Array, index: Sequence[Array], params: IndexParams) -> None:
+    """Fill a NumPy block with what `tables.take` gives."""
+    axes, position, *_ = params
+    if len(axes) == 1 and position == axes[0] and x.flags.c_contiguous and out.flags.c_contiguous and out.size:
+        at, n = index[0], x.shape[position]
+        if at.min() >= 0 and at.max() < n:  # else the mode decides: where it is to raise, numpy fills a copy first
+            np.take(x, at, axis=position, out=out, mode="clip")
+            return
+    out[...] = tables.take(np, x, index, params)
 
 
 @_explained
