@@ -28,6 +28,8 @@ from distarray.ops.counting import counted
 from distarray.types import DType
 
 Histogram = tuple[DistArray, DistArray]
+#: Rows for each place, so that tiles of rows are about even.
+MANY_ROWS = 16
 
 
 @side_by_side
@@ -65,8 +67,8 @@ def weights_of(x: DistArray, weights: Any) -> DistArray:
 
 
 def _counts(at: DistArray, weights: DistArray | None, n: int) -> DistArray:
-    """Return how often each of the first `n` integers stands in a vector that has no others, or the sum of the
-    weights.
+    """Return how often each of the first `n` integers stands in an array that has no others, or the sum of the
+    weights in a vector.
     """
     dtype = np.dtype(np.intp if weights is None else np.float64)
     at = at.astype(np.intp, copy=False)
@@ -110,8 +112,7 @@ def placed(x: DistArray, edges: Any, side: str) -> DistArray:
     """Return how many of the rising `edges` are below each element, those equal to it included on the ``right``
     side.
     """
-    found = searching.searchsorted(beside(x, edges), x.ravel(), side=side)
-    return found.reshape(x.shape)  # type: ignore[no-any-return]  # boxed as x is
+    return searching.searchsorted(beside(x, edges), x, side=side)  # type: ignore[no-any-return]  # boxed as x is
 
 
 def _ends(range: Any) -> tuple[Any, Any]:
@@ -313,8 +314,9 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
     """
     x = as_distarray(a)
     if weights is not None:
-        weights = _beside_all(x, weights).ravel()
-    x = x.ravel()
+        x, weights = x.ravel(), _beside_all(x, weights).ravel()
+    else:
+        x = _along_first_axis(x)
     edges = beside(x, _edges(x, bins, range, weights))
     if not edges.size:
         return zeros((0,), np.intp if weights is None else weights.dtype, team=x.team, device=x.device), edges
@@ -324,6 +326,15 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = 
     if density:
         return counts / differences.diff(edges).astype(np.float64, copy=False) / counts.sum(), edges
     return counts, edges
+
+
+def _along_first_axis(x: DistArray) -> DistArray:
+    """Return the elements of an array, in an array that is long enough to be counted in tiles of its first axis.
+
+    It is the array itself where it can be: in one row, its elements would be copied.
+    """
+    size = 1 if x.team is None else x.team.size
+    return x if x.ndim and x.shape[0] >= MANY_ROWS * size else x.ravel()
 
 
 def _bin_of(x: DistArray, edges: DistArray) -> DistArray:

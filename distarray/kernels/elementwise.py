@@ -312,16 +312,30 @@ def _round(params: tuple[Any, ...], _dtype: DType) -> Call:
     return call
 
 
-def _where(_params: tuple[Any, ...], _dtype: DType) -> Call:
+def _where(_params: tuple[Any, ...], dtype: DType) -> Call:
+    word = np.dtype(f"i{dtype.itemsize}") if dtype.itemsize in (1, 2, 4, 8) else None
+
     def where(condition: Any, x: Any, y: Any, out: Any = None) -> Any:
-        # Not copyto(out, x, where=condition), which takes twice as long when the condition is hard to predict.
-        chosen = np.where(condition, x, y)
-        if out is None:
-            return chosen
-        np.copyto(out, chosen)
+        is_mask = type(condition) is np.ndarray and condition.dtype == bool
+        if out is None or word is None or not is_mask or condition.shape != out.shape:
+            chosen = np.where(condition, x, y)
+            if out is None:
+                return chosen
+            np.copyto(out, chosen)
+            return out
+        # (x ^ y) * condition ^ y on the bits: no branch, so it takes as long when the condition is hard to predict.
+        # np.where takes up to four times as long then, copyto(out, x, where=condition) five times.
+        bits, first, second = out.view(word), _bits_of(x, dtype, word), _bits_of(y, dtype, word)
+        np.bitwise_xor(first, second, out=bits)
+        np.multiply(bits, condition, out=bits)
+        np.bitwise_xor(bits, second, out=bits)
         return out
 
     return where
+
+
+def _bits_of(x: Any, dtype: DType, word: DType) -> Any:
+    return np.asarray(x, dtype).view(word)
 
 
 _OWN: dict[str, Callable[[tuple[Any, ...], DType], Call]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from distarray.kernels.namespaces import Block, Namespace, dtype_of, is_strict, placed
 
-__all__ = ["BLOCK", "CREATE"]
+__all__ = ["BLOCK", "CREATE", "FILL"]
 
 
 def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
@@ -22,6 +22,14 @@ def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
 
 #: The transforms of real numbers; the others are of complex ones, and only some libraries take real ones as such.
 _OF_REAL = ("rfft", "ihfft")
+
+
+def _fft_into(out: Block, x: Block, *, params: Any) -> None:
+    """Fill a block with what `_fft` gives; numpy's transforms do, without a block of their own."""
+    name, n, norm = params
+    made = getattr(np.fft, name)(x, n=n, axis=-1, norm=norm, out=out)
+    if made is not out:  # NumPy's hfft takes a block to fill, and leaves it alone
+        out[...] = made
 
 
 def _indices(backend: Any, start: int, stop: int, step: int = 1) -> Block:
@@ -64,5 +72,7 @@ def _chirp(backend: Any, box: Any, shape: Any, dtype: Any, params: Any, runtime:
 
 #: As `tables.BLOCK`.
 BLOCK: dict[str, Callable[..., Block]] = {"fft": _fft}
+#: ``(out, *blocks, params=params)``: those of `BLOCK` that fill a NumPy block, of the layout of the first operand.
+FILL: dict[str, Callable[..., None]] = {"fft": _fft_into}
 #: As `tables.CREATE`.
 CREATE: dict[str, Callable[..., Block]] = {"fft_chirp": _chirp, "fft_twiddle": _twiddle}

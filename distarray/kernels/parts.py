@@ -10,7 +10,24 @@ from distarray.kernels.backends import NUMPY
 from distarray.kernels.specs import Array, Parting
 from distarray.kernels.threads import run_along
 
-__all__ = ["in_parts"]
+__all__ = ["filled", "in_parts"]
+
+
+def filled(
+    parting: Parting | None, blocks: Sequence[Array], kernel: Callable[[Sequence[Array], Array], None], out: Array
+) -> Array:
+    """Return `out`, which a kernel has filled with what it makes of some blocks; for `parting` see `in_parts`."""
+    if parting is None:
+        kernel(blocks, out)
+        return out
+
+    def part(begin: int, end: int) -> None:
+        place = slice(begin, end)
+        here = [_cut(b, axis, place) for b, axis in zip(blocks, parting.operands, strict=True)]
+        kernel(here, _cut(out, parting.results[0], place))
+
+    run_along(out.shape[parting.results[0]], parting.n, part)
+    return out
 
 
 def in_parts(parting: Parting | None, blocks: Sequence[Array], kernel: Callable[[Sequence[Array]], Any]) -> Any:

@@ -243,7 +243,7 @@ def _bincount_tiles(xp: Namespace, x: Block, *weights: Block, params: Params) ->
     offset).
     """
     n = params[0]
-    x = xp.astype(x, xp.int64, copy=False)
+    x = xp.reshape(xp.astype(x, xp.int64, copy=False), (-1,))
     if xp is np and not weights and n < x.size:
         return _counted(x, n)[None, :]
     if not is_strict(xp):

@@ -81,6 +81,20 @@ class Read(NamedTuple):
             out[place] = part.read(args)
         return out
 
+    def order_of(self, other: Read) -> tuple[int, ...] | None:
+        """Return the order of axes in which this operand is the other one, element for element; None if it is not."""
+        n, wanted = len(self.shape), [*zip(self.parts, self.places, strict=True)]
+        if len(other.shape) != n or not all(other.places):
+            return None
+        for order in (tuple(range(n)), tuple(reversed(range(n)))):
+            turned = [
+                (part._replace(lens=part.lens.permuted(order)), tuple([place[a] for a in order]))
+                for part, place in zip(other.parts, other.places, strict=True)
+            ]
+            if wanted == turned:
+                return order
+        return None
+
 
 class Region(NamedTuple):
     """A box of a tile in which every operand is one slice of one block or piece: the program runs on it as it lies."""

@@ -16,17 +16,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from distarray.expr.params import IndexParams
 from distarray.kernels import tables
 from distarray.kernels.buffers import POOL
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
 from distarray.kernels.folds import FOLD
+from distarray.kernels.fourier import FILL
 from distarray.kernels.inside import inside_task, is_on_worker
 from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS
-from distarray.kernels.parts import in_parts
+from distarray.kernels.parts import filled, in_parts
 from distarray.kernels.reporting import report
-from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, StageSpec, TileSpec
+from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
 __all__ = [
@@ -288,8 +290,7 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     the result where there is no other tile.
     """
     backend = backend_for(stage.device, tile.member)
-    values = _arguments(tile, args, backend)
-    blocks = [r.assemble(values, backend) for r in tile.reads]
+    blocks = _joined(tile.reads, _arguments(tile, args, backend), backend)
     problems: list[tuple[str, str]] = []
     modes = {kind: mode if mode in ("ignore", "raise") else "call" for kind, mode in stage.modes.items()}
 
@@ -302,6 +303,25 @@ def run_contract(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
         report(problems, stage.where)
     (shape,) = tile.finish
     return partial if shape is None else stage.finishes[0](partial, shape, backend)
+
+
+def _joined(reads: Sequence[Read], values: Sequence[Any], backend: Any) -> list[Array]:
+    """Return the operands of a contraction.
+
+    Those that are one array in two orders of its axes are put together once: BLAS has half the work with a matrix times
+    its transpose, if it sees that.
+    """
+    blocks: list[Array] = []
+    for k, read in enumerate(reads):
+        found = None
+        if len(read.parts) > 1:
+            orders = [(block, read.order_of(other)) for block, other in zip(blocks, reads[:k], strict=True)]
+            found = next(((block, order) for block, order in orders if order is not None), None)
+        if found is None:
+            blocks.append(read.assemble(values, backend))
+        else:
+            blocks.append(backend.xp.permute_dims(*found))
+    return blocks
 
 
 @_explained
@@ -322,6 +342,16 @@ def run_block(stage: StageSpec, tile: TileSpec, *args: Any) -> Any:
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
+
+    if backend.xp is np and stage.name in FILL:
+
+        def fill(here: Sequence[Array], out: Array) -> None:
+            with errstate(stage):
+                FILL[stage.name](out, *here, params=stage.params)
+
+        return filled(
+            stage.parts, blocks, fill, backend.empty(tile.shape, stage.stores[0], backend.layout_of(blocks[0]))
+        )
 
     def kernel(here: Sequence[Array]) -> Any:
         with errstate(stage):
@@ -371,7 +401,24 @@ def run_take(stage: StageSpec, tile: TileSpec, *args: Any) -> Array:
     backend = backend_for(stage.device, tile.member)
     values = _arguments(tile, args, backend)
     blocks = [r.assemble(values, backend) for r in tile.reads]
-    return in_parts(stage.parts, blocks, lambda here: tables.take(backend.xp, here[0], here[1:], stage.params))
+    if backend.xp is not np:
+        return tables.take(backend.xp, blocks[0], blocks[1:], stage.params)
+
+    def fill(here: Sequence[Array], out: Array) -> None:
+        _take_into(out, here[0], here[1:], stage.params)
+
+    return filled(stage.parts, blocks, fill, backend.empty(tile.shape, blocks[0].dtype))
+
+
+def _take_into(out: Array, x: Array, index: Sequence[Array], params: IndexParams) -> None:
+    """Fill a NumPy block with what `tables.take` gives."""
+    axes, position, *_ = params
+    if len(axes) == 1 and position == axes[0] and x.flags.c_contiguous and out.flags.c_contiguous and out.size:
+        at, n = index[0], x.shape[position]
+        if at.min() >= 0 and at.max() < n:  # else the mode decides: where it is to raise, numpy fills a copy first
+            np.take(x, at, axis=position, out=out, mode="clip")
+            return
+    out[...] = tables.take(np, x, index, params)
 
 
 @_explained

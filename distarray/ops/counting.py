@@ -20,15 +20,15 @@ BINCOUNT_TILES = declare("bincount_tiles", "tiles")
 
 
 def counted(x: Array, weights: Array | None, n: int) -> Array:
-    """Return how often each of ``0 .. n - 1`` stands in a vector that has no others, or the sum of the weights where it
+    """Return how often each of ``0 .. n - 1`` stands in an array that has no others, or the sum of the weights where it
     does.
 
-    Every member holds `n` numbers.
+    Every member counts its rows, and holds `n` numbers.
     """
     operands = unbox("bincount", (x,) if weights is None else (x, weights))
     nodes: list[Expr] = operands.nodes  # type: ignore[assignment]  # arrays, checked by the caller
     cut = vector_cut(nodes[0])
-    bounds = (0, nodes[0].size) if cut is None else cut.boundaries(nodes[0].shape)[0]
+    bounds = (0, nodes[0].shape[0]) if cut is None else cut.boundaries(nodes[0].shape[:1])[0]
     n_tiles = len(bounds) - 1
     results: list[Any] = [((n_tiles, n), np.intp if weights is None else np.float64, range(n_tiles + 1))]
     (counts,) = bind_tiles(BINCOUNT_TILES, [(node, bounds) for node in nodes], results, cut, (n,))

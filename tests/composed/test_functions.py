@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.testing import force_tiles
+from distarray.testing import counting, force_tiles
 
 TEAM = dx.Team((2,), ("R",))
 
@@ -181,3 +181,16 @@ def test_copyto_a_view_that_is_read_only_is_refused_before_its_dtype_is_looked_a
     for xp in (np, dx):
         with pytest.raises(ValueError, match="assignment destination is read-only"):
             xp.copyto(xp.broadcast_to(xp.asarray(np.arange(3.0)), (2, 3)), src)
+
+
+def test_a_histogram_counts_elements_where_they_lie() -> None:
+    """Rows are counted as rows: in one vector all elements would be copied. A few long ones are too few tiles."""
+    rng = np.random.default_rng(0)
+    with dx.use(team=dx.Team((3,), ("T",), members=range(3))), dx.config.set(block_bytes=1 << 10):
+        for shape, is_copied in (((100, 7), False), ((48, 3, 5), False), ((2, 900), True)):
+            values = rng.standard_normal(shape)
+            x = dx.asarray(values)
+            with counting() as c:
+                found = np.asarray(dx.histogram(x, bins=9, range=(-1.0, 1.0))[0])
+            np.testing.assert_array_equal(found, np.histogram(values, bins=9, range=(-1.0, 1.0))[0])
+            assert ("reshape" in {name for name, _ in c.kernels}) == is_copied

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import distarray as dx
 from distarray.expr.joins import PRODUCT, Join
-from distarray.kernels import contractions
+from distarray.kernels import contractions, tables
 from distarray.kernels.backends import NUMPY, no_host_copies
 from distarray.kernels.contractions import contract
 from distarray.kernels.devices import backend_for
@@ -231,3 +232,23 @@ def test_a_function_of_the_users_sees_blocks_of_its_device():
     found = contract(backend, [backend.adopt(x), backend.adopt(x)], params, F8)
     np.testing.assert_array_equal(backend.to_host(found), (x[:, None] - x[None]).max(-1))
     assert seen == [((3, 3, 4),) * 2 + ("array_api_strict",)]
+
+
+@pytest.mark.parametrize("cut", [("T", None), (None, "T")])
+def test_a_matrix_and_its_transpose_come_as_views_of_one_block(cut, monkeypatch):
+    """However the matrix lies: then numpy has BLAS compute half of the product."""
+    values = np.random.default_rng(0).random((64, 64))
+    seen = []
+
+    def noted(xp, labels, result, a, b, *, dtype):
+        seen.append(np.shares_memory(a, b))
+        return product(xp, labels, result, a, b, dtype=dtype)
+
+    product = tables.contract
+    monkeypatch.setattr(tables, "contract", noted)
+    slow = {"gemm": 1e4, "bandwidth": 1e5, "latency": 0.0, "task": 0.0}  # worth a search, and most of it is computing
+    with dx.use(team=dx.Team((2,), ("T",), members=range(2))), dx.config.set(block_bytes=1 << 10, calibration=slow):
+        x = dx.asarray(values, sharding=cut)
+        np.testing.assert_allclose(np.asarray(x.T @ x), values.T @ values)
+        np.testing.assert_allclose(np.asarray(x @ x.T), values @ values.T)
+    assert seen == [True] * 4

@@ -17,12 +17,12 @@ from made_programs import assert_same_bits, programs, values
 
 from distarray import hooks
 from distarray.expr.instructions import Instruction
+from distarray.kernels import fourier, random, sorting, tables, threads
 from distarray.kernels import program as program_module
-from distarray.kernels import random, sorting, tables, threads
 from distarray.kernels.backends import NUMPY
 from distarray.kernels.inside import is_inside_task
 from distarray.kernels.outcomes import Reduction
-from distarray.kernels.parts import in_parts
+from distarray.kernels.parts import filled, in_parts
 from distarray.kernels.program import Program
 from distarray.kernels.specs import Parting
 
@@ -281,3 +281,16 @@ def test_kernels_in_parts_give_what_they_give_at_once(helped: Pool, n: int) -> N
     )
     np.testing.assert_array_equal(values_and_places[0], a.max(axis=0))
     np.testing.assert_array_equal(values_and_places[1], a.argmax(axis=0))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+def test_transforms_fill_the_block_that_they_are_given(helped: Pool, name: str, n: int) -> None:
+    x = np.random.default_rng(0).random((24, 10, 16))
+    x = (x if name in ("rfft", "ihfft") else x + 1j).transpose(1, 0, 2)
+    whole = getattr(np.fft, name)(x)
+    for parting in (None, Parting(n, (1,), (1,), 0)):
+        out = NUMPY.empty(whole.shape, whole.dtype, NUMPY.layout_of(x))
+        made = filled(parting, [x], lambda blocks, o: fourier.FILL["fft"](o, *blocks, params=(name, None, None)), out)
+        assert made is out
+        np.testing.assert_array_equal(out, whole)

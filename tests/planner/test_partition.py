@@ -220,6 +220,24 @@ def test_a_gram_matrix_moves_partial_sums_alone() -> None:
     assert transfers(graph, plan) == 3 * 64 * 64 * 4
 
 
+def test_a_matrix_times_its_transpose_is_cut_where_blas_computes_half_of_it() -> None:
+    env = env_of(4)
+    x, y = lying(env, (8000, 8000)), lying(env, (8000, 8000))
+    turned, fewer = manipulation.matrix_transpose(x), parse_index((slice(1, None),), x.shape).affine
+    for a, b, is_mirrored in (
+        (turned, x, True),
+        (x, turned, True),
+        (turned, y, False),
+        (x, x, False),
+        (bind_get(x, fewer), turned, False),
+    ):
+        graph, plan = planned(matmul(a, b))
+        assert env.team is not None
+        (facts,) = Planning(graph, env.team.mesh, LIMITS, BYTES, plan.stages).facts
+        assert facts.mirrored == ((0, 1) if is_mirrored else ())
+        assert (parts_of(graph, plan) == [(1, 1, 4)]) == is_mirrored
+
+
 def test_an_inner_product_of_matrices_cuts_the_long_loop() -> None:
     env = env_of(4)
     graph, plan = planned(matmul(computed(env, (200, 50_000)), computed(env, (50_000, 200))))

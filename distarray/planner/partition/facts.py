@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod
 
+import numpy as np
+
 from distarray.expr.expr import Expr
 from distarray.expr.joins import PRODUCT, Join
 from distarray.planner.graph import Graph
@@ -45,6 +47,9 @@ class Facts:
         Node that it lies as, and which another stage makes; -1 if it is not led.
     pinned
         Node for which the user said the cut; -1.
+    mirrored
+        The two loops of the result of a product of a matrix with its own transpose: BLAS computes half of it, and
+        mirrors that, where neither of them is cut. Empty for all other stages.
     """
 
     number: int
@@ -58,6 +63,7 @@ class Facts:
     results: tuple[tuple[int, tuple[int, ...]], ...]
     leader: int
     pinned: int
+    mirrored: tuple[int, ...] = ()
 
     @property
     def itemsize(self) -> int:
@@ -138,6 +144,7 @@ def _facts(
         views.append(None if is_nowhere else view_of(r, loops, nodes[stage.nodes[0]].shape))
         dtype = nodes[i].dtype
         itemsizes.append(dtype.itemsize)
+    kernel = _kernel(stage, loops, nodes)
     leader = _leader(stage, graph, outside)
     pinned = next((i for i in stage.nodes if nodes[i].pin is not None and nodes[i].op.kind != "put"), -1)
     return Facts(
@@ -147,11 +154,12 @@ def _facts(
         tuple(readings),
         tuple(views),
         tuple(itemsizes),
-        _kernel(stage, loops, nodes),
+        kernel,
         _flops(stage, loops, nodes),
         _results(stage, loops, nodes),
         leader,
         pinned,
+        _mirrored(readings, nodes) if kernel == "gemm" else (),
     )
 
 
@@ -180,6 +188,21 @@ def _kernel(stage: Stage, loops: Loops, nodes: Sequence[Expr]) -> KernelKind:
     # a product of matrices has loops of the result that one operand has and the other lacks
     alone = [result.intersection(axes).difference(other) for axes, other in _pairs(loops)]
     return "gemm" if len(alone) == 2 and all(alone) and loops.reduced else "join"
+
+
+def _mirrored(readings: Sequence[Reading], nodes: Sequence[Expr]) -> tuple[int, ...]:
+    """Return the loops of the result of a product whose operands are one matrix, once transposed; see `Facts`."""
+    a, b = readings
+    dtype = nodes[a.node].dtype
+    if a.node != b.node or dtype.kind not in "fc" or dtype == np.float16:  # of which BLAS knows nothing
+        return ()
+    apart: set[tuple[int, int]] = set()
+    for (i, *one), (j, *other) in zip(a.lens.terms, b.lens.terms, strict=True):
+        if one != other or (i is None) != (j is None):
+            return ()  # other elements
+        if i is not None and j is not None and a.loops[i] != b.loops[j]:
+            apart.add((a.loops[i], b.loops[j]))  # type: ignore[arg-type]  # the axes of a product all are loops
+    return apart.pop() if len(apart) == 1 else ()
 
 
 def _pairs(loops: Loops) -> list[tuple[tuple[int | None, ...], tuple[int | None, ...]]]:

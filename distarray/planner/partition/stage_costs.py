@@ -26,6 +26,10 @@ __all__ = ["Costs", "StageCost"]
 #: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
 OVER_LIMIT = 1e3
 BYTE_OVER_LIMIT = 1e-6
+#: Operations that BLAS needs for a product of a matrix with its transpose, as a share of those for any product.
+MIRRORED = 0.5
+#: Results that a member holds of such a product: what it has summed, what it is sent, and some room.
+WHOLE_RESULTS = 4
 
 
 class StageCost(NamedTuple):
@@ -74,7 +78,11 @@ class Costs:
     def own_seconds(self, facts: Facts, cuts: Sequence[Sharding], boxes: Boxes) -> Seconds:
         """Return the seconds of computing a stage, combining its partial results, and of its tasks; by cut."""
         n = np.maximum(boxes.n_tiles, 1)
-        kernel = self.rates.flop_seconds(facts.kernel, boxes.sizes * facts.flops / n, facts.itemsize)
+        flops = boxes.sizes * facts.flops / n
+        if (share := self._mirrored_share(facts)) < 1:
+            whole = [all(cut.parts[i] == 1 for i in facts.mirrored) for cut in cuts]
+            flops = flops * np.where(whole, share, 1.0)[:, None]
+        kernel = self.rates.flop_seconds(facts.kernel, flops, facts.itemsize)
         seconds = self.rates.busy_seconds(facts.kernel, kernel * boxes.n_tiles)
         n_tasks = boxes.n_tiles.sum(axis=-1)
         parts = np.array([c.parts for c in cuts], np.int64).reshape(len(cuts), len(facts.loops.extents))
@@ -122,8 +130,13 @@ class Costs:
 
     def balanced_seconds(self, facts: Facts, boxes: Boxes) -> float:
         """Return the seconds of computing a stage if all members have their share of it, and nothing is sent."""
-        share = float(boxes.sizes.sum()) * facts.flops / self.n_members
+        share = float(boxes.sizes.sum()) * facts.flops / self.n_members * self._mirrored_share(facts)
         return float(self.rates.flop_seconds(facts.kernel, share, facts.itemsize)) + self.n_members * self.rates.task
+
+    def _mirrored_share(self, facts: Facts) -> float:
+        """Return the share of its operations that a stage needs where neither loop of its result is cut."""
+        result = prod([facts.loops.extents[i] for i in facts.mirrored]) * facts.itemsize
+        return MIRRORED if facts.mirrored and WHOLE_RESULTS * result <= self.limits.member else 1.0
 
     def combined_bytes(self, facts: Facts, sharding: Sharding) -> int:
         """Return the bytes of the partial results that are sent to be combined."""
