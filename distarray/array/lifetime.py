@@ -6,10 +6,14 @@ import numpy as np
 
 from distarray.array import window
 from distarray.array.access import copied
+from distarray.array.handle import Handle
 from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
+from distarray.expr.lens import get
+from distarray.kernels.loans import lend
+from distarray.types import HostArray
 
-__all__ = ["delete", "own_storage"]
+__all__ = ["delete", "own_memory", "own_storage"]
 
 
 def _is_shared(base: Base) -> bool:
@@ -58,6 +62,28 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
         fresh = copied(version)
         if base.advance(version, fresh, fresh.hold(by_base=True)):
             return fresh
+
+
+def own_memory(x: Handle) -> HostArray | None:
+    """Return the memory of an array, to be read and written by anybody, as numpy's own arrays are; None where it is not
+    one block of this process.
+
+    A view of what is pending has none yet: computing all of its base for it may be much more than was asked for. An
+    array of a cluster has none, whether or not a copy of it has stayed here.
+    """
+    version = x._base.current
+    if x._readonly or version.env.is_cluster or version.env.device != "cpu" or (x._lens and version.memo is None):
+        return None
+    try:
+        version = own_storage(x._base, placed=False)
+    finally:
+        window.leave()
+    memo = version.memo
+    assert memo is not None
+    if len(memo.blocks) != 1:
+        return None
+    seen = get(x._lens, memo.blocks[0])
+    return lend(seen, writeable=True) if np.may_share_memory(seen, memo.blocks[0]) else None
 
 
 def _are_borrowed(memo: Stored) -> bool:
