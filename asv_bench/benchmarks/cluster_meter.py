@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from distributed.diagnostics.plugin import WorkerPlugin
 
-__all__ = ["Cost", "Job", "MeteredCluster", "Runs", "interleaved_on", "limited", "measured", "table"]
+__all__ = ["Cost", "Job", "MeteredCluster", "Runs", "interleaved_on", "limited", "measured", "status_bytes", "table"]
 
 _NAME = "benchmark-meter"
 
@@ -83,7 +83,7 @@ def _metered_shuffles() -> dict[str, int]:
     return found
 
 
-def _status_bytes(name: str) -> int:
+def status_bytes(name: str) -> int:
     """A line of ``/proc/self/status`` in bytes; 0 where there is no such file."""
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
         for line in status:
@@ -118,7 +118,7 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
             plugin.transport.observers.append(self)
         self.stored = self.peak_stored = self.worker.state.nbytes
         _reset_high_water()
-        self.resident = _status_bytes("VmRSS")
+        self.resident = status_bytes("VmRSS")
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         self.tasks += finish == "memory" and start in ("executing", "long-running")
@@ -146,7 +146,7 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
             "stored": self.stored,
             "peak_stored": self.peak_stored,
             "resident": self.resident,
-            "peak_resident": _status_bytes("VmHWM"),
+            "peak_resident": status_bytes("VmHWM"),
         }
 
 
