@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from distarray.array import window
+from distarray.array import elements, window
 from distarray.array.access import copied
 from distarray.array.handle import Handle
 from distarray.array.versions import Base
@@ -74,13 +74,16 @@ def own_memory(x: Handle) -> HostArray | None:
     version = x._base.current
     if x._readonly or version.env.is_cluster or version.env.device != "cpu" or (x._lens and version.memo is None):
         return None
+    if version.memo is None and version.nbytes > elements.FETCHED:
+        elements.check_room(version)  # for a copy too, which several blocks need
     try:
-        version = own_storage(x._base, placed=False)
+        window.observe((version,))
+        # Of several blocks nothing is to be had, and nothing to be copied for it.
+        is_one = version.memo is not None and len(version.memo.blocks) == 1
+        memo = own_storage(x._base, placed=version.pin is not None).memo if is_one else None
     finally:
         window.leave()
-    memo = version.memo
-    assert memo is not None
-    if len(memo.blocks) != 1:
+    if memo is None or len(memo.blocks) != 1:
         return None
     seen = get(x._lens, memo.blocks[0])
     return lend(seen, writeable=True) if np.may_share_memory(seen, memo.blocks[0]) else None

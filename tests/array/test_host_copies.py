@@ -119,6 +119,15 @@ def test_estimators_that_work_in_place_on_a_copy_leave_the_array_alone() -> None
         assert_equal(x, VALUES)
 
 
+def test_of_several_blocks_nothing_is_copied_twice() -> None:
+    x = in_tiles()
+    blocks = x.__dx_node__().memo.blocks
+    pending = x + 1  # reads the blocks as they are now
+    assert not np.asarray(x).flags.writeable
+    assert x.__dx_node__().memo.blocks is blocks
+    assert_equal(pending, VALUES + 1)
+
+
 @pytest.mark.parametrize("dtype", [None, "f8", "f4"])
 def test_asarray_of_several_blocks_is_read_only(dtype: Any) -> None:
     """Code that writes into it would write into nothing that anybody sees: it is told so."""
