@@ -120,6 +120,11 @@ def test_the_default_device_is_one_of_the_devices(device: str) -> None:
         assert info.default_device() == dx.zeros(1).device == device
         assert device in info.devices()
         assert "cpu" in info.devices()
+        assert isinstance(info.devices(), tuple)
+        # SciPy's tests, written for the standard in which it was a list
+        assert info.devices() + [None] == [*info.devices(), None]
+        assert [None] + info.devices() == [None, *info.devices()]
+        assert (*info.devices(), None) == info.devices() + (None,)
 
 
 @pytest.mark.parametrize("name", STANDARD["result_fields"])

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from distributed.diagnostics.plugin import WorkerPlugin
 
-__all__ = ["Cost", "Job", "MeteredCluster", "Runs", "interleaved_on", "limited", "measured", "table"]
+__all__ = ["Cost", "Job", "MeteredCluster", "Runs", "interleaved_on", "limited", "measured", "status_bytes", "table"]
 
 _NAME = "benchmark-meter"
 
@@ -83,7 +83,7 @@ def _metered_shuffles() -> dict[str, int]:
     return found
 
 
-def _status_bytes(name: str) -> int:
+def status_bytes(name: str) -> int:
     """A line of ``/proc/self/status`` in bytes; 0 where there is no such file."""
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
         for line in status:
@@ -107,7 +107,7 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
         self.worker = worker
         self.log = worker.transfer_incoming_log = _Received(worker.transfer_incoming_log)
         self.shuffled = _metered_shuffles()
-        self.beside = 0
+        self.is_program: Callable[[Any], bool] = lambda key: False
         self.reset()
 
     def reset(self) -> None:
@@ -115,14 +115,19 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
         self.shuffled[self.worker.address] = 0
         plugin = self.worker.plugins.get("distarray-cut")
         if plugin is not None and self not in plugin.transport.observers:
+            from distarray.runtime.wire import is_program  # only workers that ran programs of distarray load it
+
             plugin.transport.observers.append(self)
-        self.stored = self.peak_stored = self.worker.state.nbytes
+            self.is_program = is_program
+        tasks = self.worker.state.tasks.items()
+        self.beside = -sum(task.get_nbytes() for key, task in tasks if self.is_program(key) and task.state == "memory")
+        self.stored = self.peak_stored = self.worker.state.nbytes + self.beside
         _reset_high_water()
-        self.resident = _status_bytes("VmRSS")
+        self.resident = status_bytes("VmRSS")
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         self.tasks += finish == "memory" and start in ("executing", "long-running")
-        if str(key[0]).startswith("dx-program-") and "memory" in (start, finish):
+        if self.is_program(key) and "memory" in (start, finish):
             # What a member program returns are the blocks that are kept, each under a key of its own.
             nbytes = self.worker.state.tasks[key].get_nbytes()
             self.beside += nbytes if start == "memory" else -nbytes
@@ -146,7 +151,7 @@ class _Meter(WorkerPlugin):  # type: ignore[misc]  # distributed has no type inf
             "stored": self.stored,
             "peak_stored": self.peak_stored,
             "resident": self.resident,
-            "peak_resident": _status_bytes("VmHWM"),
+            "peak_resident": status_bytes("VmHWM"),
         }
 
 

@@ -170,12 +170,17 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         return round(self.item()) if ndigits is None else self.round(ndigits)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
+        _check_gather(self)
+        if not copy and (dtype is None or np.dtype(dtype) == self.dtype):
+            from distarray.array.lifetime import own_memory
+
+            if (seen := own_memory(self)) is not None:
+                return seen
         if copy is False:
             raise ValueError(
-                "a DistArray cannot be seen as a numpy array without a copy; use x.local(member) for the block of one "
-                "member of this process"
+                "a DistArray of several blocks, or of another process, cannot be seen as a numpy array without a copy; "
+                "use x.local(member) for the block of one member of this process"
             )
-        _check_gather(self)
         host = self._host()
         if dtype is not None:
             host = host.astype(dtype, copy=False)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from distarray.array import window
+from distarray.array import elements, window
 from distarray.array.access import copied
+from distarray.array.handle import Handle
 from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
-from distarray.kernels.loans import is_ours
+from distarray.expr.lens import get
+from distarray.kernels.loans import is_ours, lend
+from distarray.types import HostArray
 
-__all__ = ["delete", "is_alone", "own_storage"]
+__all__ = ["delete", "is_alone", "own_memory", "own_storage"]
 
 
 def _is_shared(base: Base) -> bool:
@@ -75,6 +78,31 @@ def is_alone(base: Base, version: Expr | None) -> bool:
     if memo is None or memo.exported or _is_shared(base) or _are_borrowed(memo) or not all(map(is_ours, memo.blocks)):
         return False
     return not _is_read(version)
+
+
+def own_memory(x: Handle) -> HostArray | None:
+    """Return the memory of an array, to be read and written by anybody, as numpy's own arrays are; None where it is not
+    one block of this process.
+
+    A view of what is pending has none yet: computing all of its base for it may be much more than was asked for. An
+    array of a cluster has none, whether or not a copy of it has stayed here.
+    """
+    version = x._base.current
+    if x._readonly or version.env.is_cluster or version.env.device != "cpu" or (x._lens and version.memo is None):
+        return None
+    if version.memo is None and version.nbytes > elements.FETCHED:
+        elements.check_room(version)  # for a copy too, which several blocks need
+    try:
+        window.observe((version,))
+        # Of several blocks nothing is to be had, and nothing to be copied for it.
+        is_one = version.memo is not None and len(version.memo.blocks) == 1
+        memo = own_storage(x._base, placed=version.pin is not None).memo if is_one else None
+    finally:
+        window.leave()
+    if memo is None or len(memo.blocks) != 1:
+        return None
+    seen = get(x._lens, memo.blocks[0])
+    return lend(seen, writeable=True) if np.may_share_memory(seen, memo.blocks[0]) else None
 
 
 def _are_borrowed(memo: Stored) -> bool:

@@ -101,5 +101,5 @@ class MemoryLayout(Handle):
 
     @property
     def data(self) -> memoryview:
-        """Return a read-only memoryview of a copy of the elements in this process, as ``np.asarray`` gathers them."""
+        """Return a memoryview of what ``np.asarray`` gives: of the array's own memory, or of a read-only copy."""
         return np.asarray(self).data

@@ -19,6 +19,20 @@ _BY_KIND["integral"] = _BY_KIND["signed integer"] + _BY_KIND["unsigned integer"]
 _BY_KIND["numeric"] = _BY_KIND["integral"] + _BY_KIND["real floating"] + _BY_KIND["complex floating"]
 
 
+class Devices(tuple[str, ...]):
+    """Devices are a tuple, as the standard has them from 2025.12 on, to which what took them for the list that they
+    were before (SciPy's tests) may still add a list.
+    """
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return list(self) + other if isinstance(other, list) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + list(self) if isinstance(other, list) else NotImplemented
+
+
 class ArrayNamespaceInfo:
     """``__array_namespace_info__()``: the standard's inspection."""
 
@@ -55,7 +69,7 @@ class ArrayNamespaceInfo:
             names += _BY_KIND[each]
         return {name: np.dtype(name) for name in names}
 
-    def devices(self) -> tuple[str, ...]:
+    def devices(self) -> Devices:
         """Return the devices that arrays can have now; the fake one only if it is the default."""
         found = ["cpu"]
         try:
@@ -64,4 +78,4 @@ class ArrayNamespaceInfo:
             pass
         if current_device() not in found:
             found.append(current_device())
-        return tuple(found)
+        return Devices(found)

@@ -15,11 +15,11 @@ from distarray.arguments import flag, memory_order, number, parse_shape
 from distarray.array.array import DistArray
 from distarray.composed.conversion import asarray
 from distarray.expr.bind import broadcast_shapes as _common_shape
+from distarray.expr.lens import get, strided_dummy
 from distarray.expr.lens import shares_memory as _lenses_share
-from distarray.expr.lens import strided_dummy
 from distarray.expr.side_by_side import side_by_side
 from distarray.ops import creation, lenses, manipulation
-from distarray.types import AxesLike
+from distarray.types import AxesLike, HostArray
 
 
 def as_distarray(x: Any) -> DistArray:
@@ -323,13 +323,29 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[DistArray]:
 
 
 def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
-    """Return whether two arrays have an element in common: views of one base that overlap. Computes nothing."""
-    if not isinstance(a, DistArray) or not isinstance(b, DistArray) or a._base is not b._base:
-        return False
-    shape = a._base.current.shape
-    return _lenses_share(shape, a._lens, b._lens)
+    """Return whether two arrays have an element in common: views of one base that overlap, or an array of numpy that
+    sees the memory of one of ours, as ``np.asarray`` gives it. Computes nothing.
+    """
+    if not isinstance(a, DistArray) or not isinstance(b, DistArray):
+        return _any_pair(np.shares_memory, a, b, max_work)
+    return a._base is b._base and _lenses_share(a._base.current.shape, a._lens, b._lens)
 
 
 def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
-    """Return `shares_memory`, which is exact here."""
+    """Return `shares_memory`, which is exact where both are ours; numpy's bounds of memory else."""
+    if not isinstance(a, DistArray) or not isinstance(b, DistArray):
+        return _any_pair(np.may_share_memory, a, b, max_work)
     return shares_memory(a, b)
+
+
+def _any_pair(function: Any, a: Any, b: Any, max_work: int | None) -> bool:
+    return any(function(p, q, max_work) for p in _memory(a) for q in _memory(b))
+
+
+def _memory(x: Any) -> list[HostArray]:
+    """Return the arrays of numpy in which the elements of an array lie now, as far as they are in this process."""
+    if not isinstance(x, DistArray):
+        return [x] if isinstance(x, np.ndarray) else []
+    memo = x._base.current.memo
+    blocks = [] if memo is None else [block for block in memo.present if isinstance(block, np.ndarray)]
+    return [get(x._lens, blocks[0])] if len(blocks) == 1 else blocks

@@ -268,9 +268,13 @@ class _Grouping:
             if self.kind(i) not in ("map", "reduce") or self.lensed[i]:
                 continue
             for read in self.graph.operands[i]:
-                if read is None or self.kind(read) in ("map", "create") or self.shape_of(read) != self._loops(i):
+                if read is None or self._is_free(read) or self.shape_of(read) != self._loops(i):
                     continue
                 unite(seen.setdefault((read, self.level[i]), i), i)
+
+    def _is_free(self, i: int) -> bool:
+        """Return whether a second pass over `i` costs nothing but itself: it is in registers, or a constant."""
+        return self.kind(i) == "map" or (self.kind(i) == "create" and self.graph.nodes[i].op.repeatable)
 
     # ------------------------------------------------------------------------------------------- result
 

@@ -1,60 +1,190 @@
-"""What leaves an array for numpy: a copy to write to where one was asked for, else something that cannot be written."""
+"""What leaves an array for numpy: its memory where that is one block, else what cannot be written; copies on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.testing import force_tiles
+from distarray.testing import counting, force_tiles
+from distarray.testing.assertions import assert_equal
 
 VALUES = np.arange(12.0).reshape(3, 4)
 
 
-@pytest.fixture(params=[None, 3], ids=["small", "tiles"])
-def x(request: pytest.FixtureRequest) -> Iterator[dx.DistArray]:
-    with nullcontext() if request.param is None else force_tiles(request.param):
-        yield dx.asarray(VALUES) + 0
+def small() -> dx.DistArray:
+    return dx.asarray(VALUES) + 0
+
+
+def in_tiles() -> dx.DistArray:
+    with force_tiles(3):
+        x: dx.DistArray = (dx.asarray(VALUES) + 0).persist()
+    return x
+
+
+Make = Callable[[], dx.DistArray]
+EVERY = pytest.mark.parametrize("make", [small, in_tiles])
+#: What numpy shows of an array as its memory.
+SEEN: dict[str, Callable[[Any], Any]] = {
+    "all": lambda a: a,
+    "part": lambda a: a[1:, ::2],
+    "turned": lambda a: a[::-1].T,
+    "reshaped": lambda a: a.reshape(2, 6),
+    "element": lambda a: a[1, 2, ...],
+    "diagonal blocks": lambda a: a[:, None, :3],
+}
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_asarray_of_one_block_is_its_memory(seen: str) -> None:
+    """Both ways: code that fills a buffer it made of an array has filled the array, as with numpy's own."""
+    x, host = small(), VALUES.copy()
+    x.persist()
+    alias, before = x[:2], x + 1
+    for array in (x, host):
+        view = np.asarray(SEEN[seen](array))
+        assert view.flags.writeable
+        view[...] = 7 + view
+    assert_equal(x, host)
+    assert_equal(alias, host[:2])
+    assert_equal(before, VALUES + 1)
+    assert_equal(x + 1, host + 1)
+
+
+def test_what_is_defined_before_and_computed_after_a_write_outside_reads_the_old_elements() -> None:
+    x = small()
+    doubled = x * 2
+    host = np.asarray(x)
+    tripled = x * 3
+    host[...] = 0
+    assert_equal(doubled, VALUES * 2)
+    assert_equal(tripled, VALUES * 3)
+    assert_equal(x, np.zeros((3, 4)))
+
+
+def test_later_writes_leave_what_was_seen_as_it_is() -> None:
+    x = small()
+    host = np.asarray(x)
+    x += 1
+    np.testing.assert_array_equal(host, VALUES)
+    assert_equal(x, VALUES + 1)
+
+
+def test_copies_do_not_share_what_is_seen() -> None:
+    x = small()
+    y = x.copy()
+    np.asarray(x)[...] = 0
+    z = x.copy()
+    np.asarray(x)[...] = 1
+    assert_equal(y, VALUES)
+    assert_equal(z, np.zeros((3, 4)))
+
+
+def test_nothing_is_copied_where_the_memory_is_seen() -> None:
+    x = dx.zeros((1000, 100)) + 1
+    first, again = np.asarray(x), np.asarray(x)
+    assert np.shares_memory(first, again)
+    assert np.shares_memory(np.asarray(x, copy=False), first)
+    assert np.shares_memory(np.asarray(x[5:]), first)
+
+
+def test_a_part_of_what_is_pending_computes_no_more_than_the_part() -> None:
+    x = dx.random.default_rng(1).standard_normal((1000, 100)) + 1
+    with counting() as c:
+        host = np.asarray(x[5])
+    assert not host.flags.writeable
+    assert c.allocated_bytes <= 2 * x[:8].nbytes
+
+
+def test_code_that_asks_whether_it_got_a_copy_is_told() -> None:
+    x, y = small(), small()
+    host = np.asarray(x)
+    for ask in (np.may_share_memory, np.shares_memory):
+        assert ask(host, x) and ask(x[1:], host) and ask(x, host[:1])
+        assert not ask(host, y) and not ask(np.array(x), x) and not ask(x[1:], host[:1]) and not ask(x, VALUES)
+    x += 1
+    assert not np.shares_memory(host, x)
+    assert not np.may_share_memory(np.asarray(in_tiles()), in_tiles())
+
+
+def test_estimators_that_work_in_place_on_a_copy_leave_the_array_alone() -> None:
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    x = small()
+    for made in (preprocessing.StandardScaler(), preprocessing.MinMaxScaler()):
+        expected = made.fit_transform(VALUES.copy())
+        np.testing.assert_allclose(made.fit_transform(x), expected)
+        assert_equal(x, VALUES)
+
+
+def test_of_several_blocks_nothing_is_copied_twice() -> None:
+    x = in_tiles()
+    blocks = x.__dx_node__().memo.blocks
+    pending = x + 1  # reads the blocks as they are now
+    assert not np.asarray(x).flags.writeable
+    assert x.__dx_node__().memo.blocks is blocks
+    assert_equal(pending, VALUES + 1)
 
 
 @pytest.mark.parametrize("dtype", [None, "f8", "f4"])
-def test_asarray_without_copy_is_read_only(x: dx.DistArray, dtype: Any) -> None:
+def test_asarray_of_several_blocks_is_read_only(dtype: Any) -> None:
     """Code that writes into it would write into nothing that anybody sees: it is told so."""
-    for host in (np.asarray(x, dtype), x.__array__(dtype), np.asarray(x[1:], dtype), np.asarray(x[0, 0], dtype)):
+    x = in_tiles()
+    for host in (np.asarray(x, dtype), x.__array__(dtype), np.asarray(x[1:], dtype)):
         assert not host.flags.writeable
         with pytest.raises(ValueError, match="read-only"):
             host[...] = 7
     np.testing.assert_array_equal(np.asarray(x), VALUES)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.asarray(x, copy=False)
 
 
-def test_compiled_code_cannot_write_into_nothing(x: dx.DistArray) -> None:
+def test_what_is_no_memory_of_the_array_is_read_only() -> None:
+    x = small()
+    for host in (np.asarray(x, "f4"), np.asarray(dx.broadcast_to(x, (2, 3, 4)))):
+        assert not host.flags.writeable
+
+
+def test_compiled_code_writes_into_the_array_or_not_at_all() -> None:
     ndimage = pytest.importorskip("scipy.ndimage")
+    x = small()
+    ndimage.correlate(VALUES, np.full((1, 1), 2.0), output=np.asarray(x))
+    assert_equal(x, VALUES * 2)
+    np.add(VALUES, 1, out=np.asarray(x))
+    assert_equal(x, VALUES + 1)
     with pytest.raises((ValueError, RuntimeError), match=r"read-only|not writeable"):
-        ndimage.correlate(VALUES, np.ones((1, 1)), output=np.asarray(x))
+        ndimage.correlate(VALUES, np.ones((1, 1)), output=np.asarray(in_tiles()))
     with pytest.raises(ValueError, match="read-only"):
-        np.add(VALUES, 1, out=np.asarray(x))
+        np.add(VALUES, 1, out=np.asarray(in_tiles()))
 
 
+@EVERY
 @pytest.mark.parametrize(
     "copied",
     [
         lambda x: np.array(x),
         lambda x: np.array(x, dtype="f4"),
         lambda x: np.asarray(x, copy=True),
-        lambda x: np.require(x, requirements="W"),
         lambda x: x.compute(),
         lambda x: x.__array__(copy=True),
         lambda x: np.array(x[0, 0]),
     ],
 )
-def test_what_is_copied_is_the_callers(x: dx.DistArray, copied: Any) -> None:
+def test_what_is_copied_is_the_callers(make: Make, copied: Callable[[Any], Any]) -> None:
+    x = make()
     for _ in range(2):  # what was written to the first copy is not in the second one
         host = copied(x)
         assert host.flags.writeable
         np.testing.assert_array_equal(host, VALUES if host.ndim else VALUES[0, 0])
         host[...] = -1
     np.testing.assert_array_equal(np.asarray(x), VALUES)
+
+
+@pytest.mark.cluster
+def test_of_an_array_of_a_cluster_there_are_copies(cluster4: Any) -> None:
+    small, on_workers = dx.asarray(np.arange(3.0)) + 1, (dx.ones((400, 300)) + 1).persist()
+    for x in (small, on_workers):
+        for _ in range(2):  # what is small has stayed here after the first one
+            assert not np.asarray(x).flags.writeable

@@ -136,5 +136,6 @@ def test_base_is_the_whole_array_and_flags_are_not_set() -> None:
         x.flags["nonsense"]
     assert not dx.broadcast_to(x, (2, 6)).flags.writeable
     assert x.data.tolist() == [9, 1, 2, 3, 4, 5]
-    assert x.data.readonly
+    assert x.data.readonly is not np.asarray(x).flags.writeable
+    assert dx.broadcast_to(x, (2, 6)).data.readonly
     assert (x.real.strides, (x + 1j).imag.strides) == ((8,), (16,))

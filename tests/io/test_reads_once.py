@@ -86,6 +86,14 @@ def test_a_file_that_does_not_fit_is_read_again(path: Path, reads: Counter[Any])
     assert set(reads.values()) == {2}
 
 
+def test_reductions_of_a_file_that_does_not_fit_read_it_in_one_pass(path: Path, reads: Counter[Any]) -> None:
+    with dx.config.set(retain="none"):
+        x = dx.load(path, team=T4, sharding=("R", None))
+        found = (x - x.mean(axis=0)) / x.std(axis=0) + x.max()
+        np.testing.assert_allclose(found.compute(), (A - A.mean(axis=0)) / A.std(axis=0) + A.max(), rtol=1e-12)
+    assert set(reads.values()) == {2}
+
+
 def test_the_pass_that_reads_stores(path: Path) -> None:
     """One task per tile reads, keeps, and computes what reads it elementwise."""
     x = dx.load(path, team=T4, sharding=("R", None))

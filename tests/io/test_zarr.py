@@ -395,18 +395,25 @@ def test_a_worker_that_dies_while_it_writes_loses_no_chunk(mortal_cluster: Any, 
 
 
 @pytest.mark.cluster
-def test_two_clients_write_disjoint_regions_at_once(process_cluster: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", ["writes another region", "appends"])
+def test_two_clients_write_disjoint_regions_at_once(process_cluster: Any, tmp_path: Path, second: str) -> None:
     from distributed import Client
 
-    zarr.create_array(tmp_path, shape=(80, 30), chunks=(8, 7), dtype="f8")
+    n_rows = 40 if second == "appends" else 80
+    zarr.create_array(tmp_path, shape=(n_rows, 30), chunks=(8, 7), dtype="f8")
+    where: list[dict[str, Any]] = [{"region": (slice(0, 40),)}, {"region": (slice(40, 80),)}]
+    if second == "appends":
+        where[1] = {"append_dim": 0}
     errors: list[BaseException] = []
+    together = threading.Barrier(2)
 
     def write(number: int) -> None:
         try:
             with Client(process_cluster.scheduler.address, set_as_default=False) as client:
                 team = dx.Team((3,), ("x",), client)
-                rows = slice(40 * number, 40 * number + 40)
-                (dx.asarray(A, team=team) + number).to_zarr(tmp_path, region=(rows,))
+                x = dx.asarray(A, team=team) + number
+                together.wait()
+                x.to_zarr(tmp_path, **where[number])
         except BaseException as error:
             errors.append(error)
 

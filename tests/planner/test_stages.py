@@ -14,6 +14,7 @@ from distarray.expr.indexing import parse_index
 from distarray.expr.lens import reshape_groups
 from distarray.expr.rewrite import FULL
 from distarray.ops import contractions, elementwise, reductions
+from distarray.ops.random import RANDOM_NORMAL
 from distarray.planner.graph import Graph, canonical
 from distarray.planner.plan import Stage
 from distarray.planner.stages import group_stages
@@ -162,6 +163,15 @@ def test_created_operands_are_made_where_they_are_read() -> None:
     ones = bind_create(FULL, (8, 4), np.dtype(float), ENV, (), np.float64(1))
     (stage,) = stages_of(elementwise.add(x, ones))
     assert len(stage.reads) == 2
+
+
+def test_two_passes_over_what_is_read_or_drawn_become_one_and_over_a_constant_do_not() -> None:
+    drawn = bind_create(RANDOM_NORMAL, (8, 4), np.dtype(float), ENV, (), None)
+    ones = bind_create(FULL, (8, 4), np.dtype(float), ENV, (), np.float64(1))
+    for made, n_stages in ((drawn, 1), (ones, 2)):
+        stages = stages_of(reductions.mean(made, axis=0), reductions.std(made, axis=0))
+        assert len(stages) == n_stages
+        assert all(len(stage.reads) == 1 for stage in stages)
 
 
 def test_products_and_movement_are_stages_of_their_own() -> None:
