@@ -74,7 +74,7 @@ def test_repeats_make_no_node_and_give_numpys_values(name: str) -> None:
     x, expected = computed(A), STEPS[name](np, A.copy())
     with mock.patch.object(Expr, "__init__", side_effect=AssertionError("a node is made")):
         found = STEPS[name](dx, x) if name != "number" else float(x[1, 1]) + float(x.sum())
-        host = np.asarray(found)
+    host = np.asarray(found)
     assert host.dtype == expected.dtype
     np.testing.assert_allclose(host, expected, rtol=1e-14)
 
