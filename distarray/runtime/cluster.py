@@ -23,13 +23,15 @@ from distributed.utils_comm import gather_from_workers
 
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.kernels.devices import backend_for, check_here
+from distarray.lower.bundling import bundle_of, key_behind
 from distarray.runtime import attached, progress
+from distarray.runtime.bundles import BundledTile, futures_behind
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
 from distarray.runtime.member_tasks import SentTemplates
 from distarray.runtime.pressure import room_made
-from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, read_from_outside
+from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, read_from_outside, taken_out
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 
@@ -172,11 +174,22 @@ class ClusterExecutor:
         dict of Key to Future
             One entry per key of `keep`.
         """
-        futures = send(self.placement.client, TaskGraph(tasks, members, self.homes), keep)
+        graph = TaskGraph(tasks, members, self.homes)
+        read = self._take_out(graph, read_from_outside(tasks))
+        futures = send(self.placement.client, graph, keep)
         progress.sent(self, futures.values(), lambda: ({str(key[0]) for key in tasks}, len(tasks)))
         homes = {key: self.homes[members[key]] for key in futures}
-        self._lineage.extend(futures, homes, read_from_outside(tasks), longest_chain(tasks), nbytes)
+        self._lineage.extend(futures, homes, read, longest_chain(tasks), nbytes)
         return futures
+
+    def _take_out(self, graph: TaskGraph, read: Collection[Key]) -> set[Key]:
+        """Add the tasks that take out of their bundles the tiles that are read, where these bundles are; return the
+        keys of what is kept and read.
+        """
+        taken = taken_out(read)
+        records = {key: self._lineage.record(key_behind(key)) for key in taken}
+        graph.add(taken, {key: record.home for key, record in records.items() if record is not None})
+        return set(map(key_behind, read))
 
     def run_programs(
         self, run: MemberRun, keep: Collection[Key], read: Collection[Key], nbytes: Mapping[Key, int]
@@ -188,9 +201,10 @@ class ClusterExecutor:
         keep, nbytes
             As for `submit`.
         read
-            Keys that the programs are given.
+            Keys of blocks and bundles that the programs are given.
         """
         graph, sent, new = self._templates.graph_of(run)
+        outside = self._take_out(graph, {*read, *read_from_outside(run.tasks)} - run.tasks.keys())
         # Programs of which nothing is kept run for the others, and stay as long as anything of these.
         silent = [graph.program_key(p.member) for p in graph.programs if not p.results]
         futures = send(self.placement.client, graph, [*keep, *silent, *new])
@@ -201,7 +215,6 @@ class ClusterExecutor:
         progress.sent(self, futures.values(), lambda: ({run.name}, sum([len(p.steps) for p in programs])))
         members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
         homes = {key: self.homes[members[key]] for key in futures}
-        outside = {*read, *read_from_outside(run.tasks)} - run.tasks.keys()
         depth = longest_chain(run.tasks) + run.template.lowered.depth
         self._lineage.extend(futures, homes, outside, depth, nbytes, stay)
         return futures
@@ -326,32 +339,62 @@ class ClusterExecutor:
         BlocksLostError
             If workers were lost that together held every copy of a block.
         """
-        results: list[Any] = self._sync(self._fetch, list(futures), at_a_time)
-        return results
+        reached = self._within_reach(futures)
+        found = self._sync(self._fetch, list({id(future): future for future in reached}.values()), at_a_time)
+        results = [found[future.key] for future in reached]
+        return [
+            result[block.number] if type(block) is BundledTile and future is block.bundle else result
+            for block, future, result in zip(futures, reached, results, strict=True)
+        ]
+
+    def _within_reach(self, blocks: Sequence[Any]) -> list[Future]:
+        """Return, for each block, the Future that brings it here: of its bundle, where all of this is wanted, or of a
+        task that takes it out.
+        """
+        tiles = [block for block in blocks if type(block) is BundledTile]
+        if not tiles:
+            return list(blocks)
+        wanted = Counter(key_behind(key) for key in {tile.key for tile in tiles})
+        single = {tile.key: tile for tile in tiles if wanted[tile.bundle.key] < tile.n_blocks}
+        taken: dict[Key, Future] = {}
+        if single:
+            graph = TaskGraph({}, {}, self.homes)
+            self._take_out(graph, single.keys())
+            taken = send(self.placement.client, graph, list(single))
+        return [taken.get(block.key, block.bundle) if type(block) is BundledTile else block for block in blocks]
 
     def wait(self, futures: Iterable[Future]) -> None:
         """Wait until results are there. Raises as `fetch` does."""
-        self._sync(self._settle, list(futures))
+        self._sync(self._settle, futures_behind(futures))
 
     def release(self, futures: Iterable[Future]) -> None:
         """Free results now, whoever else holds these Future objects."""
-        for future in futures:
+        for future in futures_behind(futures):
             future.release()
 
-    def attach(self, keys: Sequence[Key]) -> list[Future]:
-        """Return futures of results that arrived by name: those that their client has, else new ones; waits for
+    def attach(self, keys: Sequence[Key]) -> list[Any]:
+        """Return what stands for blocks that arrived by name: futures that their client has, else new ones; waits for
         nothing.
         """
-        known = [self._lineage.future(key) for key in keys]
-        found = iter(attached.attach(self.client, [key for key, future in zip(keys, known) if future is None]))
-        return [next(found) if future is None else future for future in known]
+        n_blocks = Counter(map(key_behind, keys))
+        known = {key: self._lineage.future(key) for key in n_blocks}
+        new = [key for key, future in known.items() if future is None]
+        futures = {**known, **dict(zip(new, attached.attach(self.client, new), strict=True))}
+        places = {key: place for key in keys if (place := bundle_of(key)) is not None}
+        return [
+            BundledTile(futures[places[key][0]], places[key][1], n_blocks[places[key][0]])
+            if key in places
+            else futures[key]
+            for key in keys
+        ]
 
     def cut_lineage(self, futures: Iterable[Future]) -> None:
         """Cut the lineage of kept results, and wait for it; `submit` does so in the background now and then.
 
         The same Futures remain valid; their blocks now have a copy on a second worker.
         """
-        records = [record for future in futures if (record := self._lineage.record(future.key)) is not None]
+        keys = [future.key for future in futures_behind(futures)]
+        records = [record for key in keys if (record := self._lineage.record(key)) is not None]
         self._sync(self._lineage.cut, self._lineage.held(records))
 
     def _sync(self, coroutine: Any, *args: Any) -> Any:
@@ -371,7 +414,7 @@ class ClusterExecutor:
             if future.status == "cancelled":
                 raise _lost(future)
 
-    async def _fetch(self, futures: Sequence[Future], at_a_time: int | None) -> list[Any]:
+    async def _fetch(self, futures: Sequence[Future], at_a_time: int | None) -> dict[Key, Any]:
         await self._settle(futures)
         if at_a_time is None:
             found = await self._gather(futures)
@@ -381,14 +424,14 @@ class ClusterExecutor:
                 for portion in self._portions(futures, at_a_time):
                     await self.placement.answers(room_made, (), self._holders(portion))
                     found |= await self._gather(portion)
-        return [found[future.key] for future in futures]
+        return found
 
     def _portions(self, futures: Sequence[Future], at_a_time: int) -> list[list[Future]]:
         """Return results in groups that have up to so many bytes of each worker, or one result."""
         portions: list[list[Future]] = []
         latest: dict[str, tuple[int, int]] = {}  # number and bytes of the portion of each worker
         for future in futures:
-            record = self._lineage.record(future.key)
+            record = self._lineage.record(key_behind(future.key))
             home, nbytes = (record.home, record.nbytes) if record is not None else ("", at_a_time)
             n, asked = latest.get(home, (0, 0))
             if asked and asked + nbytes > at_a_time:
@@ -401,7 +444,7 @@ class ClusterExecutor:
 
     def _holders(self, futures: Sequence[Future]) -> set[str]:
         """Return the addresses of the workers that have been told to have these results."""
-        records = [self._lineage.record(future.key) for future in futures]
+        records = [self._lineage.record(key_behind(future.key)) for future in futures]
         return {self.placement.address(r.home) for r in records if r is not None}
 
     async def _gather(self, futures: Sequence[Future]) -> dict[Key, Any]:
@@ -410,7 +453,7 @@ class ClusterExecutor:
         # Where a block was told to be is where it is, unless a worker came or went: no need to ask the scheduler.
         guess: dict[Key, list[str]] = {}
         for key in by_key:
-            record = self._lineage.record(key)
+            record = self._lineage.record(key_behind(key))
             if record is not None:
                 guess[key] = [self.placement.address(record.home)]
         places = {address for (address,) in guess.values()}

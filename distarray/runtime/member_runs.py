@@ -24,6 +24,7 @@ from distarray.expr.expr import Environment
 from distarray.lower.credits import Programs, Sizes, peaks
 from distarray.lower.liveness import sizes_of
 from distarray.lower.member_programs import MemberProgram
+from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf
 from distarray.lower.template import Lowered, Template
 from distarray.planner.graph import Graph
@@ -34,9 +35,9 @@ from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
 from distarray.runtime.promised import PromisedBlocks
-from distarray.sharding.mesh import is_wave
+from distarray.sharding.dealing import dealt
 
-__all__ = ["makes_little", "programs_of"]
+__all__ = ["kept_sizes", "makes_little", "programs_of"]
 
 #: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
 AHEAD = (2, 1, 0)
@@ -58,12 +59,12 @@ def programs_of(instance: Instance) -> Programs | None:
     """Return the programs that a run is; None where each of its tasks is a task of Dask."""
     env, graph, template = instance.env, instance.graph, instance.template
     fixed = template.lowered
-    if not env.is_cluster or not (fixed.has_messages or template.is_shorter_as_programs):
+    is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
+    if not env.is_cluster or not (fixed.has_messages or template.is_shorter_as_programs or is_renewed):
         return None
     if any(draft.is_move and wishes(draft.stage, graph.nodes)[1] is not None for draft in fixed.drafts):
         return None  # what the user lets it hold
-    is_streamed = any(is_wave(name) for draft in fixed.drafts for name in draft.sharding.mesh.names)
-    if not is_streamed and makes_little(fixed, graph, env):
+    if makes_little(fixed, graph, env):
         return Programs(template.programs, None, {})
     if not fixed.has_messages:
         return None
@@ -91,7 +92,7 @@ def _fitting(instance: Instance) -> Programs | None:
     if known is None:
         known = _PACED[template] = _Paced(_sizes(instance), {})
     limit, serving = most_in_memory(env), executor_for(env).serving()
-    resident = _resident(instance) + _copies(instance, known.sizes)
+    resident = _resident(instance) + _copies(instance)
     for ahead in AHEAD:
         at = ahead, n_tasks_at_once(env)
         if at not in known.tried:
@@ -130,16 +131,37 @@ def _is_host(block: object) -> bool:
     return isinstance(block, np.ndarray)
 
 
-def _copies(instance: Instance, sizes: Sizes) -> Counter[int]:
+def _copies(instance: Instance) -> Counter[int]:
     """Return by member the bytes of copies that it gets at once of what others make."""
     executor, fixed = executor_for(instance.env), instance.template.lowered
     found: Counter[int] = Counter()
     if executor.is_to_be_cut(instance.read, fixed.depth):
-        spares = executor.spares()
+        spares, sizes = executor.spares(), _kept_sizes(instance)
         for member, program in instance.template.programs.items():
             if (spare := spares.get(member)) is not None:
-                found[spare] += sum([sizes.results[key] for key in program.results])
+                found[spare] += sum([sizes[key] for key in program.kept_keys])
     return found
+
+
+def kept_sizes(instance: Instance) -> dict[Key, int]:
+    """Return the bytes of all blocks and bundles that a run keeps as member programs, by their keys."""
+    return {instance.named(key): nbytes for key, nbytes in _kept_sizes(instance).items()}
+
+
+def _kept_sizes(instance: Instance) -> dict[Key, int]:
+    """Return the bytes of what is kept by keys of the template, for which they are the same in all runs."""
+    kept = instance.template.kept
+    if not kept.nbytes:
+        for i, (sharding, refs) in instance.template.lowered.outputs.items():
+            node = instance.graph.nodes[i]
+            sizes = [prod(sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize for tile in sharding.tiles()]
+            for member, key in kept.by_member[i].items():
+                numbers = dealt(sharding).tiles[member]
+                if key is not None:
+                    kept.nbytes[key] = sum([sizes[n] for n in numbers])
+                else:
+                    kept.nbytes.update({refs[n]: sizes[n] for n in numbers if type(refs[n]) is tuple})
+    return kept.nbytes
 
 
 def _tried(
