@@ -145,10 +145,13 @@ class Given(NamedTuple):
         Blocks and bundles, in the order in which the task gets them: what stands for a bundle is one of its blocks.
     places
         By block its argument, and its number in the bundle that this is, or -1 where it is the block.
+    n_bundled
+        How many blocks are in bundles.
     """
 
     args: tuple[Any, ...]
     places: tuple[tuple[int, int], ...]
+    n_bundled: int
 
     def blocks(self, values: Sequence[Any]) -> list[Any]:
         """Return the blocks, of the arguments of a task."""
@@ -181,4 +184,4 @@ def given_from(refs: Sequence[Any], member: int, bundled: Bundled, shardings: Ma
             known[ref.node] = len(args)
             args.append(ref)
         places.append((known[ref.node], number))
-    return Given(tuple(args), tuple(places))
+    return Given(tuple(args), tuple(places), sum([number >= 0 for _, number in places]))

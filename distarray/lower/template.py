@@ -115,13 +115,11 @@ class Template:
             return member_programs(self.recipes, self.lowered.members, kept.keys, self.holders, kept.bundles)
 
     @cached_property
-    def is_shorter_as_programs(self) -> bool:
-        """Return whether there are fewer Dask tasks than steps if each member has one, beside one for each key that
-        is kept.
-        """
+    def n_saved_by_programs(self) -> int:
+        """How many more steps there are than Dask tasks, if each member has one, beside one for each kept key."""
         members = {*self.lowered.members.values()}.union(*self.holders.values())
         n_steps = sum(len(r.args[0]) if r.function is run_chain else 1 for r in self.recipes.values())
-        return len(members) + len(self.kept.all_keys) < n_steps
+        return n_steps - len(members) - len(self.kept.all_keys)
 
     @cached_property
     def in_process(self) -> ProcessProgram:

@@ -1,9 +1,9 @@
 """Bundles: the blocks of one array that one member of a cluster has, under one key.
 
-Who reads an array sees a block per tile, each with a key (`BundledBlocks`, `BundledTile`). Programs of members are given
-bundles, and find the blocks in them. A task of Dask that reads one tile refers to the tile's key: where tasks are sent,
-one is added at the member that has the bundle, which takes the tile out of it (`task_graph.taken_out`). So no bundle
-travels for the sake of a tile.
+Who reads an array sees a block per tile, each with a key (`BundledBlocks`, `BundledTile`). Programs of members are
+given bundles, and find the blocks in them. A task of Dask that reads one tile refers to the tile's key: where tasks are
+sent, one is added at the member that has the bundle, which takes the tile out of it (`task_graph.taken_out`). So no
+bundle travels for the sake of a tile.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Instance:
         found = [(i, blocks) for i, blocks in enumerate(self._blocks) if isinstance(blocks, BundledBlocks)]
         return frozenset([(i, member) for i, blocks in found for member in blocks.bundled])
 
-    def given_to(self, programs: Programs) -> dict[int, Given]:
+    def given_to(self, programs: Programs) -> Mapping[int, Given]:
         """Return by member how its program finds the blocks that it is given."""
 
         def find() -> dict[int, Given]:
@@ -115,6 +115,14 @@ class Instance:
         if (ref.node, member) in self.bundled:
             return TaskRef(self._blocks[ref.node].bundle(member).key)
         return self.given(ref)
+
+    @property
+    def n_taken(self) -> int:
+        """How many tiles would have to be taken out of bundles, each by a task, if it did not run as programs."""
+        if not self.bundled:
+            return 0
+        given = self.given_to(Programs(self.template.programs, None, {}))
+        return sum([found.n_bundled for found in given.values()])
 
     @cached_property
     def read(self) -> set[Key]:

@@ -59,8 +59,10 @@ def programs_of(instance: Instance) -> Programs | None:
     """Return the programs that a run is; None where each of its tasks is a task of Dask."""
     env, graph, template = instance.env, instance.graph, instance.template
     fixed = template.lowered
+    if not env.is_cluster:
+        return None
     is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
-    if not env.is_cluster or not (fixed.has_messages or template.is_shorter_as_programs or is_renewed):
+    if not (fixed.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0):
         return None
     if any(draft.is_move and wishes(draft.stage, graph.nodes)[1] is not None for draft in fixed.drafts):
         return None  # what the user lets it hold
