@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -339,7 +340,7 @@ class ClusterExecutor:
         BlocksLostError
             If workers were lost that together held every copy of a block.
         """
-        reached = self._within_reach(futures)
+        reached = self._within_reach(futures, at_a_time)
         found = self._sync(self._fetch, list({id(future): future for future in reached}.values()), at_a_time)
         results = [found[future.key] for future in reached]
         return [
@@ -347,20 +348,24 @@ class ClusterExecutor:
             for block, future, result in zip(futures, reached, results, strict=True)
         ]
 
-    def _within_reach(self, blocks: Sequence[Any]) -> list[Future]:
-        """Return, for each block, the Future that brings it here: of its bundle, where all of this is wanted, or of a
-        task that takes it out.
+    def _within_reach(self, blocks: Sequence[Any], at_a_time: int | None) -> list[Future]:
+        """Return, for each block, the Future that brings it here: of its bundle, where all of this is wanted and may
+        come at once, or of a task that takes it out.
         """
-        tiles = [block for block in blocks if type(block) is BundledTile]
-        if not tiles:
-            return list(blocks)
-        wanted = Counter(key_behind(key) for key in {tile.key for tile in tiles})
-        single = {tile.key: tile for tile in tiles if wanted[tile.bundle.key] < tile.n_blocks}
+        tiles = {block.key: block for block in blocks if type(block) is BundledTile}
+        wanted = Counter(map(key_behind, tiles))
+        records = {key: self._lineage.record(key) for key in wanted}
+        most = math.inf if at_a_time is None else at_a_time
+        large = {key for key, record in records.items() if record is not None and record.nbytes > most}
+        single = [k for k, t in tiles.items() if wanted[t.bundle.key] < t.n_blocks or t.bundle.key in large]
         taken: dict[Key, Future] = {}
         if single:
             graph = TaskGraph({}, {}, self.homes)
-            self._take_out(graph, single.keys())
-            taken = send(self.placement.client, graph, list(single))
+            self._take_out(graph, single)
+            taken = send(self.placement.client, graph, single)
+            for key, future in taken.items():
+                if (record := records[key_behind(key)]) is not None:
+                    self._lineage.adopt(key, record.home, future, None, "", record.nbytes // tiles[key].n_blocks)
         return [taken.get(block.key, block.bundle) if type(block) is BundledTile else block for block in blocks]
 
     def wait(self, futures: Iterable[Future]) -> None:
@@ -431,7 +436,7 @@ class ClusterExecutor:
         portions: list[list[Future]] = []
         latest: dict[str, tuple[int, int]] = {}  # number and bytes of the portion of each worker
         for future in futures:
-            record = self._lineage.record(key_behind(future.key))
+            record = self._lineage.record(future.key)
             home, nbytes = (record.home, record.nbytes) if record is not None else ("", at_a_time)
             n, asked = latest.get(home, (0, 0))
             if asked and asked + nbytes > at_a_time:
@@ -444,7 +449,7 @@ class ClusterExecutor:
 
     def _holders(self, futures: Sequence[Future]) -> set[str]:
         """Return the addresses of the workers that have been told to have these results."""
-        records = [self._lineage.record(key_behind(future.key)) for future in futures]
+        records = [self._lineage.record(future.key) for future in futures]
         return {self.placement.address(r.home) for r in records if r is not None}
 
     async def _gather(self, futures: Sequence[Future]) -> dict[Key, Any]:
@@ -453,7 +458,7 @@ class ClusterExecutor:
         # Where a block was told to be is where it is, unless a worker came or went: no need to ask the scheduler.
         guess: dict[Key, list[str]] = {}
         for key in by_key:
-            record = self._lineage.record(key_behind(key))
+            record = self._lineage.record(key)
             if record is not None:
                 guess[key] = [self.placement.address(record.home)]
         places = {address for (address,) in guess.values()}
