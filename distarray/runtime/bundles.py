@@ -8,16 +8,16 @@ bundle travels for the sake of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from distarray.expr.expr import BlockName
+from distarray.expr.expr import BlockName, Expr
 from distarray.lower.bundling import tile_key
 from distarray.lower.messages import Key
 from distarray.runtime.wire import pack, unpack
-from distarray.sharding.dealing import Dealt
+from distarray.sharding.dealing import Dealt, dealt, n_elements
 
-__all__ = ["Bundle", "BundledBlocks", "BundledTile", "futures_behind"]
+__all__ = ["Bundle", "BundledBlocks", "BundledTile", "futures_behind", "holdings"]
 
 
 class Bundle:
@@ -133,6 +133,19 @@ class BundledBlocks(Sequence[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, ([BlockName(block.key) if hasattr(block, "key") else block for block in self],)
+
+
+def holdings(node: Expr) -> Iterator[tuple[int, int, Any]]:
+    """Yield, for each block or bundle of an evaluated node, its member, its bytes and what stands for it."""
+    memo = node.memo
+    assert memo is not None
+    tiles, sizes = dealt(memo.sharding), n_elements(memo.sharding, node.shape)
+    blocks = memo.handles
+    for member, numbers in tiles.tiles.items():
+        if isinstance(blocks, BundledBlocks) and member in blocks.bundled:
+            yield member, sum([sizes[n] for n in numbers]) * node.dtype.itemsize, blocks.bundle(member)
+        else:
+            yield from [(member, sizes[n] * node.dtype.itemsize, blocks[n]) for n in numbers]
 
 
 def futures_behind(blocks: Iterable[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from distarray.lower.parameters import Filler, Parameters, parameters_of
 from distarray.lower.recipes import ClientBox, Leaf, is_key, named
 from distarray.lower.site import Site
 from distarray.lower.template import Lowered, Template
+from distarray.planner.cache import collected_later
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
 from distarray.runtime.bundles import BundledBlocks
@@ -99,11 +100,13 @@ class Instance:
         """Return by member how its program finds the blocks that it is given."""
 
         def find() -> dict[int, Given]:
-            shardings = {i: node.memo.sharding for i, node in enumerate(self.graph.nodes) if node.memo is not None}
-            return {
-                member: given_from(program.given, member, self.bundled, shardings)
-                for member, program in programs.by_member.items()
-            }
+            nodes = enumerate(self.graph.nodes)
+            shardings = {i: node.memo.sharding for i, node in nodes if node.memo is not None}
+            with collected_later():
+                return {
+                    member: given_from(program.given, member, self.bundled, shardings)
+                    for member, program in programs.by_member.items()
+                }
 
         return self.template.given_as(programs.ahead, self.bundled, find)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from math import prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -30,12 +29,13 @@ from distarray.lower.template import Lowered, Template
 from distarray.planner.graph import Graph
 from distarray.planner.redistributing import wishes
 from distarray.runtime.budget import most_in_memory
+from distarray.runtime.bundles import holdings
 from distarray.runtime.fit import held_in, standing_of
 from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
 from distarray.runtime.promised import PromisedBlocks
-from distarray.sharding.dealing import dealt
+from distarray.sharding.dealing import dealt, n_elements
 
 __all__ = ["kept_sizes", "makes_little", "programs_of"]
 
@@ -117,10 +117,8 @@ def _resident(instance: Instance) -> Counter[int]:
         memo = node.memo
         if memo is None or memo.on_client:
             continue
-        for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
+        for member, nbytes, ref in holdings(node):
             if type(ref) is tuple:  # host data that are to be sent first
-                member, nbytes = memo.sharding.member(tile), prod(memo.sharding.shard_shape(node.shape, tile))
-                nbytes *= node.dtype.itemsize
                 found[member] += nbytes
                 if (spare := standing.copied_to(member, nbytes)) is not None:
                     found[spare] += nbytes
@@ -156,7 +154,7 @@ def _kept_sizes(instance: Instance) -> dict[Key, int]:
     if not kept.nbytes:
         for i, (sharding, refs) in instance.template.lowered.outputs.items():
             node = instance.graph.nodes[i]
-            sizes = [prod(sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize for tile in sharding.tiles()]
+            sizes = [n * node.dtype.itemsize for n in n_elements(sharding, node.shape)]
             for member, key in kept.by_member[i].items():
                 numbers = dealt(sharding).tiles[member]
                 if key is not None:
@@ -186,9 +184,8 @@ def _nbytes(graph: Graph) -> dict[Leaf, int]:
     found: dict[Leaf, int] = {}
     for i, node in enumerate(graph.nodes):
         if node.memo is not None and not isinstance(node.dtype, tuple):
-            for number, tile in enumerate(node.memo.sharding.tiles()):
-                shape = node.memo.sharding.shard_shape(node.shape, tile)
-                found[Leaf(i, number)] = prod(shape) * node.dtype.itemsize
+            for number, n in enumerate(n_elements(node.memo.sharding, node.shape)):
+                found[Leaf(i, number)] = n * node.dtype.itemsize
     return found
 
 

@@ -6,7 +6,6 @@ Loaded when the first arrays come that are more than one small block each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +34,7 @@ from distarray.runtime.prepare import prepare
 from distarray.runtime.progress import planning
 from distarray.runtime.promised import joined
 from distarray.runtime.task_graph import MemberRun, label_of
+from distarray.sharding.dealing import n_elements
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["begun", "count", "handed_out", "instance_to_run", "kept_nbytes"]
@@ -196,9 +196,9 @@ def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Gr
     found: dict[Any, int] = {}
     for i, (sharding, refs) in outputs.items():
         node = graph.nodes[i]
-        for tile, ref in zip(sharding.tiles(), refs, strict=True):
+        for n, ref in zip(n_elements(sharding, node.shape), refs, strict=True):
             if isinstance(ref, tuple):
-                found[ref] = prod(sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
+                found[ref] = n * node.dtype.itemsize
     return found
 
 

@@ -1,15 +1,16 @@
-"""Which tiles of an array each member has: a fact of its sharding, looked up once for all arrays that are cut alike."""
+"""Which tiles of an array each member has, and how large they are: looked up once for all arrays that are cut alike."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Dealt", "dealt"]
+__all__ = ["Dealt", "dealt", "n_elements"]
 
 
 class Dealt(NamedTuple):
@@ -42,3 +43,18 @@ def dealt(sharding: Sharding) -> Dealt:
         places.append((member, len(tiles[member])))
         tiles[member].append(number)
     return Dealt({member: tuple(numbers) for member, numbers in tiles.items()}, tuple(places))
+
+
+@lru_cache(maxsize=32)
+def n_elements(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the elements of each tile of an array of this shape, row-major.
+
+    >>> from distarray.sharding import Mesh
+    >>> n_elements(Sharding(Mesh(("x",), (3,)), (("x",), ())), (8, 2))
+    (4, 6, 6)
+    """
+    found = [1]
+    for bounds in sharding.boundaries(shape):
+        extents = [stop - start for start, stop in pairwise(bounds)]
+        found = [n * extent for n in found for extent in extents]
+    return tuple(found)
