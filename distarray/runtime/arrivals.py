@@ -142,9 +142,9 @@ def settle_here(memo: Stored, arrived: Environment, here: Environment) -> None:
 
 
 def _taken_out(future: Any, key: Any) -> Any:
-    """Return the Future of a block: of a task that takes it out where its bundle is, if it is in one."""
+    """Return the Future of a task that takes a block out where its bundle is; None of what is in none."""
     place = bundle_of(key)
-    return future if place is None else future.client.submit(project, place[1], future, key=key)
+    return None if place is None else future.client.submit(project, place[1], future, key=key)
 
 
 class ArrivedBlocks(Sequence[Any]):
@@ -193,7 +193,8 @@ class ArrivedBlocks(Sequence[Any]):
                 held = list(dict.fromkeys(map(key_behind, names.values())))
                 futures = dict(zip(held, attach(client_named(self._cluster), held), strict=True))
                 self._futures = {i: futures[key_behind(key)] for i, key in names.items()}
-            block = read(_taken_out(self._futures[number], block.key))
+            future = self._futures[number]
+            block = read(future, _taken_out(future, block.key))
             if isinstance(block, np.ndarray):
                 block = block.view()  # a worker in this process has the same memory
                 block.flags.writeable = False
