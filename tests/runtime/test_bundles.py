@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import eventually
-from on_workers import keys_but_templates
+from on_workers import keys_but_templates, keys_in_memory
 
 import distarray as dx
 from distarray.lower.bundling import bundle_of, tile_key
@@ -30,7 +30,7 @@ def in_tiles(values: np.ndarray, extent: int = EXTENT) -> dx.DistArray:
 
 
 def kept(client: Any) -> int:
-    return len(client.run_on_scheduler(keys_but_templates))
+    return len(client.run_on_scheduler(keys_in_memory))
 
 
 @pytest.fixture(params=["cluster4", "process_cluster"])
@@ -59,6 +59,8 @@ def test_scheduler_knows_a_key_for_each_array_and_member(client: Any) -> None:
     z = (y + 1).persist()
     np.testing.assert_array_equal(np.asarray(z), A + 1)
     eventually(lambda: kept(client) == 2 * n_members)
+    # of each run its programs and what holds them together are known as well, as long as it may have to begin anew
+    assert len(client.run_on_scheduler(keys_but_templates)) == 2 * (2 * n_members + 1)
     del y
     eventually(lambda: kept(client) == n_members)
     np.testing.assert_array_equal(np.asarray(z[::-1]), A[::-1] + 1)
