@@ -352,7 +352,7 @@ class ClusterExecutor:
         """Return, for each block, the Future that brings it here: of its bundle, where all of this is wanted and may
         come at once, or of a task that takes it out.
         """
-        tiles = {block.key: block for block in blocks if type(block) is BundledTile}
+        tiles = {b.key: b for b in blocks if type(b) is BundledTile and b.status != "cancelled"}
         wanted = Counter(map(key_behind, tiles))
         records = {key: self._lineage.record(key) for key in wanted}
         most = math.inf if at_a_time is None else at_a_time
