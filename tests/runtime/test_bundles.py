@@ -198,3 +198,16 @@ def test_bundles_of_a_lost_worker_are_made_again(mortal_cluster: Any) -> None:
     os.kill(sorted(mortal_cluster.run(os.getpid).values())[0], signal.SIGKILL)
     np.testing.assert_array_equal(np.asarray(z + 1), expected + 1)
     np.testing.assert_array_equal(np.asarray(z), expected)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("first", [0, 1])
+def test_arrays_in_bundles_go_to_other_teams(cluster4: Any, first: int) -> None:
+    y = in_tiles(A)
+    members = dx.current_team().members[first : first + 3]
+    team = dx.Team((3,), ("m",), client=cluster4, members=members)
+    z = y.to_team(team)
+    np.testing.assert_array_equal(np.asarray(z + z[::-1]), A + A[::-1])
+    same = y.to_team(dx.Team((2, 2), ("a", "b"), client=cluster4))
+    np.testing.assert_array_equal(np.asarray(same.rechunk(8) * 2), A * 2)
+    np.testing.assert_array_equal(np.asarray(same + 1), A + 1)
