@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -211,3 +212,35 @@ def test_arrays_in_bundles_go_to_other_teams(cluster4: Any, first: int) -> None:
     same = y.to_team(dx.Team((2, 2), ("a", "b"), client=cluster4))
     np.testing.assert_array_equal(np.asarray(same.rechunk(8) * 2), A * 2)
     np.testing.assert_array_equal(np.asarray(same + 1), A + 1)
+
+
+STEPS: list[tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarray]]] = [
+    (lambda x: x + 1, lambda a: a + 1),
+    (lambda x: dx.roll(x, 23), lambda a: np.roll(a, 23)),
+    (lambda x: x[::-1] * 2, lambda a: a[::-1] * 2),
+    (lambda x: x.at[7:90:5].set(3), lambda a: np.where(np.isin(np.arange(a.size), np.arange(7, 90, 5)), 3, a)),
+    (lambda x: dx.sort(x), np.sort),
+    (lambda x: x - x.mean(), lambda a: a - a.mean()),
+]
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_a_worker_killed_at_any_moment_loses_no_bundle(mortal_cluster: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, expected = in_tiles(A), A
+    pid = sorted(mortal_cluster.run(os.getpid).values())[seed % 3]
+    killer = threading.Timer(rng.uniform(0, 1), os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    for k in rng.integers(len(STEPS), size=12):
+        ours, numpys = STEPS[k]
+        x, expected = ours(x), numpys(expected)
+        if rng.random() < 0.7:
+            x.persist()
+        if rng.random() < 0.3:
+            np.testing.assert_allclose(np.asarray(x[11:57]), expected[11:57])
+    killer.join()
+    np.testing.assert_allclose(np.asarray(x), expected)
+    del x
+    eventually(lambda: kept(mortal_cluster) == 0)
