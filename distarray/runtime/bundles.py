@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from dask.sizeof import sizeof
+
 from distarray.expr.expr import BlockName, Expr
 from distarray.lower.bundling import tile_key
 from distarray.lower.messages import Key
@@ -42,13 +44,15 @@ class Bundle:
         """Return the bytes of all blocks."""
         return sum([block.nbytes for block in self.blocks])
 
-    def __sizeof__(self) -> int:
-        """Return what Dask counts for it in the memory of a worker."""
-        return self.nbytes
-
     def __reduce__(self) -> tuple[Any, ...]:
         # Blocks keep the order of their axes in memory, as those do that travel by themselves.
         return _unpacked, ([pack(block) for block in self.blocks],)
+
+
+@sizeof.register(Bundle)  # type: ignore[untyped-decorator]  # dask has no type information
+def _counted(bundle: Bundle) -> int:
+    """Return what Dask counts for it in the memory of a worker."""
+    return sum(map(sizeof, bundle.blocks))
 
 
 def _unpacked(packed: Sequence[Any]) -> Bundle:
