@@ -2,8 +2,8 @@
 
 Where all that a member reads, makes and sends would fit even if it never freed any of it, memory is no matter, and
 messages come as they are made. Else they come with credits, as many turns ahead as fits: what a member then holds is
-known before (`lower.credits`). Where no member needs anything of another, programs are run if they are fewer Dask
-tasks, and only where memory is no matter.
+known before (`lower.credits`). Where no member needs anything of another, programs are run only where memory is no
+matter: if they are fewer Dask tasks, with those that would take tiles out of bundles, or make a bundle anew.
 
 Blocks that are still to be made by others' tasks would all have to be there at once, so what reads such, and what fits
 in no way, runs as one task for each tile: there Dask brings what a task needs, and takes it to disk meanwhile. So does
