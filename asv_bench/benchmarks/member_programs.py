@@ -168,3 +168,34 @@ class MemberPrograms:
 
     def track_seconds_by_numpy(self, loop: str, size: str) -> float:
         return seconds(loop, "programs", self.a, self.steps) / seconds(loop, "numpy", self.a, self.steps)
+
+
+#: Tiles of an array of eight elements in each.
+TILES: int = of_size({"XS": 400, "S": 10_000, "M/8": 100_000, "M": 100_000})
+
+
+class ManyTiles:
+    """What an operation on an array in many tiles costs the client, and the scheduler in keys."""
+
+    params = ([SIZE],)
+    param_names = ("size",)
+    timeout = 600
+
+    def setup(self, size: str) -> None:
+        self.cluster = MeteredCluster(WORKERS, MEMORY)
+        self.x = dx.ones(8 * TILES).rechunk(8).persist()
+        for _ in range(2):  # makes the plan, and has workers keep the programs
+            dx.wait((self.x + 1).persist())
+
+    def teardown(self, size: str) -> None:
+        self.cluster.close()
+
+    def track_client_seconds_of_repeat(self, size: str) -> float:
+        before = time.thread_time()
+        (self.x + 1).persist()
+        return time.thread_time() - before
+
+    def track_keys_in_memory(self, size: str) -> int:
+        x = (self.x + 1).persist()
+        dx.wait(x)
+        return len(x.__dx_node__().memo.held)

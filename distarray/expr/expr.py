@@ -151,6 +151,11 @@ class Stored:
         """
         return getattr(self.blocks, "present", self.handles)
 
+    @property
+    def held(self) -> list[Any]:
+        """Return what holds the blocks: each itself, or what stands for several of them that lie together."""
+        return [getattr(block, "bundle", block) for block in getattr(self.blocks, "held", self.blocks)]
+
     def __reduce__(self) -> tuple[Any, ...]:
         blocks = self.blocks
         if type(blocks) in (list, tuple):

@@ -7,9 +7,10 @@ what a tile has of its own a `TileSpec`. They travel to workers with the task, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -332,6 +333,13 @@ class TileSpec:
     into: int = -1
     is_unfinished: bool = False
     is_made: bool = False
+
+    # There is one for each tile: that of dataclasses would look up its fields for each.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TileSpec, _of_tile(self)
+
+
+_of_tile: Callable[[TileSpec], tuple[Any, ...]] = attrgetter(*[field.name for field in fields(TileSpec)])
 
 
 class Mosaic(NamedTuple):

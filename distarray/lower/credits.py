@@ -19,8 +19,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from types import MappingProxyType
 from typing import NamedTuple
 
+from distarray.lower.bundling import BundleSpec
 from distarray.lower.member_programs import Credits, MemberProgram, SlotRef, member_programs
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Recipe
@@ -91,17 +93,18 @@ def with_credits(
     keep: Collection[Key],
     holders: Mapping[int, tuple[int, ...]],
     ahead: int,
+    bundles: Mapping[Key, BundleSpec] = MappingProxyType({}),
 ) -> dict[int, MemberProgram]:
     """Return the program of each member, whose messages come so many turns before the first step that reads them.
 
     Parameters
     ----------
-    recipes, members, keep, holders
+    recipes, members, keep, holders, bundles
         As for `member_programs`. What tasks wait for is left out, since turns see to it.
     """
     recipes = {key: recipe._replace(waits=()) for key, recipe in recipes.items()}
     turns = _turns(recipes, members, ahead)
-    programs = member_programs({key: recipes[key] for key in turns}, members, keep, holders)
+    programs = member_programs({key: recipes[key] for key in turns}, members, keep, holders, bundles)
     order = {key: n for n, key in enumerate(turns)}
     in_turn = list(turns.values())
     senders = {number: member for member, program in programs.items() for number, _ in program.sent.values()}
@@ -197,7 +200,7 @@ def _peak(program: MemberProgram, sizes: Sizes, nbytes: Mapping[int, int], n_thr
     over: defaultdict[int, int] = defaultdict(int)  # by message the first step at which all receivers have it
     for k, (number, _) in enumerate(program.credits.sends):
         over[number] = max(over[number], bisect_right(program.credits.awaited, k))
-    kept = set(program.results.values())
+    kept = program.kept_slots()
     for n, step in enumerate(program.steps):
         slot = program.first_step + n
         end = n_steps if slot in kept else last.get(slot, n)

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from distarray.lower.bundling import BundleSpec
 from distarray.lower.messages import Key
 from distarray.lower.parameters import Filler, Parameters
 from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key, named
@@ -80,7 +82,9 @@ class MemberProgram:
     sent
         By slot, to which members its value goes, and the number of the message.
     results
-        Keys of what is kept, without the name of a run, and the slot of each.
+        Keys of blocks that are kept, without the name of a run, and the slot of each.
+    bundles
+        Keys of bundles that are kept, and of each the slots of its blocks, or these themselves.
     credits
         When messages may come; None if that is no matter.
     """
@@ -90,12 +94,23 @@ class MemberProgram:
     steps: list[KernelCall] = field(default_factory=list)
     sent: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     results: dict[Key, int] = field(default_factory=dict)
+    bundles: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
     credits: Credits | None = None
 
     @property
     def first_step(self) -> int:
         """Return the slot of what the first step makes."""
         return len(self.given) + len(self.received)
+
+    @property
+    def kept_keys(self) -> list[Key]:
+        """Return the keys of what is kept, in the order in which the program returns it."""
+        return [*self.results, *self.bundles]
+
+    def kept_slots(self) -> set[int]:
+        """Return the slots of all blocks that are kept."""
+        bundled = [a.number for blocks in self.bundles.values() for a in blocks if type(a) is SlotRef]
+        return {*self.results.values(), *bundled}
 
     def others(self) -> set[int]:
         """Return the members to which it sends messages, or grants some."""
@@ -118,6 +133,7 @@ def member_programs(
     members: Mapping[Key, int],
     keep: Collection[Key],
     holders: Mapping[int, tuple[int, ...]],
+    bundles: Mapping[Key, BundleSpec] = MappingProxyType({}),
 ) -> dict[int, MemberProgram]:
     """Return the program of each member that has something to do.
 
@@ -131,12 +147,18 @@ def member_programs(
         Keys of the results that stay.
     holders
         By number of a node the members that have its blocks; those of other nodes are given to whoever reads them.
+    bundles
+        What is kept of several blocks under one key.
     """
     flows = _Flows(members, holders)
     for key, recipe in recipes.items():
         for argument in (*recipe.args, *recipe.waits):
             if _is_ref(argument):
                 flows.read(argument, members[key])
+    for member, refs in bundles.values():
+        for ref in refs:
+            if type(ref) is Leaf:
+                flows.read(ref, member)
     programs: defaultdict[int, MemberProgram] = defaultdict(MemberProgram)
     slots: dict[tuple[int, Any], int] = {}
     for member, given in flows.given.items():
@@ -159,6 +181,9 @@ def member_programs(
         programs[source].sent[slots[source, name]] = numbers[name], list(destinations)
     for key in keep:
         programs[members[key]].results[key] = slots[members[key], key]
+    for key, (member, refs) in bundles.items():
+        blocks = [SlotRef(slots[member, _name(ref)]) if _is_ref(ref) else ref for ref in refs]
+        programs[member].bundles[key] = tuple(blocks)
     return dict(programs)
 
 

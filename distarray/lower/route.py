@@ -26,6 +26,7 @@ from distarray.kernels.specs import Generate, Part
 from distarray.lower.messages import Key, Messages, in_packs, key_of
 from distarray.lower.recipes import ClientBox
 from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, size, tile_box, union
+from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Arguments", "Located", "Routes", "Want"]
@@ -66,7 +67,7 @@ class Located:
     def __post_init__(self) -> None:
         self.boundaries = self.sharding.boundaries(self.shape)
         if not self.on_client and self.create is None:
-            self.members = [self.sharding.member(t) for t in self.sharding.tiles()]
+            self.members = [member for member, _ in dealt(self.sharding).places]
 
     def box(self, tile: Sequence[int]) -> Box:
         """Return the elements of the block of a tile."""

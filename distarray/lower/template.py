@@ -7,12 +7,14 @@ A loop over fixed slices lowers once: its tasks are kept as a `Template` in whic
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distarray.kernels.specs import StageSpec
 from distarray.kernels.tasks import run_chain
+from distarray.lower.bundling import Bundled, Given, Kept, kept_of
 from distarray.lower.credits import with_credits
 from distarray.lower.member_programs import MemberProgram, member_programs
 from distarray.lower.messages import Key, Transfer
@@ -97,30 +99,46 @@ class Template:
     chains: dict[Key, Key] = field(default_factory=dict)
     holders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     lowered: Lowered = field(default_factory=Lowered)
+    _given: dict[tuple[int | None, Bundled], Mapping[int, Given]] = field(default_factory=dict)
+
+    @cached_property
+    def kept(self) -> Kept:
+        """What stays of a run as member programs, and under which keys."""
+        with collected_later():
+            return kept_of(self.lowered.outputs, self.lowered.members, self.holders)
 
     @cached_property
     def programs(self) -> dict[int, MemberProgram]:
         """The tasks as one program of each member, whose messages come as they are made."""
         with collected_later():
-            return member_programs(self.recipes, self.lowered.members, self._keep(), self.holders)
+            kept = self.kept
+            return member_programs(self.recipes, self.lowered.members, kept.keys, self.holders, kept.bundles)
 
     @cached_property
-    def is_shorter_as_programs(self) -> bool:
-        """Return whether there are fewer Dask tasks than steps if each member has one, beside one for each block that
-        is kept.
-        """
+    def n_saved_by_programs(self) -> int:
+        """How many more steps there are than Dask tasks, if each member has one, beside one for each kept key."""
         members = {*self.lowered.members.values()}.union(*self.holders.values())
         n_steps = sum(len(r.args[0]) if r.function is run_chain else 1 for r in self.recipes.values())
-        return len(members) + len(self._keep()) < n_steps
+        return n_steps - len(members) - len(self.kept.all_keys)
 
     @cached_property
     def in_process(self) -> ProcessProgram:
         """The tasks as one program of a process, of which members are threads."""
         return process_program(self.recipes, self.lowered.members, self._keep(), self.lowered.after)
 
+    def given_as(
+        self, ahead: int | None, bundled: Bundled, find: Callable[[], Mapping[int, Given]]
+    ) -> Mapping[int, Given]:
+        """Return what `find` found for programs with messages so far ahead, of which some are given bundles."""
+        form = ahead, bundled
+        if form not in self._given:
+            self._given[form] = find()
+        return self._given[form]
+
     def with_credits(self, ahead: int) -> dict[int, MemberProgram]:
         """Return the tasks as one program of each member, whose messages come at most so many turns ahead."""
-        return with_credits(self.recipes, self.lowered.members, self._keep(), self.holders, ahead)
+        kept = self.kept
+        return with_credits(self.recipes, self.lowered.members, kept.keys, self.holders, ahead, kept.bundles)
 
     def _keep(self) -> list[Key]:
         return [ref for _, refs in self.lowered.outputs.values() for ref in refs if type(ref) is tuple and is_key(ref)]

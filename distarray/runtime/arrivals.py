@@ -22,6 +22,8 @@ import numpy as np
 from distarray.errors import UnreachableBlocksError
 from distarray.expr.expr import BlockName, Environment, Stored
 from distarray.kernels.inside import is_inside_task
+from distarray.kernels.tasks import project
+from distarray.lower.bundling import bundle_of, key_behind
 from distarray.runtime.attached import attach, read, thread_state
 from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
@@ -139,6 +141,12 @@ def settle_here(memo: Stored, arrived: Environment, here: Environment) -> None:
     memo.share()
 
 
+def _taken_out(future: Any, key: Any) -> Any:
+    """Return the Future of a task that takes a block out where its bundle is; None of what is in none."""
+    place = bundle_of(key)
+    return None if place is None else future.client.submit(project, place[1], future, key=key)
+
+
 class ArrivedBlocks(Sequence[Any]):
     """Blocks that are read from a cluster into this process, each when it is first asked for.
 
@@ -182,9 +190,11 @@ class ArrivedBlocks(Sequence[Any]):
             if self._futures is None:
                 # All of them: what is read later must be there then.
                 names = {i: b.key for i, b in enumerate(self._blocks) if type(b) is BlockName}
-                futures = attach(client_named(self._cluster), list(names.values()))
-                self._futures = dict(zip(names, futures))
-            block = read(self._futures[number])
+                held = list(dict.fromkeys(map(key_behind, names.values())))
+                futures = dict(zip(held, attach(client_named(self._cluster), held), strict=True))
+                self._futures = {i: futures[key_behind(key)] for i, key in names.items()}
+            future = self._futures[number]
+            block = read(future, _taken_out(future, block.key))
             if isinstance(block, np.ndarray):
                 block = block.view()  # a worker in this process has the same memory
                 block.flags.writeable = False

@@ -119,12 +119,19 @@ def seceded() -> Iterator[None]:
             sys.modules["distributed.threadpoolexecutor"].rejoin()
 
 
-def read(future: Any) -> Any:
-    """Return the result of an attached Future in this process; a task that has to wait for it gives up its thread."""
+def read(future: Any, part: Any = None) -> Any:
+    """Return the result of an attached Future in this process; a task that has to wait for it gives up its thread.
+
+    Parameters
+    ----------
+    part
+        The Future of a part of it, which a task of its own is to take out; that is returned.
+    """
     client, sync = future.client, sys.modules["distributed.utils"].sync
     (state,) = sync(client.loop, client.scheduler.get_task_status, keys=[future.key]).values()
-    with nullcontext() if state in _GONE | {"memory", "erred"} else seceded():
-        return sync(client.loop, _gathered, client, future)
+    is_waiting = part is not None or state not in _GONE | {"memory", "erred"}
+    with seceded() if is_waiting else nullcontext():
+        return sync(client.loop, _gathered, client, future if part is None else part)
 
 
 async def _gathered(client: Any, future: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,13 +24,15 @@ from distributed.utils_comm import gather_from_workers
 
 from distarray.errors import BlocksLostError, ClusterGoneError
 from distarray.kernels.devices import backend_for, check_here
+from distarray.lower.bundling import bundle_of, key_behind
 from distarray.runtime import attached, progress
+from distarray.runtime.bundles import BundledTile, futures_behind
 from distarray.runtime.clients import placement_of
 from distarray.runtime.device_ranks import DeviceRanks
 from distarray.runtime.lineage import Lineage, send
 from distarray.runtime.member_tasks import SentTemplates
 from distarray.runtime.pressure import room_made
-from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, read_from_outside
+from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, read_from_outside, taken_out
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 
@@ -172,11 +175,22 @@ class ClusterExecutor:
         dict of Key to Future
             One entry per key of `keep`.
         """
-        futures = send(self.placement.client, TaskGraph(tasks, members, self.homes), keep)
+        graph = TaskGraph(tasks, members, self.homes)
+        read = self._take_out(graph, read_from_outside(tasks))
+        futures = send(self.placement.client, graph, keep)
         progress.sent(self, futures.values(), lambda: ({str(key[0]) for key in tasks}, len(tasks)))
         homes = {key: self.homes[members[key]] for key in futures}
-        self._lineage.extend(futures, homes, read_from_outside(tasks), longest_chain(tasks), nbytes)
+        self._lineage.extend(futures, homes, read, longest_chain(tasks), nbytes)
         return futures
+
+    def _take_out(self, graph: TaskGraph, read: Collection[Key]) -> set[Key]:
+        """Add the tasks that take out of their bundles the tiles that are read, where these bundles are; return the
+        keys of what is kept and read.
+        """
+        taken = taken_out(read)
+        records = {key: self._lineage.record(key_behind(key)) for key in taken}
+        graph.add(taken, {key: record.home for key, record in records.items() if record is not None})
+        return set(map(key_behind, read))
 
     def run_programs(
         self, run: MemberRun, keep: Collection[Key], read: Collection[Key], nbytes: Mapping[Key, int]
@@ -188,9 +202,10 @@ class ClusterExecutor:
         keep, nbytes
             As for `submit`.
         read
-            Keys that the programs are given.
+            Keys of blocks and bundles that the programs are given.
         """
         graph, sent, new = self._templates.graph_of(run)
+        outside = self._take_out(graph, {*read, *read_from_outside(run.tasks)} - run.tasks.keys())
         # Programs of which nothing is kept run for the others, and stay as long as anything of these.
         silent = [graph.program_key(p.member) for p in graph.programs if not p.results]
         futures = send(self.placement.client, graph, [*keep, *silent, *new])
@@ -201,7 +216,6 @@ class ClusterExecutor:
         progress.sent(self, futures.values(), lambda: ({run.name}, sum([len(p.steps) for p in programs])))
         members = {**run.members, **{key: p.member for p in graph.programs for key in p.results}}
         homes = {key: self.homes[members[key]] for key in futures}
-        outside = {*read, *read_from_outside(run.tasks)} - run.tasks.keys()
         depth = longest_chain(run.tasks) + run.template.lowered.depth
         self._lineage.extend(futures, homes, outside, depth, nbytes, stay)
         return futures
@@ -326,32 +340,66 @@ class ClusterExecutor:
         BlocksLostError
             If workers were lost that together held every copy of a block.
         """
-        results: list[Any] = self._sync(self._fetch, list(futures), at_a_time)
-        return results
+        reached = self._within_reach(futures, at_a_time)
+        found = self._sync(self._fetch, list({id(future): future for future in reached}.values()), at_a_time)
+        results = [found[future.key] for future in reached]
+        return [
+            result[block.number] if type(block) is BundledTile and future is block.bundle else result
+            for block, future, result in zip(futures, reached, results, strict=True)
+        ]
+
+    def _within_reach(self, blocks: Sequence[Any], at_a_time: int | None) -> list[Future]:
+        """Return, for each block, the Future that brings it here: of its bundle, where all of this is wanted and may
+        come at once, or of a task that takes it out.
+        """
+        tiles = {b.key: b for b in blocks if type(b) is BundledTile and b.status != "cancelled"}
+        wanted = Counter(map(key_behind, tiles))
+        records = {key: self._lineage.record(key) for key in wanted}
+        most = math.inf if at_a_time is None else at_a_time
+        large = {key for key, record in records.items() if record is not None and record.nbytes > most}
+        single = [k for k, t in tiles.items() if wanted[t.bundle.key] < t.n_blocks or t.bundle.key in large]
+        taken: dict[Key, Future] = {}
+        if single:
+            graph = TaskGraph({}, {}, self.homes)
+            self._take_out(graph, single)
+            taken = send(self.placement.client, graph, single)
+            for key, future in taken.items():
+                if (record := records[key_behind(key)]) is not None:
+                    self._lineage.adopt(key, record.home, future, None, "", record.nbytes // tiles[key].n_blocks)
+        return [taken.get(block.key, block.bundle) if type(block) is BundledTile else block for block in blocks]
 
     def wait(self, futures: Iterable[Future]) -> None:
         """Wait until results are there. Raises as `fetch` does."""
-        self._sync(self._settle, list(futures))
+        self._sync(self._settle, futures_behind(futures))
 
     def release(self, futures: Iterable[Future]) -> None:
         """Free results now, whoever else holds these Future objects."""
-        for future in futures:
+        for future in futures_behind(futures):
             future.release()
 
-    def attach(self, keys: Sequence[Key]) -> list[Future]:
-        """Return futures of results that arrived by name: those that their client has, else new ones; waits for
+    def attach(self, keys: Sequence[Key]) -> list[Any]:
+        """Return what stands for blocks that arrived by name: futures that their client has, else new ones; waits for
         nothing.
         """
-        known = [self._lineage.future(key) for key in keys]
-        found = iter(attached.attach(self.client, [key for key, future in zip(keys, known) if future is None]))
-        return [next(found) if future is None else future for future in known]
+        n_blocks = Counter(map(key_behind, keys))
+        known = {key: self._lineage.future(key) for key in n_blocks}
+        new = [key for key, future in known.items() if future is None]
+        futures = {**known, **dict(zip(new, attached.attach(self.client, new), strict=True))}
+        places = {key: place for key in keys if (place := bundle_of(key)) is not None}
+        return [
+            BundledTile(futures[places[key][0]], places[key][1], n_blocks[places[key][0]])
+            if key in places
+            else futures[key]
+            for key in keys
+        ]
 
     def cut_lineage(self, futures: Iterable[Future]) -> None:
         """Cut the lineage of kept results, and wait for it; `submit` does so in the background now and then.
 
         The same Futures remain valid; their blocks now have a copy on a second worker.
         """
-        records = [record for future in futures if (record := self._lineage.record(future.key)) is not None]
+        keys = [future.key for future in futures_behind(futures)]
+        records = [record for key in keys if (record := self._lineage.record(key)) is not None]
         self._sync(self._lineage.cut, self._lineage.held(records))
 
     def _sync(self, coroutine: Any, *args: Any) -> Any:
@@ -371,7 +419,7 @@ class ClusterExecutor:
             if future.status == "cancelled":
                 raise _lost(future)
 
-    async def _fetch(self, futures: Sequence[Future], at_a_time: int | None) -> list[Any]:
+    async def _fetch(self, futures: Sequence[Future], at_a_time: int | None) -> dict[Key, Any]:
         await self._settle(futures)
         if at_a_time is None:
             found = await self._gather(futures)
@@ -381,7 +429,7 @@ class ClusterExecutor:
                 for portion in self._portions(futures, at_a_time):
                     await self.placement.answers(room_made, (), self._holders(portion))
                     found |= await self._gather(portion)
-        return [found[future.key] for future in futures]
+        return found
 
     def _portions(self, futures: Sequence[Future], at_a_time: int) -> list[list[Future]]:
         """Return results in groups that have up to so many bytes of each worker, or one result."""

@@ -74,6 +74,10 @@ def kept(results: Sequence[tuple[Expr, Stored]], order: Sequence[Expr], taken: C
     taken
         ``id`` of the memoised nodes whose blocks could be overwritten: they are the results' now.
     """
+    if results and results[0][0].env.is_cluster:
+        for node, stored in results:  # tasks, which are repeated, write no block of another one
+            node.settle(stored)
+        return
     made: dict[int, tuple[Stored, int]] = {}
     for _, stored in results:
         for k, block in enumerate(stored.blocks):

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef
+from distarray.runtime.bundles import Bundle
 
 __all__ = ["Execution", "Observer", "Post", "StoppedError", "nbytes_of", "waits_of_thread"]
 
@@ -105,7 +106,7 @@ class Execution:
         self._slot_of = {number: len(program.given) + n for n, number in enumerate(program.received)}
         self._values: dict[int, Any] = {}
         self._filled: set[int] = set()
-        self._kept = set(program.results.values())
+        self._kept = program.kept_slots()
         self._readers: defaultdict[int, list[int]] = defaultdict(list)
         self._missing: list[int] = []
         for n, step in enumerate(program.steps):
@@ -215,6 +216,8 @@ class Execution:
         self.is_over = True
         if self.error is None:
             self.results = {key: self._values[slot] for key, slot in self._program.results.items()}
+            for key, blocks in self._program.bundles.items():
+                self.results[key] = Bundle([self._values[a.number] if type(a) is SlotRef else a for a in blocks])
         for slot, value in self._values.items():
             self._note(slot, value, -1)
         self._values.clear()

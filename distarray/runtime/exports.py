@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from distarray.lower.template import Lowered
 from distarray.runtime import counters, flights
 from distarray.runtime.arrivals import in_event_loop
 from distarray.runtime.budget import check_whole_kernels, excess_of, names_of, refuse
+from distarray.runtime.bundles import futures_behind
 from distarray.runtime.evaluate import settle
 from distarray.runtime.fit import peaks_of
 from distarray.runtime.hosts import place
@@ -26,6 +27,7 @@ from distarray.runtime.planning import is_ample
 from distarray.runtime.prepare import Prepared, prepare
 from distarray.runtime.promised import PromisedBlocks, joined, make_here
 from distarray.runtime.running import count
+from distarray.runtime.task_graph import taken_out
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["excess_of_whole", "for_each_block", "graph_of"]
@@ -70,7 +72,7 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         graph.update(lowered.tasks)
         for leaf in found.graph.nodes:
             if leaf.memo is not None and found.env.is_cluster and not leaf.memo.on_client:
-                graph.update({b.key: b for b in leaf.memo.blocks if not isinstance(b, np.ndarray)})
+                graph.update(_read_by_others(leaf.memo.blocks))
         ((sharding, refs),) = lowered.outputs.values()
     read = {key for task in graph.values() for key in getattr(task, "dependencies", ())}
     for tile, ref in zip(sharding.tiles(), refs, strict=True):
@@ -82,11 +84,20 @@ def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
         elif isinstance(ref, tuple):
             graph[key] = Alias(key, target=ref)
         elif hasattr(ref, "key"):
-            graph[ref.key] = ref
+            graph.update(_read_by_others((ref,)))
             graph[key] = Alias(key, target=ref.key)
         else:
             graph[key] = DataNode(key, ref)
     return name, graph, sharding
+
+
+def _read_by_others(blocks: Iterable[Any]) -> dict[Any, Any]:
+    """Return the part of a graph by which Dask has blocks of a cluster, under their keys: Futures, and tasks that take
+    tiles out of bundles.
+    """
+    here = [block for block in blocks if not isinstance(block, np.ndarray)]
+    futures = {future.key: future for future in futures_behind(here)}
+    return {**futures, **taken_out([block.key for block in here])}
 
 
 def excess_of_whole(node: Expr) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -19,18 +19,23 @@ from dask._task_spec import Task, TaskRef
 from distarray import config
 from distarray.expr.expr import Environment
 from distarray.lower import lower
+from distarray.lower.bundling import Bundled, Given, given_from
+from distarray.lower.credits import Programs
 from distarray.lower.messages import Key
 from distarray.lower.parameters import Filler, Parameters, parameters_of
 from distarray.lower.recipes import ClientBox, Leaf, is_key, named
 from distarray.lower.site import Site
 from distarray.lower.template import Lowered, Template
+from distarray.planner.cache import collected_later
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
+from distarray.runtime.bundles import BundledBlocks
 from distarray.runtime.donation import withheld
 from distarray.runtime.known_rates import rates_for
 from distarray.runtime.memory import STREAMED, memory_limit, n_threads_of
 from distarray.runtime.promised import Promise
 from distarray.runtime.shipping import shipped
+from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["Instance", "instance_of", "make_tasks", "make_tasks_once", "new_run"]
@@ -62,7 +67,7 @@ class Instance:
         self.graph = graph
         self.env = env
         self.run = run
-        self._blocks = [None if node.memo is None else node.memo.handles for node in graph.nodes]
+        self._blocks: list[Any] = [None if node.memo is None else node.memo.handles for node in graph.nodes]
 
     @cached_property
     def parameters(self) -> Parameters:
@@ -86,10 +91,80 @@ class Instance:
         return found if key is None else TaskRef(key)
 
     @cached_property
+    def bundled(self) -> Bundled:
+        """Of which nodes members have bundles."""
+        found = [(i, blocks) for i, blocks in enumerate(self._blocks) if isinstance(blocks, BundledBlocks)]
+        return frozenset([(i, member) for i, blocks in found for member in blocks.bundled])
+
+    def given_to(self, programs: Programs) -> Mapping[int, Given]:
+        """Return by member how its program finds the blocks that it is given."""
+
+        def find() -> dict[int, Given]:
+            nodes = enumerate(self.graph.nodes)
+            shardings = {i: node.memo.sharding for i, node in nodes if node.memo is not None}
+            with collected_later():
+                return {
+                    member: given_from(program.given, member, self.bundled, shardings)
+                    for member, program in programs.by_member.items()
+                }
+
+        return self.template.given_as(programs.ahead, self.bundled, find)
+
+    def arguments(self, given: Mapping[int, Given]) -> dict[int, tuple[Any, ...]]:
+        """Return by member what the task of its program gets: blocks, or what stands for keys of blocks and bundles."""
+        return {member: tuple([self._argument(ref, member) for ref in found.args]) for member, found in given.items()}
+
+    def _argument(self, ref: Leaf | ClientBox, member: int) -> Any:
+        if (ref.node, member) in self.bundled:
+            return TaskRef(self._blocks[ref.node].bundle(member).key)
+        return self.given(ref)
+
+    @property
+    def n_taken(self) -> int:
+        """How many tiles would have to be taken out of bundles, each by a task, if it did not run as programs."""
+        if not self.bundled:
+            return 0
+        given = self.given_to(Programs(self.template.programs, None, {}))
+        return sum([found.n_bundled for found in given.values()])
+
+    @cached_property
     def read(self) -> set[Key]:
-        """The keys of blocks from before that its tasks read."""
-        leaves = {ref for program in self.template.programs.values() for ref in program.given if type(ref) is Leaf}
-        return {found.key for leaf in leaves if type(found := self.given(leaf)) is TaskRef}
+        """The keys of blocks and bundles from before that it reads as member programs."""
+        arguments = self.arguments(self.given_to(Programs(self.template.programs, None, {})))
+        return {arg.key for args in arguments.values() for arg in args if type(arg) is TaskRef}
+
+    def held(self, i: int, found: Mapping[Key, Any]) -> Sequence[Any]:
+        """Return what stands for the blocks of a result of member programs.
+
+        Parameters
+        ----------
+        found
+            Futures of all keys that are kept.
+        """
+        sharding, refs = self._fixed.outputs[i]
+        tiles = dealt(sharding)
+        at: dict[int, Any] = {}
+        for member, key in self.template.kept.by_member[i].items():
+            numbers = tiles.tiles[member]
+            if key is not None:
+                at[member] = found[self.named(key)]
+            elif (older := self._bundle_before(sharding, refs, member, numbers)) is not None:
+                at[member] = older
+            else:
+                results = [self._result(refs[n]) for n in numbers]
+                at[member] = tuple([found[r] if type(r) is tuple else r for r in results])
+        blocks = BundledBlocks(tiles, at)
+        return blocks if blocks.bundled else list(blocks)
+
+    def _bundle_before(self, sharding: Sharding, refs: Sequence[Any], member: int, numbers: Sequence[int]) -> Any:
+        """Return the bundle from before that is all that a member has of a result; None if there is no such one."""
+        first = refs[numbers[0]]
+        if type(first) is not Leaf or (first.node, member) not in self.bundled:
+            return None
+        memo = self.graph.nodes[first.node].memo
+        is_same = memo is not None and memo.sharding == sharding
+        is_whole = is_same and all(refs[n] == Leaf(first.node, n) for n in numbers)
+        return self._blocks[first.node].bundle(member) if is_whole else None
 
     @cached_property
     def outputs(self) -> dict[int, tuple[Sharding, list[Any]]]:
@@ -102,7 +177,7 @@ class Instance:
 
     def _result(self, ref: Any) -> Any:
         if type(ref) is Leaf:
-            found = self._blocks[ref.node][ref.number]  # type: ignore[index]  # leaves are of memoised nodes
+            found = self._blocks[ref.node][ref.number]
             return found.key if type(found) is Promise else found
         return self.named(ref) if type(ref) is tuple and is_key(ref) else ref
 

@@ -2,8 +2,8 @@
 
 Where all that a member reads, makes and sends would fit even if it never freed any of it, memory is no matter, and
 messages come as they are made. Else they come with credits, as many turns ahead as fits: what a member then holds is
-known before (`lower.credits`). Where no member needs anything of another, programs are run if they are fewer Dask
-tasks, and only where memory is no matter.
+known before (`lower.credits`). Where no member needs anything of another, programs are run only where memory is no
+matter: if they are fewer Dask tasks, with those that would take tiles out of bundles, or make a bundle anew.
 
 Blocks that are still to be made by others' tasks would all have to be there at once, so what reads such, and what fits
 in no way, runs as one task for each tile: there Dask brings what a task needs, and takes it to disk meanwhile. So does
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from math import prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,19 +23,21 @@ from distarray.expr.expr import Environment
 from distarray.lower.credits import Programs, Sizes, peaks
 from distarray.lower.liveness import sizes_of
 from distarray.lower.member_programs import MemberProgram
+from distarray.lower.messages import Key
 from distarray.lower.recipes import Leaf
 from distarray.lower.template import Lowered, Template
 from distarray.planner.graph import Graph
 from distarray.planner.redistributing import wishes
 from distarray.runtime.budget import most_in_memory
+from distarray.runtime.bundles import holdings
 from distarray.runtime.fit import held_in, standing_of
 from distarray.runtime.instantiate import Instance
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_once
 from distarray.runtime.promised import PromisedBlocks
-from distarray.sharding.mesh import is_wave
+from distarray.sharding.dealing import dealt, n_elements
 
-__all__ = ["makes_little", "programs_of"]
+__all__ = ["kept_sizes", "makes_little", "programs_of"]
 
 #: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
 AHEAD = (2, 1, 0)
@@ -58,12 +59,14 @@ def programs_of(instance: Instance) -> Programs | None:
     """Return the programs that a run is; None where each of its tasks is a task of Dask."""
     env, graph, template = instance.env, instance.graph, instance.template
     fixed = template.lowered
-    if not env.is_cluster or not (fixed.has_messages or template.is_shorter_as_programs):
+    if not env.is_cluster:
+        return None
+    is_renewed = not template.kept.renewed.isdisjoint(instance.bundled)
+    if not (fixed.has_messages or is_renewed or template.n_saved_by_programs + instance.n_taken > 0):
         return None
     if any(draft.is_move and wishes(draft.stage, graph.nodes)[1] is not None for draft in fixed.drafts):
         return None  # what the user lets it hold
-    is_streamed = any(is_wave(name) for draft in fixed.drafts for name in draft.sharding.mesh.names)
-    if not is_streamed and makes_little(fixed, graph, env):
+    if makes_little(fixed, graph, env):
         return Programs(template.programs, None, {})
     if not fixed.has_messages:
         return None
@@ -91,7 +94,7 @@ def _fitting(instance: Instance) -> Programs | None:
     if known is None:
         known = _PACED[template] = _Paced(_sizes(instance), {})
     limit, serving = most_in_memory(env), executor_for(env).serving()
-    resident = _resident(instance) + _copies(instance, known.sizes)
+    resident = _resident(instance) + _copies(instance)
     for ahead in AHEAD:
         at = ahead, n_tasks_at_once(env)
         if at not in known.tried:
@@ -114,10 +117,8 @@ def _resident(instance: Instance) -> Counter[int]:
         memo = node.memo
         if memo is None or memo.on_client:
             continue
-        for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
+        for member, nbytes, ref in holdings(node):
             if type(ref) is tuple:  # host data that are to be sent first
-                member, nbytes = memo.sharding.member(tile), prod(memo.sharding.shard_shape(node.shape, tile))
-                nbytes *= node.dtype.itemsize
                 found[member] += nbytes
                 if (spare := standing.copied_to(member, nbytes)) is not None:
                     found[spare] += nbytes
@@ -130,16 +131,37 @@ def _is_host(block: object) -> bool:
     return isinstance(block, np.ndarray)
 
 
-def _copies(instance: Instance, sizes: Sizes) -> Counter[int]:
+def _copies(instance: Instance) -> Counter[int]:
     """Return by member the bytes of copies that it gets at once of what others make."""
     executor, fixed = executor_for(instance.env), instance.template.lowered
     found: Counter[int] = Counter()
     if executor.is_to_be_cut(instance.read, fixed.depth):
-        spares = executor.spares()
+        spares, sizes = executor.spares(), _kept_sizes(instance)
         for member, program in instance.template.programs.items():
             if (spare := spares.get(member)) is not None:
-                found[spare] += sum([sizes.results[key] for key in program.results])
+                found[spare] += sum([sizes[key] for key in program.kept_keys])
     return found
+
+
+def kept_sizes(instance: Instance) -> dict[Key, int]:
+    """Return the bytes of all blocks and bundles that a run keeps as member programs, by their keys."""
+    return {instance.named(key): nbytes for key, nbytes in _kept_sizes(instance).items()}
+
+
+def _kept_sizes(instance: Instance) -> dict[Key, int]:
+    """Return the bytes of what is kept by keys of the template, for which they are the same in all runs."""
+    kept = instance.template.kept
+    if not kept.nbytes:
+        for i, (sharding, refs) in instance.template.lowered.outputs.items():
+            node = instance.graph.nodes[i]
+            sizes = [n * node.dtype.itemsize for n in n_elements(sharding, node.shape)]
+            for member, key in kept.by_member[i].items():
+                numbers = dealt(sharding).tiles[member]
+                if key is not None:
+                    kept.nbytes[key] = sum([sizes[n] for n in numbers])
+                else:
+                    kept.nbytes.update({refs[n]: sizes[n] for n in numbers if type(refs[n]) is tuple})
+    return kept.nbytes
 
 
 def _tried(
@@ -162,9 +184,8 @@ def _nbytes(graph: Graph) -> dict[Leaf, int]:
     found: dict[Leaf, int] = {}
     for i, node in enumerate(graph.nodes):
         if node.memo is not None and not isinstance(node.dtype, tuple):
-            for number, tile in enumerate(node.memo.sharding.tiles()):
-                shape = node.memo.sharding.shard_shape(node.shape, tile)
-                found[Leaf(i, number)] = prod(shape) * node.dtype.itemsize
+            for number, n in enumerate(n_elements(node.memo.sharding, node.shape)):
+                found[Leaf(i, number)] = n * node.dtype.itemsize
     return found
 
 

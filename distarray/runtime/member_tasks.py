@@ -1,4 +1,4 @@
-"""Member programs as Dask tasks: one for each member, and one for each block that is kept.
+"""Member programs as Dask tasks: one for each member, and one for each array that is kept there.
 
 The first run of a template sends each member's program with its task. From the second on workers have the programs, as
 Dask's data under keys that live as long as the template, and a run sends what varies: the names of blocks and the
@@ -20,6 +20,7 @@ from distributed.protocol.pickle import dumps
 
 from distarray.kernels import tasks as kernels
 from distarray.kernels.inside import is_inside_task
+from distarray.lower.bundling import Bundled, Given
 from distarray.lower.member_programs import MemberProgram
 from distarray.lower.recipes import named
 from distarray.lower.template import Template
@@ -44,7 +45,7 @@ class ProgramTask(NamedTuple):
     given
         Blocks, or what stands for their keys.
     results
-        Keys of the blocks that are kept, in the order of the program.
+        Keys of the blocks and bundles that are kept, in the order of the program.
     """
 
     member: int
@@ -156,9 +157,9 @@ class SentTemplates:
 
     def __init__(self, homes: Sequence[str]) -> None:
         self._homes = homes
-        #: By template and steps that messages come ahead.
         self._lock = threading.Lock()
-        self._known: WeakKeyDictionary[Template, dict[int | None, SentTemplate]] = WeakKeyDictionary()
+        #: By template; by steps that messages come ahead, and what comes in bundles.
+        self._known: WeakKeyDictionary[Template, dict[tuple[int | None, Bundled], SentTemplate]] = WeakKeyDictionary()
 
     def graph_of(self, run: MemberRun) -> tuple[RunGraph, SentTemplate, Collection[Key]]:
         """Return the graph of a run, what workers have of its template, and keys of the graph that are to be held for
@@ -167,9 +168,10 @@ class SentTemplates:
         by_member, ahead, _ = run.programs
         with self._lock:  # tasks that evaluate something hold no other
             known = self._known.setdefault(run.template, {})
-            if ahead not in known:
-                known[ahead] = SentTemplate(self._shipped(by_member))
-            sent = known[ahead]
+            form = ahead, run.bundled
+            if form not in known:
+                known[form] = SentTemplate(self._shipped(by_member, run.found))
+            sent = known[form]
             sent.n_runs += 1
         new: dict[Key, Task] = {}
         if sent.n_runs > 1 and not sent.is_there():
@@ -179,7 +181,7 @@ class SentTemplates:
                 member,
                 sent.programs[member] if sent.n_runs == 1 else TaskRef(sent.key(member)),
                 run.given[member],
-                tuple([named(key, run.name) for key in program.results]),
+                tuple([named(key, run.name) for key in program.kept_keys]),
             )
             for member, program in by_member.items()
         ]
@@ -192,9 +194,9 @@ class SentTemplates:
         graph = RunGraph(tasks, beside, self._homes, run.name, data, programs, label=run.label, is_queued=is_queued)
         return graph, sent, new.keys()
 
-    def _shipped(self, programs: Mapping[int, MemberProgram]) -> dict[int, bytes]:
+    def _shipped(self, programs: Mapping[int, MemberProgram], found: Mapping[int, Given]) -> dict[int, bytes]:
         with collected_later():
             return {
-                member: dumps(SentProgram(program, {n: self._homes[n] for n in program.others()}))
+                member: dumps(SentProgram(program, {n: self._homes[n] for n in program.others()}, found.get(member)))
                 for member, program in programs.items()
             }

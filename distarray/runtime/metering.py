@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distarray.kernels import tasks
+from distarray.lower.bundling import bundle_of
 from distarray.lower.member_programs import KernelCall, SlotRef
 from distarray.lower.messages import Key
 from distarray.lower.process_program import ProcessProgram
@@ -112,17 +113,27 @@ class _WorkerMeter:
         worker.transfer_incoming_log = _Log(self._log, self._arrived)
         self.count = Count(worker.state.nbytes, worker.state.nbytes)
         self._beside = 0
+        #: Bytes of what the worker counts twice.
+        self._elsewhere: dict[Key, int] = {}
         self._lock = threading.Lock()
         self._transport = worker.plugins[PLUGIN].transport
         self._transport.observers.append(self)
 
     def transition(self, key: Key, start: str, finish: str, **kwargs: Any) -> None:
         with self._lock:
-            # What a program returns are the blocks that are kept, each under a key of its own.
-            if is_program(key) and "memory" in (start, finish):
-                nbytes = self._worker.state.tasks[key].get_nbytes()
-                self._beside += nbytes if start == "memory" else -nbytes
+            if finish == "memory" and key not in self._elsewhere and self._is_elsewhere(key):
+                self._elsewhere[key] = self._worker.state.tasks[key].get_nbytes()
+                self._beside -= self._elsewhere[key]
+            elif start == "memory":
+                self._beside += self._elsewhere.pop(key, 0)
             self._look()
+
+    def _is_elsewhere(self, key: Key) -> bool:
+        """Return whether what has a key is memory of another one: what a program returns is kept under keys of its own,
+        and a tile that was taken out of a bundle is there still.
+        """
+        place = bundle_of(key)
+        return is_program(key) if place is None else place[0] in self._worker.data
 
     def holds(self, nbytes: int) -> None:
         """Note what a member program holds in its slots."""

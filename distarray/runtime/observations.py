@@ -81,7 +81,7 @@ def _futures_by_environment(nodes: Iterable[Expr]) -> dict[Environment, list[Any
     found: dict[Environment, list[Any]] = {}
     for node in nodes:
         if node.memo is not None and node.env.is_cluster and not node.memo.on_client:
-            found.setdefault(node.env, []).extend(b for b in node.memo.blocks if not isinstance(b, np.ndarray))
+            found.setdefault(node.env, []).extend(b for b in node.memo.held if not isinstance(b, np.ndarray))
     return found
 
 
@@ -127,5 +127,6 @@ def state_of(node: Expr) -> str:
     assert memo is not None
     if memo.on_client or not node.env.is_cluster:
         return "finished"
-    states = {getattr(b, "status", "pending") for b in memo.handles if not isinstance(b, np.ndarray)}
+    handles = getattr(memo.blocks, "held", memo.handles)
+    states = {getattr(b, "status", "pending") for b in handles if not isinstance(b, np.ndarray)}
     return "finished" if states <= {"finished"} else "failed" if states & {"error", "cancelled"} else "pending"

@@ -8,6 +8,7 @@ memory of each member in waves, counted and lowered by what does so for a new cu
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from distarray import config
@@ -120,7 +121,7 @@ def check(found: Passage) -> None:
         refuse(CROSSING.name, needed, why)
 
 
-def run(found: Passage) -> list[Any]:
+def run(found: Passage) -> Sequence[Any]:
     """Return the blocks of the target, row-major: Futures of tasks that are handed out, or arrays where nothing is to
     be made.
 
@@ -134,4 +135,4 @@ def run(found: Passage) -> list[Any]:
     with interrupts_deferred():
         # What the source stands on may be read by others too.
         ((_, stored),) = handed_out(instance, lambda: None)
-    return list(stored.blocks)
+    return stored.blocks

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from distarray.planner.propagation import propagate
 from distarray.planner.rates import current_rates
 from distarray.runtime import counters
 from distarray.runtime.budget import check_peak, excess_of, names_of, refuse
+from distarray.runtime.bundles import holdings
 from distarray.runtime.fit import fitted, held_in, peaks_of, standing_of
 from distarray.runtime.instantiate import instance_of
 from distarray.runtime.known_rates import rates_for, rates_of
@@ -105,9 +105,7 @@ def _beside(graph: Graph, env: Environment) -> int:
         memo = node.memo
         if memo is None or memo.on_client or isinstance(node.dtype, tuple):
             continue
-        for tile, ref in zip(memo.sharding.tiles(), memo.handles, strict=True):
-            member = memo.sharding.member(tile)
-            nbytes = prod(memo.sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
+        for member, nbytes, ref in holdings(node):
             if not isinstance(ref, tuple):
                 found[member] -= nbytes
             elif type(ref) is tuple and (spare := standing.copied_to(member, nbytes)) is not None:  # host data

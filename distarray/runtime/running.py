@@ -6,13 +6,15 @@ Loaded when the first arrays come that are more than one small block each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
 from types import MappingProxyType
 from typing import Any
+
+from dask._task_spec import TaskRef
 
 from distarray import config
 from distarray.expr.expr import Environment, Expr, Stored
 from distarray.kernels.devices import hold_pools
+from distarray.lower.credits import Programs
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Plan
@@ -24,7 +26,7 @@ from distarray.runtime.fit import peaks_of
 from distarray.runtime.flights import Flight
 from distarray.runtime.instantiate import Instance, instance_of, new_run
 from distarray.runtime.interrupts import interrupts_deferred
-from distarray.runtime.member_runs import programs_of
+from distarray.runtime.member_runs import kept_sizes, programs_of
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import memory_limit
 from distarray.runtime.planning import uses_of
@@ -32,6 +34,7 @@ from distarray.runtime.prepare import prepare
 from distarray.runtime.progress import planning
 from distarray.runtime.promised import joined
 from distarray.runtime.task_graph import MemberRun, label_of
+from distarray.sharding.dealing import n_elements
 from distarray.sharding.sharding import Sharding
 
 __all__ = ["begun", "count", "handed_out", "instance_to_run", "kept_nbytes"]
@@ -114,13 +117,15 @@ def handed_out(
         Of all that is read and made.
     """
     env, graph = instance.env, instance.graph
-    keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    if env.is_cluster:
+        found = _sent(instance, others)
+        return [(graph.nodes[i], stored) for i, stored in found if graph.nodes[i].memo is None]
     before = {id(b) for n in graph.nodes if n.memo is not None for b in n.memo.present}
-    found = _sent(instance, keep, others) if env.is_cluster else _run_here(instance, nbytes)
+    made = _run_here(instance, nbytes)
     results = []
     for i, (sharding, refs) in instance.outputs.items():
         if graph.nodes[i].memo is None:
-            stored = Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False)
+            stored = Stored(sharding, [made[r] if isinstance(r, tuple) else r for r in refs], exported=False)
             # Tiles of which nothing was to be computed were made with the template, for all its runs.
             stored.share(k for k, r in enumerate(refs) if not isinstance(r, tuple) and id(r) not in before)
             results.append((graph.nodes[i], stored))
@@ -138,26 +143,52 @@ def _run_here(instance: Instance, nbytes: int) -> dict[Any, Any]:
     return {instance.named(key): value for key, value in found.items()}
 
 
-def _sent(instance: Instance, keep: Sequence[Any], others: Callable[[], Iterable[Expr] | None]) -> dict[Any, Any]:
-    """Send a run to the workers of a cluster, as member programs or as tasks; return the Futures of what is kept."""
-    env, graph = instance.env, instance.graph
-    executor = executor_for(env)
-    nbytes = kept_nbytes(instance.outputs, graph)
-    if keep and (programs := programs_of(instance)) is not None:
-        blocks = {member: tuple(map(instance.given, p.given)) for member, p in programs.by_member.items()}
-        whole = joined(graph.nodes, {}, {}, keep, instance.read, others)
-        parameters = instance.parameters, measurement()
-        label = label_of(graph.nodes[max(instance.outputs)])
-        run = MemberRun(
-            instance.run, instance.template, programs, parameters, blocks, whole.tasks, whole.members, label
-        )
-        found = executor.run_programs(run, whole.keep, instance.read, nbytes)
-    else:
-        lowered = instance.lowered
-        whole = joined(graph.nodes, timed(lowered), lowered.members, keep, (), others)
-        found = executor.submit(whole.tasks, whole.members, whole.keep, nbytes)
+def _sent(instance: Instance, others: Callable[[], Iterable[Expr] | None]) -> list[tuple[int, Stored]]:
+    """Send a run to the workers of a cluster, as member programs or as tasks; return what becomes of the results, by
+    their numbers.
+    """
+    graph, executor = instance.graph, executor_for(instance.env)
+    if instance.template.kept.all_keys and (programs := programs_of(instance)) is not None:
+        return _sent_as_programs(instance, programs, others)
+    keep = [ref for _, refs in instance.outputs.values() for ref in refs if isinstance(ref, tuple)]
+    lowered = instance.lowered
+    whole = joined(graph.nodes, timed(lowered), lowered.members, keep, (), others)
+    found = executor.submit(whole.tasks, whole.members, whole.keep, kept_nbytes(instance.outputs, graph))
     whole.settle(found)
-    return dict(found)
+    return [
+        (i, Stored(sharding, [found[r] if isinstance(r, tuple) else r for r in refs], exported=False))
+        for i, (sharding, refs) in instance.outputs.items()
+    ]
+
+
+def _sent_as_programs(
+    instance: Instance, programs: Programs, others: Callable[[], Iterable[Expr] | None]
+) -> list[tuple[int, Stored]]:
+    """Send a run as member programs; what this takes does not depend on the number of tiles that come in bundles."""
+    graph, template = instance.graph, instance.template
+    ways = instance.given_to(programs)
+    blocks = instance.arguments(ways)
+    read = {block.key for given in blocks.values() for block in given if type(block) is TaskRef}
+    keep = list(map(instance.named, template.kept.all_keys))
+    whole = joined(graph.nodes, {}, {}, keep, read, others)
+    run = MemberRun(
+        instance.run,
+        template,
+        programs,
+        (instance.parameters, measurement()),
+        blocks,
+        whole.tasks,
+        whole.members,
+        label_of(graph.nodes[max(template.lowered.outputs)]),
+        ways if instance.bundled else {},
+        instance.bundled,
+    )
+    found = executor_for(instance.env).run_programs(run, whole.keep, read, kept_sizes(instance))
+    whole.settle(found)
+    return [
+        (i, Stored(sharding, instance.held(i, found), exported=False))
+        for i, (sharding, _) in template.lowered.outputs.items()
+    ]
 
 
 def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Graph) -> dict[Any, int]:
@@ -165,9 +196,9 @@ def kept_nbytes(outputs: Mapping[int, tuple[Sharding, Sequence[Any]]], graph: Gr
     found: dict[Any, int] = {}
     for i, (sharding, refs) in outputs.items():
         node = graph.nodes[i]
-        for tile, ref in zip(sharding.tiles(), refs, strict=True):
+        for n, ref in zip(n_elements(sharding, node.shape), refs, strict=True):
             if isinstance(ref, tuple):
-                found[ref] = prod(sharding.shard_shape(node.shape, tile)) * node.dtype.itemsize
+                found[ref] = n * node.dtype.itemsize
     return found
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dask._task_spec import Task
+from dask._task_spec import Task, TaskRef
 from dask.typing import Key
 
 from distarray.expr.expr import Expr
+from distarray.kernels.tasks import project
+from distarray.lower.bundling import Bundled, Given, bundle_of
 from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.template import Template
 
-__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph", "label_of", "longest_chain", "read_from_outside"]
+__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph", "label_of", "longest_chain", "read_from_outside", "taken_out"]
 
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
@@ -36,6 +39,16 @@ def longest_chain(tasks: Mapping[Key, Task]) -> int:
     for key, task in tasks.items():
         depths[key] = 1 + max((depths.get(k, 0) for k in task.dependencies), default=0)
     return max(depths.values(), default=0)
+
+
+def taken_out(keys: Iterable[Key]) -> dict[Key, Task]:
+    """Return the tasks that take tiles out of bundles, for those of some keys that are keys of such tiles."""
+    found: dict[Key, Task] = {}
+    for key in keys:
+        if (place := bundle_of(key)) is not None:
+            bundle, number = place
+            found[key] = Task(key, project, number, TaskRef(bundle))
+    return found
 
 
 class TaskGraph:
@@ -60,6 +73,13 @@ class TaskGraph:
         self.tasks = dict(tasks)
         self.members = {key: members[key] for key in self.tasks if key in members}
         self.homes = tuple(homes)
+
+    def add(self, tasks: Mapping[Key, Task], homes: Mapping[Key, str]) -> None:
+        """Add tasks, at homes that need not be of the members; those that have none run anywhere."""
+        self.tasks.update(tasks)
+        self.homes = tuple(dict.fromkeys((*self.homes, *homes.values())))
+        number = {home: n for n, home in enumerate(self.homes)}
+        self.members.update({key: number[home] for key, home in homes.items()})
 
     def __dask_graph__(self) -> dict[Key, Task]:
         return self.tasks
@@ -90,6 +110,10 @@ class MemberRun(NamedTuple):
         What varies, and the name of the measurement that it belongs to or None (`clocks`).
     given
         By member what its program is given: blocks, or what stands for their keys.
+    found
+        By member how its program finds its blocks among these; empty where they are the blocks.
+    bundled
+        Of which nodes and members the programs are given bundles: it decides `found`.
     tasks, members
         Of tasks beside the programs, which make what these are given.
     label
@@ -104,6 +128,8 @@ class MemberRun(NamedTuple):
     tasks: Mapping[Key, Task]
     members: Mapping[Key, int]
     label: str = "program"
+    found: Mapping[int, Given] = MappingProxyType({})
+    bundled: Bundled = frozenset()
 
 
 def label_of(node: Expr) -> str:

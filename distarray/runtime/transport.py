@@ -33,6 +33,7 @@ from distributed.threadpoolexecutor import thread_state as pool_state
 from distributed.utils import thread_state
 from distributed.worker_state_machine import SecedeEvent
 
+from distarray.lower.bundling import Given
 from distarray.lower.member_programs import MemberProgram
 from distarray.runtime.channels import Attempt, Channels
 from distarray.runtime.clocks import with_clocks
@@ -78,10 +79,13 @@ class SentProgram(NamedTuple):
     ----------
     homes
         Of the members with which it exchanges messages.
+    given
+        How it finds the blocks that it is given among the arguments of its task; None: these are the blocks.
     """
 
     program: MemberProgram
     homes: Mapping[int, str]
+    given: Given | None = None
 
 
 def loaded_program(data: bytes) -> SentProgram:
@@ -106,7 +110,7 @@ async def run_program(
     parameters
         Of this run, and the name of the measurement that it belongs to or None.
     given
-        The blocks that it is given.
+        The blocks that it is given, or bundles of these.
 
     Returns
     -------
@@ -121,7 +125,8 @@ async def run_program(
     filling, measurement = pickle.loads(parameters)
     filled = sent.program.filled(filling, run)
     filled = replace(filled, steps=with_clocks(filled.steps, repeat(member), measurement))
-    return await transport.run(key, run, member, sent.homes, filled, given, is_queued=is_queued)
+    blocks = given if sent.given is None else sent.given.blocks(given)
+    return await transport.run(key, run, member, sent.homes, filled, blocks, is_queued=is_queued)
 
 
 def _raisable(error: Any) -> BaseException:

@@ -63,6 +63,11 @@ def keys_but_templates(dask_scheduler: Any) -> list[Any]:
     return [key for key in dask_scheduler.tasks if not str(key[0]).startswith(TEMPLATE)]
 
 
+def keys_in_memory(dask_scheduler: Any) -> list[Any]:
+    """Return the keys of what workers hold, but for programs that they have for the next run."""
+    return [key for key in keys_but_templates(dask_scheduler) if dask_scheduler.tasks[key].state == "memory"]
+
+
 def break_connections(dask_worker: Any) -> int:
     """Break the connections that messages of programs went over, as a network does."""
     channels = dask_worker.plugins[PLUGIN].transport._channels._channels.values()
