@@ -193,7 +193,9 @@ def reductions(bench: Bench) -> None:
         taken = bench.seconds(lambda call=call: call(dx, x).persist())
         bench.compare(name, passes * 1e-9 * a.nbytes / taken, rate, 0.8, "GB/s", "the card's copy")
         if bench.cupy is not None:
-            bench.near(name, call(dx, x), call(bench.cupy, a), 1e-3)
+            # CuPy adds up single precision in single precision: it is asked for some rows in double.
+            part = slice(0, 64)
+            bench.near(name, call(dx, x[part]), call(bench.cupy, a[part].astype("f8")), 1e-5)
 
 
 def memory(bench: Bench) -> None:

@@ -33,7 +33,7 @@ from distarray.expr.side_by_side import first_environment
 from distarray.kernels.devices import backend_for
 from distarray.kernels.files import FileRange, FileState
 from distarray.kernels.loans import foreign_memory
-from distarray.kernels.stores import SlicedStore
+from distarray.kernels.stores import HostMemory
 from distarray.ops import elementwise
 from distarray.ops.creation import EMPTY
 from distarray.ops.stores import read_store
@@ -204,7 +204,7 @@ def from_host(host: HostArray, env: Environment, pin: Sharding | None, *, is_our
     is_one_block = env.size == 1 or (pin is None and host.nbytes <= env.block_nbytes)
     if env.device.startswith("cuda") and is_one_block and not env.is_cluster:
         if host.nbytes > memory_limit(env) // 4:
-            return DistArray._on(read_store(host.shape, host.dtype, SlicedStore(host), env, pin))
+            return DistArray._on(read_store(host.shape, host.dtype, HostMemory(host), env, pin))
         node = source(backend_for(env.device).adopt(host), env, pin=pin, on_client=False)
         assert node.memo is not None
         node.memo.exported = False

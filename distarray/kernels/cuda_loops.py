@@ -124,7 +124,7 @@ def _in_tiles(nest: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
     last = len(nest) - 1
     for k in range(len(nest[0][1])):
         steps = [(abs(s[k]), i) for i, (_, s) in enumerate(nest) if s[k]]
-        if not steps or (other := min(steps)[1]) == last:
+        if not nest[last][1][k] or (other := min(steps)[1]) == last:
             continue
         sides = [next((n for n in _SIDE if nest[i][0] % n == 0), None) for i in (other, last)]
         if None in sides:

@@ -84,23 +84,26 @@ class KernelFold(NamedTuple):
     fields
         Name, dtype and first value of each variable of the state.
     add
-        Statement that folds a value `w` with index `at` into the state `s`.
-    end
-        Statement that ends what a thread adds.
+        Statement that folds a value `w` with index `at` into the state `s`; it is number `k` of those read together.
     merge
         Statement that folds another state `b` into `s`.
     results
         Dtype and expression of each array of the partial.
     value
         Dtype to which a value is cast before.
+    group
+        Statement that follows `c` values that were read together.
+    end
+        Statement that ends what a thread adds.
     """
 
     fields: tuple[tuple[str, DType, str], ...]
     add: str
-    end: str
     merge: str
     results: tuple[tuple[DType, str], ...]
     value: DType
+    group: str = ""
+    end: str = ""
 
     @property
     def dtypes(self) -> list[DType]:
@@ -137,19 +140,18 @@ def fold_of(monoid: str, given: DType, result: DType) -> KernelFold | None:
         term, unit = ("s.a *= {0};", "1") if monoid == "prod" else ("s.a += {0};", "0")
         made = f"({C_TYPE[state.name]})s.a"
         return KernelFold(
-            (("a", _U8, unit),), term.format("(unsigned long long)w"), "", term.format("b.a"), ((state, made),), value
+            (("a", _U8, unit),), term.format("(unsigned long long)w"), term.format("b.a"), ((state, made),), value
         )
     if monoid in ("sum", "prod") and state.kind in "fc":
         wide = {"f": _F8, "c": np.dtype("c16")}[state.kind] if monoid == "sum" else state
         sign, unit = ("+", "0") if monoid == "sum" else ("*", "1")
         made = str(cast("s.a", wide, state))
-        return KernelFold(
-            (("a", wide, unit),), f"s.a = s.a {sign} w;", "", f"s.a = s.a {sign} b.a;", ((state, made),), wide
-        )
+        term = f"s.a = s.a {sign} {{0}};"
+        return KernelFold((("a", wide, unit),), term.format("w"), term.format("b.a"), ((state, made),), wide)
     if monoid in ("any", "all") or (monoid in _EXTREMA and given.kind == "b"):
         is_any = monoid == "any" or (monoid in _EXTREMA and _EXTREMA[monoid][1])
         term, unit = ("s.a = s.a || {0};", "false") if is_any else ("s.a = s.a && {0};", "true")
-        return KernelFold((("a", _BOOL, unit),), term.format("w"), "", term.format("b.a"), ((_BOOL, "s.a"),), _BOOL)
+        return KernelFold((("a", _BOOL, unit),), term.format("w"), term.format("b.a"), ((_BOOL, "s.a"),), _BOOL)
     if monoid in _EXTREMA and given.kind in "iuf":
         return _extremum(monoid, given)
     if monoid in ("argmax", "argmin") and given.kind in "biuf":
@@ -160,7 +162,6 @@ def fold_of(monoid: str, given: DType, result: DType) -> KernelFold | None:
         return KernelFold(
             (("a", value, "0"), ("i", _I8, "-1")),
             take.format("w", "at"),
-            "",
             take.format("b.a", "b.i"),
             ((given, str(cast("s.a", value, given))), (_I8, "s.i")),
             value,
@@ -168,14 +169,15 @@ def fold_of(monoid: str, given: DType, result: DType) -> KernelFold | None:
     if monoid == "moments" and state.kind == "f" and given.kind in "biuf":
         # Distances from the thread's first element, which is at most sqrt(n) standard deviations from their mean: the
         # difference of squares that ends a thread's share cancels no more than that.
-        add = "if (s.n == 0) s.mean = w; s.n += 1; const double d = w - s.mean; s.off += d; s.m2 += d * d;"
+        add = "if (k == 0 && s.n == 0) s.mean = w; const double d = w - s.mean; s.off += d; s.m2 += d * d;"
         end = """if (s.n > 0) {
             const double off = s.off / double(s.n), less = s.m2 - s.off * off;
             s.mean += off; s.m2 = less < 0 ? 0.0 : less;
         }"""
         results = ((_I8, "s.n"), *((state, str(cast(f"s.{f}", _F8, state))) for f in ("mean", "m2")))
         fields = (("n", _I8, "0"), ("mean", _F8, "0"), ("m2", _F8, "0"), ("off", _F8, "0"))
-        return KernelFold(fields, add, end, "dx_merge_moments(s.n, s.mean, s.m2, b.n, b.mean, b.m2);", results, _F8)
+        merge = "dx_merge_moments(s.n, s.mean, s.m2, b.n, b.mean, b.m2);"
+        return KernelFold(fields, add, merge, results, _F8, "s.n += c;", end)
     return None
 
 
@@ -196,7 +198,7 @@ def _extremum(monoid: str, given: DType) -> KernelFold:
         unit = least if is_max else f"{info.max}{'ULL' if given.kind == 'u' else 'LL'}"
         term = f"if ({{0}} {'>' if is_max else '<'} s.a) s.a = {{0}};"
     result = ((given, str(cast("s.a", value, given))),)
-    return KernelFold((("a", value, unit),), term.format("w"), "", term.format("b.a"), result, value)
+    return KernelFold((("a", value, unit),), term.format("w"), term.format("b.a"), result, value)
 
 
 class Shares(NamedTuple):
@@ -327,11 +329,12 @@ def reduction_source(generated: Generated, folds: tuple[KernelFold, ...], ndims:
         *parameters_of("r", ndims[1], arrays),
     ]
     n = n_at_once(generated)
-    adds, ends = [], []
+    adds, groups, ends = [], [], []
     reduced = zip(folds, generated.stored[n_outputs:], generated.stored_types[n_outputs:], strict=True)
     for j, (fold, value, given) in enumerate(reduced):
         term = f"const {C_TYPE[fold.value.name]} w = {cast(value, given, fold.value)};"
         adds.append(f"{{ {term} State{j}& s = all.s{j}; const long long at = at_index[k]; {fold.add} }}")
+        groups.append(f"{{ State{j}& s = all.s{j}; {fold.group} }}")
         ends.append(f"{{ State{j}& s = all.s{j}; {fold.end} }}")
     return f"""{HEADERS}{PREAMBLE}{INDEX}{MERGES}{_state(folds)}
 extern "C" __global__ void distarray_reduction({", ".join(parameters)}) {{{_SHARE}
@@ -359,6 +362,7 @@ extern "C" __global__ void distarray_reduction({", ".join(parameters)}) {{{_SHAR
                     {" ".join(adds)}
                 }}
             }}
+            {" ".join(groups)}
         }}
         {" ".join(ends)}
     }}

@@ -41,8 +41,9 @@ def mapped(name: str, params: tuple[Any, ...], dtypes: tuple[DType | None, ...],
 
 def program(node: Expr, leaves: Sequence[Expr]) -> Call:
     """Return what computes a node from the blocks of the nodes that stand for operands."""
-    if list(node.operands) == list(leaves) and node.op.kind in _READY:
-        known = _READY[node.op.kind](node)
+    family = node.op.family
+    if list(node.operands) == list(leaves) and (node.op.kind == "reduce" or family.is_contraction):
+        known = _contraction(node) if family.is_contraction else _reduction(node)
         if known is not None:
             return known
     steps = [step for step in postorder([node]) if all(step is not leaf for leaf in leaves)]
@@ -94,7 +95,3 @@ def _contraction(node: Expr) -> Call | None:
         return joined if order is None else joined.transpose(order)
 
     return contract
-
-
-#: By kind of operation what makes it ready; None: there is nothing to be prepared.
-_READY: dict[str, Callable[[Expr], Call | None]] = {"reduce": _reduction, "contract": _contraction}

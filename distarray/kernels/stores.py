@@ -20,6 +20,7 @@ __all__ = [
     "PIECE_NBYTES",
     "Block",
     "Box",
+    "HostMemory",
     "ReadableStore",
     "SlicedStore",
     "Store",
@@ -114,7 +115,31 @@ class SlicedStore:
             self.array[tuple([slice(lo, hi) for lo, hi in box])] = values
 
 
+class HostMemory:
+    """A HostMemory is an array of NumPy in this process that a GPU reads in parts; a `ReadableStore`.
+
+    Parameters
+    ----------
+    array
+        Nobody writes to it.
+    """
+
+    __slots__ = ("array", "dtype", "grain", "shape")
+
+    def __init__(self, array: HostArray) -> None:
+        self.array = array
+        self.shape: Shape = array.shape
+        self.dtype: DType = array.dtype
+        self.grain: Shape | None = None
+
+    def read(self, box: Box, out: HostArray) -> None:
+        """Fill `out` with a box."""
+        out[...] = self.array[slices_of(box)]
+
+
 def _read_store(backend: Any, box: Box, shape: Shape, dtype: DType, params: Any, store: ReadableStore) -> Block:
+    if type(store) is HostMemory:
+        return backend.adopt(store.array[slices_of(box)])  # without a copy on the host
     extents = tuple([hi - lo for lo, hi in box])
     host_backend = backend if backend.xp is np else backend_for("cpu")
     out = host_backend.empty(extents, dtype)

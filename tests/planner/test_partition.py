@@ -223,7 +223,7 @@ def test_a_gram_matrix_moves_partial_sums_alone() -> None:
 def test_a_matrix_times_its_transpose_is_cut_where_blas_computes_half_of_it() -> None:
     env = env_of(4)
     x, y = lying(env, (8000, 8000)), lying(env, (8000, 8000))
-    turned, fewer = manipulation.matrix_transpose(x), parse_index((slice(1, None),), x.shape).affine
+    turned, fewer = transposed(x), parse_index((slice(1, None),), x.shape).affine
     for a, b, is_mirrored in (
         (turned, x, True),
         (x, turned, True),

@@ -190,6 +190,7 @@ class RawKernel:
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
         # Without it the compiler may join a product and a sum, and an element would have other bits in another kernel.
         assert options == ("--fmad=false",)
+        self.function = name
         declared = re.search(rf'extern "C" __global__ void {name}\(([^)]*)\)', code)
         assert declared is not None
         self.parameters = [p.rsplit(" ", 1) for p in declared[1].split(", ")]
