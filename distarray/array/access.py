@@ -18,8 +18,6 @@ from distarray.ops.lenses import broadcast_lens
 from distarray.ops.sliding import read_windows
 from distarray.types import DType, Shape
 
-__all__ = ["cast", "copied", "put", "read"]
-
 
 def read(expr: Expr, lens: Lens) -> Expr:
     """Return the node of what `lens` sees of a version."""

@@ -36,8 +36,6 @@ from distarray.ops.creation import zeros_like
 from distarray.ops.elementwise import as_scalar
 from distarray.types import HostArray
 
-__all__ = ["DistArray", "without_dasks"]
-
 
 class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     """An array that lives on a team; numpy's ndarray, deferred and distributed.

@@ -30,8 +30,6 @@ from distarray.kernels.loans import is_ours
 from distarray.runtime import counters, small
 from distarray.types import HostArray
 
-__all__ = ["call_at_call", "map_at_call", "update_at_call"]
-
 _SCALARS = frozenset({bool, int, float, complex})
 #: Types of static arguments, of which equal ones mean the same.
 _STATIC = frozenset({type(None), bool, int, str, type, type(np._NoValue)})

@@ -21,8 +21,6 @@ from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["BlocksView", "Chunked", "sharding_of_chunks"]
-
 Chunks = tuple[tuple[int, ...], ...]
 
 

@@ -8,8 +8,6 @@ from typing import Literal
 from distarray.ops.paths import Factors, PathStep
 from distarray.planner.eindecomp import EinGraph, EinOp, Input, plan
 
-__all__ = ["planned_cost"]
-
 Objective = Literal["time", "paper"]
 
 

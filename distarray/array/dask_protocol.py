@@ -22,8 +22,6 @@ from distarray.expr.expr import SOURCE, Expr, Stored
 from distarray.runtime.arrivals import in_event_loop
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Collection", "is_dask_array_type"]
-
 _process = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
 

@@ -24,8 +24,6 @@ from distarray.runtime import observations, reading
 from distarray.sharding.mesh import is_wave
 from distarray.types import HostArray
 
-__all__ = ["dlpack", "dlpack_device"]
-
 
 def dlpack(
     x: Handle, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None

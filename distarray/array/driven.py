@@ -10,8 +10,6 @@ from distarray.expr.expr import Slot
 from distarray.ops.programs import Program
 from distarray.runtime import evaluate, observations, passes
 
-__all__ = ["drive"]
-
 
 def drive(name: str, program: Program) -> Any:
     """Return what a program returns; computes what it asks for.

@@ -21,8 +21,6 @@ from distarray.runtime.retention import streams
 from distarray.sharding.boxes import tile_box
 from distarray.types import HostArray
 
-__all__ = ["FETCHED", "check_room", "fetch", "fetch_into", "item"]
-
 #: Bytes of the rows that are fetched at once.
 CACHED_NBYTES = 1 << 20
 #: Rows that are longer are not fetched for the sake of one element.

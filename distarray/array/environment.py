@@ -24,20 +24,6 @@ from distarray.sharding.spec import ShardingLike, parse_sharding
 from distarray.sharding.team import Team
 from distarray.types import DType, Shape
 
-__all__ = [
-    "TeamLike",
-    "check_device",
-    "current_device",
-    "current_team",
-    "environment",
-    "environment_on",
-    "forced_parts",
-    "is_named",
-    "parse_pin",
-    "use",
-    "within",
-]
-
 #: What creators take for ``team=``: a team, None (not distributed), or ``"current"``.
 TeamLike: TypeAlias = Team | Literal["current"] | None
 

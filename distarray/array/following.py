@@ -19,8 +19,6 @@ from distarray.expr.expr import Environment, Expr
 from distarray.runtime import rehome
 from distarray.runtime.retention import streams
 
-__all__ = ["follow", "meet", "moved", "settled"]
-
 
 def meet(args: Sequence[Any], nodes: Sequence[Any], env: Environment | None) -> tuple[list[Any], Environment] | None:
     """Return the operands of several environments in one; None if one of them does not move by itself.

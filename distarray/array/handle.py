@@ -42,8 +42,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["AnyHandle", "Handle"]
-
 _new = object.__new__
 
 

@@ -25,8 +25,6 @@ from distarray.runtime import observations
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray, Shape
 
-__all__ = ["picked", "placed", "positions", "written"]
-
 
 def positions(name: str, mask: Expr) -> tuple[HostArray, ...] | tuple[Expr, ...]:
     """Return where a mask is true, one array of positions for each axis, in C order. Computes the mask.

@@ -13,8 +13,6 @@ from distarray.expr.lens import get
 from distarray.kernels.loans import is_ours, lend
 from distarray.types import HostArray
 
-__all__ = ["delete", "is_alone", "own_memory", "own_storage"]
-
 
 def _is_shared(base: Base) -> bool:
     """Return whether the version of `base` is another base's version too: copies share until one of them is written."""

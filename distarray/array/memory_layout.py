@@ -13,8 +13,6 @@ import numpy as np
 from distarray.array.handle import Handle
 from distarray.expr.lens import strided_dummy
 
-__all__ = ["Flags", "MemoryLayout"]
-
 #: numpy's short names of flags, by which they are looked up too.
 _SHORT = {"C": "C_CONTIGUOUS", "CONTIGUOUS": "C_CONTIGUOUS", "F": "F_CONTIGUOUS", "FORTRAN": "F_CONTIGUOUS"}
 _SHORT |= {"O": "OWNDATA", "W": "WRITEABLE", "A": "ALIGNED", "X": "WRITEBACKIFCOPY"}

@@ -21,8 +21,6 @@ from distarray.expr.lens import Bits
 from distarray.ops import elementwise, lenses
 from distarray.types import AxesLike, DTypeLike
 
-__all__ = ["Methods"]
-
 #: What ``initial=`` and ``mean=`` are when they are not given: numpy tells that from None.
 _NOT_GIVEN: Any = np._NoValue  # numpy's own, so that its defaults pass through
 

@@ -24,8 +24,6 @@ from distarray.sharding.spec import ShardingLike
 from distarray.sharding.team import Team
 from distarray.types import HostArray
 
-__all__ = ["Block", "Movable", "check_root"]
-
 
 class Block(NamedTuple):
     """A block of an array: who holds it, where it lies in the whole, and its elements."""

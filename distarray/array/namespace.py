@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-__all__ = ["namespace"]
-
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 

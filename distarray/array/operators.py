@@ -21,8 +21,6 @@ from distarray.expr.op import CATALOGUE, Op
 from distarray.ops import elementwise
 from distarray.ops.creation import full_like
 
-__all__ = ["PRIORITY", "Operators", "is_operand"]
-
 #: The other operand: an array, a number, or whatever numpy makes an array of.
 Operand: TypeAlias = Any
 #: A function of two operands that boxes its result.

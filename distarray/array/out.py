@@ -16,8 +16,6 @@ import numpy as np
 from distarray.arguments import shown
 from distarray.array import elements
 
-__all__ = ["check_out", "hosted", "into", "into_copied", "writes_host"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -13,8 +13,6 @@ from distarray.expr.expr import GET, ITEM, Expr
 from distarray.kernels.loans import is_lent
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
 
-__all__ = ["apart", "defer", "in_forced_tiles", "runs_at_once"]
-
 
 def defer(node: Expr) -> None:
     """List a new node as pending, or compute it now where that is asked for."""

@@ -20,8 +20,6 @@ from distarray.expr.expr import Environment, Expr, Stored, postorder
 from distarray.kernels.loans import lend
 from distarray.runtime.arrivals import environment_here, settle_here, undistributed
 
-__all__ = ["flatten", "is_arriving", "reduce_handle", "restore"]
-
 #: An operand in a record: the number of an earlier record, or a scalar.
 _Record = tuple[Any, ...]
 

@@ -14,8 +14,6 @@ from distarray.array.namespace import namespace
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 
-__all__ = ["describe", "html", "text", "visualize_sharding"]
-
 
 def describe(x: Handle) -> str:
     """Return one line: type, team, device.

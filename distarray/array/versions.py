@@ -30,8 +30,6 @@ from distarray.runtime.memory import is_limit_set
 from distarray.runtime.retention import streams
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["Base", "forget", "forget_settled", "is_remembered", "lock", "remember", "restore", "still_needed"]
-
 #: Orders the writes of all threads: held while a base goes from one version to the next, a few instructions that take
 #: no other lock and run nothing. A finalizer may write to an array at any allocation, hence reentrant.
 lock = threading.RLock()

@@ -27,8 +27,6 @@ from distarray.kernels.inside import is_inside_task
 from distarray.runtime import evaluate, observations
 from distarray.runtime.retention import streams
 
-__all__ = ["enter", "flush", "is_read_beside", "leave", "observe", "pending", "period_of", "reading", "register", "run"]
-
 #: Windows that may be running on a cluster while the program goes on.
 IN_FLIGHT = 2
 

@@ -31,8 +31,6 @@ from distarray.ops import elementwise
 from distarray.ops.indexing import Casting, Mode
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["At", "assign", "at", "is_scalar", "update", "update_at"]
-
 _SCALARS = frozenset({bool, int, float, complex})
 #: Classes of host data that numpy casts otherwise than the arrays that it makes of them.
 _CAST_AS_GIVEN = (list, tuple, np.generic, int, float, complex)

@@ -15,8 +15,6 @@ from distarray.diagnostics.table import format_nbytes, format_seconds, format_ta
 from distarray.runtime.clients import active_client
 from distarray.runtime.inspection import OPTIONAL, gathered
 
-__all__ = ["Diagnosis", "Finding", "doctor", "findings"]
-
 Verdict = Literal["ok", "note", "warning", "error"]
 Facts = Mapping[str, Any]
 

@@ -18,8 +18,6 @@ import numpy as np
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type
 
-__all__ = ["member_colour", "sharding_svg", "visualize_sharding"]
-
 #: Parts along an axis that a text grid shows; of more only the first and last ones.
 MAX_COLUMNS = 10
 #: Grids for which the further cut axes of an array are unrolled.

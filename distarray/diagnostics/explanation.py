@@ -19,8 +19,6 @@ from distarray.lower.footprint import StepReport
 from distarray.runtime.passes import Pass
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["TOLERANCE", "Explanation", "Measured", "Result", "StageReport", "is_off", "joined"]
-
 #: Different operations that a line names; more are counted.
 MAX_NAMES = 4
 #: Characters of a type in the table; explicit boundaries may be long. JSON has all of them.

@@ -7,8 +7,6 @@ from typing import Any
 
 from distarray.errors import ShardingError
 
-__all__ = ["read_json"]
-
 
 def read_json(path: str) -> Any:  # whatever the file says
     """Return what a JSON file holds.

@@ -9,8 +9,6 @@ from distarray.diagnostics.files import read_json
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp import EinGraph, parse_graph, plan
 
-__all__ = ["planned", "read_graph"]
-
 
 def planned(path: str, *, as_json: bool, **options: Any) -> str:
     """Return the plan of the graph in a file, as JSON or as a table.

@@ -34,8 +34,6 @@ from distarray.runtime.member_runs import programs_of
 from distarray.sharding.boxes import Box, size, union
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Rehearsal", "StageTraffic", "planned_sharding", "rehearse", "traffic_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class StageTraffic:

@@ -18,8 +18,6 @@ from distarray.diagnostics.table import format_nbytes, format_seconds
 from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.progress import Board, Look, put_up, take_down
 
-__all__ = ["Shown", "switch", "text_of"]
-
 #: Seconds between looks; that work takes before it is shown, and a plan.
 LOOK_SECONDS, SHOWN_SECONDS, PLANNING_SECONDS = 0.25, 0.5, 1.0
 #: Seconds between lines where they cannot be rewritten, as in the log of a batch job.

@@ -12,8 +12,6 @@ from distarray.planner.redistribution import Redistribution, plan
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.spec import from_json, mesh_from_json, parse_mesh, parse_type
 
-__all__ = ["batch", "single"]
-
 
 def single(
     mesh: str, source: str, target: str, *, mode: str, memory: int | None, itemsize: int | None, as_json: bool

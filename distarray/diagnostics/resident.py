@@ -17,8 +17,6 @@ from typing import Any
 from distarray.kernels.buffers import POOL, resident_nbytes
 from distarray.runtime.clients import placement_of
 
-__all__ = ["ResidentPeak", "start", "stop", "used_nbytes", "watch_peak"]
-
 #: Seconds between two looks; a look costs some ten microseconds.
 INTERVAL = 0.002
 

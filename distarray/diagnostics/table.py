@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["format_nbytes", "format_seconds", "format_table", "html_table"]
-
 _PREFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 

@@ -18,8 +18,6 @@ import numpy as np
 
 from distarray.sharding.boxes import Box, intersect, normalise
 
-__all__ = ["Affine", "Block", "Pattern", "Term", "ViewSteps", "namespace", "touched"]
-
 #: An array of numpy, cupy or array_api_strict; their common protocol has no type, hence Any.
 Block: TypeAlias = Any
 

@@ -30,29 +30,6 @@ from distarray.expr.rewrite import simplify
 from distarray.expr.tiles import Tiling, Windows
 from distarray.sharding.sharding import Sharding
 
-__all__ = [
-    "Boxed",
-    "Operands",
-    "accumulator_dtype",
-    "bind",
-    "bind_create",
-    "bind_get",
-    "bind_map",
-    "bind_put",
-    "bind_reduce",
-    "bind_reshape",
-    "bind_tiles",
-    "bind_windows",
-    "broadcast_shapes",
-    "check_mask",
-    "identity",
-    "infer_map",
-    "lazily_read",
-    "literal",
-    "map_node",
-    "unbox",
-]
-
 DType: TypeAlias = "np.dtype[Any]"  # any dtype that distarray supports
 Box: TypeAlias = Callable[[Expr], Any]  # what boxing returns is the caller's type
 

@@ -17,8 +17,6 @@ from distarray.expr.expr import Environment, Expr, Stored, postorder, user_frame
 from distarray.expr.op import declare
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["CROSSING", "are_pending", "carry_out", "crossing", "graph", "is_crossing", "levels", "note_pending"]
-
 CROSSING = declare("to_team", "crossing", is_identity=True)
 
 #: Those of the whole process that are pending: as a rule none, and then nobody walks to find them.

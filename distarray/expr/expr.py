@@ -23,11 +23,6 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
-__all__ = [
-    "BLOCK_NBYTES", "PACKAGE", "BlockName", "Environment", "Expr", "Origin", "Scalar", "Slot", "Stored", "cut_of",
-    "late_params", "lying", "postorder", "source", "user_frame",
-]  # fmt: skip
-
 Scalar: TypeAlias = bool | int | float | complex
 
 SOURCE = declare("source", "source")

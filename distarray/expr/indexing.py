@@ -18,8 +18,6 @@ import numpy as np
 from distarray.arguments import naming, shown
 from distarray.expr.affine import Affine, Term
 
-__all__ = ["Advanced", "Basic", "Index", "broadcast_index_shapes", "check_indices", "nonzero_indices", "parse_index"]
-
 #: What users write between the brackets: anything.
 Index: TypeAlias = Any
 

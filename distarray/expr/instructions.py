@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 from distarray.types import DType
 
-__all__ = ["Instruction", "Operand", "RuntimeScalar"]
-
 
 @dataclass(frozen=True, slots=True)
 class RuntimeScalar:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from distarray.types import DType
 
-__all__ = ["PRODUCT", "Join", "JoinStep"]
-
 #: The join of a product of two operands whose loops are those of matrix products: a kernel has BLAS for it.
 PRODUCT = "multiply"
 

@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 from distarray.expr.params import ContractParams, IndexParams, ItemParams, ReduceParams
 
-__all__ = ["CATALOGUE", "FAMILIES", "Family", "Kind", "Op", "declare"]
-
 Kind = Literal[
     "source", "create", "map", "reduce", "get", "reshape", "put", "contract", "block", "item", "take", "take_put",
     "tiles", "windows", "fold", "crossing",

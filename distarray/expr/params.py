@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["ContractParams", "IndexParams", "ItemParams", "Labels", "ReduceParams", "SlidingParams"]
-
 #: Labels of the axes of an operand, or of a result: small integers.
 Labels: TypeAlias = tuple[int, ...]
 

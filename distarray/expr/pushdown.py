@@ -27,8 +27,6 @@ from distarray.expr.lens import reshape_groups
 from distarray.expr.rewrite import simplify
 from distarray.sharding.boxes import Box, contains, full, size
 
-__all__ = ["narrowed", "pushed"]
-
 #: A read is pushed down if the elements that it needs are so small a share of those that there are.
 SHARE = 4
 #: So many boxes of a node are computed each by itself: the corners of a stencil that wraps around in three dimensions.

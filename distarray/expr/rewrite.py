@@ -37,8 +37,6 @@ from distarray.expr.lens import is_unit_axes, unit_axes
 from distarray.expr.op import Op, declare
 from distarray.expr.params import Labels
 
-__all__ = ["CONSTANT", "RULES", "Rule", "simplify"]
-
 #: What a new node becomes: another new one, an older one, or None where the row does not apply.
 Rewrite: TypeAlias = Callable[[Expr], Expr | None]
 

@@ -16,8 +16,6 @@ import numpy as np
 from distarray import hooks
 from distarray.expr.expr import Environment
 
-__all__ = ["first_environment", "side_by_side"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Bounds", "Ranges", "Tiling", "Windows"]
-
 #: Boundaries of the tiles along an axis, from 0 to its extent.
 Bounds: TypeAlias = tuple[int, ...]
 

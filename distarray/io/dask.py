@@ -25,8 +25,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, DTypeLike, HostArray, Shape, ShapeLike
 
-__all__ = ["dask_node", "from_dask", "from_delayed", "to_dask_array"]
-
 
 def to_dask_array(x: DistArray) -> Any:
     """Return a lazy ``dask.array`` of the values that `x` has now, one chunk per tile; the same as

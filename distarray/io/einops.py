@@ -21,8 +21,6 @@ from distarray.composed.views import broadcast_to, expand_dims
 from distarray.ops.einsums import einsum
 from distarray.types import HostArray, Shape
 
-__all__ = ["DistArrayBackend"]
-
 
 class DistArrayBackend(AbstractBackend):  # type: ignore[misc]  # einops says nothing about its types
     """What einops asks of a library of arrays. Everything is lazy and stays where it lies."""

@@ -20,8 +20,6 @@ from distarray.ops import elementwise
 from distarray.ops.indexing import take
 from distarray.ops.segments import segment_reduce
 
-__all__ = ["segments"]
-
 #: (array with the axis last, codes, number of groups, degrees of freedom) -> groups last
 _Reduction = Callable[[Any, Any, int, float], Any]
 

@@ -17,8 +17,6 @@ from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["from_hdf5", "to_hdf5"]
-
 
 class DatasetStore(NamedTuple):
     """A DatasetStore is a dataset of an HDF5 file as a `ReadableStore`.

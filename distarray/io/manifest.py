@@ -15,8 +15,6 @@ from distarray.array.array import DistArray
 from distarray.composed.random import Generator
 from distarray.errors import NotSupportedError
 
-__all__ = ["Arrays", "decoded", "encoded"]
-
 #: Types that JSON has, and gives back as they were.
 _PLAIN = (type(None), bool, int, str)
 #: Kinds of numpy's dtypes whose elements are their bytes.

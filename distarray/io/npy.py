@@ -26,8 +26,6 @@ from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import Shape
 
-__all__ = ["Archive", "load", "path_of", "save", "savez", "savez_compressed", "write_stream"]
-
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
 #: The first bytes of archives, that of one without members last.

@@ -14,8 +14,6 @@ from distarray.array.dask_protocol import is_dask_array_type
 from distarray.composed.conversion import mapped_node
 from distarray.expr.expr import Environment, Expr
 
-__all__ = ["lazily_read"]
-
 
 def lazily_read(value: Any, env: Environment) -> Expr | None:
     """Return the node of a memory map above ``literal-max-bytes`` or of a dask array; None of all else.

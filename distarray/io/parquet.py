@@ -25,8 +25,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["from_parquet"]
-
 
 class RowGroup(NamedTuple):
     """A RowGroup is a part of a Parquet file that is read as a whole.

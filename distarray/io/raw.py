@@ -20,8 +20,6 @@ from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DTypeLike
 
-__all__ = ["fromfile", "tofile"]
-
 
 def fromfile(
     file: Any,

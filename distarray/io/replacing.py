@@ -10,8 +10,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["replacing"]
-
 
 @contextmanager
 def replacing(path: str) -> Iterator[str]:

@@ -36,8 +36,6 @@ from distarray.runtime import exports
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["load_state", "save_state"]
-
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
 MANIFEST = "state.json"

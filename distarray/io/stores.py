@@ -29,8 +29,6 @@ from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import ShardingLike
 from distarray.types import HostArray, Shape
 
-__all__ = ["compute_kept", "cut_on_grain", "from_store", "in_order", "read_before", "to_store"]
-
 
 def from_store(
     store: ReadableStore,

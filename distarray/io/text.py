@@ -20,8 +20,6 @@ from distarray.composed.conversion import asarray
 from distarray.expr.bind import check_mask
 from distarray.io.stores import in_order
 
-__all__ = ["genfromtxt", "loadtxt", "savetxt"]
-
 #: By the end of a name how a file is opened, as numpy's DataSource does.
 _OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 

@@ -36,8 +36,6 @@ try:
 except ImportError:  # of an xarray that has no chunk managers, or has them elsewhere
     ChunkManagerEntrypoint = None
 
-__all__ = ["DistArrayManager"]
-
 #: Keywords of ``dask.array.from_array``: how chunks are named, locked and kept in graphs.
 _DASKS = {"asarray", "fancy", "getitem", "inline_array", "lock", "meta", "name"}
 

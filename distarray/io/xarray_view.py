@@ -27,9 +27,6 @@ try:
 except ImportError:  # without xarray there is nobody to hold a view
     ExplicitIndexer, ExplicitlyIndexed = (), object
 
-__all__ = ["PlannedChunks", "XarrayView", "to_xarray", "viewed"]
-
-
 _NOT_INTO_DASK = (
     "a DistArray in xarray is no input of dask.array, which would bring it here once for each chunk: say "
     "chunked_array_type='distarray', or xarray.set_options(chunk_manager='distarray') where xarray chunks by itself; "

@@ -28,8 +28,6 @@ from distarray.sharding.layout import LayoutLike
 from distarray.sharding.spec import ShardingLike
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["from_zarr", "to_zarr"]
-
 #: A store, an URL, a path, a group, an array of zarr: no type is there where zarr is not installed.
 StoreLike = Any
 Mode = Literal["w", "w-", "a", "r+"]

@@ -15,8 +15,6 @@ import numpy as np
 from distarray.kernels.monoids import MONOIDS, Monoid, Partial, Within
 from distarray.kernels.outcomes import Array, Reduction
 
-__all__ = ["Accumulator", "InOrder", "TotalAccumulator"]
-
 #: Where a slice of a box lies.
 _Where: TypeAlias = slice | tuple[slice, ...]
 

@@ -28,15 +28,6 @@ from distarray.kernels.monoids import Within
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
 
-__all__ = [
-    "NUMPY",
-    "Backend",
-    "Layout",
-    "axes_by_stride",
-    "no_host_copies",
-    "transport",
-]
-
 DType = np.dtype[Any]
 Block = Any  # an array of a backend: they share no base class
 Layout = str | Sequence[int]  # "C", "F", or the axes from outermost to innermost

@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["POOL", "BufferPool", "Lease", "looks_for_room", "resident_nbytes"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Below this malloc recycles by itself, and a lease costs more than the pages.

@@ -33,8 +33,6 @@ from distarray.kernels.user_functions import read_only
 if TYPE_CHECKING:
     from distarray.kernels.backends import Backend
 
-__all__ = ["SCRATCH_NBYTES", "contract"]
-
 Block = Any  # an array of any backend: backends share no base class
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]

@@ -24,8 +24,6 @@ from distarray.kernels.elementwise import loop_dtypes, numpy_name
 if TYPE_CHECKING:
     from distarray.kernels.program import Program
 
-__all__ = ["C_TYPE", "EXPRESSIONS", "PREAMBLE", "WRITTEN_OUT", "Generated", "cast", "generate"]
-
 DType = np.dtype[Any]
 
 C_TYPE = {

@@ -16,22 +16,6 @@ import numpy as np
 
 from distarray.kernels.cuda_code import C_TYPE, PREAMBLE, Generated
 
-__all__ = [
-    "BLOCK",
-    "HEADERS",
-    "INDEX",
-    "MAX_ELEMENTS",
-    "Nest",
-    "advance",
-    "elementwise_source",
-    "n_at_once",
-    "nest_of",
-    "parameters_of",
-    "reads",
-    "stores_of",
-    "typed",
-]
-
 DType = np.dtype[Any]
 
 #: Threads per block.

@@ -30,18 +30,6 @@ from distarray.kernels.cuda_loops import (
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
 
-__all__ = [
-    "KernelFold",
-    "N_BLOCKS",
-    "Shares",
-    "fold_of",
-    "folds_of",
-    "is_across",
-    "merge_source",
-    "reduction_source",
-    "shares",
-]
-
 DType = np.dtype[Any]
 
 #: Blocks that share one launch of a reduction, where there is enough to share.

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from distarray.kernels.outcomes import Reduction
     from distarray.kernels.program import Program
 
-__all__ = ["CupyBackend", "cuda_versions", "gpu_count"]
-
 DType = np.dtype[Any]
 Block = Any  # a cupy.ndarray, which has no type information
 

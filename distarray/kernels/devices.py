@@ -14,17 +14,6 @@ from typing import Any
 
 from distarray.kernels.backends import NUMPY, Backend, StrictBackend
 
-__all__ = [
-    "Device",
-    "backend_for",
-    "check_here",
-    "device_nbytes",
-    "hold_pools",
-    "n_devices",
-    "parse_device",
-    "worker_rank",
-]
-
 #: Of the workers in this process.
 _ranks: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 

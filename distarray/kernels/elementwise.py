@@ -25,17 +25,6 @@ import numpy as np
 
 from distarray.kernels.random_maps import MAPS
 
-__all__ = [
-    "Elementwise",
-    "elementwise",
-    "event_name",
-    "is_exact",
-    "loop_dtypes",
-    "numpy_name",
-    "plain_call",
-    "whole_vectors",
-]
-
 DType = np.dtype[Any]
 Call = Callable[..., Any]  # call(*operands, out=None): operands are arrays and scalars
 

@@ -15,8 +15,6 @@ from distarray.kernels.stores import Box, slices_of
 from distarray.sharding.boxes import runs
 from distarray.types import HostArray, Shape
 
-__all__ = ["MAPPED_NBYTES", "FileRange", "FileState", "bytes_of", "copy_mapped", "let_go"]
-
 #: Bytes of a file that are mapped and read at a time.
 MAPPED_NBYTES = 4 << 20
 

@@ -19,8 +19,6 @@ from distarray.kernels.namespaces import Block, Params, astype, is_strict
 from distarray.kernels.user_functions import own, read_only
 from distarray.types import DType, Shape
 
-__all__ = ["FOLD", "Fold"]
-
 #: Places in a block: numpy's for numpy's blocks, else a list.
 Numbers = Any
 #: Arrays of a segment reduction with the segments first.

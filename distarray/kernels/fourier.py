@@ -10,8 +10,6 @@ import numpy as np
 
 from distarray.kernels.namespaces import Block, Namespace, dtype_of, is_strict, placed
 
-__all__ = ["BLOCK", "CREATE", "FILL"]
-
 
 def _fft(xp: Namespace, x: Block, *, params: Any) -> Block:
     name, n, norm = params

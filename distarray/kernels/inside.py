@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["inside_task", "is_inside_task", "is_on_worker"]
-
 
 class _ThreadState(threading.local):
     depth = 0

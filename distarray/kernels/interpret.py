@@ -26,8 +26,6 @@ from distarray.kernels.loans import is_ours
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.kernels.reporting import report
 
-__all__ = ["called", "computed", "interpret", "value_of"]
-
 #: Bytes from which a result's block is recycled.
 RECYCLED = 1 << 16
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from distarray.kernels.namespaces import Block, Namespace, Params, is_strict
 
-__all__ = ["BLOCK", "cholesky", "qr_r"]
-
 
 def _linalg(name: str, *keywords: str) -> Callable[..., Any]:
     """Return a function of ``xp.linalg``; params become the named keywords."""

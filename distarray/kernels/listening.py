@@ -12,8 +12,6 @@ import numpy as np
 from distarray.expr.expr import user_frame
 from distarray.kernels.reporting import report
 
-__all__ = ["Listener", "heard", "listener", "tell"]
-
 #: What numpy calls events, and the keys of its state.
 _STATES = {"divide by zero": "divide", "overflow": "over", "underflow": "under", "invalid value": "invalid"}
 

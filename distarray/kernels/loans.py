@@ -22,8 +22,6 @@ import numpy as np
 
 from distarray.kernels.buffers import Lease
 
-__all__ = ["foreign", "foreign_memory", "is_any_outside", "is_lent", "is_ours", "lend", "owner"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -22,8 +22,6 @@ from distarray.kernels.buffers import POOL
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.ufuncs import combine, halved
 
-__all__ = ["MONOIDS", "Monoid", "Partial", "Within", "finish_reduction"]
-
 #: An array or a tuple of arrays of any backend: backends share no base class.
 Partial = Any
 DType = np.dtype[Any]

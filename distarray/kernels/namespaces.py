@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 from distarray.errors import NotSupportedError
 from distarray.types import DType
 
-__all__ = ["Block", "Namespace", "Params", "astype", "dtype_of", "is_strict", "loop_dtype", "placed"]
-
 #: An array of any backend, and a namespace of functions on them: backends share no base class.
 Block: TypeAlias = Any
 Namespace: TypeAlias = Any

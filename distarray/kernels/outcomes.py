@@ -9,8 +9,6 @@ import numpy as np
 
 from distarray.kernels.monoids import MONOIDS, Partial
 
-__all__ = ["Array", "Block", "DType", "FloatingPointEvent", "Outcome", "Reduction"]
-
 DType = np.dtype[Any]
 Array = np.ndarray[Any, DType]
 Block = Any  # an array of a backend: they share no base class

@@ -18,8 +18,6 @@ from numpy.linalg import LinAlgError
 from distarray.kernels.linalg import cholesky, qr_r
 from distarray.kernels.namespaces import Block, Namespace, Params, is_strict, placed
 
-__all__ = ["BLOCK"]
-
 
 def _adjoint(xp: Namespace, x: Block) -> Block:
     """Return the conjugated transpose of a matrix."""

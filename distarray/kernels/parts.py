@@ -10,8 +10,6 @@ from distarray.kernels.backends import NUMPY
 from distarray.kernels.specs import Array, Parting
 from distarray.kernels.threads import run_along
 
-__all__ = ["filled", "in_parts"]
-
 
 def filled(
     parting: Parting | None, blocks: Sequence[Array], kernel: Callable[[Sequence[Array], Array], None], out: Array

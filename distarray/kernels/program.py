@@ -36,8 +36,6 @@ from distarray.kernels.schedule import Call, Schedule, SliceState, Step, schedul
 from distarray.kernels.slices import SharedSlices, axes_by_stride, boxes, is_across, narrowed, slice_extents
 from distarray.kernels.threads import run_parts, threads_for
 
-__all__ = ["Program"]
-
 ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
 REDUCED_SLICE = 131_072

@@ -17,8 +17,6 @@ from distarray.kernels.random_maps import SAMPLERS
 from distarray.kernels.random_words import Indexed, Words, uniform_into, ziggurat
 from distarray.kernels.threads import run_along, threads_for
 
-__all__ = ["CREATE"]
-
 Block = Any  # of any backend
 
 #: Elements of one slice: on the host its words and scratch stay in cache, on a GPU it is a kernel's work.

@@ -18,8 +18,6 @@ import numpy as np
 
 from distarray.kernels.random_words import Floats, Words, namespace, normal, open_uniform, uniform, word
 
-__all__ = ["BLOCK", "MAPS", "SAMPLERS"]
-
 Parameter = Any  # a float, or a vector of float64
 DType = np.dtype[Any]
 

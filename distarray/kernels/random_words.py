@@ -13,11 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "Indexed", "Words", "Ziggurat", "namespace", "normal", "open_uniform", "uniform", "uniform_into", "word",
-    "ziggurat",
-]  # fmt: skip
-
 Words = Any  # a vector of uint64, of numpy or cupy
 Floats = Any  # a vector of float64, of numpy or cupy
 

@@ -21,8 +21,6 @@ from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.types import DType, Shape
 
-__all__ = ["Call", "mapped", "program"]
-
 #: From blocks, and scalars in their places, to a block; of no axes it may be a scalar of numpy's.
 Call: TypeAlias = Callable[..., Any]
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeAlias
 
-__all__ = ["TOPIC", "gathering", "received", "report", "warn"]
-
 #: Topic under which workers send what their tasks met.
 TOPIC = "distarray-warning"
 

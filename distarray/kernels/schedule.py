@@ -17,8 +17,6 @@ import numpy as np
 from distarray.kernels.elementwise import Elementwise
 from distarray.kernels.slices import copy_across, is_across
 
-__all__ = ["Call", "Schedule", "SliceState", "Step", "schedule"]
-
 DType = np.dtype[Any]
 
 

@@ -6,8 +6,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-__all__ = ["searchsorted"]
-
 _Row: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: Elements that are looked up at a time: what is needed in between stays in cache.

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SharedSlices", "axes_by_stride", "boxes", "copy_across", "is_across", "narrowed", "slice_extents"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 Extents = tuple[int, ...]
 Box = tuple[slice, ...]

@@ -20,8 +20,6 @@ from distarray.kernels.searching import searchsorted
 from distarray.kernels.threads import run_along, threads_for
 from distarray.kernels.ufuncs import combine
 
-__all__ = ["BLOCK", "argsort", "sort"]
-
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Elements from which an order among equals is found afterwards, and of which it is found at a time.

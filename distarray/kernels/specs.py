@@ -20,22 +20,6 @@ from distarray.kernels.folds import FOLD
 from distarray.kernels.monoids import MONOIDS, finish_reduction
 from distarray.kernels.program import Program
 
-__all__ = [
-    "Array",
-    "Finish",
-    "Folding",
-    "Generate",
-    "Link",
-    "Mosaic",
-    "Part",
-    "Parting",
-    "Read",
-    "Region",
-    "StageSpec",
-    "TileSpec",
-    "of_nothing",
-]
-
 Array: TypeAlias = Any  # of any backend
 
 

@@ -20,8 +20,6 @@ from distarray.kernels.files import MAPPED_NBYTES, bytes_of, copy_mapped, let_go
 from distarray.kernels.stores import Block, Box, slices_of
 from distarray.types import HostArray, Shape
 
-__all__ = ["BlockFiles", "path_of", "write_file"]
-
 
 @dataclass(frozen=True, eq=False)
 class BlockFiles:

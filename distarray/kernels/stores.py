@@ -15,20 +15,6 @@ import numpy as np
 from distarray.kernels.devices import backend_for
 from distarray.types import DType, HostArray, Shape
 
-__all__ = [
-    "CREATE",
-    "PIECE_NBYTES",
-    "Block",
-    "Box",
-    "HostMemory",
-    "ReadableStore",
-    "SlicedStore",
-    "Store",
-    "pieces",
-    "slices_of",
-    "write_block",
-]
-
 Block = Any  # of any backend
 #: (start, stop) per axis.
 Box: TypeAlias = Sequence[tuple[int, int]]

@@ -25,9 +25,6 @@ from distarray.kernels.namespaces import Block, Namespace, Params, astype, dtype
 from distarray.sharding.boxes import Box
 from distarray.types import DType
 
-__all__ = ["BLOCK", "CREATE", "contract", "put_apply", "put_part", "put_whole", "take", "take_join", "take_part"]
-
-
 # ------------------------------------------------------------------------------------------------------- creation
 
 Bounds: TypeAlias = tuple[tuple[int, int], ...]

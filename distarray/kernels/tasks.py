@@ -31,17 +31,6 @@ from distarray.kernels.reporting import report
 from distarray.kernels.specs import Array, Finish, Generate, Link, Mosaic, Read, StageSpec, TileSpec
 from distarray.sharding.boxes import Box
 
-__all__ = [
-    "Unfinished",
-    "combine_partials",
-    "errstate",
-    "pack",
-    "run_block",
-    "run_contract",
-    "run_mosaic",
-    "run_program",
-]
-
 
 class Unfinished:
     """Blocks that tasks of one member fill one after the other, each where no other does; the last one returns them.

@@ -20,8 +20,6 @@ from distarray import hooks
 from distarray.kernels.inside import inside_task
 from distarray.sharding.cuts import boundaries
 
-__all__ = ["HELPED", "Helpers", "Work", "helped_by", "run_along", "run_parts", "threads_for"]
-
 #: Elements, each computed by some instructions, from which on help is asked for: it comes some ten microseconds later.
 HELPED = 1 << 19
 

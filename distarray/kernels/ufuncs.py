@@ -16,8 +16,6 @@ from distarray.errors import NotSupportedError
 from distarray.kernels.namespaces import Block, Namespace, Params, astype, is_strict, loop_dtype, placed
 from distarray.types import DType
 
-__all__ = ["BLOCK", "combine", "halved"]
-
 
 def combine(xp: Namespace, name: str) -> Callable[..., Any]:
     """Return the function that numpy calls `name`: here of two arrays mostly.

@@ -15,8 +15,6 @@ from distarray.kernels.inside import inside_task
 from distarray.kernels.loans import foreign, lend
 from distarray.sharding.rule import ShardingRule
 
-__all__ = ["BLOCK", "own", "read_only"]
-
 Block = Any  # an array of any backend: backends share no base class
 Params = tuple[Any, ...]
 

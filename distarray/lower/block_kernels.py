@@ -18,8 +18,6 @@ from distarray.lower.route import Arguments
 from distarray.lower.state import Lowering
 from distarray.planner.loops import Loops
 
-__all__ = ["FinishOf", "finish_of_contraction", "finish_of_fold", "second_pass"]
-
 #: How partial results of a stage become results: of its node, its loops, and its number.
 FinishOf: TypeAlias = Callable[[Expr, Loops, int], Finish]
 

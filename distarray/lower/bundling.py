@@ -19,8 +19,6 @@ from distarray.lower.recipes import Leaf, is_key
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["BundleSpec", "Bundled", "Given", "Kept", "bundle_of", "given_from", "kept_of", "key_behind", "tile_key"]
-
 #: Nodes, by number, and members of which the blocks there come in a bundle.
 Bundled: TypeAlias = frozenset[tuple[int, int]]
 

@@ -31,8 +31,6 @@ from distarray.planner.redistribution.transfers import Assembly, Layer, Movement
 from distarray.sharding.boxes import Box, relative, shifted, size, tile_box
 from distarray.sharding.cuts import boundaries
 
-__all__ = ["first_pass", "is_move", "second_pass"]
-
 
 def is_move(low: Lowering, stage: Stage) -> bool:
     """Return whether a stage only cuts a stored array in another way."""

@@ -17,8 +17,6 @@ from distarray.lower.records import Tile
 from distarray.lower.state import Lowering
 from distarray.planner.plan import Combine
 
-__all__ = ["Partials", "combine", "combined_index", "combined_shape"]
-
 #: Partial results that one combining task takes.
 FAN_IN = 8
 

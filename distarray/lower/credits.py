@@ -27,8 +27,6 @@ from distarray.lower.member_programs import Credits, MemberProgram, SlotRef, mem
 from distarray.lower.messages import Key
 from distarray.lower.recipes import Recipe
 
-__all__ = ["Programs", "Sizes", "peaks", "with_credits"]
-
 
 class Sizes(NamedTuple):
     """A Sizes says how many bytes the tasks of a template need.

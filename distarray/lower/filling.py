@@ -16,8 +16,6 @@ from distarray.lower.state import Lowering
 from distarray.sharding.boxes import size, tile_box
 from distarray.sharding.cuts import boundaries
 
-__all__ = ["is_possible", "parts"]
-
 
 def is_possible(low: Lowering, draft: Draft) -> bool:
     """Return whether the tiles of a stage may be filled in turns: it only stores, and each member makes one large

@@ -22,17 +22,6 @@ from distarray.sharding.boxes import size
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = [
-    "Moves",
-    "Need",
-    "StepReport",
-    "footprint",
-    "least_moved",
-    "reports",
-    "turns",
-    "waves",
-]
-
 #: Turns in which members fill their tiles where they make fewer, and bytes below which no turn is worth its messages.
 MOST_TURNS = 32
 LEAST_ARRIVING = 1 << 20

@@ -20,8 +20,6 @@ from distarray.lower.messages import Key
 from distarray.lower.recipes import Recipe, is_key
 from distarray.lower.template import Template
 
-__all__ = ["fuse"]
-
 
 @dataclass(slots=True, eq=False)
 class _Group:

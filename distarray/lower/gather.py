@@ -25,8 +25,6 @@ from distarray.lower.state import Lowering
 from distarray.planner.loops import Reading
 from distarray.sharding.boxes import Box, intersect, size, tile_box
 
-__all__ = ["first_pass_of_reads", "first_pass_of_writes", "second_pass_of_reads", "second_pass_of_writes"]
-
 
 def _boxes(sharding: Any, extents: tuple[int, ...]) -> list[tuple[tuple[int, ...], Box]]:
     bounds = sharding.boundaries(extents)

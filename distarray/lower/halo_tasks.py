@@ -26,8 +26,6 @@ from distarray.planner.halos import HaloStage, halo_stage, needed_boxes, needed_
 from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box, relative, size, tile_box
 
-__all__ = ["first_pass", "second_pass"]
-
 #: A member computes at most so many times its own elements; else the stages are lowered one by one. The planner saw
 #: views of other offsets, if another expression shares its plan.
 MOST_WORK = 2.0

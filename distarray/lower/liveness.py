@@ -35,8 +35,6 @@ from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.planner.graph import Graph
 
-__all__ = ["Liveness", "Standing", "liveness", "sizes_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Liveness:

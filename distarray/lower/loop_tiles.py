@@ -12,8 +12,6 @@ from distarray.lower.state import Lowering
 from distarray.sharding.boxes import Box, tile_box
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["loop_tiles"]
-
 
 def loop_tiles(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads, and which tile of the base it writes."""

@@ -32,8 +32,6 @@ from distarray.planner.plan import Plan, Stage, StageKind
 from distarray.planner.shardings import resolve_cut, result_shardings
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["FAMILIES", "Passes", "lower", "lower_once"]
-
 
 class Passes(NamedTuple):
     """A Passes is the row that says how the stages of one kind are lowered, in two passes.

@@ -21,8 +21,6 @@ from distarray.lower.messages import Key
 from distarray.lower.parameters import Filler, Parameters
 from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key, named
 
-__all__ = ["Credits", "KernelCall", "MemberProgram", "SlotRef", "member_programs"]
-
 #: What a task reads: what another one makes, a block from before, or data of this process.
 Ref: TypeAlias = Key | Leaf | ClientBox
 

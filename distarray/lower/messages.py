@@ -14,8 +14,6 @@ from typing import Any, TypeAlias, TypeVar
 from distarray.kernels import tasks
 from distarray.planner.redistribution import PIECE_LIMIT
 
-__all__ = ["Key", "Messages", "Transfer", "in_packs", "key_of"]
-
 Key: TypeAlias = tuple[Any, ...]  # what Dask takes as a key
 T = TypeVar("T")
 

@@ -14,8 +14,6 @@ from distarray.expr.expr import Expr, late_params
 from distarray.kernels.specs import Folding, StageSpec, TileSpec
 from distarray.planner.plan import Stage
 
-__all__ = ["Filler", "Parameters", "origins", "parameters_of", "varies"]
-
 #: The operations of a stage, and where the user called them.
 Origins: TypeAlias = tuple[tuple[str, Any], ...]
 

@@ -12,8 +12,6 @@ from distarray.kernels.threads import HELPED
 from distarray.lower.records import Draft
 from distarray.lower.state import Lowering
 
-__all__ = ["parting"]
-
 #: Bytes of a part of a result: what is computed in parts is there twice for a while, part by part.
 PART_NBYTES = 32 << 20
 #: Points of a loop for each thread, so that the outermost such loop is taken.

@@ -15,8 +15,6 @@ from distarray.lower.messages import Key
 from distarray.lower.parameters import Filler, Parameters, varies
 from distarray.lower.recipes import ClientBox, Leaf, Recipe
 
-__all__ = ["ProcessProgram", "process_program"]
-
 
 @dataclass(eq=False)
 class ProcessProgram:

@@ -28,8 +28,6 @@ from distarray.planner.plan import Combine, Stage
 from distarray.planner.rates import hides_a_transfer
 from distarray.sharding.boxes import Box, contains, full, shifted, size
 
-__all__ = ["name_of", "program_spec", "regions_of", "second_pass"]
-
 #: Regions of a tile beyond which an operand is put together instead.
 MAX_REGIONS = 64
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from distarray.lower.messages import Key
 
-__all__ = ["ClientBox", "Leaf", "Recipe", "is_key", "named"]
-
 
 class Leaf(NamedTuple):
     """A Leaf is a block of an evaluated node, by the number of the node and of the tile: filled in for every run."""

@@ -13,8 +13,6 @@ from distarray.planner.plan import Stage
 from distarray.sharding.boxes import Box
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Draft", "Source", "Tile"]
-
 
 @dataclass(slots=True)
 class Tile:

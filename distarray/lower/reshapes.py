@@ -13,8 +13,6 @@ from distarray.lower.route import Arguments, Want
 from distarray.lower.state import Lowering
 from distarray.sharding.boxes import Box, tile_box
 
-__all__ = ["first_pass", "second_pass"]
-
 
 def first_pass(low: Lowering, draft: Draft) -> None:
     """Say what every tile reads: a few boxes of the source."""

@@ -29,8 +29,6 @@ from distarray.sharding.boxes import Box, contains, intersect_boxes, relative, s
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Arguments", "Located", "Routes", "Want"]
-
 
 @dataclass(slots=True)
 class Located:

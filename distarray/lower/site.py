@@ -7,8 +7,6 @@ from typing import Literal
 
 from distarray.planner.rates import Rates
 
-__all__ = ["Site"]
-
 
 @dataclass(frozen=True, slots=True)
 class Site:

@@ -27,8 +27,6 @@ from distarray.planner.plan import Plan, Stage
 from distarray.sharding.boxes import Box, size
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Lowering"]
-
 
 class Lowering:
     """A Lowering is the state of one lowering: what is located, drafted and emitted so far."""

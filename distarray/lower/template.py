@@ -27,8 +27,6 @@ from distarray.sharding.sharding import Sharding
 if TYPE_CHECKING:
     from distarray.lower.records import Draft
 
-__all__ = ["Lowered", "Template"]
-
 
 @dataclass(slots=True)
 class Lowered:

@@ -15,8 +15,6 @@ from distarray.planner.plan import ALONE, Cut, Limits, Pinned, Plan, Stage, Whol
 from distarray.planner.rates import Rates
 from distarray.sharding.mesh import Mesh
 
-__all__ = ["alone", "is_small", "n_exchanges"]
-
 #: Arrays that are larger than so many blocks are never brought together at one member.
 MOST_BLOCKS = 16
 #: A plan for one member must be so much faster: what it keeps lies at that one, and later work begins there.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from distarray.planner.eindecomp import EinPlan
     from distarray.planner.plan import Plan
 
-__all__ = ["EINPLANS", "PLANS", "LRUCache", "PlanCacheInfo", "collected_later", "plan_cache_clear", "plan_cache_info"]
-
 
 class PlanCacheInfo(NamedTuple):
     """Counters of the plan cache, as ``functools.lru_cache`` names them."""

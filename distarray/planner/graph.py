@@ -17,8 +17,6 @@ from distarray.expr.expr import Expr, Stored
 from distarray.expr.lens import Affine, reshape_groups, touched
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Graph", "canonical"]
-
 
 @dataclass(slots=True)
 class Graph:

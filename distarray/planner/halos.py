@@ -28,8 +28,6 @@ from distarray.sharding.cuts import boundaries
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["HaloStage", "chained", "halo_stage", "needed_boxes", "needed_outside", "own_elements", "tiles_of_members"]
-
 #: Stages of a chain at most.
 DEEPEST = 64
 #: A member computes at most so many times its own elements.

@@ -21,8 +21,6 @@ from distarray.sharding.boxes import Box
 from distarray.sharding.rule import ShardingRule
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Loops", "Reading", "base_reading", "n_elements", "reading", "stage_loops"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -16,11 +16,6 @@ import numpy as np
 from distarray.expr.instructions import Instruction, Operand
 from distarray.expr.op import FAMILIES, Family, Kind
 
-__all__ = [
-    "ALONE", "Access", "Along", "Combine", "Corner", "Cut", "Followed", "Limits", "Parts", "Pinned", "Plan", "Stage",
-    "StageKind", "Whole", "Written",
-]  # fmt: skip
-
 #: What plans say of who made them that have all stages at one member (`planner.alone`).
 ALONE = "one member"
 #: What a stage does with the regions that it reads, one row for each in `lower.lower.FAMILIES`: a family of operations

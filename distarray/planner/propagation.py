@@ -19,8 +19,6 @@ from distarray.planner.stages import group_stages
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["propagate", "propagated", "reading_order"]
-
 
 def _n_read(lens: Affine) -> int:
     """Return the elements of the source that a view reads, those that it repeats counted once."""

@@ -12,18 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-__all__ = [
-    "MEASURED",
-    "KernelKind",
-    "RateTable",
-    "Rates",
-    "Seconds",
-    "blended",
-    "current_rates",
-    "hides_a_transfer",
-    "own_part",
-]
-
 #: A transfer is worth hiding if that saves this share of the time in which its tile is computed.
 WORTHWHILE = 0.05
 #: Bytes of the elements for which rates of computing are given; others are faster or slower in proportion.

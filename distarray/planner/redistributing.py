@@ -20,8 +20,6 @@ from distarray.planner.redistribution.steps import DynSlice, Exchange
 from distarray.planner.redistribution.transfers import Movement, exchange_of, layers_of, primary, schedule
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Wishes", "movements", "n_exchanges", "redistributed", "redistributes", "wishes"]
-
 
 class Wishes(NamedTuple):
     """Wishes are what a user asked of a redistribution: how it is planned, and in how much memory.

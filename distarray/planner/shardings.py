@@ -23,17 +23,6 @@ from distarray.sharding.mesh import Mesh, is_wave
 from distarray.sharding.prime import coarsened, refined
 from distarray.sharding.sharding import Sharding
 
-__all__ = [
-    "combined_sharding",
-    "follow",
-    "resolve_cut",
-    "result_sharding",
-    "result_shardings",
-    "type_of",
-    "type_of_parts",
-    "with_waves",
-]
-
 
 def _pulled(bounds: Sequence[int], start: int, step: int, extent: int) -> tuple[int, ...]:
     """Return the boundaries of a source axis as a view axis with this start and step sees them."""

@@ -21,8 +21,6 @@ from distarray.expr.op import FAMILIES
 from distarray.planner.graph import Graph
 from distarray.planner.plan import Access, Combine, Stage
 
-__all__ = ["group_stages"]
-
 #: Slices of a result are computed where they are read, rather than all of it once, if they are this small a share.
 SMALL_SHARE = 4
 #: Families whose nodes run in register programs; of the others each node that is stored is a stage.

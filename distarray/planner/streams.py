@@ -23,8 +23,6 @@ from distarray.planner.plan import Pinned, Plan, Stage, Written
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Head", "Streams"]
-
 
 class Head(NamedTuple):
     """A Head is a loop that might be cut further, of a stage that makes or reads a large array.

@@ -29,18 +29,6 @@ from distarray.runtime.members import executor_for
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = [
-    "ArrivedBlocks",
-    "ClusterName",
-    "client_named",
-    "client_of_team",
-    "environment_here",
-    "in_event_loop",
-    "name_of",
-    "settle_here",
-    "undistributed",
-]
-
 
 class ClusterName(NamedTuple):
     """A cluster as pickles name it, and the client that the array had."""

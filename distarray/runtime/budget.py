@@ -21,8 +21,6 @@ from distarray.runtime.retention import is_beyond_memory
 if TYPE_CHECKING:
     from distarray.lower.records import Draft
 
-__all__ = ["check_fetch", "check_held", "check_peak", "check_whole_kernels", "excess_of", "names_of", "refuse"]
-
 
 def check_held(nodes: Iterable[Expr], wanted: Collection[int]) -> None:
     """Check that the results that are to be held are not larger than all the memory of their members.

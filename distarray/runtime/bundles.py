@@ -19,8 +19,6 @@ from distarray.lower.messages import Key
 from distarray.runtime.wire import pack, unpack
 from distarray.sharding.dealing import Dealt, dealt, n_elements
 
-__all__ = ["Bundle", "BundledBlocks", "BundledTile", "futures_behind", "holdings"]
-
 
 class Bundle:
     """A Bundle is the blocks of one array at one member, in the row-major order of their tiles.

@@ -38,8 +38,6 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.task_graph import MemberRun
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["measured", "measured_links"]
-
 T = TypeVar("T")
 
 #: How often tasks and hops are measured, and the seconds after which they are not measured once more. The fastest

@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Attempt", "Channels"]
-
 #: Name of a run, and number of its attempt.
 Attempt: TypeAlias = tuple[str, int]
 

@@ -22,16 +22,6 @@ from distarray.sharding.team import Team
 if TYPE_CHECKING:
     from distarray.runtime.placement import Placement
 
-__all__ = [
-    "active_client",
-    "known_following",
-    "n_threads",
-    "placement_of",
-    "process_threads",
-    "resolve_members",
-    "team_for_client",
-]
-
 
 def n_threads() -> int:
     """Return the cores that this process may use."""

@@ -22,8 +22,6 @@ from distarray.lower.messages import Key
 from distarray.lower.template import Lowered
 from distarray.runtime.execution import waits_of_thread
 
-__all__ = ["CURRENT", "Span", "measurement", "start", "stop", "timed", "with_clocks"]
-
 
 class Span(NamedTuple):
     """A Span is a time in which a member was at work for a stage.

@@ -36,8 +36,6 @@ from distarray.runtime.task_graph import MemberRun, TaskGraph, longest_chain, re
 from distarray.runtime.wire import EMBED_NBYTES, Packed, pack, unpack
 from distarray.sharding.team import Team
 
-__all__ = ["ClusterExecutor", "failed_key"]
-
 #: Attempts to bring host data to two workers while workers are being lost.
 _ATTEMPTS = 12
 _MAY_BE_FULL = " (a worker whose memory is full is ended by its nanny, whose log says so)"

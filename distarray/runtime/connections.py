@@ -6,8 +6,6 @@ from typing import Any
 
 from distarray.errors import ClusterGoneError
 
-__all__ = ["check_synchronous", "gone", "hurry", "is_open"]
-
 
 def check_synchronous(client: Any) -> None:
     """Raise RuntimeError where a client is asynchronous."""

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Counters", "active", "counting"]
-
 
 @dataclass(eq=False)  # two that counted the same are two
 class Counters:

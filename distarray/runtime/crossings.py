@@ -28,8 +28,6 @@ from distarray.runtime.running import kept_nbytes
 from distarray.runtime.small import is_small
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Foreseen", "check", "foreseen", "heal", "passage_of", "sources_of"]
-
 
 def heal(steps: Sequence[Sequence[Expr]]) -> None:
     """Let crossings and what they read go where they can be had, where clients are gone."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-__all__ = ["DeviceRanks"]
-
 
 class DeviceRanks(SchedulerPlugin):  # type: ignore[misc]  # distributed has no type information
     """DeviceRanks gives each worker of a host a rank; registered when the workers of a team are asked for GPUs."""

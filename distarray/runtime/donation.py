@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from distarray.planner.graph import Graph
     from distarray.planner.plan import Plan
 
-__all__ = ["donated", "inplace_results", "kept", "withheld"]
-
 
 def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[], Iterable[Expr] | None]) -> set[int]:
     """Return the memoised nodes whose blocks may be overwritten: nobody needs them afterwards, and nobody else has

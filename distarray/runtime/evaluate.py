@@ -27,8 +27,6 @@ from distarray.runtime.reading import tell_of_failure
 from distarray.runtime.rehome import healed, revive
 from distarray.runtime.retention import retained
 
-__all__ = ["check", "evaluate", "settle"]
-
 
 def evaluate(targets: Sequence[Expr], others: Callable[[], Iterable[Expr] | None] = tuple) -> None:
     """Compute `targets`, and keep the results of all that they need and a live handle refers to.

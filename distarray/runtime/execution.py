@@ -16,8 +16,6 @@ from typing import Any, Protocol
 from distarray.lower.member_programs import KernelCall, MemberProgram, SlotRef
 from distarray.runtime.bundles import Bundle
 
-__all__ = ["Execution", "Observer", "Post", "StoppedError", "nbytes_of", "waits_of_thread"]
-
 _thread = threading.local()
 
 

@@ -23,8 +23,6 @@ from distarray.lower.process_program import ProcessProgram
 from distarray.runtime import metering, progress
 from distarray.runtime.watching import StepObserver, watched
 
-__all__ = ["REFERENCES", "ThreadExecutor"]
-
 #: How often a thread that waits for steps looks whether it was interrupted, or the run is over.
 INTERRUPT_SECONDS = 0.2
 #: What a task holds of the references that it was made with: aliases in old releases of dask (2025.4).

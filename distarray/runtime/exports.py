@@ -30,8 +30,6 @@ from distarray.runtime.running import count
 from distarray.runtime.task_graph import taken_out
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["excess_of_whole", "for_each_block", "graph_of"]
-
 
 def graph_of(node: Expr) -> tuple[str, dict[Any, Any], Sharding]:
     """Return a Dask graph that computes one node and changes no handle: versions are pinned, nothing is donated or

@@ -32,8 +32,6 @@ from distarray.scoped import Scoped
 if TYPE_CHECKING:
     from distarray.planner.partition.placed import Planning
 
-__all__ = ["ahead", "fitted", "held_in", "peaks_of", "standing_of"]
-
 #: Plans that are streamed further.
 MAX_STREAMS = 8
 #: Loops that are tried for each.

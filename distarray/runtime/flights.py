@@ -19,8 +19,6 @@ from distarray.runtime.interrupts import interrupts_deferred
 from distarray.runtime.members import LOCK, locked
 from distarray.runtime.retention import safe_nbytes
 
-__all__ = ["Flight", "beside", "wait_for"]
-
 #: How often a thread that waits for a run looks whether it is over: an interrupt may have ended it unheard.
 _SECONDS = 0.2
 

@@ -15,8 +15,6 @@ from distarray.kernels.threads import Helpers
 from distarray.runtime.permits import Permits
 from distarray.runtime.wire import PLUGIN
 
-__all__ = ["FreeThreads"]
-
 _Start: TypeAlias = Callable[[Any, Context, Callable[[], None]], None]
 
 

@@ -36,8 +36,6 @@ from distarray.runtime.rehome import keep_host
 from distarray.runtime.wire import EMBED_NBYTES
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["as_cut", "check_room", "host_cut", "host_cuts", "place", "put"]
-
 #: Plans with the cuts of host arrays, by their numbers and the key that the graph would have with the default cuts.
 _INPUTS: LRUCache[tuple[Plan, Mapping[int, Sharding]]] = LRUCache()
 

@@ -22,8 +22,6 @@ from distarray.runtime.memory import available_nbytes
 from distarray.runtime.wire import PLUGIN, TOPIC
 from distarray.version import __version__
 
-__all__ = ["OPTIONAL", "changed_options", "gathered", "gathered_at", "packages"]
-
 #: Distributions whose versions matter where processes work together.
 REQUIRED = (
     "numpy",

@@ -38,8 +38,6 @@ from distarray.runtime.shipping import shipped
 from distarray.sharding.dealing import dealt
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Instance", "instance_of", "make_tasks", "make_tasks_once", "new_run"]
-
 _runs = itertools.count()
 _process = uuid.uuid4().hex[:8]
 

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-__all__ = ["interrupts_deferred"]
-
 #: Signals whose handlers may raise in the main thread.
 _SIGNALS = tuple(
     [

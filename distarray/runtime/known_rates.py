@@ -31,20 +31,6 @@ from distarray.scoped import Scoped
 from distarray.sharding.team import Team
 from distarray.version import __version__
 
-__all__ = [
-    "Calibration",
-    "WorkerFacts",
-    "forget",
-    "origin",
-    "places_of",
-    "rates_for",
-    "rates_of",
-    "signature",
-    "store",
-    "store_path",
-    "worker_facts",
-]
-
 #: Of the file: another layout is not read.
 FORMAT = 1
 

@@ -34,8 +34,6 @@ from distarray.runtime.placement import Placement
 from distarray.runtime.task_graph import TaskGraph
 from distarray.runtime.wire import pack
 
-__all__ = ["BlockRecord", "Lineage", "send"]
-
 logger = logging.getLogger(__name__)
 
 #: A cut is tried again when a worker is lost meanwhile.

@@ -37,8 +37,6 @@ from distarray.runtime.memory import limits_to_try, memory_limit, n_tasks_at_onc
 from distarray.runtime.promised import PromisedBlocks
 from distarray.sharding.dealing import dealt, n_elements
 
-__all__ = ["kept_sizes", "makes_little", "programs_of"]
-
 #: Turns that messages may come ahead of the first step that reads them: the first of these that fits.
 AHEAD = (2, 1, 0)
 #: What tasks make and what they need to make it, at most, in terms of what they make.

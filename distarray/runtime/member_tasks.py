@@ -30,8 +30,6 @@ from distarray.runtime.task_graph import MemberRun, TaskGraph
 from distarray.runtime.transport import SentProgram, loaded_program, run_program
 from distarray.runtime.wire import PROGRAM, TEMPLATE
 
-__all__ = ["ProgramTask", "RunGraph", "SentTemplates"]
-
 
 class ProgramTask(NamedTuple):
     """A ProgramTask is the program of one member in one run.

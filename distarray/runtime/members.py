@@ -11,8 +11,6 @@ from distarray.expr.expr import Environment
 from distarray.kernels.inside import is_inside_task
 from distarray.runtime.clients import placement_of, process_threads
 
-__all__ = ["LOCK", "check_device", "device_labels", "executor_for", "locked"]
-
 #: Held by the one thread that plans and evaluates.
 LOCK = threading.RLock()
 

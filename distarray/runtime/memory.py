@@ -15,21 +15,6 @@ from distarray.kernels.devices import device_nbytes, n_devices
 from distarray.runtime.clients import n_threads, placement_of, process_threads
 from distarray.runtime.connections import is_open
 
-__all__ = [
-    "STREAMED",
-    "Room",
-    "available_nbytes",
-    "is_limit_set",
-    "limit_option",
-    "limits_to_try",
-    "memory_limit",
-    "n_tasks_at_once",
-    "n_threads_of",
-    "process_nbytes",
-    "room_nbytes",
-    "room_of",
-]
-
 _MEMINFO = Path("/proc/meminfo")
 #: By version of control groups: what a group may have, what it has, and where it says what of that are cached files.
 _CGROUPS = (

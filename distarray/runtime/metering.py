@@ -29,8 +29,6 @@ from distarray.runtime.clients import placement_of
 from distarray.runtime.watching import StepObserver
 from distarray.runtime.wire import PLUGIN, is_program
 
-__all__ = ["Arrival", "Count", "active", "metering", "start", "stop"]
-
 
 class Arrival(NamedTuple):
     """An Arrival is a result, or a block, that came to a member from another one.

@@ -29,8 +29,6 @@ from distarray.runtime.rehome import same_cut
 from distarray.sharding.sharding import Sharding
 from distarray.types import Shape
 
-__all__ = ["moved", "transfers"]
-
 Block: TypeAlias = Any  # of any backend
 
 _runs = count()

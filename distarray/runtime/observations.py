@@ -15,8 +15,6 @@ from distarray.runtime.members import executor_for
 from distarray.runtime.reading import STAYS_NBYTES, read_blocks, tell_of_failure
 from distarray.runtime.rehome import revive
 
-__all__ = ["count_fetched", "fetch", "fetch_blocks", "fetch_into", "futures_of", "state_of", "wait_for", "waiter"]
-
 
 def count_fetched(nbytes: int) -> None:
     """Count bytes that are brought to this process."""

@@ -28,8 +28,6 @@ from distarray.runtime.running import handed_out, instance_to_run
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
-__all__ = ["Passage", "check", "is_planned", "passage", "run"]
-
 #: Of the members of a passage, which are in no order.
 _AXIS = "member"
 

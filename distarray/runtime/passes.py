@@ -16,8 +16,6 @@ from distarray.expr.expr import Expr
 if TYPE_CHECKING:
     from distarray.lower.template import Lowered
 
-__all__ = ["Pass", "keep", "note", "noted", "passes_of", "recording"]
-
 
 class Pass(NamedTuple):
     """A Pass is tasks that ran before a result was bound: `explain` lists them with the plan.

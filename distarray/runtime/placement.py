@@ -29,8 +29,6 @@ from distarray.runtime.connections import check_synchronous, gone, is_open
 from distarray.runtime.wire import TOPIC
 from distarray.sharding.team import Team
 
-__all__ = ["Placement", "PlacementListener"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

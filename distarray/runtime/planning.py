@@ -30,19 +30,6 @@ from distarray.sharding.sharding import Sharding
 if TYPE_CHECKING:
     from distarray.planner.partition.tiers import Effort
 
-__all__ = [
-    "COPIES",
-    "checked",
-    "context_of",
-    "exceeds",
-    "fit_to_memory",
-    "is_ample",
-    "limits_of",
-    "plan_of",
-    "plan_with_inputs",
-    "uses_of",
-]
-
 #: Runs of a provisional plan before a better one is searched for: the third run has it.
 USES_BEFORE_SEARCH = 2
 _USES: LRUCache[list[int]] = LRUCache()

@@ -25,8 +25,6 @@ from distarray.runtime.retention import retained
 from distarray.runtime.small import is_small
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Prepared", "Rehearsed", "check", "prepare", "rehearsed"]
-
 
 class Prepared(NamedTuple):
     """A Prepared is an evaluation that is planned, of which nothing has been sent or run.

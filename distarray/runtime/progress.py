@@ -13,9 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Board", "Look", "Work", "counted", "planning", "put_up", "sent", "take_down"]
-
-
 #: A `cluster.ClusterExecutor`, which notes here what it sends.
 Executor: TypeAlias = Any
 

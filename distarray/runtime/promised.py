@@ -17,8 +17,6 @@ from distarray.runtime.members import executor_for
 if TYPE_CHECKING:
     from dask._task_spec import Task
 
-__all__ = ["Promise", "PromisedBlocks", "Sources", "joined", "make_here"]
-
 Key: TypeAlias = Any  # dask's: a string or a tuple
 
 

@@ -13,8 +13,6 @@ from distarray.expr.expr import Expr
 from distarray.runtime.members import executor_for
 from distarray.runtime.memory import room_of
 
-__all__ = ["STAYS_NBYTES", "read_blocks", "tell_of_failure"]
-
 #: Bytes up to which a result that was fetched from a cluster stays in this process.
 STAYS_NBYTES = 64 << 10
 

@@ -19,8 +19,6 @@ from distarray.runtime.connections import is_open
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["bound_to_team", "healed", "is_gone", "keep_host", "new_environment", "revive", "same_cut"]
-
 
 def new_environment(device: str) -> Environment:
     """Return where new arrays on a device are made: in this process, if there is no array layer that says otherwise."""

@@ -8,8 +8,6 @@ from distarray import config, hooks
 from distarray.expr.expr import Environment, Expr
 from distarray.runtime.memory import memory_limit, room_nbytes
 
-__all__ = ["is_beyond_memory", "retained", "safe_nbytes", "streams"]
-
 #: Bytes that fit anywhere.
 FITS = 1 << 28
 

@@ -37,8 +37,6 @@ from distarray.runtime.task_graph import MemberRun, label_of
 from distarray.sharding.dealing import n_elements
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["begun", "count", "handed_out", "instance_to_run", "kept_nbytes"]
-
 #: Bytes that are read and made per step below which steps run one after the other in the calling thread.
 INLINE_NBYTES = 32 << 10
 #: Bytes of results up to which blocks are taken over: Ctrl-C waits for writes in place, so they take a second at most,

@@ -22,8 +22,6 @@ from distributed.scheduler import ClientState
 
 from distarray.runtime.transport import ATTEMPT, BEGIN, END
 
-__all__ = ["ScheduledRuns"]
-
 
 class Homes(Protocol):
     """A Homes knows which worker serves a home, and reaches workers."""

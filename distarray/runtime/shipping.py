@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["calls_back", "shipped"]
-
 #: Of what no module is loaded but numpy.
 _PLAIN = (np.ndarray, np.generic, np.dtype, int, float, complex, str, bytes, tuple, slice)
 

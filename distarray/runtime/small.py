@@ -26,11 +26,6 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.types import HostArray
 
-__all__ = [
-    "SMALL_NBYTES", "at_once", "block_of", "count", "interpreter", "is_eager", "is_room_for", "is_small",
-    "may_be_at_once", "most_nbytes", "run", "stored",
-]  # fmt: skip
-
 #: Larger arrays gain more by a pass in slices, and by threads, than a plan and a program take.
 SMALL_NBYTES = 2 << 20
 #: Bytes up to which operations on host data are computed here where the others of the team are workers of a cluster.

@@ -17,8 +17,6 @@ from distarray.lower.credits import Programs
 from distarray.lower.parameters import Parameters
 from distarray.lower.template import Template
 
-__all__ = ["HOME", "RUN", "MemberRun", "TaskGraph", "label_of", "longest_chain", "read_from_outside", "taken_out"]
-
 #: Annotation of a task: the home that it runs on.
 HOME = "distarray-home"
 #: Annotation of the task of a member program: the name of its run, its member, and whether it is queued.

@@ -15,8 +15,6 @@ from typing import Any
 from distarray.runtime.clients import placement_of
 from distarray.runtime.clocks import CURRENT, Span, start, stop
 
-__all__ = ["busy_seconds", "measuring"]
-
 
 @contextmanager
 def measuring(client: Any = None) -> Iterator[list[Span]]:

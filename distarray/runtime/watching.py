@@ -13,8 +13,6 @@ from typing import Any, Protocol
 
 from dask.callbacks import Callback, local_callbacks, unpack_callbacks
 
-__all__ = ["StepObserver", "Watch", "draw_progress", "watched"]
-
 
 class StepObserver(Protocol):
     """A StepObserver is told of each step of a run; by one thread at a time."""

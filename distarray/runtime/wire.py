@@ -10,20 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = [
-    "EMBED_NBYTES",
-    "PLUGIN",
-    "PREFIXES",
-    "PROGRAM",
-    "TEMPLATE",
-    "TOPIC",
-    "Packed",
-    "is_ours",
-    "is_program",
-    "pack",
-    "unpack",
-]
-
 #: Host blocks up to this size travel inside the graph: one message, and dask can make them again at any time.
 EMBED_NBYTES = 64 * 1024
 #: What the names of the tasks of member programs begin with, and those of the programs that workers have as data. What

@@ -28,8 +28,6 @@ from distarray.runtime.pressure import full_nbytes
 from distarray.runtime.transport import Transport
 from distarray.runtime.wire import PLUGIN, is_ours
 
-__all__ = ["CUT", "GONE", "LEAVE", "LOST_SECONDS", "LineagePlugin"]
-
 #: Name of the plugin, and of the message from the scheduler.
 CUT = PLUGIN
 #: Name of the message that a worker is lost.

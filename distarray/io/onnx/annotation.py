@@ -35,8 +35,6 @@ from distarray.planner.rates import Rates
 from distarray.runtime.known_rates import rates_for
 from distarray.sharding.team import Team
 
-__all__ = ["AnnotatedModel", "annotate"]
-
 #: Limits under which plans are made, as multiples of the memory, until the forms of one keep to it: the planner counts
 #: blocks and copies, and not to the byte what devices hold by the forms.
 LIMITS = (inf, 1.5, 1.2, 1.0, 0.8, 0.6)

@@ -21,18 +21,6 @@ from distarray.sharding.prime import coarsened, prime_mesh, realised
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
-__all__ = [
-    "TensorPlacement",
-    "axes_apart",
-    "bound_form",
-    "form_of",
-    "from_spec",
-    "lies_so",
-    "placed",
-    "placement_of",
-    "spec_of",
-]
-
 
 class TensorPlacement(NamedTuple):
     """A TensorPlacement is a form on a team: the shape of an array with fused axes apart, and how that array lies."""

@@ -23,16 +23,6 @@ from distarray.planner.eindecomp import EinOp
 from distarray.planner.rates import Rates
 from distarray.sharding.cuts import boundaries
 
-__all__ = [
-    "Crossing",
-    "ModelCost",
-    "NodeCost",
-    "model_cost",
-    "n_partials",
-    "redistributed",
-    "reduced",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Crossing:

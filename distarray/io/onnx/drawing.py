@@ -19,8 +19,6 @@ from distarray.io.onnx.violations import raise_errors
 from distarray.lazy import import_extra
 from distarray.planner.rates import Rates
 
-__all__ = ["ModelDrawing", "draw"]
-
 #: Devices, and shards, that a form names.
 SHOWN = 4
 

@@ -17,19 +17,6 @@ from typing import Any, TypeAlias
 
 from distarray.sharding.cuts import boundaries
 
-__all__ = [
-    "AxisCut",
-    "Owners",
-    "Size",
-    "TensorForm",
-    "everywhere",
-    "flat_pieces",
-    "is_identical",
-    "n_shards",
-    "shard_ranges",
-    "simplified",
-]
-
 #: Elements of an axis: a number, a symbol, or None where nobody knows.
 Size: TypeAlias = int | str | None
 AxisCut: TypeAlias = tuple[tuple[Size, int], ...]

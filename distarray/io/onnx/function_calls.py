@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-__all__ = ["MAX_CALL_DEPTH", "MAX_CALLED_NODES", "check_functions"]
-
 #: Functions that may be running inside each other.
 MAX_CALL_DEPTH = 64
 #: Nodes that a model may have when its functions are written out.

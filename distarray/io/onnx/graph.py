@@ -17,16 +17,6 @@ from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Violation
 
-__all__ = [
-    "AnnotatedGraph",
-    "AnnotatedNode",
-    "GraphInference",
-    "NodeAnnotation",
-    "infer_graph",
-    "is_annotatable",
-    "with_sizes",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class NodeAnnotation:

@@ -19,8 +19,6 @@ from distarray.io.onnx.specs import JsonSpec, read_spec
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.cuts import MAX_TILES
 
-__all__ = ["MAX_DEVICES", "GivenOutput", "NodeInference", "check_num_devices", "infer_node", "infer_outputs"]
-
 #: Devices that a configuration may have.
 MAX_DEVICES = MAX_TILES
 

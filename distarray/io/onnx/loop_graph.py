@@ -20,8 +20,6 @@ from distarray.io.onnx.inference import NodeInference
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.planner.eindecomp import EinGraph, EinOp, Input
 
-__all__ = ["LoopGraph", "NodeLabels", "loop_graph"]
-
 #: Elements up to which what follows from initializers alone is computed everywhere: shapes, axes, scalars.
 SMALL = 1024
 

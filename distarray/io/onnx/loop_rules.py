@@ -15,25 +15,6 @@ from distarray.io.onnx.forms import Size, TensorForm
 from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
 from distarray.io.onnx.violations import Refusal
 
-__all__ = [
-    "along_axis",
-    "batch_normalization",
-    "create",
-    "dynamic_quantize",
-    "einsum",
-    "gemm",
-    "loss",
-    "matmul",
-    "nary",
-    "one_hot",
-    "quantize",
-    "reduction",
-    "shape_vector",
-    "unary",
-    "unary_or_nary",
-    "unsupported",
-]
-
 Term = list[str]
 
 

@@ -15,8 +15,6 @@ from distarray.io.onnx.specs import write_spec
 from distarray.io.onnx.violations import Violation, raise_errors
 from distarray.sharding.team import Team
 
-__all__ = ["OnnxModel", "load", "process_team"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OnnxModel:

@@ -23,8 +23,6 @@ from distarray.io.onnx.inference import NodeInference
 from distarray.io.onnx.slabs import cut_of_loop
 from distarray.sharding.cuts import boundaries
 
-__all__ = ["ModelPlan", "PlannedEdge", "collective_of", "sum_of"]
-
 #: Pairs of shards of source and target for which bytes are counted, and indices of a fused axis.
 MAX_PAIRS = 1 << 22
 

@@ -13,8 +13,6 @@ from distarray.io.onnx.forms import AxisCut, Size, TensorForm, flat_pieces, n_sh
 from distarray.io.onnx.loop_rules import loops_of, unary
 from distarray.io.onnx.node_facts import NodeFacts, OutputSpecNeeded
 
-__all__ = ["MOVEMENTS", "move"]
-
 
 def move(facts: NodeFacts) -> list[TensorForm]:
     """V-1: a cut on axes carried over one to one is inherited; an axis that is indexed, shifted or joined is whole."""

@@ -13,8 +13,6 @@ from distarray.io.onnx.parallel_loops import Meeting, NodeLoops, follow_loops
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
-__all__ = ["NodeFacts", "OutputSpecNeeded", "ReducedLoop"]
-
 #: The axes (input, axis) that run over a loop that no output has.
 ReducedLoop: TypeAlias = tuple[tuple[int, int], ...]
 

@@ -32,8 +32,6 @@ from distarray.io.onnx.loop_rules import (
 from distarray.io.onnx.movement_rules import move
 from distarray.io.onnx.node_facts import NodeFacts
 
-__all__ = ["CLASSES", "OPERATORS", "OperatorClass", "OperatorRow"]
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorClass:

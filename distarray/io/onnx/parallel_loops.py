@@ -18,8 +18,6 @@ from distarray.io.onnx.forms import AxisCut, Owners, Size, TensorForm, is_identi
 from distarray.io.onnx.violations import Fault, Refusal
 from distarray.sharding.rule import ShardingRule
 
-__all__ = ["MAX_COMBINATIONS", "Meeting", "NodeLoops", "follow_loops"]
-
 #: Combinations of shards that are looked at for one node.
 MAX_COMBINATIONS = 1 << 20
 _ONE = "1"

@@ -24,8 +24,6 @@ from distarray.io.onnx.operators.graph import PreparedGraph, PreparedNode, Scope
 from distarray.io.onnx.operators.partial_results import PARTIAL_RESULTS, Part
 from distarray.io.onnx.slabs import Slab, cut_of_loop, slabs_of
 
-__all__ = ["PlacedScope"]
-
 
 class PlacedScope(Scope):
     """A PlacedScope is one run of an annotated graph.

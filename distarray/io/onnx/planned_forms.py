@@ -15,8 +15,6 @@ from distarray.io.onnx.loop_graph import LoopGraph
 from distarray.planner.eindecomp import EinPlan
 from distarray.planner.rates import Rates
 
-__all__ = ["planned_forms", "whole_inputs"]
-
 
 def planned_forms(
     graph: AnnotatedGraph, loops: LoopGraph, plan: EinPlan, rates: Rates, *, is_repeated: bool = False

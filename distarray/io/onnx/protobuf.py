@@ -25,17 +25,6 @@ from distarray.types import HostArray
 
 onnx = import_extra("onnx", "reading and writing ONNX models")
 
-__all__ = [
-    "KnownInputs",
-    "known_of",
-    "read_graph",
-    "read_model",
-    "spec_from_proto",
-    "spec_to_proto",
-    "with_configuration",
-    "with_specs",
-]
-
 #: Inputs that rules ask for by name where they are constant.
 CONSTANTS = frozenset(
     "axes axis shape k K pads split repeats starts ends steps sizes scales depth size start limit delta input".split()

@@ -22,8 +22,6 @@ from distarray.io.onnx.model import load, process_team
 from distarray.io.onnx.violations import Violation
 from distarray.sharding.team import Team
 
-__all__ = ["annotated", "reported"]
-
 
 def reported(
     action: str,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["CODES", "RULES", "AnnotationRule", "FaultCode"]
-
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:

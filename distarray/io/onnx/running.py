@@ -18,8 +18,6 @@ from distarray.io.onnx.protobuf import known_of, read_graph
 from distarray.io.onnx.violations import raise_errors
 from distarray.sharding.team import Team
 
-__all__ = ["PlacedModel"]
-
 
 class PlacedModel:
     """A PlacedModel is a model that runs on a team as it is annotated, as often as one likes.

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from distarray.io.onnx.forms import AxisCut, TensorForm, n_shards, shard_ranges
 from distarray.io.onnx.node_facts import ReducedLoop
 
-__all__ = ["Slab", "cut_of_loop", "slabs_of"]
-
 
 class Slab(NamedTuple):
     """A Slab is one part of the loops that go at a node: which shard of each, and the forms of the inputs there.

@@ -15,8 +15,6 @@ from distarray.arguments import shown
 from distarray.io.onnx.forms import AxisCut, Owners, Size, TensorForm, n_shards
 from distarray.io.onnx.violations import Fault
 
-__all__ = ["JsonSpec", "SpecReading", "read_spec", "write_spec"]
-
 JsonSpec: TypeAlias = Mapping[str, Any]
 
 

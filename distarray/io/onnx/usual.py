@@ -14,8 +14,6 @@ from distarray.io.onnx.forms import AxisCut, TensorForm, everywhere, n_shards
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, is_annotatable
 from distarray.io.onnx.inference import GivenOutput, infer_outputs
 
-__all__ = ["USUAL"]
-
 _Forms: TypeAlias = dict[str, TensorForm]
 #: From a node, the forms of its inputs, and what is the same in every run, to the forms that it is to have.
 _Choice: TypeAlias = Callable[[AnnotatedNode, _Forms, frozenset[str], int], _Forms]

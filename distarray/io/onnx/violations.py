@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from distarray.errors import OnnxShardingError
 
-__all__ = ["Fault", "Refusal", "Violation", "raise_errors"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["assign"]
-
 #: Jobs beyond which they are assigned one after the other, each to the best worker that has room.
 MAX_EXACT = 192
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-__all__ = ["AxisCut", "Overlap", "boundaries", "is_regular", "n_parts", "overlap", "overlap_tables"]
-
 #: How an axis is cut: the number of regular parts, or all boundaries, from 0 to the extent.
 AxisCut: TypeAlias = int | tuple[int, ...]
 

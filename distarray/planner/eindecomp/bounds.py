@@ -11,8 +11,6 @@ import numpy as np
 
 from distarray.planner.eindecomp.eingraph import EinOp
 
-__all__ = ["cosma_bound", "held_bound", "matmul_bound", "op_bound"]
-
 
 def matmul_bound(m: int, n: int, k: int, p: int) -> float:
     """Return the elements over the network, summed over `p` workers, of a product with these three extents.

@@ -17,23 +17,6 @@ from distarray.planner.eindecomp.eingraph import EinOp, Label
 from distarray.planner.eindecomp.paper_costs import Repart
 from distarray.sharding.cuts import MAX_PARTS
 
-__all__ = [
-    "Kernels",
-    "Options",
-    "Rows",
-    "States",
-    "as_rows",
-    "block_elements",
-    "divisors",
-    "exact_rows",
-    "kernel_counts",
-    "ordered",
-    "uneven_rows",
-    "uneven_vectors",
-    "vectors",
-    "without_whole",
-]
-
 Kernels: TypeAlias = Literal["equal", "upto"]
 #: Partition vectors of one operation: parts of each of its labels, a row for each vector.
 Rows: TypeAlias = Any

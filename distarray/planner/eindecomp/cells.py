@@ -14,8 +14,6 @@ import numpy as np
 
 from distarray.planner.eindecomp.axis_cuts import AxisCut, boundaries, n_parts
 
-__all__ = ["Cells", "grid_index", "refine"]
-
 #: Cells of one array beyond which every cut has a refinement of its own.
 MAX_CELLS = 1 << 18
 

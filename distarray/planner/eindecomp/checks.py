@@ -10,8 +10,6 @@ import numpy as np
 from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 
-__all__ = ["check_graph", "check_workers", "is_integer"]
-
 
 def is_integer(value: Any, least: int) -> bool:
     """Return whether it is an integer, and at least `least`; to Python a bool is one too, in a plan it is a mistake."""

@@ -19,8 +19,6 @@ from distarray.planner.eindecomp.kernel_room import alive_first, last_readers
 from distarray.planner.eindecomp.kernel_traffic import Copies, OperationTraffic, aggregated, streamed
 from distarray.planner.eindecomp.machine import FAN_IN, n_combines
 
-__all__ = ["OpCount", "PlacedCount", "count"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpCount:

@@ -16,8 +16,6 @@ from distarray.errors import ShardingError
 from distarray.planner.eindecomp.axis_cuts import AxisCut, is_regular, n_parts
 from distarray.planner.rates import KernelKind
 
-__all__ = ["EinGraph", "EinOp", "Input", "Label", "Shape", "parse_expr"]
-
 #: Name of a loop: a letter in graph files, any string in graphs made by programs.
 Label = str
 Shape = tuple[int, ...]

@@ -32,8 +32,6 @@ from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised, tree
 from distarray.planner.rates import Rates, current_rates
 
-__all__ = ["EinPlan", "Objective", "Search", "plan", "plan_cost"]
-
 #: Columns of the table that people read.
 HEADER = (
     "op", "einsum", "split", "kernels", "join MB", "agg MB", "repart MB", "moved MB (pred)", "lower bound MB",

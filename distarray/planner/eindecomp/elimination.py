@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["MAX_ENTRIES", "Name", "TooWide", "eliminate"]
-
 #: Entries of the largest table that is made, and of all of them as a multiple of it: some seconds.
 MAX_ENTRIES = 60_000_000
 MOST_TABLES = 3

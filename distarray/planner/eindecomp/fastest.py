@@ -22,8 +22,6 @@ from distarray.planner.eindecomp.problems import PaperProblem
 from distarray.planner.eindecomp.searches import exact, linearised, tree
 from distarray.planner.eindecomp.seconds import TimeProblem
 
-__all__ = ["Limit", "PlacedGraph", "fastest", "placed"]
-
 #: As long as what is placed needs more than it may, plans are searched for under a limit that is tightened so often ..
 TIGHTER = 4
 #: .. and among cuts whose results lie ever more evenly on the workers (`KernelRoom.slack`).

@@ -13,8 +13,6 @@ from distarray.errors import ShardingError
 from distarray.planner.eindecomp.checks import is_integer
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Input, Label, parse_expr
 
-__all__ = ["parse_graph"]
-
 #: Of files that do not say.
 DTYPE = "float32"
 

@@ -22,8 +22,6 @@ from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.paper_costs import Splits
 
-__all__ = ["KernelPlacement", "Layout", "Operation"]
-
 #: Rounds in which all operations are placed again.
 ROUNDS = 2
 Cuts = tuple[AxisCut, ...]

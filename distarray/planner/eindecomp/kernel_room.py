@@ -29,8 +29,6 @@ from distarray.planner.eindecomp.candidates import (
 )
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 
-__all__ = ["MAX_KERNELS", "MAX_WAVES", "KernelRoom", "NoRoom", "alive_first", "last_readers"]
-
 #: Waves of an operation and kernels of all its waves, at most.
 MAX_WAVES = 64
 MAX_KERNELS = 4096

@@ -17,8 +17,6 @@ from distarray.planner.eindecomp.cells import Cells
 from distarray.planner.eindecomp.kernel_placement import Layout, Operation
 from distarray.planner.eindecomp.machine import Machine
 
-__all__ = ["Copies", "OperationTraffic", "aggregated", "streamed"]
-
 
 @dataclass
 class OperationTraffic:

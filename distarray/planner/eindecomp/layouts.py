@@ -13,8 +13,6 @@ from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.moved import edge_seconds
 from distarray.planner.eindecomp.paper_costs import Splits, n_kernels, result_parts, wanted_parts
 
-__all__ = ["input_layouts", "spread"]
-
 
 def input_layouts(
     graph: EinGraph, splits: Mapping[str, Splits], machine: Machine, *, even: bool = False

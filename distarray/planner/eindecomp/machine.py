@@ -14,8 +14,6 @@ from distarray.errors import ShardingError
 from distarray.planner.eindecomp.eingraph import EinOp
 from distarray.planner.rates import Rates
 
-__all__ = ["FAN_IN", "Machine"]
-
 #: Partial results that one combining task takes: as in `lower.combining`.
 FAN_IN = 8
 

@@ -31,8 +31,6 @@ from distarray.planner.eindecomp.eingraph import EinOp, Input
 from distarray.planner.eindecomp.machine import Machine, n_combines
 from distarray.planner.eindecomp.paper_costs import count_parts
 
-__all__ = ["edge_seconds", "free_input_seconds", "moved_elements", "op_seconds", "placed_input_seconds"]
-
 #: Of plans that are equally fast, the one that moves fewer arrays: seconds for each, less than anything takes.
 TIE = 1e-11
 

@@ -15,22 +15,6 @@ import numpy as np
 from distarray.planner.eindecomp.axis_cuts import AxisCut, n_parts, overlap, overlap_tables
 from distarray.planner.eindecomp.eingraph import EinGraph, EinOp, Label
 
-__all__ = [
-    "Repart",
-    "Splits",
-    "agg_cost",
-    "count_parts",
-    "graph_cost",
-    "join_cost",
-    "n_kernels",
-    "op_cost",
-    "repart_cost",
-    "repart_costs",
-    "repart_table",
-    "result_parts",
-    "wanted_parts",
-]
-
 #: Number of parts of each label of one operation.
 Splits: TypeAlias = Mapping[Label, int]
 #: Readings of the paper's words on repartitioning.

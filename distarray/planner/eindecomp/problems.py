@@ -18,8 +18,6 @@ from distarray.planner.eindecomp.eingraph import EinGraph, EinOp
 from distarray.planner.eindecomp.elimination import Name
 from distarray.planner.eindecomp.paper_costs import Splits, repart_table
 
-__all__ = ["PaperProblem", "SearchSpace", "Tables", "Tie"]
-
 #: Costs of states by variable, and of pairs of states by pair of variables.
 Tables = tuple[dict[Name, Any], dict[tuple[Name, Name], Any]]
 

@@ -14,8 +14,6 @@ from distarray.planner.eindecomp.paper_costs import Splits
 from distarray.planner.eindecomp.problems import SearchSpace
 from distarray.planner.eindecomp.windows import improved
 
-__all__ = ["exact", "linearised", "tree"]
-
 
 def exact(problem: SearchSpace, max_entries: int = MAX_ENTRIES) -> tuple[dict[str, Splits], str]:
     """Return the cheapest labelling, by elimination; for graphs that are too wide a good one that no window improves.

@@ -23,8 +23,6 @@ from distarray.planner.eindecomp.machine import Machine
 from distarray.planner.eindecomp.moved import edge_seconds, free_input_seconds, op_seconds, placed_input_seconds
 from distarray.planner.eindecomp.problems import SearchSpace, Tables, Tie, add, tie
 
-__all__ = ["TimeProblem", "followed_vectors", "layout_of_input"]
-
 #: Cuts of an array that operations may follow.
 FOLLOWED = 4
 

@@ -13,8 +13,6 @@ import numpy as np
 from distarray.planner.eindecomp.elimination import Name, TooWide, eliminate
 from distarray.planner.eindecomp.problems import Tables
 
-__all__ = ["hopeful", "improved"]
-
 #: Variables of a window, and rounds over all windows.
 WINDOW = 12
 ROUNDS = 8

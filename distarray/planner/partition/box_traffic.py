@@ -21,8 +21,6 @@ from distarray.planner.loops import Loops, Reading
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Boxes", "View", "boxes_of", "moved", "needed", "stacked", "view_of"]
-
 Numbers = Any  # arrays of numpy: its generic array types say no more
 
 

@@ -21,8 +21,6 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import prime_mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Corners", "branchings", "corners_of", "is_movable"]
-
 #: By number of the stage the coordinates of the members that compute it.
 Corners: TypeAlias = Mapping[int, tuple[int, ...]]
 #: Branches have nearly the same work: the mean is at least this share of the most.

@@ -21,8 +21,6 @@ from distarray.planner.plan import Stage
 from distarray.planner.rates import KernelKind
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Facts", "facts_of", "is_made_on_the_spot", "lies_outside"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:

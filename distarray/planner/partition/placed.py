@@ -26,8 +26,6 @@ from distarray.planner.shardings import follow, resolve_cut, result_shardings
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["PlacedStages", "Planning", "Walk"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedStages:

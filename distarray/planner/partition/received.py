@@ -13,8 +13,6 @@ import numpy as np
 from distarray.planner.loops import Loops
 from distarray.planner.partition.box_traffic import Boxes, View, needed
 
-__all__ = ["Received"]
-
 Numbers = Any  # arrays of numpy: its generic array types say no more
 
 

@@ -20,8 +20,6 @@ from distarray.planner.redistribution.transfers import Movement, traffic
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["redistribution_steps"]
-
 
 def redistribution_steps(
     facts: Facts, graph: Graph, source: Sharding, target: Sharding, costs: Costs

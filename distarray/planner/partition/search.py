@@ -21,8 +21,6 @@ from distarray.planner.partition.stage_costs import Costs
 from distarray.planner.partition.states import Variable
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["choose"]
-
 #: Costs by variable, and by pair of variables: arrays over their states.
 _Name: TypeAlias = Hashable
 _Unary: TypeAlias = dict[_Name, Any]

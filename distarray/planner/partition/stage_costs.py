@@ -21,8 +21,6 @@ from distarray.planner.rates import Rates, Seconds, blended
 from distarray.sharding.mesh import is_wave
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Costs", "StageCost"]
-
 #: Seconds that exceeding the memory limit of a member costs, and each byte above it: no plan that fits is dearer.
 OVER_LIMIT = 1e3
 BYTE_OVER_LIMIT = 1e-6

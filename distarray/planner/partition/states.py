@@ -25,8 +25,6 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.prime import coarsened, prime_factors, prime_mesh, realised, smaller_mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["MAX_STATES", "State", "Variable", "grids", "regular_cuts", "variables_of"]
-
 #: Cuts of a stage that are compared. More regular ones are thinned out.
 MAX_STATES = 64
 #: Loops of a stage over which many mesh axes are dealt out.

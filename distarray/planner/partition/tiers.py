@@ -29,8 +29,6 @@ from distarray.planner.rates import Rates
 from distarray.sharding.prime import prime_factors
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Effort", "partition"]
-
 #: Seconds that the search takes for each stage, about, and for each triple of its states: tables over three variables.
 STAGE_SECONDS = 2e-3
 TRIPLE_SECONDS = 2e-8

@@ -18,8 +18,6 @@ from distarray.planner.partition.box_traffic import View
 from distarray.planner.partition.facts import Facts
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["ein_graph", "stage_bound"]
-
 
 def _label(loop: int) -> str:
     return f"l{loop}"

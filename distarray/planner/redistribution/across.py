@@ -21,8 +21,6 @@ from distarray.planner.redistribution.problem import Parts, Problem, divisors
 from distarray.planner.redistribution.steps import Step
 from distarray.planner.redistribution.weak import Space
 
-__all__ = ["across"]
-
 #: Cuts of either end whose pieces are counted.
 MAX_CUTS = 32
 

@@ -17,8 +17,6 @@ from distarray.planner.redistribution.problem import Problem, factorized
 from distarray.planner.redistribution.steps import AllGather, AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Path
 
-__all__ = ["common_parts", "lower_aligned"]
-
 _FOREVER = 1 << 30
 
 

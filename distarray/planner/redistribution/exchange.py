@@ -11,8 +11,6 @@ from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.problem import Bounds, Parts
 from distarray.planner.redistribution.steps import Exchange
 
-__all__ = ["boxes", "exchange", "overlap", "received_by_exchange"]
-
 
 def boxes(tiles: IntArray, shape: Sequence[int], parts: Parts, bounds: Bounds = ()) -> tuple[IntArray, IntArray]:
     """Return where the tile of every device begins and ends, in elements: two arrays (devices, dimensions)."""

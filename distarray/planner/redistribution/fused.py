@@ -21,9 +21,6 @@ from distarray.planner.redistribution.problem import Parts, divisors
 from distarray.planner.redistribution.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Space
 
-__all__ = ["finer", "fused_steps", "moved_as", "slices_between"]
-
-
 #: Pairs of weak types whose received elements are compared.
 MAX_PAIRS = 16
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from distarray.planner.redistribution.places import IntArray
 
-__all__ = ["cells", "gather_groups", "matched_groups"]
-
 
 def cells(tiles: IntArray, parts: Sequence[int]) -> IntArray:
     """Return one number for each device that says which tile it holds."""

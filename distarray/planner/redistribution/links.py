@@ -17,8 +17,6 @@ from distarray.errors import ShardingError
 from distarray.planner.rates import Rates
 from distarray.planner.redistribution.places import IntArray
 
-__all__ = ["NETWORK", "FloatArray", "Location", "MemberMap", "link_rates", "placed"]
-
 #: Node and process of a member: anything that tells them apart.
 Location: TypeAlias = tuple[Hashable, Hashable]
 

@@ -15,8 +15,6 @@ from distarray.planner.redistribution.places import IntArray
 from distarray.planner.redistribution.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from distarray.planner.redistribution.weak import Path
 
-__all__ = ["gathers", "lower_permuted", "refined", "wanted_permutation"]
-
 Parts = tuple[int, ...]
 
 

@@ -8,8 +8,6 @@ from distarray.errors import ShardingError
 from distarray.planner.redistribution.redistributions import Redistribution, named
 from distarray.planner.redistribution.trace import Moment
 
-__all__ = ["draw_sizes", "draw_tiles"]
-
 _GAP = "   "
 
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from distarray.planner.redistribution.problem import Axes, factorized
 
-__all__ = ["IntArray", "Places", "PrimeAxis", "places_of"]
-
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Orders of the primes of composite axes that are tried, all axes together.

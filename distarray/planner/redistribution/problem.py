@@ -17,8 +17,6 @@ from distarray.errors import ShardingError
 from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Axes", "Parts", "Problem", "divisors", "factorized", "tile_size"]
-
 #: Part counts per dimension: a weak type.
 Parts: TypeAlias = tuple[int, ...]
 #: Per dimension the positions of the mesh axes that cut it, minor first.

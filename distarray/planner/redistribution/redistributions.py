@@ -27,8 +27,6 @@ from distarray.sharding.mesh import Mesh
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.spec import format_type, to_json
 
-__all__ = ["Mode", "Redistribution", "Waves", "cache_info", "named", "plan"]
-
 Mode: TypeAlias = Literal["paper", "fused", "direct", "auto"]
 #: How many waves move the array along which dimensions.
 Waves: TypeAlias = tuple[tuple[int, int], ...]

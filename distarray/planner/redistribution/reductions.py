@@ -15,8 +15,6 @@ from distarray.planner.redistribution.places import IntArray, Places, places_of
 from distarray.planner.redistribution.problem import Axes, Problem, factorized
 from distarray.planner.redistribution.steps import AllReduce, ReduceScatter, Step
 
-__all__ = ["reductions", "with_prime_axes"]
-
 #: Assignments of unreduced prime axes to dimensions that are tried.
 MAX_ASSIGNMENTS = 256
 

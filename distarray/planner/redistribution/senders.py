@@ -26,8 +26,6 @@ from distarray.planner.redistribution.steps import (
 )
 from distarray.planner.redistribution.trace import Moment
 
-__all__ = ["Pieces", "lacking", "one_each", "pieces", "wanted"]
-
 
 class Pieces(NamedTuple):
     """Pieces are the messages of a step. What stays on a member is none; what it needs twice it gets once.

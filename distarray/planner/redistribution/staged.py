@@ -14,8 +14,6 @@ from distarray.planner.redistribution.links import NETWORK, link_rates
 from distarray.planner.redistribution.problem import Parts, divisors
 from distarray.planner.redistribution.weak import Space
 
-__all__ = ["StepCosts"]
-
 #: Seconds of a message by those of a step, where steps take none.
 _ONLY_MESSAGES = 1e9
 

@@ -11,18 +11,6 @@ from typing import Any, TypeAlias
 
 from distarray.planner.redistribution.places import IntArray
 
-__all__ = [
-    "AllGather",
-    "AllPermute",
-    "AllReduce",
-    "AllToAll",
-    "DynSlice",
-    "Exchange",
-    "ReduceScatter",
-    "Step",
-    "without_addends",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DynSlice:

@@ -32,8 +32,6 @@ from distarray.planner.redistribution.timing import plan_seconds
 from distarray.planner.redistribution.trace import Moment, moments
 from distarray.planner.redistribution.weak import Elements, Path, Prices, Space, by_cost, cheapest
 
-__all__ = ["Solution", "synthesize", "target_tiles"]
-
 
 @dataclass(frozen=True)
 class Solution:

@@ -14,8 +14,6 @@ from distarray.planner.redistribution.senders import one_each, pieces
 from distarray.planner.redistribution.steps import AllPermute, AllReduce, DynSlice, Exchange, Step
 from distarray.planner.redistribution.trace import Moment
 
-__all__ = ["messages", "plan_seconds"]
-
 
 def messages(
     step: Step, before: Moment, after: Moment, placement: MemberMap | None, addends: IntArray | None = None

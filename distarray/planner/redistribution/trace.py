@@ -22,8 +22,6 @@ from distarray.planner.redistribution.steps import (
     Step,
 )
 
-__all__ = ["Moment", "moments", "step_cost"]
-
 
 class Moment(NamedTuple):
     """A Moment is the state after a step: the tile of every device, and what the step cost.

@@ -24,8 +24,6 @@ from distarray.planner.redistribution.trace import Moment
 from distarray.sharding.cuts import boundaries, parts_of
 from distarray.sharding.sharding import Sharding
 
-__all__ = ["Assembly", "Layer", "Movement", "StoredTile", "exchange_of", "layers_of", "primary", "schedule", "traffic"]
-
 Tile: TypeAlias = tuple[int, ...]
 
 #: Parts of a tile, on average, beyond which a pack of them costs less than to wait for each.

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, Protocol
 
 from distarray.planner.redistribution.problem import Parts, Problem, divisors, tile_size
 
-__all__ = ["Elements", "Path", "Prices", "Space", "by_cost", "cheapest"]
-
 #: How often `by_cost` may come back to one state, and how many states it may open in all.
 MAX_VISITS = 28
 MAX_EXPANSIONS = 1000

@@ -20,11 +20,6 @@ from distarray.errors import NotSupportedError
 from distarray.lazy import import_extra
 from distarray.types import DType, HostArray
 
-__all__ = [
-    "SMALL", "NodeCall", "Row", "Value", "attribute_value", "array_of", "dtype_of_element", "element_of_dtype", "host",
-    "ints", "is_host", "onnx_package", "tensor_value",
-]  # fmt: skip
-
 #: Elements up to which host data stay host data: shapes, axes, scalars, and what follows from them.
 SMALL = 1024
 

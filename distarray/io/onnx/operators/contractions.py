@@ -9,8 +9,6 @@ import numpy as np
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value
 
-__all__ = ["ROWS", "gemm_of", "gemm_product", "integer_product", "requantized"]
-
 dx: Any = namespace()
 
 

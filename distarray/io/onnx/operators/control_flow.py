@@ -12,8 +12,6 @@ import numpy as np
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, dtype_of_element, host, ints
 
-__all__ = ["ROWS"]
-
 dx: Any = namespace()
 
 

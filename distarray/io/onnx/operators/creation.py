@@ -10,8 +10,6 @@ import numpy as np
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import SMALL, NodeCall, Row, Value, host, ints
 
-__all__ = ["ROWS"]
-
 dx: Any = namespace()
 
 #: The attributes of Constant that are no tensors, and the dtypes of what they say.

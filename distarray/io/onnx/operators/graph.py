@@ -16,8 +16,6 @@ from distarray.io.onnx.operators.initializers import initial_value
 from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of, type_proto
 from distarray.io.onnx.operators.rows import ROWS
 
-__all__ = ["Library", "PreparedGraph", "Scope", "evaluate"]
-
 
 class Library:
     """A Library is what all graphs of a model share: its functions, and the folder of what lies beside it."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from distarray.io.onnx.operators.call import SMALL, Value, attribute_value, dtype_of_element, onnx_package, tensor_value
 
-__all__ = ["initial_value"]
-
 
 def initial_value(tensor: Any, folder: str | None) -> tuple[str, Value]:
     """Return name and value of an initializer, which may be a map of a file.

@@ -31,8 +31,6 @@ from distarray.io.onnx.operators.call import (
 )
 from distarray.types import DType, HostArray, Shape
 
-__all__ = ["deferred", "folded", "node_proto", "run_kernel", "schema_of", "type_proto"]
-
 #: params: (rule, dtypes of the results); late: (the kernel,). Shapes and dtypes were inferred: it has no cause to fail.
 REFERENCE = declare("reference_kernel", "block")
 

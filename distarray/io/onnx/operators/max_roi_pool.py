@@ -10,8 +10,6 @@ import numpy as np
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of
 from distarray.io.onnx.operators.kernels import deferred
 
-__all__ = ["ROWS"]
-
 
 def _pooled(images: Any, regions: Any, pooled: tuple[int, int], scale: float) -> Any:
     """Return the largest element of each bin, 0 for an empty one; both borders of a region are part of it."""

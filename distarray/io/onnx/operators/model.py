@@ -19,8 +19,6 @@ from distarray.io.onnx.function_calls import check_functions
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
 
-__all__ = ["PlainModel", "run_graph", "run_node"]
-
 
 def run_node(
     op_type: str,

@@ -8,8 +8,6 @@ from typing import Any
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value
 
-__all__ = ["ROWS"]
-
 dx: Any = namespace()
 
 

@@ -17,8 +17,6 @@ from distarray.io.onnx.operators.call import NodeCall, Value
 from distarray.io.onnx.operators.contractions import gemm_of, gemm_product, integer_product, requantized
 from distarray.io.onnx.operators.reductions import ROWS as REDUCTIONS
 
-__all__ = ["PARTIAL_RESULTS", "PartialResult"]
-
 dx: Any = namespace()
 
 #: What one device has: as a rule one array.

@@ -11,8 +11,6 @@ import numpy as np
 from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of
 
-__all__ = ["ROWS"]
-
 dx: Any = namespace()
 
 Axes = tuple[int, ...] | None

@@ -16,8 +16,6 @@ from distarray.array.namespace import namespace
 from distarray.io.onnx.operators.call import NodeCall, Row, Value, array_of, host, ints
 from distarray.types import HostArray
 
-__all__ = ["ROWS"]
-
 dx: Any = namespace()
 
 #: Where an element of the result lies among those of the axis: from its index, both extents, the scale, the length of

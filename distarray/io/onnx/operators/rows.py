@@ -19,8 +19,6 @@ from distarray.io.onnx.operators import (
 )
 from distarray.io.onnx.operators.call import Row
 
-__all__ = ["ROWS"]
-
 ROWS: dict[str, Row] = {
     **elementwise.ROWS,
     **reductions.ROWS,
