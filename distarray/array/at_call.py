@@ -119,6 +119,7 @@ def _mapped(
     """Return the elements, what warns of events that were met, and the first of the handles with where it lives."""
     x: Any = None
     env: Any = None
+    first = 0
     key: list[Any] = [op, params]
     blocks: list[Any] = []
     for a in args:
@@ -127,12 +128,16 @@ def _mapped(
             key.append(kind)
             blocks.append(a)
             continue
+        if x is not None and a is x:  # given twice, it is read once: another thread may write to it meanwhile
+            key += (blocks[first].dtype, blocks[first].shape)
+            blocks.append(blocks[first])
+            continue
         if not isinstance(a, Handle) or (block := a._here()) is None:
             return None
         base = a._base
         at = base.env if base.block is None else base._env
         if x is None:
-            x, env = a, at
+            x, env, first = a, at, len(blocks)
         elif at is not env:
             return None
         key += (block.dtype, block.shape)

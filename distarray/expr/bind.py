@@ -159,7 +159,8 @@ def unbox(name: str, args: Sequence[Any], env: Environment | None = None) -> Ope
                 plain = True
                 nodes.append(a)
                 continue
-            node = enter(a)
+            # Given twice, it is read once: another thread may write to it meanwhile.
+            node = nodes[0] if nodes and a is args[0] else enter(a)
             if box is None:
                 box = a.__dx_box__
         if env is None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import eventually
-from on_workers import keys_but_templates, keys_in_memory
+from on_workers import keys_but_templates, keys_in_memory, sum_of_some
 
 import distarray as dx
 from distarray.lower.bundling import bundle_of, tile_key
@@ -160,15 +160,11 @@ def test_members_whose_tiles_are_not_written_keep_their_bundle(cluster4: Any) ->
     np.testing.assert_array_equal(np.asarray(y), np.where(A == 60, -1, A))
 
 
-def total(x: Any) -> float:
-    return float(np.asarray(x[2:13]).sum())
-
-
 @pytest.mark.cluster
 def test_arrays_in_bundles_travel_by_name(client: Any) -> None:
     y = in_tiles(A)
     np.testing.assert_array_equal(np.asarray(pickle.loads(pickle.dumps(y)) + 1), A + 1)
-    assert client.submit(total, y).result(30) == A[2:13].sum()
+    assert client.submit(sum_of_some, y).result(30) == A[2:13].sum()
 
 
 @pytest.mark.cluster
