@@ -32,7 +32,7 @@ class Dealt(NamedTuple):
 def dealt(sharding: Sharding) -> Dealt:
     """Return which tiles each member has.
 
-    >>> from distarray.sharding import Mesh
+    >>> from distarray.sharding.mesh import Mesh
     >>> dealt(Sharding(Mesh(("x", "%1"), (2, 2)), (("%1", "x"),)))
     Dealt(tiles={0: (0, 1), 1: (2, 3)}, places=((0, 0), (0, 1), (1, 0), (1, 1)))
     """
@@ -49,7 +49,7 @@ def dealt(sharding: Sharding) -> Dealt:
 def n_elements(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the elements of each tile of an array of this shape, row-major.
 
-    >>> from distarray.sharding import Mesh
+    >>> from distarray.sharding.mesh import Mesh
     >>> n_elements(Sharding(Mesh(("x",), (3,)), (("x",), ())), (8, 2))
     (4, 6, 6)
     """
