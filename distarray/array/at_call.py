@@ -28,7 +28,7 @@ from distarray.expr.op import Op
 from distarray.kernels.listening import heard, tell
 from distarray.kernels.loans import is_ours
 from distarray.runtime import counters, small
-from distarray.types import HostArray
+from distarray.types import DType, HostArray, Shape
 
 _SCALARS = frozenset({bool, int, float, complex})
 #: Types of static arguments, of which equal ones mean the same.
@@ -52,6 +52,8 @@ class _Ready(NamedTuple):
         Of the largest array that it makes.
     is_own
         Whether its result is always memory of its own.
+    made
+        Shape and dtype of what an elementwise operation makes.
     """
 
     call: Callable[..., Any]
@@ -59,6 +61,7 @@ class _Ready(NamedTuple):
     name: str
     nbytes: int
     is_own: bool = True
+    made: tuple[Shape, DType] | None = None
 
 
 #: By function, static arguments and what the operands are; None: it goes through nodes.
@@ -102,11 +105,11 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
     link = lens[0] if lens else None
     if x._readonly or not base.shape or len(lens) > 1 or not (link is None or type(link) is Affine):
         return False
-    made = _mapped(op, (x, other), ())
+    made = _mapped(op, (x, other), (), (x.shape, base.dtype))
     if made is None:
         return False
     value, warn, *_ = made
-    if value.dtype != base.dtype or value.shape != x.shape or not base.write(link, value, since, is_alone):
+    if not base.write(link, value, since, is_alone):
         return False
     if warn is not None:
         warn()  # where warnings are errors, numpy has written too
@@ -114,9 +117,15 @@ def update_at_call(op: Op, x: Handle, other: Any) -> bool:
 
 
 def _mapped(
-    op: Op, args: Sequence[Any], params: tuple[Hashable, ...]
+    op: Op, args: Sequence[Any], params: tuple[Hashable, ...], wanted: tuple[Shape, DType] | None = None
 ) -> tuple[HostArray, Callable[[], None] | None, Handle, Environment] | None:
-    """Return the elements, what warns of events that were met, and the first of the handles with where it lives."""
+    """Return the elements, what warns of events that were met, and the first of the handles with where it lives.
+
+    Parameters
+    ----------
+    wanted
+        What shape and dtype the elements must have; nothing is computed that has others.
+    """
     x: Any = None
     env: Any = None
     first = 0
@@ -147,7 +156,7 @@ def _mapped(
     ready = _known.get(found := tuple(key), _UNKNOWN)
     if ready is _UNKNOWN:
         ready = _kept(found, _map_made_ready(op, params, blocks))
-    if ready is None or not small.is_eager(ready.nbytes, env):
+    if ready is None or not small.is_eager(ready.nbytes, env) or (wanted is not None and ready.made != wanted):
         return None
     try:
         value, met = heard(ready.call, blocks)
@@ -173,7 +182,8 @@ def _map_made_ready(op: Op, params: tuple[Hashable, ...], blocks: Sequence[Any])
     dtype = infer_map(op, params, [b if d is None else d for b, d in zip(blocks, dtypes, strict=True)])
     shape = broadcast_shapes(*[b.shape for b in blocks if type(b) is np.ndarray])
     call = ready.mapped(op.name, params, tuple(dtypes), shape, dtype)
-    return _Ready(call, op, elementwise.event_name(op.name), prod(shape) * dtype.itemsize)
+    nbytes = prod(shape) * dtype.itemsize
+    return _Ready(call, op, elementwise.event_name(op.name), nbytes, made=(shape, dtype))
 
 
 # ------------------------------------------------------------------------------------------ other functions

@@ -54,11 +54,13 @@ def assign(x: Handle, index: Index, value: Any) -> None:
         if getattr(value, "_base", None) is base and value._lens == lens:
             # x[i] += v ends with x[i] = x[i], after the view has been written through.
             return
-        if _is_written_here(base, lens, parsed.affine.shape, value):
+        is_element = not parsed.is_view and not parsed.affine.shape and type(value) not in _SCALARS
+        is_fitting = not is_element or (isinstance(value, Handle) and not value.shape)
+        if is_fitting and _is_written_here(base, lens, parsed.affine.shape, value):
             return
         enter()
         version = base.current
-        if not parsed.is_view and not parsed.affine.shape and type(value) not in _SCALARS:
+        if is_element:
             value = _element(value, x.dtype)
         new = _value(value, parsed.affine.shape, x.dtype, version.env, "setitem")
         x._advance(lambda version: put(version, lens, new))

@@ -380,3 +380,29 @@ def test_random_programs_on_views_and_in_place(program: list[Any]) -> None:
                 found = _run(dx, program, lambda host: dx.asarray(host) + 0)
             for x, y in zip(found, expected, strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [[7], [[7]], [7, 8]])
+@pytest.mark.parametrize("shape", [(3,), ()])
+def test_an_element_is_no_place_for_an_array(shape: tuple[int, ...], value: Any) -> None:
+    x, host = computed(np.ones(shape, int)), np.ones(shape, int)
+    index = (0,) * len(shape)
+    with pytest.raises(ValueError) as expected:
+        host[index] = np.array(value)
+    with pytest.raises(ValueError, match=str(expected.value).split(".")[0]):
+        x[index] = computed(np.array(value))
+    np.testing.assert_array_equal(np.asarray(x), host)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(np.array([1, 2, 3]), np.array([0, 0, 0])), (np.array([6.0]), np.array([0.0, 3.0]))]
+)
+def test_what_does_not_fit_is_refused_before_anything_is_computed(left: Any, right: Any) -> None:
+    """NumPy says that it does not fit, not that a number was divided by zero."""
+    x, y, host = computed(left), computed(right), left.copy()
+    with np.errstate(all="raise"):
+        with pytest.raises(Exception) as expected:
+            host /= right
+        with pytest.raises(type(expected.value)):
+            x /= y
+    np.testing.assert_array_equal(np.asarray(x), left)

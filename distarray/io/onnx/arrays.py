@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from distarray.arguments import shown
 from distarray.array.array import DistArray
 from distarray.array.namespace import namespace
 from distarray.errors import ShardingError
@@ -163,13 +164,19 @@ def from_spec(data: Any, spec: JsonSpec | Any, *, team: Team) -> DistArray:
         If the spec is wrong for the array, or names members that the team does not have.
     ShardingError
         If `data` lies on another team.
+    TypeError
+        If `spec` is none, or `team` is no team.
 
     Notes
     -----
     Of a shard that several devices own one copy is kept, at the first of them; who reads it elsewhere is sent what it
     reads, once in an evaluation. `spec_of` names all owners.
     """
+    if not isinstance(team, Team):
+        raise TypeError(f"from_spec: team={shown(team)} is no Team; its ranks are the devices that the spec names")
     if not isinstance(spec, Mapping):
+        if type(spec).__name__ != "ShardingSpecProto":
+            raise TypeError(f"from_spec: spec={shown(spec)} is neither a ShardingSpecProto nor its JSON form, a dict")
         from distarray.io.onnx.protobuf import spec_from_proto
 
         spec = spec_from_proto(spec)

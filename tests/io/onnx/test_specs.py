@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,3 +216,11 @@ def test_whole_tensors_are_written_with_one_entry():
     assert write_spec(TensorForm.whole((3,), frozenset({2}))) == {"device": [2], "groups": [], "sharded": []}
     everybody = write_spec(TensorForm.whole((3,), frozenset({2, 0})))
     assert everybody == {"device": [-1], "groups": [[-1, [0, 2]]], "sharded": []}
+
+
+@pytest.mark.parametrize("spec", [None, 5, "x", []])
+def test_what_is_no_spec_is_said(spec: Any) -> None:
+    with pytest.raises(TypeError, match="neither a ShardingSpecProto nor its JSON form"):
+        from_spec(np.ones((4, 4)), spec, team=dx.Team((2,), ("R",)))
+    with pytest.raises(TypeError, match="team=None is no Team"):
+        from_spec(np.ones((4, 4)), {}, team=None)  # type: ignore[arg-type]
