@@ -84,6 +84,16 @@ def test_tiles_hold_every_element_once(shape: tuple[int, ...], data: st.DataObje
     assert found == expected
 
 
+def test_only_arrays_that_go_another_way_have_tiles() -> None:
+    """A column that is broadcast along the rows is read well as it is."""
+    rows, columns, broadcast = (512, 8), (8, 512), (8, 0)
+    extents, axes = (64, 64), (0, 1)
+    assert cuda_loops.nest_of(extents, axes, (rows, broadcast, rows), is_free=True).ndim == 2
+    assert cuda_loops.nest_of(extents, axes, (rows, columns, rows), is_free=True).ndim == 4
+    assert cuda_loops.nest_of(extents, axes, (rows, columns, rows)).ndim == 2
+    assert cuda_loops.nest_of(extents, axes, (rows, rows), is_free=True).ndim == 1
+
+
 @given(st.integers(1, 2**31 - 1), st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20))
 def test_division_by_a_constant_is_exact(n: int, numbers: list[int]) -> None:
     m, h = cuda_loops._reciprocal(n)
