@@ -101,9 +101,12 @@ def host_cut(node: Expr, env: Environment) -> Sharding | None:
 
 def place(node: Expr) -> None:
     """Bring host data of an evaluated node to the members that are to hold its parts, as its first use would."""
-    cut = host_cut(node, node.env) if node.memo is not None and node.memo.on_client else None
-    if cut is not None:
-        with LOCK:
+    if node.memo is None or not node.memo.on_client:
+        return
+    with LOCK:
+        # Another thread may have brought them meanwhile.
+        cut = host_cut(node, node.env) if node.memo.on_client else None
+        if cut is not None:
             check_room([*as_cut([node], {id(node): cut}).values()], node.env)
             put([node], {id(node): cut})
 
