@@ -58,7 +58,12 @@ class Nest(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def nest_of(
-    extents: tuple[int, ...], axes: tuple[int, ...], strides: tuple[tuple[int, ...], ...], *, is_free: bool = False
+    extents: tuple[int, ...],
+    axes: tuple[int, ...],
+    strides: tuple[tuple[int, ...], ...],
+    *,
+    n_guides: int | None = None,
+    is_free: bool = False,
 ) -> Nest:
     """Return how a nest over some axes of a box is run.
 
@@ -69,15 +74,15 @@ def nest_of(
     axes
         Those that are looped over.
     strides
-        Per array the step along every axis of the box, in bytes; 0 where it is broadcast. Neighbours in the memory of
-        the array that has most elements, the last of several, are neighbours in the loop.
+        Per array the step along every axis of the box, in bytes; 0 where it is broadcast.
+    n_guides
+        How many of the arrays decide the order of the axes (`by_size`); all of them by default.
     is_free
         Whether elements may come in any order. Then arrays whose neighbours lie along different axes are read in square
         tiles: what one row of a tile brings into the cache is of use to the next.
     """
-    by_size = list(reversed(strides))
-    by_size.sort(key=lambda s: -math.prod(extents[a] for a in axes if s[a]))
-    order = sorted(axes, key=lambda a: ([-abs(s[a]) for s in by_size], a))
+    guides = by_size(extents, axes, strides[:n_guides])
+    order = sorted(axes, key=lambda a: ([-abs(s[a]) for s in guides], a))
     joined: list[tuple[int, list[int]]] = []
     for a in order:
         if extents[a] == 1:
@@ -97,6 +102,13 @@ def nest_of(
         (*map(np.uint32, divisors), *(np.int64(s) for _, steps in joined for s in steps)),
         tuple(order),
     )
+
+
+def by_size(extents: Sequence[int], axes: Sequence[int], strides: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the steps of arrays, those with most elements along some axes first, the last of several: neighbours in
+    the memory of the first one are neighbours in a loop.
+    """
+    return sorted(reversed(strides), key=lambda s: -math.prod(extents[a] for a in axes if s[a]))  # noqa: C414 it decides ties
 
 
 #: Elements along the side of a tile.

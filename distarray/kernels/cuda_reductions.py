@@ -8,7 +8,6 @@ How the elements are dealt out depends on extents and strides alone, never on th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from distarray.kernels.cuda_loops import (
     HEADERS,
     INDEX,
     advance,
+    by_size,
     n_at_once,
     parameters_of,
     reads,
@@ -97,6 +97,11 @@ class KernelFold(NamedTuple):
     def dtypes(self) -> list[DType]:
         """Return the dtypes of the arrays of the partial."""
         return [d for d, _ in self.results]
+
+    @property
+    def has_index(self) -> bool:
+        """Return whether the state has the index of an element."""
+        return any(name == "i" for name, _, _ in self.fields)
 
     @property
     def field_dtypes(self) -> list[DType]:
@@ -225,10 +230,10 @@ def shares(n_kept: int, n_reduced: int, n: int, is_across: bool, n_blocks: int =
     return Shares((along, -(-n_reduced // chunk)), arguments)
 
 
-def is_across(extents: Sequence[int], kept: Sequence[int], strides: Sequence[Sequence[int]]) -> bool:
+def is_across(extents: Sequence[int], kept: Sequence[int], strides: Sequence[tuple[int, ...]]) -> bool:
     """Return whether neighbours in memory are neighbours along a kept axis, in the array that has most elements."""
     axes = [a for a, n in enumerate(extents) if n > 1]
-    main = max(strides[:-1], key=lambda s: math.prod(extents[a] for a in axes if s[a]))
+    main = by_size(extents, axes, strides)[0]
     steps = [a for a in axes if main[a]]
     return bool(steps) and min(steps, key=lambda a: abs(main[a])) in kept
 

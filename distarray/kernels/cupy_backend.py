@@ -219,11 +219,13 @@ class CupyBackend:
         if max(math.prod(shape[a] for a in group) for group in (axes, kept_axes)) > MAX_ELEMENTS:
             return None
         arrays = [*arguments.read, *arguments.stored]
-        counts = [math.prod(within.extents[b] for b in axes if b > a) if a in axes else 0 for a in range(len(shape))]
-        strides = (*[_steps(x, shape) for x in arrays], tuple(counts))
+        counted = axes if any(fold.has_index for fold in folds) else ()
+        counts = [math.prod(within.extents[b] for b in axes if b > a) if a in counted else 0 for a in range(len(shape))]
+        steps = tuple([_steps(x, shape) for x in arrays])
+        # The index of an element goes along with the arrays, and decides nothing.
+        kept, reduced = (nest_of(shape, a, (*steps, tuple(counts)), n_guides=len(steps)) for a in (kept_axes, axes))
         first = sum(o * n for o, n in zip(within.origin, counts, strict=True))
-        kept, reduced = nest_of(shape, kept_axes, strides), nest_of(shape, axes, strides)
-        shared = shares(kept.n, reduced.n, n_at_once(generated), is_across(shape, kept_axes, strides))
+        shared = shares(kept.n, reduced.n, n_at_once(generated), is_across(shape, kept_axes, steps))
         n_shares = shared.grid[1]
 
         def made(is_last: bool, n: int) -> list[Block]:
@@ -232,8 +234,8 @@ class CupyBackend:
 
         results = made(n_shares == 1, n_shares)
         source = reduction_source(generated, folds, (kept.ndim, reduced.ndim), n_shares == 1)
-        counted = (np.uint32(kept.n), np.uint32(reduced.n), *shared.arguments, np.int64(first))
-        given = (*arrays, *results, *arguments.scalars, *counted, *kept.arguments, *reduced.arguments)
+        numbers = (np.uint32(kept.n), np.uint32(reduced.n), *shared.arguments, np.int64(first))
+        given = (*arrays, *results, *arguments.scalars, *numbers, *kept.arguments, *reduced.arguments)
         _kernel(source, "distarray_reduction")(shared.grid, (BLOCK,), given)
         if n_shares > 1:
             fields, results = results, made(True, 1)

@@ -94,6 +94,16 @@ def test_only_arrays_that_go_another_way_have_tiles() -> None:
     assert cuda_loops.nest_of(extents, axes, (rows, rows), is_free=True).ndim == 1
 
 
+def test_what_only_goes_along_decides_no_order() -> None:
+    """The index of argmax counts in C order, and an array in the order of Fortran is read as it lies."""
+    fortran, index = (8, 512), (64, 1)
+    alone = cuda_loops.nest_of((64, 64), (0, 1), (fortran,))
+    along = cuda_loops.nest_of((64, 64), (0, 1), (fortran, index), n_guides=1)
+    assert (alone.order, alone.ndim) == ((1, 0), 1)
+    assert (along.order, along.ndim) == ((1, 0), 2)
+    assert cuda_loops.nest_of((64, 64), (0, 1), (fortran, (0, 0)), n_guides=1).ndim == 1
+
+
 @given(st.integers(1, 2**31 - 1), st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20))
 def test_division_by_a_constant_is_exact(n: int, numbers: list[int]) -> None:
     m, h = cuda_loops._reciprocal(n)
