@@ -206,7 +206,6 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         """Compute and keep the value where it lies; returns the array itself."""
         with config.set(without_dasks(options)):
             window.observe((self.__dx_node__(),))
-        window.leave()
         return self
 
     # ------------------------------------------------------------------------------------------ end of life

@@ -6,7 +6,7 @@ from typing import Any
 
 from distarray import config
 from distarray.array import window
-from distarray.expr.expr import Slot
+from distarray.expr.expr import Slot, postorder
 from distarray.ops.programs import Program
 from distarray.runtime import evaluate, observations, passes
 
@@ -33,6 +33,8 @@ def drive(name: str, program: Program) -> Any:
                 )
             if ask.ahead:
                 evaluate.check(ask.ahead)
+            if not kept:  # nor is what it reads overwritten, by its own steps or by other threads
+                kept += [node.hold() for node in postorder((*ask.values, *ask.kept)) if node.memo is not None]
             kept += [node.hold() for node in (*ask.values, *ask.kept)]
             with passes.noted(found):
                 if ask.values:

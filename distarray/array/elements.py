@@ -43,14 +43,11 @@ _cached: weakref.WeakKeyDictionary[Expr, _Rows] = weakref.WeakKeyDictionary()
 
 def fetch(node: Expr) -> HostArray:
     """Compute a node and bring it here; the caller owns the array."""
-    try:
-        if node.nbytes > FETCHED:
-            check_room(node)
-        if node.memo is None:
-            window.observe((node,))
-        return observations.fetch(node)
-    finally:
-        window.leave()
+    if node.nbytes > FETCHED:
+        check_room(node)
+    if node.memo is None:
+        window.observe((node,))
+    return observations.fetch(node)
 
 
 def fetch_into(node: Expr, out: HostArray) -> None:
@@ -58,15 +55,12 @@ def fetch_into(node: Expr, out: HostArray) -> None:
 
     Nothing is written before all of it is computed, from what operands hold now that share memory with `out`.
     """
-    try:
-        if node.memo is None:
-            window.observe((node,))
-        if node.shape == out.shape:
-            observations.fetch_into(node, out)
-        else:
-            np.copyto(out, observations.fetch(node), casting="unsafe")
-    finally:
-        window.leave()
+    if node.memo is None:
+        window.observe((node,))
+    if node.shape == out.shape:
+        observations.fetch_into(node, out)
+    else:
+        np.copyto(out, observations.fetch(node), casting="unsafe")
 
 
 def check_room(node: Expr) -> None:
@@ -78,23 +72,20 @@ def check_room(node: Expr) -> None:
 
 def item(node: Expr) -> HostArray:
     """Return the value of a node of one element, of its shape; not to be written."""
-    try:
-        pending = node.unsettled()
-        if pending is not None:
-            if node.op is GET:
-                (source,), lens = pending
-                found = _from_rows(source, lens)
-                if found is not None:
-                    return found
-            window.observe((node,))
-        memo = node.memo
-        assert memo is not None
-        if memo.on_client and type(memo.blocks[0]) is np.ndarray:
-            block: HostArray = memo.blocks[0]
-            return block
-        return observations.fetch(node)
-    finally:
-        window.leave()
+    pending = node.unsettled()
+    if pending is not None:
+        if node.op is GET:
+            (source,), lens = pending
+            found = _from_rows(source, lens)
+            if found is not None:
+                return found
+        window.observe((node,))
+    memo = node.memo
+    assert memo is not None
+    if memo.on_client and type(memo.blocks[0]) is np.ndarray:
+        block: HostArray = memo.blocks[0]
+        return block
+    return observations.fetch(node)
 
 
 def _from_rows(source: Expr | Scalar, lens: Affine) -> HostArray | None:

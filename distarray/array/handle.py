@@ -98,7 +98,6 @@ class Handle:
         """Return the elements where they are computed, in one array of this process: a view of them, to be read now;
         else None.
         """
-        window.reading()
         base = self._base
         block = base.block
         if block is None and (block := base.found()) is None:
@@ -131,7 +130,8 @@ class Handle:
         seen = self._read
         if seen is not None and seen[0] == number:
             known = seen[1]()
-            if known is not None:
+            # It may be the version of another base by now: of a copy that was written, or whose memory was handed out.
+            if known is not None and ((memo := known.memo) is None or not memo.is_given_up):
                 return known
         node = read(version, self._lens)
         if forced_parts.get() is not None:

@@ -100,6 +100,7 @@ def _resolved(x: Handle, index: Advanced) -> Advanced:
 
 def _without_masks(name: str, index: Advanced) -> Advanced:
     """Return `index` with positions in the places of its masks."""
+    _held = [array.hold() for _, array in index.arrays if type(array) is Expr]  # nobody overwrites them
     arrays: list[tuple[int, Any]] = []
     for axis, array in nonzero_indices(index).arrays:
         if _is_mask(array):
@@ -125,33 +126,30 @@ def placed(x: Handle, index: Advanced) -> Advanced:
 def picked(x: AnyHandle, index: Advanced) -> AnyHandle:
     """Return ``x[index]`` where the index has arrays: a copy, as in numpy."""
     index = _resolved(x, index)
-    node = x.__dx_node__()
-    if len(index.arrays) == 1 and index.affine.is_identity(node.shape):
+    shape = x.shape
+    if len(index.arrays) == 1 and index.affine.is_identity(shape):
         ((axis, mask),) = index.arrays
-        if (
-            not axis
-            and _is_mask(mask)
-            and isinstance(mask, Expr)
-            and mask.ndim
-            and mask.shape == node.shape[: mask.ndim]
-        ):
-            compressed = _compressed(node, mask)
+        if not axis and _is_mask(mask) and isinstance(mask, Expr) and mask.ndim and mask.shape == shape[: mask.ndim]:
+            compressed = _compressed(x, mask)
             if compressed is not None:
                 return x._on(compressed)
-    return x._on(get_item(node, _without_masks("getitem", index)))
+    index = _without_masks("getitem", index)
+    return x._on(get_item(x.__dx_node__(), index))
 
 
-def _compressed(node: Expr, mask: Expr) -> Expr | None:
+def _compressed(x: Handle, mask: Expr) -> Expr | None:
     """Return the elements where a mask of the first axes is true, if both lie in rows: each tile picks its own."""
     _check("getitem")
     window.observe((mask,))
     assert mask.memo is not None
     sharding = mask.memo.sharding
+    node = x.__dx_node__()
     lying = node.pin if node.memo is None else node.memo.sharding
     if sharding.n_tiles == 1 or any(s is not None and s.n_tiles != s.parts[0] for s in (sharding, lying)):
         return None
     bounds = sharding.boundaries(mask.shape)[0]
     counts = counts_of(mask, bounds, sharding)
+    _held = node.hold()
     window.observe((counts,))
     return chosen(mask, [node], observations.fetch(counts), bounds, sharding)[0]
 

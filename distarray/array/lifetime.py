@@ -55,6 +55,7 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
         assert memo is not None
         if version.env.is_cluster and not memo.on_client:
             return version
+        memo.is_given_up = True  # before others are asked what they read
         if not _is_shared(base) and not _are_borrowed(memo) and not _is_read(version):
             return version
         fresh = copied(version)
@@ -75,6 +76,7 @@ def is_alone(base: Base, version: Expr | None) -> bool:
     memo = version.memo
     if memo is None or memo.exported or _is_shared(base) or _are_borrowed(memo) or not all(map(is_ours, memo.blocks)):
         return False
+    memo.is_given_up = True  # before others are asked what they read
     return not _is_read(version)
 
 
@@ -90,13 +92,10 @@ def own_memory(x: Handle) -> HostArray | None:
         return None
     if version.memo is None and version.nbytes > elements.FETCHED:
         elements.check_room(version)  # for a copy too, which several blocks need
-    try:
-        window.observe((version,))
-        # Of several blocks nothing is to be had, and nothing to be copied for it.
-        is_one = version.memo is not None and len(version.memo.blocks) == 1
-        memo = own_storage(x._base, placed=version.pin is not None).memo if is_one else None
-    finally:
-        window.leave()
+    window.observe((version,))
+    # Of several blocks nothing is to be had, and nothing to be copied for it.
+    is_one = version.memo is not None and len(version.memo.blocks) == 1
+    memo = own_storage(x._base, placed=version.pin is not None).memo if is_one else None
     if memo is None or len(memo.blocks) != 1:
         return None
     seen = get(x._lens, memo.blocks[0])

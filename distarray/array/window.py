@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from distarray import config, hooks
@@ -35,14 +36,14 @@ class _Window:
     """Pending nodes of one thread."""
 
     __slots__ = (
-        "__weakref__", "failed", "in_flight", "is_building", "limit", "nodes", "observed", "places", "size", "thread",
+        "__weakref__", "failed", "in_flight", "is_waiting", "limit", "nodes", "observed", "places", "size", "thread",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        #: From the entry of an operation until its node is listed: what it has read of versions nobody else can tell.
-        #: Where an operation lists none, or fails, it stays true: `_is_inside` tells.
-        self.is_building = False
+        #: Whether all that the thread needs is known, while it waits for what it observes. Else nobody can tell what
+        #: versions it has read as long as it is inside of this package (`_is_inside`).
+        self.is_waiting = False
         #: What the thread is waiting for.
         self.observed: Sequence[Expr] = ()
         self.nodes: list[weakref.ref[Expr]] = []
@@ -65,8 +66,9 @@ class _ThreadWindow(threading.local):
         self.outer = _Window()
         self.inner = _Window()
         self._life = _Life()
-        with _lock:
-            _windows.append((weakref.ref(self._life), self.outer))
+        if not is_inside_task():  # what a task reads is its own, and threads of an executor end inside of this package
+            with _lock:
+                _windows.append((weakref.ref(self._life), self.outer))
 
     @property
     def window(self) -> _Window:
@@ -102,7 +104,6 @@ def period_of(places: Sequence[Hashable]) -> int:
 def enter() -> None:
     """Run what is pending if the window is full: called on entry of an operation, before its node exists."""
     window = _local.window
-    window.is_building = True
     if window.places:
         size = config.get("window")
         if size != window.size:
@@ -118,23 +119,12 @@ def _full(window: _Window) -> None:
     flush()
 
 
-def reading() -> None:
-    """Note that an operation of this thread is about to read versions: nobody overwrites them while it does."""
-    _local.outer.is_building = True
-
-
 def register(node: Expr) -> None:
     """List a new node that a handle refers to."""
     window = _local.window
     window.nodes.append(weakref.ref(node))
     origin = node.origin
     window.places.append((node.op.name, None) if origin is None else (origin.code, origin.lasti))
-    window.is_building = False
-
-
-def leave() -> None:
-    """Note that an operation or an observation needs no more what it has read."""
-    _local.outer.is_building = False  # nobody asks for that of the inner one
 
 
 def pending() -> Iterator[Expr]:
@@ -226,9 +216,8 @@ def pending_beside(nodes: Iterable[Expr]) -> _Others:
     return _Others(nodes)
 
 
-def _is_inside(thread: int) -> bool:
-    """Return whether a thread runs code of this package now, or code that this package called."""
-    frame = sys._current_frames().get(thread)
+def _is_inside(frame: FrameType | None) -> bool:
+    """Return whether a frame runs code of this package, or code that this package called."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(PACKAGE):
             return True
@@ -241,7 +230,9 @@ def is_read_beside() -> bool:
     if len(_windows) == 1:
         return False
     own = _local.outer
-    return any(w.is_building and w is not own and _is_inside(w.thread) for w in _all_windows())
+    others = [w for w in _all_windows() if w is not own and not w.is_waiting]
+    frames = sys._current_frames() if others else {}
+    return any(_is_inside(frames.get(w.thread)) for w in others)
 
 
 class _Others:
@@ -251,10 +242,13 @@ class _Others:
         self._nodes = nodes
 
     def __call__(self) -> list[Expr] | None:
+        waits = [(w, w.observed) for w in _all_windows() if w.is_waiting]
         if is_read_beside():
             return None
         here = {id(n) for n in self._nodes}
-        return [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
+        found = [n for n in pending() if id(n) not in here] + versions.still_needed(list(self._nodes))
+        # Of a thread whose wait has ended meanwhile nobody knows what it reads now.
+        return found if all(w.is_waiting and w.observed is seen for w, seen in waits) else None
 
 
 def _compute(version: Expr) -> None:
@@ -275,14 +269,14 @@ def observe(nodes: Sequence[Expr]) -> None:
     window = _local.window
     nodes = _with_siblings(nodes, window)
     was_observed, window.observed = window.observed, (*window.observed, *nodes)
-    window.is_building = False
+    was_waiting, window.is_waiting = window.is_waiting, True
     try:
         evaluate.evaluate(nodes, pending_beside(nodes))
     except Exception as error:
         versions.restore(_compute, nodes, error)
         raise
     finally:
-        window.is_building = True  # until whoever observes has what it wants
+        window.is_waiting = was_waiting
         window.observed = was_observed
     versions.forget_settled()
     waiting = _waiting(window)

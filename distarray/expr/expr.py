@@ -122,6 +122,9 @@ class Stored:
         written in place, while nobody sees it (`distarray.kernels.loans`).
     shared
         Numbers of the blocks that another array has too: they are written by neither, and not handed out.
+    is_given_up
+        Whether the blocks are another node's to write, or were handed out to be written: who comes upon the node by a
+        weak reference has to make another one.
     """
 
     sharding: Sharding
@@ -129,6 +132,7 @@ class Stored:
     on_client: bool = False
     exported: bool = True
     shared: frozenset[int] = frozenset()
+    is_given_up: bool = False
 
     def share(self, numbers: Iterable[int] | None = None) -> None:
         """Note that another array has blocks too; all of them by default."""

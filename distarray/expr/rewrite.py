@@ -63,13 +63,17 @@ class Rule:
 def _pending(x: Expr) -> tuple[Any, Any] | None:
     """First operand and run-time parameter of a node that may be left out.
 
-    None if it has its result, or is cut as the user asked: then it is where the elements lie, and stays.
+    None if it has its result, or is cut as the user asked: then it is where the elements lie, and stays. None also
+    where another thread is computing it, and writes into what it reads.
     """
     found = None if x.pin is not None else x.unsettled()
     if found is None:
         return None
     operands, runtime = found
-    return operands[0] if operands else None, runtime
+    first = operands[0] if operands else None
+    if type(first) is Expr and first.memo is not None and first.memo.is_given_up:
+        return None
+    return first, runtime
 
 
 def _get(node: Expr, x: Expr, lens: Affine) -> Expr:

@@ -34,9 +34,13 @@ def donated(order: Sequence[Expr], wanted: Collection[int], others: Callable[[],
     """
     if not all(_is_safe(n) for n in order if n.memo is None):
         return set()
-    free = {id(n) for n in order if n.memo is not None and not n.is_live and _has_any(n.memo)}
+    unneeded = [n for n in order if n.memo is not None and not n.is_live and _has_any(n.memo)]
+    free = {id(n) for n in unneeded}
     if free:
-        # Asked after `is_live`: what is not live now cannot be read by an operation that begins later.
+        for node in unneeded:
+            assert node.memo is not None
+            node.memo.is_given_up = True
+        # Asked after that: what is not live now cannot be read by an operation that begins later.
         found = others()
         if found is None:
             return set()

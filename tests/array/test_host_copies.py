@@ -188,3 +188,34 @@ def test_of_an_array_of_a_cluster_there_are_copies(cluster4: Any) -> None:
     for x in (small, on_workers):
         for _ in range(2):  # what is small has stayed here after the first one
             assert not np.asarray(x).flags.writeable
+
+
+OF_THEIR_OWN = {
+    "copy": lambda v: v.copy(),
+    "positive": lambda v: +v,
+    "conj": np.conj,
+    "asarray": lambda v: dx.asarray(v, copy=True),
+    "astype": lambda v: v.astype(v.dtype),
+    "assignment": lambda v: _assigned(v),
+}
+
+
+def _assigned(value: dx.DistArray) -> dx.DistArray:
+    made = dx.empty_like(value)
+    made[...] = value
+    return made
+
+
+@pytest.mark.parametrize("name", OF_THEIR_OWN)
+def test_memory_of_an_array_made_of_a_view_is_not_what_the_view_reads(name: str) -> None:
+    """Both begin as one node, which the view remembers."""
+    host = np.arange(300_000.0)
+    x = dx.asarray(host) * 1
+    with dx.config.set(eager_bytes=0):
+        view = x[10:]
+        made = OF_THEIR_OWN[name](view)
+        memory = np.asarray(made)
+        memory[:] = 7
+        np.testing.assert_array_equal(np.asarray(view * 1), host[10:])
+        np.testing.assert_array_equal(np.asarray(view.copy()), host[10:])
+        np.testing.assert_array_equal(np.asarray(made), np.full(len(memory), 7.0))

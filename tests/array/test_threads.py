@@ -410,6 +410,21 @@ def test_memory_that_is_lent_for_writing_is_not_what_another_thread_has_still_to
     thread.join()
 
 
+def test_a_node_whose_blocks_another_one_took_over_is_not_read_once_more() -> None:
+    """A view remembers the node that read it, weakly: another thread may still have that in hand when it is asked."""
+    host = np.arange(80.0)
+    x = dx.asarray(host, team=dx.Team((2, 2), ("r", "c")), sharding=(("c", "r"),))
+    x += 0
+    view = x[40:50]
+    in_hand = view.__dx_node__()
+    view.persist()
+    assert in_hand.memo is not None
+    (view * 2 + view[::-1]).persist()
+    assert in_hand.memo.is_given_up
+    np.testing.assert_array_equal(np.asarray(view.copy()), host[40:50])
+    np.testing.assert_array_equal(np.asarray(view), host[40:50])
+
+
 @pytest.mark.parametrize("team", TEAMS)
 def test_updates_of_one_whole_array_by_several_threads_all_count(team: str) -> None:
     x = dx.asarray(np.zeros((64, 6)), **cut_of(team))
