@@ -46,7 +46,7 @@ def dlpack(
         64 KiB, if it lies in another process, or if ``copy=False`` and a copy cannot be avoided.
     """
     with transport():
-        block = lend(_block(x, copy), writeable=True)
+        block = lend(_block(x, copy), writeable=True, stays=True)
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return block.__dlpack__(**{key: value for key, value in options.items() if value is not None})
 

@@ -16,7 +16,8 @@ from distarray import config
 from distarray.array import elements, window
 from distarray.array.access import put, read
 from distarray.array.environment import forced_parts
-from distarray.array.pending import apart, defer, in_forced_tiles, runs_at_once
+from distarray.array.outside import apart, is_handed_out, is_written_outside, write_through
+from distarray.array.pending import defer, in_forced_tiles, runs_at_once
 from distarray.array.versions import Base
 from distarray.expr.bind import bind_reshape
 from distarray.expr.expr import GET, Environment, Expr, lying
@@ -128,7 +129,9 @@ class Handle:
         if not self._lens:
             return version
         seen = self._read
-        if seen is not None and seen[0] == number:
+        # Memory that others may write is read anew each time.
+        is_outside = is_any_outside() and is_written_outside(version)
+        if seen is not None and seen[0] == number and not is_outside:
             known = seen[1]()
             # It may be the version of another base by now: of a copy that was written, or whose memory was handed out.
             if known is not None and ((memo := known.memo) is None or not memo.is_given_up):
@@ -136,7 +139,7 @@ class Handle:
         node = read(version, self._lens)
         if forced_parts.get() is not None:
             node = in_forced_tiles(node)
-        if node is not version:
+        if node is not version and not is_outside:
             # Weakly: what a handle read once must not keep the old version of its base.
             self._read = (number, ref(node))
         return node
@@ -183,7 +186,12 @@ class Handle:
         base = self._base
         while True:
             since = base.expr or base.current
-            version = apart(written(since)) if is_any_outside() else written(since)
+            is_outside = is_any_outside()
+            if is_outside and is_handed_out(since):
+                if write_through(base, since, written):
+                    return
+                continue
+            version = apart(written(since)) if is_outside else written(since)
             computed = small.at_once(version) if version.memo is None else None
             if computed is not None:
                 block, warn = computed

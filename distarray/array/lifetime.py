@@ -7,9 +7,11 @@ import numpy as np
 from distarray.array import elements, window
 from distarray.array.access import copied
 from distarray.array.handle import Handle
+from distarray.array.outside import is_handed_out
 from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
 from distarray.expr.lens import get
+from distarray.kernels import loans
 from distarray.kernels.loans import is_ours, lend
 from distarray.types import HostArray
 
@@ -56,11 +58,26 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
         if version.env.is_cluster and not memo.on_client:
             return version
         memo.is_given_up = True  # before others are asked what they read
-        if not _is_shared(base) and not _are_borrowed(memo) and not _is_read(version):
+        if is_handed_out(version):
+            _part(memo)
+            if base.touch(version):
+                return version
+            continue
+        if not _is_shared(base) and not _are_borrowed(memo) and not _is_read(version) and base.touch(version):
             return version
         fresh = copied(version)
         if base.advance(version, fresh, fresh.hold(by_base=True)):
             return fresh
+
+
+def _part(memo: Stored) -> None:
+    """Copy the blocks that another array has too, but those that were handed out: these stay where they are."""
+    blocks = list(memo.blocks)
+    parted = [k for k in memo.shared if not loans.is_handed_out(blocks[k])]
+    for k in parted:
+        blocks[k] = blocks[k].copy()
+    memo.blocks = blocks
+    memo.shared = memo.shared.difference(parted)
 
 
 def is_alone(base: Base, version: Expr | None) -> bool:
@@ -99,7 +116,7 @@ def own_memory(x: Handle) -> HostArray | None:
     if memo is None or len(memo.blocks) != 1:
         return None
     seen = get(x._lens, memo.blocks[0])
-    return lend(seen, writeable=True) if np.may_share_memory(seen, memo.blocks[0]) else None
+    return lend(seen, writeable=True, stays=True) if np.may_share_memory(seen, memo.blocks[0]) else None
 
 
 def _are_borrowed(memo: Stored) -> bool:

@@ -204,7 +204,7 @@ class Movable(Handle):
         is_here = not version.env.is_cluster or memo.on_client
         block = memo.blocks[numbers[0]] if is_here else observations.fetch_blocks(version, numbers)[0]
         values, slices = _through(self, block, frame)
-        return LocalBlock(lend(values, writeable=is_here and not self._readonly), slices)
+        return LocalBlock(lend(values, writeable=is_here and not self._readonly, stays=is_here), slices)
 
     def iter_blocks(self, visit: Sequence[str] | None = None) -> Iterator[Block]:
         """Yield the blocks one after the other, computed and brought here where they are elsewhere; read-only.

@@ -1,16 +1,13 @@
-"""New nodes: which are computed at the call, which wait, and which are made apart from what others write."""
+"""New nodes: which are computed at the call, and which wait."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from distarray import config
 from distarray.array import window
-from distarray.array.access import cast, copied
+from distarray.array.access import cast
 from distarray.array.environment import parse_pin
 from distarray.deferral import errors_wait
 from distarray.expr.expr import GET, ITEM, Expr
-from distarray.kernels.loans import is_lent
 from distarray.ops.indexing import TAKE, TAKE_PUT, is_position
 
 
@@ -26,45 +23,6 @@ def defer(node: Expr) -> None:
     window.register(node)
     if config.get("window") == 0:
         window.flush()
-
-
-def apart(node: Expr) -> Expr:
-    """Return a node for a new base, or version: computed now if it reads what others may write, and in memory of its
-    own.
-    """
-    if node.memo is None:
-        if node.op.repeatable or not _reads_what_others_write(node):
-            return node
-        window.run(node)
-    return copied(node) if _is_written_outside(node) else node
-
-
-def _reads_what_others_write(node: Expr) -> bool:
-    """Return whether a new node reads memory that somebody outside may write, which waits for nobody.
-
-    What is pending and has a handle was asked when it was new: nothing behind it has to be looked at.
-    """
-    seen: set[int] = set()
-    waiting = list(node.nodes())
-    while waiting:
-        operand = waiting.pop()
-        if id(operand) in seen:
-            continue
-        seen.add(id(operand))
-        if operand.memo is None:
-            if not operand.is_live:
-                waiting += operand.nodes()
-        elif _is_written_outside(operand):
-            return True
-    return False
-
-
-def _is_written_outside(node: Expr) -> bool:
-    """Return whether somebody outside may write the memory of a computed node."""
-    memo = node.memo
-    if memo is None or (node.env.is_cluster and not memo.on_client):
-        return False
-    return any(isinstance(block, np.ndarray) and is_lent(block, to_write=True) for block in memo.present)
 
 
 def runs_at_once(node: Expr) -> bool:

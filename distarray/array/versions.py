@@ -25,6 +25,7 @@ from distarray.errors import DeletedArrayError, MemoryBudgetError
 from distarray.expr.expr import PUT, Environment, Expr, Scalar, Slot, postorder
 from distarray.expr.lens import Affine
 from distarray.expr.op import Op
+from distarray.kernels.loans import is_handed_out
 from distarray.runtime import observations, small
 from distarray.runtime.memory import is_limit_set
 from distarray.runtime.retention import streams
@@ -168,6 +169,9 @@ class Base:
                 return False
             if node is not None:
                 self._env = node.env
+            is_handed = is_handed_out(block) and (node is None or node.memo is not None)
+            if is_handed and not block.flags.c_contiguous:
+                return False
             if lens is None:
                 assert type(value) is np.ndarray
                 made = value
@@ -177,14 +181,27 @@ class Base:
             self._node = self.block = None
             try:
                 if lens is not None:
-                    if not (block.flags.c_contiguous and is_alone(self, node)):
+                    if not (is_handed or (block.flags.c_contiguous and is_alone(self, node))):
                         made = np.array(block, order="C")
                     lens.writable(made)[...] = value
+                elif is_handed:
+                    made = block
+                    made[...] = value
             except BaseException:
                 self._node, self.block = node, None if node is not None else block
                 raise
             self.block = made
             self._settle(PUT)
+        return True
+
+    def touch(self, since: Expr) -> bool:
+        """Note that elements of a version are written that is to stay the current one: who has read it reads it anew;
+        False, and nothing happens, if another one has come.
+        """
+        with lock:
+            if self._node is not since:
+                return False
+            self.version += 1
         return True
 
     def replace(self, since: Expr, block: HostArray, op: Op) -> bool:

@@ -7,6 +7,7 @@ which differ between versions of Python:
   too (`shared`);
 * every door through which a block leaves to code that is not ours is `lend`: what it gives has a loan as its base, and
   so has every view, memoryview or DLPack capsule made of it. The block is ours again when the last of them is gone;
+  until then what is written to the array is written elsewhere, or there, if it was given as the memory of the array;
 * memory of another library that an array is made of without a copy is `foreign_memory`: its owner may write it;
 * a block that came in, from a user's function or from another library, is a view of what came in: its memory is
   another array's, which somebody may have kept.
@@ -28,11 +29,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class _Loan:
     """Lives as long as somebody outside can reach the memory of a block."""
 
-    __slots__ = ("__weakref__", "block", "is_writeable")
+    __slots__ = ("__weakref__", "block", "is_handed_out", "is_writeable")
 
     def __init__(self, block: Array) -> None:
         self.block = block  # keeps its memory, and its ``id``
         self.is_writeable = False
+        self.is_handed_out = False
 
 
 class _Sight:
@@ -53,9 +55,9 @@ _foreign: dict[int, weakref.ref[Array]] = {}
 _lock = threading.RLock()
 
 
-def lend(block: Any, *, writeable: bool = False) -> Any:
+def lend(block: Any, *, writeable: bool = False, stays: bool = False) -> Any:
     """Return the elements of a block, or of a part of one, for code that is not ours: while it lives, we do not write
-    them.
+    them, unless they stay the array's.
 
     Arrays of other backends are given as they are: we never write them in place.
 
@@ -63,6 +65,8 @@ def lend(block: Any, *, writeable: bool = False) -> Any:
     ----------
     writeable
         Whether they may be written there. What is read-only stays so.
+    stays
+        Whether what is written to the array later is to be seen there, as with numpy's own arrays.
     """
     if not isinstance(block, np.ndarray):
         return block
@@ -74,6 +78,7 @@ def lend(block: Any, *, writeable: bool = False) -> Any:
             loan = _Loan(root)
             _loans[id(root)] = weakref.ref(loan, _ended(id(root)))
         loan.is_writeable |= writeable
+        loan.is_handed_out |= stays
     interface = dict(block.__array_interface__)
     interface["data"] = (interface["data"][0], not (writeable and block.flags.writeable))
     return np.asarray(_Sight(interface, loan))
@@ -118,6 +123,17 @@ def is_lent(block: Array, *, to_write: bool = False) -> bool:
     known = _loans.get(number)
     loan = None if known is None else known()
     return loan is not None and (loan.is_writeable or not to_write)
+
+
+def is_handed_out(block: Any) -> bool:
+    """Return whether somebody outside has the memory of a block that stays the array's: what is written to the array is
+    written there, as to an array of numpy's.
+    """
+    if not _loans or not isinstance(block, np.ndarray):
+        return False
+    known = _loans.get(id(owner(block)))
+    loan = None if known is None else known()
+    return loan is not None and loan.is_handed_out
 
 
 def is_ours(block: Any) -> bool:

@@ -425,6 +425,26 @@ def test_a_node_whose_blocks_another_one_took_over_is_not_read_once_more() -> No
     np.testing.assert_array_equal(np.asarray(view), host[40:50])
 
 
+@pytest.mark.parametrize("eager", [0, 1 << 20])
+def test_threads_write_to_views_and_to_the_memory_that_was_handed_out(eager: int) -> None:
+    with dx.config.set(eager_bytes=eager):
+        x = (dx.asarray(np.zeros((64, 6))) * 1.0).persist()
+        memory, views = np.asarray(x), [x[8 * k : 8 * k + 8] for k in range(N_THREADS)]
+
+        def work(k: int) -> None:
+            for turn in range(12):
+                if turn % 3 == 0:
+                    memory[8 * k : 8 * k + 8] += 1
+                elif turn % 3 == 1:
+                    views[k][...] += 1
+                else:
+                    views[k][np.arange(8)] = views[k] + 1
+
+        together(work)
+        np.testing.assert_array_equal(memory, np.full((64, 6), 12.0))
+        np.testing.assert_array_equal(np.asarray(x), memory)
+
+
 @pytest.mark.parametrize("team", TEAMS)
 def test_updates_of_one_whole_array_by_several_threads_all_count(team: str) -> None:
     x = dx.asarray(np.zeros((64, 6)), **cut_of(team))

@@ -1,5 +1,6 @@
-"""What user code holds of a block does not change when the array is written; blocks that nobody holds are written in
-place. Decided by ownership, the same on every version of Python."""
+"""What user code holds of a block does not change when the array is written, unless it was given as the array's own
+memory, where all writes are seen; blocks that nobody holds are written in place. Decided by ownership, the same on
+every version of Python."""
 
 from __future__ import annotations
 
@@ -186,10 +187,13 @@ def blocks_of_the_user(x: Any) -> tuple[Any, list[Any]]:
     return dx.from_blocks(parts, SHAPE, team=team, sharding=("x", None)), parts
 
 
+#: What these give is the memory of the array, as numpy's own arrays are.
+MEMORY: list[Callable[[Any], tuple[Any, list[Any]]]] = [
+    through_local, view_of_local, memoryview_of_local, through_a_view, through_dlpack, through_asarray
+]  # fmt: skip
 DOORS: list[Callable[[Any], tuple[Any, list[Any]]]] = [
     through_map_blocks, result_of_map_blocks, chunks_of_map_blocks, through_map_tiles, through_overlap,
-    through_blockwise, through_gufunc, through_reduction, through_local, view_of_local, memoryview_of_local,
-    through_a_view, through_dlpack, through_blocks, through_asarray, through_pickle, through_dask, through_a_graph,
+    through_blockwise, through_gufunc, through_reduction, through_blocks, through_pickle, through_dask, through_a_graph,
     through_a_persisted_collection, another_team, a_copy, memory_of_the_user, memory_through_dlpack,
     blocks_of_the_user,
 ]  # fmt: skip
@@ -243,6 +247,32 @@ def test_what_is_held_of_a_block_does_not_change_when_the_array_is_written(
         np.testing.assert_array_equal(np.asarray(x), expected)
         for h, b in zip(held, before, strict=True):
             np.testing.assert_array_equal(raw(h), b)
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("door", MEMORY)
+@pytest.mark.parametrize("team", TEAMS)
+def test_what_is_held_of_an_arrays_memory_is_the_array(
+    team: str, door: Callable[[Any], tuple[Any, list[Any]]], write: Callable[[Any], None]
+) -> None:
+    if team == "tiles" and door is through_asarray:
+        pytest.skip("of several blocks it is a copy that cannot be written")
+    x, held = door(made(team))
+    expected = np.array(x)
+    for turn in range(2):
+        write(x)
+        write(expected)
+        again = door(x)[1]
+        for h, a in zip(held, again, strict=True):
+            np.testing.assert_array_equal(raw(h), raw(a))
+            assert np.shares_memory(raw(h), raw(a))
+        np.testing.assert_array_equal(np.array(x), expected)
+        place = raw(held[0])
+        if place.flags.writeable:
+            at = np.flatnonzero(expected == place.flat[0])
+            place[(0,) * place.ndim] = -1000 - turn
+            expected.flat[at[0]] = -1000 - turn
+            assert (np.array(x) == -1000 - turn).sum() == 1
 
 
 @pytest.mark.parametrize("team", TEAMS)
@@ -314,7 +344,7 @@ def test_blocks_that_nobody_holds_are_written_in_place(team: str, write: Callabl
         assert addresses(x) == before
 
 
-@pytest.mark.parametrize("door", [through_local, through_blocks, through_map_blocks, through_dlpack])
+@pytest.mark.parametrize("door", [through_blocks, through_map_blocks])
 def test_blocks_are_written_in_place_again_when_what_was_held_is_gone(door: Any) -> None:
     x = made("one block")
     x, held = door(x)
