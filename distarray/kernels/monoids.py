@@ -55,6 +55,10 @@ class Monoid:
         """Return the dtype in which values accumulate when the result has `dtype`."""
         return dtype
 
+    def is_ordered(self, dtype: DType) -> bool:
+        """Return whether the bits of a result depend on how the elements are parted: floating-point sums round."""
+        return True
+
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
         """Return the partial of nothing, of `shape` with the reduced axes as 1; None if there is no such value."""
         return None
@@ -157,6 +161,9 @@ class _SingleArray(Monoid):
         # Half floats accumulate in single, as in numpy's own sum: 2049 ones do not add up in float16.
         return np.dtype(np.float32) if dtype == np.float16 else dtype
 
+    def is_ordered(self, dtype: DType) -> bool:
+        return dtype.kind in "fc"
+
     def identity(self, shape: Sequence[int], dtype: DType, xp: Any = np, device: Any = None) -> Partial | None:
         if xp is np:
             return np.full(tuple(shape), self.unit, self.state(dtype))
@@ -248,6 +255,9 @@ class _Extremum(Monoid):
     is_max: bool = True
     passes_nan: bool = False
 
+    def is_ordered(self, dtype: DType) -> bool:
+        return False
+
     @property
     def _ufunc(self) -> np.ufunc:
         if self.passes_nan:
@@ -308,6 +318,9 @@ class _ArgExtremum(Monoid):
     """
 
     is_max: bool = True
+
+    def is_ordered(self, dtype: DType) -> bool:
+        return False
 
     def partial(self, block: Any, axes: Axes, dtype: DType, within: Within | None = None) -> Partial:
         xp = namespace(block)

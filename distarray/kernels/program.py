@@ -39,6 +39,8 @@ from distarray.kernels.threads import run_parts, threads_for
 ErrState = Mapping[str, Literal["ignore", "warn", "raise", "call", "print", "log"]]
 #: Elements of a slice of a box that is reduced. Part of the meaning of a sum: another number, other bits.
 REDUCED_SLICE = 131_072
+#: At most so many where nothing is computed beside and the bits of the results do not depend on the slices.
+LARGEST_REDUCED_SLICE = 1 << 20
 #: A box of at most so many elements runs without slices and scratch: preparing these takes tens of microseconds.
 WHOLE = 16_384
 #: Bounds of the elements of other slices, and the bytes that all live slices of one pass should fit in.
@@ -386,8 +388,7 @@ class _SlicedRun:
         arrays = [v if v.shape == self.shape else np.broadcast_to(v, self.shape) for v in arrays]
         arrays += self.outputs
         if program.reductions:
-            # The slices are part of the meaning of a sum: nothing but the shape decides.
-            box, budget = self.shape, REDUCED_SLICE
+            box, budget = self.shape, self._reduced_budget()
         else:
             arrays, box = axes_by_stride(arrays, self.shape)
             budget = self._budget(arrays)
@@ -418,6 +419,15 @@ class _SlicedRun:
             for r in program.reductions
         ]
         self._flatten()
+
+    def _reduced_budget(self) -> int:
+        """Return the elements of a slice that is reduced: part of the meaning of a sum, so nothing but the shape decides
+        there.
+        """
+        if self.calls or any(MONOIDS[r.monoid].is_ordered(r.dtype) for r in self.program.reductions):
+            return REDUCED_SLICE
+        n = math.prod(self.shape)
+        return max(REDUCED_SLICE, min(LARGEST_REDUCED_SLICE, n // (4 * threads_for(n))))
 
     def _budget(self, arrays: Sequence[Array]) -> int:
         """Return the elements of a slice, such that what is alive at one time fits the cache."""
