@@ -96,17 +96,21 @@ def _without_leading_ones(value: Expr | Scalar, shape: Shape) -> Expr | Scalar:
     return value
 
 
-def copied(expr: Expr) -> Expr:
-    """Return a computed node in memory of its own, with the elements of one whose blocks are here."""
+def copied(expr: Expr, *, in_c_order: bool = False) -> Expr:
+    """Return a computed node in memory of its own, with the elements of one whose blocks are here, and their layout
+    unless C order is asked for.
+    """
     memo = expr.memo
     assert memo is not None
+    sharding = memo.sharding.with_layout("C") if in_c_order else memo.sharding
     fresh = cast(expr, expr.dtype)
-    fresh.settle(Stored(memo.sharding, [_copied(block) for block in memo.blocks], memo.on_client, exported=False))
+    blocks = [_copied(block, "C" if in_c_order else "K") for block in memo.blocks]
+    fresh.settle(Stored(sharding, blocks, memo.on_client, exported=False))
     return fresh
 
 
-def _copied(block: Any) -> Any:  # of any backend
-    return block.copy() if hasattr(block, "copy") else block.__array_namespace__().asarray(block, copy=True)
+def _copied(block: Any, order: str) -> Any:  # of any backend
+    return block.copy(order=order) if hasattr(block, "copy") else block.__array_namespace__().asarray(block, copy=True)
 
 
 def cast(expr: Expr, dtype: DType) -> Expr:

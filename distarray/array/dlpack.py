@@ -17,7 +17,7 @@ from distarray.array.handle import Handle
 from distarray.array.lifetime import own_storage
 from distarray.array.versions import Base
 from distarray.expr.expr import Stored, source
-from distarray.expr.lens import get
+from distarray.expr.lens import Lens, get
 from distarray.kernels.backends import transport
 from distarray.kernels.loans import lend
 from distarray.runtime import observations, reading
@@ -62,7 +62,7 @@ def dlpack_device(x: Handle) -> tuple[int, int]:
 def _block(x: Handle, copy: bool | None) -> Any:
     """Return the elements of `x` as one array of the backend: the memory of its base, as far as `copy` allows."""
     window.flush()
-    whole = _whole_block(x._base)
+    whole = _whole_block(x._base, x._lens)
     if whole is None and x._lens and copy is not False:
         # A part of an array in several blocks may be one block by itself.
         block = _whole_block(Base(x.__dx_node__()))
@@ -89,10 +89,10 @@ def _guarded(block: HostArray, copy: bool | None) -> HostArray:
     return block
 
 
-def _whole_block(base: Base) -> Any:
+def _whole_block(base: Base, lens: Lens = ()) -> Any:
     """Return the one block of a base in this process, or None."""
     # Large host data are cut over a team at their first use; one that asks for them in one block is no such use.
-    version = own_storage(base, placed=base.current.pin is not None)
+    version = own_storage(base, lens, placed=base.current.pin is not None)
     memo = version.memo
     assert memo is not None
     is_elsewhere = version.env.is_cluster and not memo.on_client
@@ -102,7 +102,7 @@ def _whole_block(base: Base) -> Any:
         return None
     joined = source(observations.fetch(version), version.env)
     if not base.advance(version, joined, joined.hold(by_base=True)):
-        return _whole_block(base)  # another thread has written
+        return _whole_block(base, lens)  # another thread has written
     assert joined.memo is not None
     joined.memo.exported = False
     return joined.memo.blocks[0]

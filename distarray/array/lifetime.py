@@ -10,7 +10,7 @@ from distarray.array.handle import Handle
 from distarray.array.outside import is_handed_out
 from distarray.array.versions import Base
 from distarray.expr.expr import Expr, Stored, postorder
-from distarray.expr.lens import get
+from distarray.expr.lens import Lens, Reshape, get
 from distarray.kernels import loans
 from distarray.kernels.loans import is_ours, lend
 from distarray.types import HostArray
@@ -38,11 +38,13 @@ def _is_read(version: Expr) -> bool:
     return needed is None or any(node is version for node in postorder(needed))
 
 
-def own_storage(base: Base, *, placed: bool = True) -> Expr:
+def own_storage(base: Base, lens: Lens = (), *, placed: bool = True) -> Expr:
     """Return the version of `base`, computed, with blocks that no other version shares; so they may be handed out.
 
     Parameters
     ----------
+    lens
+        Of the view that is to be handed out: where nobody asked for another layout, the blocks get one that it sees.
     placed
         Whether host data go to the members that are to hold their parts.
     """
@@ -63,11 +65,17 @@ def own_storage(base: Base, *, placed: bool = True) -> Expr:
             if base.touch(version):
                 return version
             continue
-        if not _is_shared(base) and not _are_borrowed(memo) and not _is_read(version) and base.touch(version):
+        is_seen = version.pin is not None or not any(type(link) is Reshape for link in lens) or _is_c_ordered(memo)
+        is_own = not _is_shared(base) and not _are_borrowed(memo)
+        if is_seen and is_own and not _is_read(version) and base.touch(version):
             return version
-        fresh = copied(version)
+        fresh = copied(version, in_c_order=not is_seen)
         if base.advance(version, fresh, fresh.hold(by_base=True)):
             return fresh
+
+
+def _is_c_ordered(memo: Stored) -> bool:
+    return all(not isinstance(block, np.ndarray) or block.flags.c_contiguous for block in memo.blocks)
 
 
 def _part(memo: Stored) -> None:
@@ -112,7 +120,7 @@ def own_memory(x: Handle) -> HostArray | None:
     window.observe((version,))
     # Of several blocks nothing is to be had, and nothing to be copied for it.
     is_one = version.memo is not None and len(version.memo.blocks) == 1
-    memo = own_storage(x._base, placed=version.pin is not None).memo if is_one else None
+    memo = own_storage(x._base, x._lens, placed=version.pin is not None).memo if is_one else None
     if memo is None or len(memo.blocks) != 1:
         return None
     seen = get(x._lens, memo.blocks[0])

@@ -189,7 +189,7 @@ class Movable(Handle):
         if not 0 <= member < size:
             raise IndexError(f"member {member} is not one of the {size} of {self.team!r}")
         window.flush()
-        version = own_storage(self._base)
+        version = own_storage(self._base, self._lens)
         memo = version.memo
         assert memo is not None
         sharding = memo.sharding
@@ -204,7 +204,11 @@ class Movable(Handle):
         is_here = not version.env.is_cluster or memo.on_client
         block = memo.blocks[numbers[0]] if is_here else observations.fetch_blocks(version, numbers)[0]
         values, slices = _through(self, block, frame)
-        return LocalBlock(lend(values, writeable=is_here and not self._readonly, stays=is_here), slices)
+        # A reshaped view of a block of another layout is a copy, which is not to be written.
+        is_memory = is_here and (
+            not isinstance(block, np.ndarray) or not values.size or np.may_share_memory(values, block)
+        )
+        return LocalBlock(lend(values, writeable=is_memory and not self._readonly, stays=is_memory), slices)
 
     def iter_blocks(self, visit: Sequence[str] | None = None) -> Iterator[Block]:
         """Yield the blocks one after the other, computed and brought here where they are elsewhere; read-only.

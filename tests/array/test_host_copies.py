@@ -270,3 +270,26 @@ def test_memory_of_an_array_made_of_a_view_is_not_what_the_view_reads(name: str)
         np.testing.assert_array_equal(np.asarray(view * 1), host[10:])
         np.testing.assert_array_equal(np.asarray(view.copy()), host[10:])
         np.testing.assert_array_equal(np.asarray(made), np.full(len(memory), 7.0))
+
+
+@pytest.mark.parametrize("seen", [lambda v: v.local(0), np.asarray, lambda v: np.from_dlpack(v, copy=False)])
+def test_a_reshaped_view_of_a_block_of_another_layout_is_its_memory(seen: Callable[[Any], Any]) -> None:
+    """A result may lie in whatever layout was cheapest; nobody asked for one."""
+    with dx.config.set(eager_bytes=0):
+        host = np.random.default_rng(0).permutation(np.arange(60.0)).reshape(10, 6)
+        x = dx.asarray(host.copy(), team=dx.Team((1,), ("r",)))
+        x.sort(axis=0)
+        host.sort(axis=0)
+        x.persist()
+        flat, expected = x.reshape(-1), host.reshape(-1)
+        memory = seen(flat)
+        memory[7] = expected[7] = -1
+        assert_equal(x, host)
+        x[3] = host[3] = -2
+        np.testing.assert_array_equal(memory, expected)
+
+
+def test_a_reshaped_view_of_an_array_in_the_layout_that_was_asked_for_is_a_copy() -> None:
+    x = dx.asarray(VALUES).with_layout("F").persist()
+    assert not x.reshape(-1).local(0).flags.writeable
+    np.testing.assert_array_equal(x.reshape(-1).local(0), VALUES.reshape(-1))
