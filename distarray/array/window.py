@@ -11,6 +11,7 @@ phase.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import weakref
@@ -231,8 +232,24 @@ def is_read_beside() -> bool:
         return False
     own = _local.outer
     others = [w for w in _all_windows() if w is not own and not w.is_waiting]
-    frames = sys._current_frames() if others else {}
+    frames = _frames() if others else {}
     return any(_is_inside(frames.get(w.thread)) for w in others)
+
+
+def _frames() -> dict[int, FrameType]:
+    """Return what each thread runs.
+
+    The interpreter makes the frames while it holds a lock of its own: a collection of garbage there runs finalizers,
+    and the next thread that asks never gets it, nor lets this one go on (CPython 3.11, gh-106883).
+    """
+    with _lock:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            if was_enabled:
+                gc.enable()
 
 
 class _Others:

@@ -421,9 +421,7 @@ class _SlicedRun:
         self._flatten()
 
     def _reduced_budget(self) -> int:
-        """Return the elements of a slice that is reduced: part of the meaning of a sum, so nothing but the shape decides
-        there.
-        """
+        """Return the elements of a slice that is reduced; of a sum they are part of its meaning: the shape decides."""
         if self.calls or any(MONOIDS[r.monoid].is_ordered(r.dtype) for r in self.program.reductions):
             return REDUCED_SLICE
         n = math.prod(self.shape)

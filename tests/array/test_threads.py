@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -423,6 +425,25 @@ def test_a_node_whose_blocks_another_one_took_over_is_not_read_once_more() -> No
     assert in_hand.memo.is_given_up
     np.testing.assert_array_equal(np.asarray(view.copy()), host[40:50])
     np.testing.assert_array_equal(np.asarray(view), host[40:50])
+
+
+def test_what_threads_run_is_asked_while_garbage_is_collected() -> None:
+    """Without a guard the interpreter waits for itself within a second (CPython 3.11)."""
+    before = gc.get_threshold()
+    gc.set_threshold(5)
+    try:
+
+        def work(k: int) -> None:
+            for _ in range(300):
+                garbage: list[Any] = [threading.Event()]
+                garbage.append(garbage)
+                weakref.finalize(garbage[0], lambda: None)
+                assert threading.get_ident() in window._frames()
+
+        together(work)
+    finally:
+        gc.set_threshold(*before)
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("eager", [0, 1 << 20])
