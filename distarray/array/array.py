@@ -202,6 +202,10 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
                 return self._host()
         return self._host()
 
+    def to_numpy(self) -> HostArray:
+        """Return the value as a numpy array, as `compute` does: libraries that draw ask for columns by this name."""
+        return self._host()
+
     def persist(self, **options: Any) -> Self:
         """Compute and keep the value where it lies; returns the array itself."""
         with config.set(without_dasks(options)):

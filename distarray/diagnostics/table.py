@@ -82,4 +82,5 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequ
         return f"<tr>{''.join(cells)}</tr>"
 
     body = "".join(line("td", row) for row in rows)
-    return f"<table><thead>{line('th', header)}</thead><tbody>{body}</tbody></table>"
+    inner = f"<thead>{line('th', header)}</thead><tbody>{body}</tbody>"
+    return f'<table style="white-space: nowrap">{inner}</table>'

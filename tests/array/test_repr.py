@@ -23,6 +23,15 @@ def test_repr_is_the_type_in_one_line_and_computes_nothing() -> None:
     assert c.evaluations == c.planner_calls == 0
 
 
+def test_repr_of_a_number_shows_it_where_it_is_known() -> None:
+    counts = dx.count_nonzero(dx.arange(12).reshape(3, 4) % 3, axis=1)
+    assert repr(list(counts)[:1]) == f'[DistArray(i64[] = 2, team={counts.team!r}, device="cpu")]'
+    assert repr(dx.asarray(np.datetime64("2020-02-29"), team=None)).startswith("DistArray(M8[D][] = 2020-02-29,")
+    with dx.testing.counting() as c, dx.config.set(eager_bytes=0):
+        assert repr(dx.sum(dx.ones(5), axis=0)).endswith("not yet placed)")
+    assert c.evaluations == 0
+
+
 @pytest.mark.parametrize(
     "host",
     [
