@@ -80,7 +80,12 @@ def html(x: Handle) -> str:
 
 
 def visualize_sharding(x: Handle) -> str:
-    """Return the grid of tiles as text: which member holds which. Plans what is pending; computes nothing."""
+    """Return the grid of tiles: which member holds which. Plans what is pending; computes nothing.
+
+    It is text, which a console shows as `print` does, and a notebook as a picture.
+    """
     from distarray.diagnostics import draw
 
-    return draw.visualize_sharding(x.shape, x.sharding)
+    drawing = draw.Drawing(draw.visualize_sharding(x.shape, x.sharding))
+    drawing.svg = draw.sharding_svg(x.shape, x.sharding, x.dtype)
+    return drawing

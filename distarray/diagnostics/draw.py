@@ -70,6 +70,20 @@ def _range(bounds: Sequence[int], part: int | None) -> str:
     return "..." if part is None else f"{bounds[part]}:{bounds[part + 1]}"
 
 
+class Drawing(str):
+    """Drawing is the text of a cut, which shows itself as it is printed, and in a notebook as a picture."""
+
+    __slots__ = ("svg",)
+    #: The picture.
+    svg: str
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
 # -- text -------------------------------------------------------------------------------------------------------
 
 

@@ -76,3 +76,10 @@ def test_html_draws_the_cut_and_computes_nothing() -> None:
 def test_visualize_sharding_names_the_members() -> None:
     x = dx.zeros((64, 32), team=TEAM, sharding=("R", "C"))
     assert all(str(rank) in dx.visualize_sharding(x) for rank in range(8))
+
+
+def test_visualize_sharding_shows_itself_as_text_and_as_a_picture() -> None:
+    drawing = dx.visualize_sharding(dx.zeros((64, 32), team=TEAM, sharding=("R", "C")))
+    assert repr(drawing) == str(drawing) == "".join(drawing)
+    assert drawing.startswith("[32{R}64, 8{C}32] on Mesh(R=2, C=4)\n")
+    assert drawing._repr_svg_().count("<rect") == 8

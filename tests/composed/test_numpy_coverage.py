@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.composed.numpy_alternatives import ALTERNATIVES, NO_ARRAYS
+from distarray.composed.numpy_alternatives import ALTERNATIVES, NO_ARRAYS, OTHERS
 from distarray.composed.numpy_protocol import implementation
 from distarray.testing import force_tiles
 from distarray.testing.assertions import assert_close
@@ -554,6 +554,18 @@ def test_every_other_function_is_here_or_has_a_way_out_or_needs_none(namespace: 
         if not hasattr(ours, n) and f"{namespace}.{n}" not in ALTERNATIVES and f"{namespace}.{n}" not in NO_ARRAYS
     ]
     assert not missing
+
+
+def test_every_class_and_module_is_here_or_has_a_way_out() -> None:
+    of_numpys_own = {"ScalarType", "core", "ctypeslib", "f2py", "little_endian", "sctypeDict"}
+    names = {n for n in dir(np) if not n.startswith("_")} - {n for n, _ in callables(np)} - of_numpys_own
+    assert [n for n in sorted(names) if not hasattr(dx, n) and f"numpy.{n}" not in OTHERS] == []
+    with pytest.raises(AttributeError, match=r"no attribute 'matrix'; use dx.asarray"):
+        _ = dx.matrix
+    with pytest.raises(AttributeError, match=r"'distarray.random' has no attribute 'PCG64'; use dx.random.default_rng"):
+        _ = dx.random.PCG64
+    with pytest.raises(AttributeError, match=r"has no attribute 'foo'$"):
+        _ = dx.random.foo
 
 
 def test_what_has_a_way_out_is_not_implemented() -> None:

@@ -61,6 +61,10 @@ def explained() -> Any:
     return ((x - x.mean(axis=0)).T @ x).explain()
 
 
+def html_of(shown: Any) -> str:
+    return shown._repr_svg_() if isinstance(shown, str) else shown._repr_html_()
+
+
 SHOWN: dict[str, Callable[[], Any]] = {
     "row": lambda: cut((1000,), ("R", "C")),
     "grid": lambda: cut((600, 400), "R", "C"),
@@ -69,12 +73,13 @@ SHOWN: dict[str, Callable[[], Any]] = {
     "pending": lambda: cut((600, 400), "R", "C") + 1,
     "number": lambda: dx.asarray(2.5) * 2,
     "explain": explained,
+    "visualize_sharding": lambda: dx.visualize_sharding(cut((600, 400), "R", "C")),
 }
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_every_text_is_seen_where_it_belongs(name: str, tmp_path: Path) -> None:
-    found = looked_at(tmp_path, SHOWN[name]()._repr_html_())
+    found = looked_at(tmp_path, html_of(SHOWN[name]()))
     assert found
     assert [e["text"] for e in found if not (e["is_seen"] and e["is_inside"])] == []
     assert max(e["height"] for e in found) < 30, "a row is as high as its line"
