@@ -18,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy
 import pytest
 
 REQUEST: dict[str, Any] = json.loads(os.environ["DISTARRAY_CLIENT"])
@@ -166,8 +167,15 @@ def pytest_runtest_call() -> Iterator[None]:
         yield
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Modules draw the parameters of some tests: the same ones in two runs."""
+    if isinstance(collector, pytest.Module):
+        numpy.random.seed(0)
+
+
 def note(nodeid: str, outcome: str, reason: str) -> None:
-    line = [nodeid.replace(REQUEST["namespace"], ID), outcome, reason]
+    is_parameter = REQUEST["client"] != "cupynumeric"  # whose tests have no other namespace beside it
+    line = [nodeid.replace(REQUEST["namespace"], ID) if is_parameter else nodeid, outcome, reason]
     with open(REQUEST["results"], "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
