@@ -87,12 +87,19 @@ class Internals(MetaPathFinder, Loader):
 def enter_cupynumeric(config: pytest.Config) -> None:
     """Its tests import cuPyNumeric, and constants of the runtime below it."""
     xp = namespace()
-    # A module of its own: what is imported below it becomes its attribute, and would hide our modules of that name.
-    front = sys.modules["cupynumeric"] = ModuleType("cupynumeric")
-    front.__dict__.update(vars(xp), __name__="cupynumeric", __path__=[], __getattr__=lambda name: getattr(xp, name))
+    front = stand_in("cupynumeric", xp)
     for name in ("linalg", "fft", "random"):
-        sys.modules[f"cupynumeric.{name}"] = getattr(xp, name)
+        setattr(front, name, stand_in(f"cupynumeric.{name}", getattr(xp, name)))
     sys.meta_path.insert(0, Internals())
+
+
+def stand_in(name: str, ours: Any) -> ModuleType:
+    """Make a package with the names of one of our modules: what is imported below it becomes its attribute, and would
+    hide names of ours.
+    """
+    front = sys.modules[name] = ModuleType(name)
+    front.__dict__.update(vars(ours), __name__=name, __path__=[], __getattr__=lambda name: getattr(ours, name))
+    return front
 
 
 def scipy_parameter() -> Any:
