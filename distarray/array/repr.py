@@ -73,7 +73,7 @@ def html(x: Handle) -> str:
         ("team", repr(x.team)),
         ("device", x.device),
         ("layout", str(x.layout)),
-        ("placed", "not yet" if sharding is None else f"{sharding.n_tiles} tiles"),
+        ("placed", "not yet" if sharding is None else f"{sharding.n_tiles} tile{'s' * (sharding.n_tiles != 1)}"),
     ]
     drawing = "" if sharding is None or not x.ndim else sharding_svg(x.shape, sharding, x.dtype)
     return f'<div style="display:flex;align-items:flex-start;gap:1em">{html_table(("array", ""), rows)}{drawing}</div>'
