@@ -32,7 +32,7 @@ Function = Callable[..., Any]  # of any signature
 #: None: whatever it says.
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "subok": (True, False),
-    "casting": ("same_kind", "safe"),  # the default, and that of einsum
+    "casting": ("same_kind",),
     "overwrite_input": None,
     "hermitian": None,  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
@@ -79,7 +79,7 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
     given = [positional[i] for i in range(len(positional))]
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
-    return made if out is None else into(out, made)
+    return made if out is None else into(out, made, casting=keywords.get("casting") or "same_kind")
 
 
 def spelled(theirs: Any, ours: Any, home: str) -> Any:

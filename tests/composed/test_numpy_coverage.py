@@ -340,6 +340,7 @@ CALLS: dict[str, Call] = {
     "dot": lambda x: np.dot(x[0], x[1].T),
     "einsum": lambda x: np.einsum("ijk,ijk->k", x, x),
     "einsum, labels": lambda x: np.einsum(x[0], [0, 1], x[1], [2, 1], [0, 2]),
+    "einsum, casting": lambda x: np.einsum("ijk,ijk->k", x, x, dtype="f4", casting="same_kind"),
     "einsum_path": lambda x: np.einsum_path("ij,kj,kl->il", x[0], x[1], x[2], optimize="greedy"),
     "inner": lambda x: np.inner(x[0], x[1]),
     "kron": lambda x: np.kron(x[0, :2], x[1, :2]),
