@@ -36,7 +36,7 @@ document.body.appendChild(document.createElement("pre")).textContent = "LOOK" + 
 def browse(folder: Path, html: str, *what: str) -> str:
     page = folder / "page.html"
     page.write_text(f'<!doctype html><meta charset="utf-8"><body style="background: white">{html}</body>')
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1400,1000")
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=2000,1000")
     command = [str(BROWSER), *options, f"--user-data-dir={folder / 'profile'}", *what, str(page)]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
