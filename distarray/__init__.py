@@ -27,12 +27,12 @@ _OWN = "DistArray __array_api_version__ __array_namespace_info__ __version__ arr
 
 #: Dtypes, constants and functions that are numpy's.
 _NUMPY = (
-    "base_repr binary_repr bool_ byte cdouble complex128 complex64 complexfloating csingle datetime64 double "
-    "dtype e errstate euler_gamma float16 float32 float64 floating format_float_positional "
+    "False_ True_ base_repr binary_repr bool_ byte cdouble complex128 complex64 complexfloating csingle datetime64 "
+    "double dtype e errstate euler_gamma float16 float32 float64 floating format_float_positional "
     "format_float_scientific generic get_printoptions geterr half index_exp inexact inf int16 int32 int64 "
     "int8 int_ intc integer intp issubdtype long longlong mintypecode nan ndindex newaxis number pi "
-    "printoptions s_ set_printoptions seterr short signedinteger single timedelta64 typename ubyte uint "
-    "uint16 uint32 uint64 uint8 uintp ulong ulonglong unsignedinteger ushort"
+    "printoptions s_ set_printoptions seterr short signedinteger single timedelta64 typecodes typename ubyte uint "
+    "uint16 uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort"
 )
 
 #: Where the other names live: they are loaded at their first use.
@@ -194,12 +194,9 @@ def __getattr__(name: str) -> _Any:
     try:
         return _loaded(name)
     except AttributeError:
-        from distarray.composed.numpy_alternatives import ALTERNATIVES
+        from distarray.composed.numpy_alternatives import not_here
 
-        instead = ALTERNATIVES.get(f"numpy.{name}")
-        if instead is None:
-            raise
-        raise AttributeError(f"module 'distarray' has no attribute {name!r}; use {instead}") from None
+        raise not_here(__name__, name) from None
 
 
 def __dir__() -> list[str]:

@@ -2,12 +2,13 @@
 # ruff: noqa
 # fmt: off
 from numpy import (
-    base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating, csingle, datetime64,
-    double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
-    format_float_scientific, generic, get_printoptions, geterr, half, index_exp, inexact, inf, int16, int32,
-    int64, int8, int_, intc, integer, intp, issubdtype, long, longlong, mintypecode, nan, ndindex, newaxis,
-    number, pi, printoptions, s_, set_printoptions, seterr, short, signedinteger, single, timedelta64,
-    typename, ubyte, uint, uint16, uint32, uint64, uint8, uintp, ulong, ulonglong, unsignedinteger, ushort
+    False_, True_, base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating,
+    csingle, datetime64, double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating,
+    format_float_positional, format_float_scientific, generic, get_printoptions, geterr, half, index_exp,
+    inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong,
+    mintypecode, nan, ndindex, newaxis, number, pi, printoptions, s_, set_printoptions, seterr, short,
+    signedinteger, single, timedelta64, typecodes, typename, ubyte, uint, uint16, uint32, uint64, uint8,
+    uintc, uintp, ulong, ulonglong, unsignedinteger, ushort
 )
 from distarray import (
     config, emath, fft, io, linalg, random, special, testing
@@ -255,17 +256,17 @@ __array_api_version__: str
 def __array_namespace_info__() -> ArrayNamespaceInfo: ...
 __all__ = [
     "ArrayNamespaceInfo", "BlocksLostError", "ClusterGoneError", "DeletedArrayError", "DistArray",
-    "EnvironmentMismatchError", "MemoryBudgetError", "Mesh", "NotSupportedError", "Sharding", "ShardingError",
-    "StateError", "Team", "UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult",
-    "UnreachableBlocksError", "WorkerPausedError", "__array_api_version__", "__array_namespace_info__",
-    "__version__", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle",
-    "any", "append", "apply_along_axis", "apply_gufunc", "apply_over_axes", "arange", "arccos", "arccosh",
-    "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort",
-    "argwhere", "around", "array", "array2string", "array_equal", "array_equiv", "array_repr", "array_split",
-    "array_str", "as_gufunc", "asanyarray", "asarray", "asarray_chkfinite", "ascontiguousarray",
-    "asfortranarray", "asin", "asinh", "astype", "at", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d",
-    "atleast_3d", "average", "bartlett", "base_repr", "binary_repr", "bincount", "bitwise_and",
-    "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "EnvironmentMismatchError", "False_", "MemoryBudgetError", "Mesh", "NotSupportedError", "Sharding",
+    "ShardingError", "StateError", "Team", "True_", "UniqueAllResult", "UniqueCountsResult",
+    "UniqueInverseResult", "UnreachableBlocksError", "WorkerPausedError", "__array_api_version__",
+    "__array_namespace_info__", "__version__", "abs", "absolute", "acos", "acosh", "add", "all", "allclose",
+    "amax", "amin", "angle", "any", "append", "apply_along_axis", "apply_gufunc", "apply_over_axes", "arange",
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin",
+    "argpartition", "argsort", "argwhere", "around", "array", "array2string", "array_equal", "array_equiv",
+    "array_repr", "array_split", "array_str", "as_gufunc", "asanyarray", "asarray", "asarray_chkfinite",
+    "ascontiguousarray", "asfortranarray", "asin", "asinh", "astype", "at", "atan", "atan2", "atanh",
+    "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "base_repr", "binary_repr", "bincount",
+    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
     "bitwise_right_shift", "bitwise_xor", "blackman", "block", "blockwise", "bool", "bool_", "broadcast",
     "broadcast_arrays", "broadcast_shapes", "broadcast_to", "byte", "c_", "calibrate", "can_cast", "cbrt",
     "cdouble", "ceil", "choose", "clip", "coarsen", "column_stack", "common_type", "complex128", "complex64",
@@ -311,9 +312,9 @@ __all__ = [
     "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "testing", "tile",
     "timedelta64", "to_dask_array", "to_hdf5", "to_xarray", "to_zarr", "tofile", "topk", "trace", "transpose",
     "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros", "triu", "triu_indices",
-    "triu_indices_from", "true_divide", "trunc", "typename", "typing", "ubyte", "ufunc", "uint", "uint16",
-    "uint32", "uint64", "uint8", "uintp", "ulong", "ulonglong", "union1d", "unique", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "unpackbits", "unravel_index", "unsignedinteger",
-    "unstack", "unwrap", "use", "ushort", "vander", "var", "vdot", "vecdot", "vecmat", "vectorize",
-    "visualize_sharding", "vsplit", "vstack", "wait", "where", "zeros", "zeros_like"
+    "triu_indices_from", "true_divide", "trunc", "typecodes", "typename", "typing", "ubyte", "ufunc", "uint",
+    "uint16", "uint32", "uint64", "uint8", "uintc", "uintp", "ulong", "ulonglong", "union1d", "unique",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unpackbits", "unravel_index",
+    "unsignedinteger", "unstack", "unwrap", "use", "ushort", "vander", "var", "vdot", "vecdot", "vecmat",
+    "vectorize", "visualize_sharding", "vsplit", "vstack", "wait", "where", "zeros", "zeros_like"
 ]

@@ -187,7 +187,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """Return what the command line accepts."""
     top = _Parser("python -m distarray", description="Distributed arrays on Dask.", allow_abbrev=False)
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    commands = top.add_subparsers(title="commands", dest="command", required=True)
     command = commands.add_parser("info", help="versions, devices, the current team and its rates, changed options")
     command.set_defaults(run=info)
     command = commands.add_parser("doctor", help="what may be wrong here, or with a cluster, and what to do about it")
@@ -217,6 +217,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--size", action="append", metavar="SYMBOL=N", help="to annotate with for a symbolic size")
     command.add_argument("--json", action="store_true", help="what is found as JSON")
     command.set_defaults(run=onnx)
+    commands.metavar = f"{{{','.join(commands.choices)}}}"  # errors name it
     return top
 
 

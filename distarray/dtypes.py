@@ -22,7 +22,7 @@ _WAYS_OUT = {
     "U": _TEXT,
     "S": _TEXT,
     "T": _TEXT,
-    "O": "numbers: numpy.asarray(objects, dtype=float)",
+    "O": f"numbers: numpy.asarray(objects, dtype=float), or {_TEXT}",
     "V": "an array of each field: {name: dx.asarray(records[name]) for name in records.dtype.names}",
 }
 

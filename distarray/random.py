@@ -6,6 +6,7 @@
 
 from numpy.random import SeedSequence
 
+from distarray.composed.numpy_alternatives import not_here
 from distarray.composed.random import Generator, default_rng
 from distarray.composed.random_state import RandomState, process_state
 
@@ -68,3 +69,7 @@ wald = process_state.wald
 weibull = process_state.weibull
 zipf = process_state.zipf
 ranf = sample = random_sample
+
+
+def __getattr__(name: str) -> object:
+    raise not_here(__name__, name)

@@ -115,6 +115,19 @@ def test_program_runs(page: Path) -> None:
     run(page)
 
 
+NOTEBOOKS = [page for page in PAGES if "```{code-cell}" in page.read_text() and page.parent != GALLERY]
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def test_notebook_runs(page: Path) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    exec(compile(code(page), str(page), "exec"), {"__name__": "__main__"})
+    pyplot.close("all")
+
+
 @pytest.mark.slow
 @by_program
 def test_program_runs_on_several_tiles(page: Path) -> None:

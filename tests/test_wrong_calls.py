@@ -56,8 +56,9 @@ PYTHONS = re.compile(r"\(\) (takes|got an unexpected|got multiple|missing) ")
 
 
 @pytest.fixture(autouse=True)
-def _deferred() -> Iterator[None]:
-    """What is computed at the call would have to wait for the last check."""
+def _deferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is computed at the call would have to wait for the last check; texts may be names of files to write."""
+    monkeypatch.chdir(tmp_path)
     with dx.config.set(eager_bytes=0):
         yield
 

@@ -19,7 +19,7 @@ from distarray.array import elements, window, writes
 from distarray.array.chunks import Chunked
 from distarray.array.dask_protocol import Collection
 from distarray.array.driven import drive
-from distarray.array.environment import environment, use
+from distarray.array.environment import environment, forced_parts, use
 from distarray.array.handle import Handle
 from distarray.array.indexing import picked
 from distarray.array.memory_layout import MemoryLayout
@@ -34,6 +34,7 @@ from distarray.expr.lens import Component, Reshape
 from distarray.ops import paths
 from distarray.ops.creation import zeros_like
 from distarray.ops.elementwise import as_scalar
+from distarray.runtime import small
 from distarray.types import HostArray
 
 
@@ -136,6 +137,9 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
     def __iter__(self) -> Iterator[Self]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
+        env = self._base.env
+        if not self._lens and forced_parts.get() is None and small.is_eager(self.nbytes, env) and self._here() is None:
+            self.persist()  # `arange(100)`, once, and not each element by itself
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
@@ -200,6 +204,10 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         if options:
             with config.set(options):
                 return self._host()
+        return self._host()
+
+    def to_numpy(self) -> HostArray:
+        """Return the value as a numpy array, as `compute` does: libraries that draw ask for columns by this name."""
         return self._host()
 
     def persist(self, **options: Any) -> Self:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from distarray.array.handle import Handle
-from distarray.expr.lens import strided_dummy
+from distarray.expr.lens import lens_shape, strided_dummy
 
 #: numpy's short names of flags, by which they are looked up too.
 _SHORT = {"C": "C_CONTIGUOUS", "CONTIGUOUS": "C_CONTIGUOUS", "F": "F_CONTIGUOUS", "FORTRAN": "F_CONTIGUOUS"}
@@ -51,7 +51,7 @@ class Flags:
         if name in Flags.__slots__:
             object.__setattr__(self, name, value)
         else:
-            raise AttributeError(f"flags.{name} is read-only; dx.broadcast_to and x.diagonal() give read-only views")
+            raise AttributeError(f"flags.{name} is read-only; x.setflags(write=False) makes an array read-only")
 
     def __getitem__(self, key: str) -> bool:
         name = _SHORT.get(key, key)
@@ -87,6 +87,23 @@ class MemoryLayout(Handle):
         """Return what numpy would tell of the memory; read-only."""
         dummy = strided_dummy(self._base.current.shape, self._lens)
         return Flags(dummy, not self._lens, not self._readonly)
+
+    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        """Say whether elements may be written by this name of the array; views that are there stay as they are.
+
+        Raises
+        ------
+        ValueError
+            If `write` is asked of an array that sees elements several times, or `uic` of any.
+        """
+        if uic:
+            raise ValueError("cannot set WRITEBACKIFCOPY flag to True")
+        if write and any(
+            n > 1 and step == 0 for n, step in zip(lens_shape(self._base.current.shape, self._lens), self.strides)
+        ):
+            raise ValueError("cannot set WRITEABLE flag to True of this array: it sees elements several times")
+        if write is not None:
+            self._readonly = not write
 
     @property
     def base(self) -> Self | None:

@@ -16,16 +16,22 @@ from distarray.sharding.spec import format_type
 
 
 def describe(x: Handle) -> str:
-    """Return one line: type, team, device.
+    """Return one line: type, team, device; and the value of a number that is known.
 
     ``DistArray(f64[8192{R}16384, 4096{C}16384], team=Team(R=2, C=4), device="cpu")``
     """
     name = type(x).__name__
     if x._base.expr is None:
         return f"{name}(deleted)"
-    sharding = _sharding(x)
-    where = "" if sharding is not None or x.team is None else ", not yet placed"
-    return f'{name}({format_type(x.shape, x.dtype, sharding)}, team={x.team!r}, device="{x.device}"{where})'
+    sharding, value = _sharding(x), _known_number(x)
+    where = "" if sharding is not None or x.team is None or value else ", not yet placed"
+    return f'{name}({format_type(x.shape, x.dtype, sharding)}{value}, team={x.team!r}, device="{x.device}"{where})'
+
+
+def _known_number(x: Handle) -> str:
+    """Return `` = 3`` of an array without axes whose value is here, since tuples and lists show the repr of numbers."""
+    known = None if x.ndim else x._here()
+    return "" if known is None else f" = {known[()]}"
 
 
 def _sharding(x: Handle) -> Sharding | None:
@@ -61,20 +67,25 @@ def html(x: Handle) -> str:
         return f"<pre>{escape(describe(x))}</pre>"
     sharding = _sharding(x)
     rows = [
-        ("type", format_type(x.shape, x.dtype, sharding)),
+        ("type", format_type(x.shape, x.dtype, sharding) + _known_number(x)),
         ("shape", str(x.shape)),
         ("bytes", format_nbytes(x.nbytes)),
         ("team", repr(x.team)),
         ("device", x.device),
         ("layout", str(x.layout)),
-        ("placed", "not yet" if sharding is None else f"{sharding.n_tiles} tiles"),
+        ("placed", "not yet" if sharding is None else f"{sharding.n_tiles} tile{'s' * (sharding.n_tiles != 1)}"),
     ]
     drawing = "" if sharding is None or not x.ndim else sharding_svg(x.shape, sharding, x.dtype)
-    return f'<div style="display:flex;gap:1em">{html_table(("array", ""), rows)}{drawing}</div>'
+    return f'<div style="display:flex;align-items:flex-start;gap:1em">{html_table(("array", ""), rows)}{drawing}</div>'
 
 
 def visualize_sharding(x: Handle) -> str:
-    """Return the grid of tiles as text: which member holds which. Plans what is pending; computes nothing."""
+    """Return the grid of tiles: which member holds which. Plans what is pending; computes nothing.
+
+    It is text, which a console shows as `print` does, and a notebook as a picture.
+    """
     from distarray.diagnostics import draw
 
-    return draw.visualize_sharding(x.shape, x.sharding)
+    drawing = draw.Drawing(draw.visualize_sharding(x.shape, x.sharding))
+    drawing.svg = draw.sharding_svg(x.shape, x.sharding, x.dtype)
+    return drawing

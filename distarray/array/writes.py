@@ -21,7 +21,7 @@ from distarray.array.indexing import placed, written
 from distarray.array.lifetime import is_alone
 from distarray.array.versions import Base
 from distarray.array.window import enter
-from distarray.expr.bind import lazily_read, literal
+from distarray.expr.bind import bind_reshape, lazily_read, literal
 from distarray.expr.expr import Environment, Expr, Scalar
 from distarray.expr.indexing import Advanced, Basic, Index, parse_index
 from distarray.expr.lens import Affine, Lens, compose
@@ -235,7 +235,9 @@ def update(x: AnyHandle, function: Callable[[Any, Any], Any], other: Any, ufunc:
         return x._on(result)
     if result.shape != node.shape or not np.can_cast(result.dtype, node.dtype, "same_kind"):
         _refuse(ufunc, node, operand, "same_kind")
-        raise AssertionError(f"{ufunc} of {node.dtype}{node.shape} in place: numpy takes what is refused here")
+        # What is not refused is a product with more axes of one element in front, which numpy's output does without.
+        result, product = bind_reshape(result, node.shape), function
+        function = lambda seen, operand: bind_reshape(product(seen, operand), node.shape)  # noqa: E731
     x._write(result, since, lambda seen: function(seen, operand))
     return x
 

@@ -323,15 +323,15 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> DistArra
     """Return a copy with `values` before the positions `obj` along `axis`; of the flattened array by default."""
     x, axis = _along(arr, axis)
     n = x.shape[axis]
-    obj = _places(obj, TypeError)
-    if not isinstance(obj, slice) and obj.dtype.kind == "b" and obj.ndim == 1:
+    obj = np.arange(n)[obj] if isinstance(obj, slice) else _places(obj, TypeError)
+    if obj.dtype.kind == "b" and obj.ndim == 1:
         obj = np.flatnonzero(obj)
     given = beside(x, values if isinstance(values, DistArray) else host_array(values, "values", x.dtype))
     given = given.astype(x.dtype, copy=False)
     given = given.reshape((1,) * (x.ndim - given.ndim) + given.shape)
-    count = len(range(n)[obj]) if isinstance(obj, slice) else int(np.size(obj))
-    if not isinstance(obj, slice) and count == 1:
-        if np.ndim(obj) == 0:
+    count = int(obj.size)
+    if count == 1:
+        if obj.ndim == 0:
             # numpy: for one position, the first axis of the values is the axis of insertion
             given = moveaxis(given, 0, axis)
         count = given.shape[axis]

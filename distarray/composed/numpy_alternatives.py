@@ -1,8 +1,8 @@
 """What to do instead of a function of numpy that distarray does not have: the way out in every refusal.
 
-`ALTERNATIVES` names an expression for each function that has arrays among its arguments and no implementation here;
-`NO_ARRAYS` says why a function of numpy needs none: it is about numpy itself, or about numbers and text. Together with
-the implementations they cover numpy's namespaces; a test walks them.
+`ALTERNATIVES` names an expression for each function that has arrays among its arguments and no implementation here,
+`OTHERS` one for each class and module; `NO_ARRAYS` says why a function of numpy needs none: it is about numpy itself,
+or about numbers and text. Together with the implementations they cover numpy's namespaces; a test walks them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,39 @@ ALTERNATIVES: Mapping[str, str] = {
     "numpy.nested_iters": "dx.fromfunction, or dx.map_blocks",
 }
 
+_NO_TEXT = "numbers, or codes of text: values, codes = numpy.unique(text, return_inverse=True)"
+_FIELDS = "a dict of an array for each field"
+_STREAM = "dx.random.default_rng(seed): random numbers here are functions of a seed and a position"
+
+#: The way out for each class and module of numpy that is not here.
+OTHERS: Mapping[str, str] = {
+    **dict.fromkeys(("numpy.bytes_", "numpy.character", "numpy.char", "numpy.str_", "numpy.strings"), _NO_TEXT),
+    **dict.fromkeys(("numpy.rec", "numpy.recarray", "numpy.record", "numpy.void"), _FIELDS),
+    **dict.fromkeys(("numpy.float128", "numpy.longdouble"), "dx.float64"),
+    **dict.fromkeys(("numpy.complex256", "numpy.clongdouble"), "dx.complex128"),
+    "numpy.object_": "dtypes of numbers, truth values and times",
+    "numpy.flexible": "dtypes of numbers, truth values and times",
+    "numpy.busdaycalendar": "np.busdaycalendar, in the function that dx.map_blocks calls",
+    "numpy.flatiter": "x.ravel(), or dx.ndenumerate(x)",
+    "numpy.ma": "dx.where(mask, x, fill), and dx.nansum and its like for what is not there",
+    "numpy.matrix": "dx.asarray(x) and the operator @",
+    "numpy.memmap": "np.memmap, which dx.asarray takes and tasks read, or dx.fromfile",
+    "numpy.poly1d": "dx.polyval(coefficients, x), and dx.polynomial.Polynomial",
+    **{
+        f"numpy.random.{name}": _STREAM
+        for name in (
+            "BitGenerator",
+            "MT19937",
+            "PCG64",
+            "PCG64DXSM",
+            "Philox",
+            "SFC64",
+            "get_bit_generator",
+            "set_bit_generator",
+        )
+    },
+}
+
 _NUMPYS_STATE = "numpy's own state or build"
 
 #: Why a function of numpy needs no implementation.
@@ -45,6 +78,13 @@ NO_ARRAYS: Mapping[str, str] = {
     "numpy.linalg.test": _NUMPYS_STATE,
     "numpy.fft.test": _NUMPYS_STATE,
 }
+
+
+def not_here(module: str, name: str) -> AttributeError:
+    """Return the error for a name that a module of ours lacks, with a way out where numpy's module has the name."""
+    full = module.replace("distarray", "numpy", 1) + f".{name}"
+    instead = ALTERNATIVES.get(full) or OTHERS.get(full)
+    return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; use {instead}" if instead else ""))
 
 
 def way_out(name: str) -> str:

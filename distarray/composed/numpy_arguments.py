@@ -32,11 +32,13 @@ Function = Callable[..., Any]  # of any signature
 #: None: whatever it says.
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...] | None] = {
     "subok": (True, False),
-    "casting": ("same_kind", "safe"),  # the default, and that of einsum
+    "casting": ("same_kind",),
     "overwrite_input": None,
     "hermitian": None,  # the same values, found by another algorithm
     "kind": (None, "sort", "table"),
 }
+#: What arguments of neither numpy nor ours are mostly meant for.
+_INSTEAD: Mapping[str, str] = {"chunks": "; cut with sharding=, or with x.rechunk(chunks)"}
 #: numpy's names of parameters that have the standard's here, in another place.
 _SYNONYMS: Mapping[str, str] = {"rcond": "rtol"}
 
@@ -71,13 +73,13 @@ def call(function: Function, ours: Function, args: tuple[Any, ...], kwargs: Mapp
         elif place.name == "out":
             out = value
         elif not _says_nothing(function, place.name, value):
-            raise Refused(f"no {place.name}= here")
+            raise Refused(f"no {place.name}= here" + _INSTEAD.get(place.name, ""))
     if len(positional) != max(positional, default=-1) + 1:
         raise Refused("an argument in the middle is missing")
     given = [positional[i] for i in range(len(positional))]
     _check(ours, len(given), tuple(keywords))
     made = ours(*given, **keywords)
-    return made if out is None else into(out, made)
+    return made if out is None else into(out, made, casting=keywords.get("casting") or "same_kind")
 
 
 def spelled(theirs: Any, ours: Any, home: str) -> Any:

@@ -70,6 +70,20 @@ def _range(bounds: Sequence[int], part: int | None) -> str:
     return "..." if part is None else f"{bounds[part]}:{bounds[part + 1]}"
 
 
+class Drawing(str):
+    """Drawing is the text of a cut, which shows itself as it is printed, and in a notebook as a picture."""
+
+    __slots__ = ("svg",)
+    #: The picture.
+    svg: str
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
 # -- text -------------------------------------------------------------------------------------------------------
 
 
@@ -231,12 +245,13 @@ def sharding_svg(shape: Sequence[int], sharding: Sharding, dtype: np.dtype[Any] 
     left = 44.0 if len(along) > 1 else 8.0
     top = 16.0 if len(along) > 2 else 8.0
     body = []
-    for start, _, d0, d1 in reversed(depth):
+    for start, thick, d0, d1 in reversed(depth):
         dx, dy = left + start * slant, top + back - start * slant
+        seen = thick * slant if start else height  # of a sheet behind another the strip above that
         for y0, h, r0, r1 in y:
             for x0, w, c0, c1 in x:
                 groups = [(d0, d1), (r0, r1), (c0, c1)][3 - len(drawn) :] if drawn else []
-                body.append(_rectangle(sharding, bounds, drawn, groups, (dx + x0, dy + y0, w, h)))
+                body.append(_rectangle(sharding, bounds, drawn, groups, (dx + x0, dy + y0, w, h), seen))
     body += _extents([shape[a] for a in drawn], left, top, width, height, back)
     title = format_type(shape, dtype, sharding)
     missing = [str(a) for a in range(len(shape)) if a not in drawn]
@@ -256,8 +271,9 @@ def _rectangle(
     drawn: Sequence[int],
     groups: Sequence[tuple[int, int]],
     box: tuple[float, float, float, float],
+    seen: float,
 ) -> str:
-    """Return a tile, or neighbouring tiles drawn as one with the colour of the first."""
+    """Return a tile, or neighbouring tiles drawn as one with the colour of the first; its text where it is seen."""
     first = dict(zip(drawn, (a for a, _ in groups), strict=True))
     tile = [first.get(axis, 0) for axis in range(sharding.ndim)]
     names = [str(a) if b - a <= 1 else f"{a}..{b - 1}" for a, b in groups]
@@ -269,9 +285,10 @@ def _rectangle(
     says = f"tile {', '.join(names)}: {', '.join(ranges)}" if groups else "one tile"
     says += f", member{'s' if several else ''} {holders}" if single else f", from member {holders}"
     text = ""
-    if single and w >= 7 * len(holders) + 4 and h >= 13:
+    high = min(h, seen)
+    if single and w >= 7 * len(holders) + 4 and high >= 13:
         text = (
-            f'<text x="{x + w / 2:.1f}" y="{y + h / 2 + 4:.1f}" text-anchor="middle" fill="#222">'
+            f'<text x="{x + w / 2:.1f}" y="{y + high / 2 + 4:.1f}" text-anchor="middle" fill="#222">'
             f"{escape(holders)}</text>"
         )
     return (

@@ -23,7 +23,7 @@ from distarray.diagnostics.resident import watch_peak
 from distarray.diagnostics.table import format_nbytes
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.crossing import graph, levels
-from distarray.expr.expr import Environment, Expr, Stored
+from distarray.expr.expr import Environment, Expr, Stored, cell_of
 from distarray.lower.footprint import most_held, reports
 from distarray.lower.liveness import Liveness
 from distarray.lower.template import Lowered
@@ -46,11 +46,13 @@ __all__ = ["Explanation", "Measured", "Result", "StageReport", "explain"]
 
 
 def _line(node: Expr) -> str | None:
-    """Return the user's line: the path relative to the working directory, or the file and its folder."""
+    """Return the user's line: the path relative to the working directory, or the file and its folder, or the cell."""
     if node.origin is None:
         return None
     file, number = node.origin.line
-    if os.path.isabs(file):
+    if cell := cell_of(file):
+        file = cell
+    elif os.path.isabs(file):
         relative = os.path.relpath(file) if os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0] else file
         file = relative if not relative.startswith(os.pardir) else os.path.join(*file.split(os.sep)[-2:])
     return f"{file}:{number}"

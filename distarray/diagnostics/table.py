@@ -76,10 +76,12 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequ
 
     def line(tag: str, texts: Sequence[str]) -> str:
         cells = (
-            f'<{tag} style="text-align: {"right" if c in right else "left"}">{escape(text)}</{tag}>'
+            f'<{tag} style="text-align: {"right" if c in right else "left"}; padding: 0 0.4em">{escape(text)}</{tag}>'
             for c, text in enumerate(texts)
         )
         return f"<tr>{''.join(cells)}</tr>"
 
     body = "".join(line("td", row) for row in rows)
-    return f"<table><thead>{line('th', header)}</thead><tbody>{body}</tbody></table>"
+    inner = f"<thead>{line('th', header)}</thead><tbody>{body}</tbody>"
+    # A page that is narrower than the table scrolls it, and breaks no cell.
+    return f'<div style="overflow-x: auto"><table style="white-space: nowrap">{inner}</table></div>'

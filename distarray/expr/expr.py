@@ -185,6 +185,14 @@ class Origin:
         return _SavedOrigin, self.line
 
 
+def cell_of(file: str) -> str | None:
+    """Return ``In[3]`` for the file that IPython makes of a cell of a notebook; None for others."""
+    if "IPython" not in sys.modules or (shell := sys.modules["IPython"].get_ipython()) is None:
+        return None
+    name = getattr(shell.compile, "format_code_name", lambda file: None)(file)  # its method for tracebacks
+    return None if name is None else str(name[1])
+
+
 @dataclass(frozen=True, slots=True)
 class _SavedOrigin:
     """An origin that came from another process: code objects do not travel."""

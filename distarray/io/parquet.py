@@ -100,7 +100,7 @@ def _opened(url: str, options: Mapping[str, Any]) -> Any:
 
 def from_parquet(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    columns: str | Sequence[str],
+    columns: str | Sequence[str] | None = None,
     dtype: Any = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
@@ -119,7 +119,7 @@ def from_parquet(
     path
         A file, a folder of ``*.parquet`` files, or several files, as paths or URLs of fsspec.
     columns
-        One name, or several of one array.
+        One name, or several of one array; by default all that the first file has.
     dtype
         Of the array; by default that to which the columns promote. Nulls are nan, and NaT in dates; elsewhere they are
         a ``ValueError`` when they are read.
@@ -138,8 +138,12 @@ def from_parquet(
         If elements are text, or anything else that a DistArray cannot have.
     """
     options = dict(storage_options or {})
+    urls = _urls(path, options)
+    if columns is None:
+        with _opened(urls[0], options) as file:
+            columns = file.schema_arrow.names
     names = (columns,) if isinstance(columns, str) else tuple(sequence(columns, "columns", "names"))
-    groups, dtypes = _footers(_urls(path, options), names, options)
+    groups, dtypes = _footers(urls, names, options)
     try:
         wanted = as_dtype(np.result_type(*dtypes) if dtype is None else dtype)
     except TypeError as error:

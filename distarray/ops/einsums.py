@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 
 from distarray import config
+from distarray.arguments import choice
 from distarray.dtypes import as_dtype
 from distarray.expr.bind import bind, bind_get, unbox
 from distarray.expr.expr import RESHARD, Expr
@@ -25,6 +26,7 @@ from distarray.expr.params import ContractParams, Labels
 from distarray.ops.contractions import EINSUM, alone, contraction, plain_loops, scalar_node
 from distarray.ops.elementwise import astype
 from distarray.ops.families import Array
+from distarray.ops.indexing import Casting
 from distarray.ops.lenses import permute_lens
 from distarray.ops.paths import Factors, Layout, Order, chosen_order, parse_path
 from distarray.ops.semirings import (
@@ -66,6 +68,7 @@ def einsum(
     agg: Any = "sum",
     optimize: Any = "auto",
     dtype: DTypeLike | None = None,
+    casting: Casting = "safe",
     plan: str | KernelPlan | None = None,
     memory_limit: NBytesLike | None = None,
 ) -> Array:
@@ -95,8 +98,10 @@ def einsum(
     dtype
         Of what is aggregated, and so of the result: of the products; of what a function gives, which is else called
         once on arrays of two ones to find out. By default numpy's: sums of products keep the promoted dtype, as in
-        ``numpy.einsum``, and operands must cast to it safely; every other join and aggregation gives what the functions
-        of that name give.
+        ``numpy.einsum``, and operands must cast to it by `casting`; every other join and aggregation gives what the
+        functions of that name give.
+    casting
+        How operands, and the result into ``out=``, may be cast: numpy's rules.
     plan
         How the work is cut, and so the result: what `plan` gave for one expression like this one, of arrays of any
         extents, whose operands are then joined by one kernel; ``rows``, the first axis of the result over all members;
@@ -109,7 +114,7 @@ def einsum(
     Raises
     ------
     TypeError
-        If an operand of a sum of products does not cast safely to `dtype`.
+        If an operand of a sum of products does not cast to `dtype`.
     ValueError
         If the text does not fit the operands; if join, aggregation or plan is unknown; if nothing is to be aggregated
         by what has no identity (``max``, ``min``); if the plan is of another expression.
@@ -125,7 +130,7 @@ def einsum(
     >>> dx.einsum("ij,jk->ik", a, b, join="add", agg="min").tolist()  # shortest paths of two steps
     [[1.0, 1.0], [5.0, 5.0]]
     """
-    expression = _Expression(operands, join, agg, dtype)
+    expression = _Expression(operands, join, agg, dtype, casting)
     parts = expression.parts(plan)
     is_one_kernel = plan is not None and not isinstance(plan, str)
     made = expression.bind(None if is_one_kernel else expression.order(optimize, memory_limit))
@@ -159,7 +164,9 @@ class _Expression:
         Whether it is a sum of products, with the dtypes of numpy's einsum.
     """
 
-    def __init__(self, operands: Sequence[Any], join: Any, agg: Any, dtype: DTypeLike | None) -> None:
+    def __init__(
+        self, operands: Sequence[Any], join: Any, agg: Any, dtype: DTypeLike | None, casting: Casting = "safe"
+    ) -> None:
         terms, result, arrays = parse_subscripts(operands)
         self.joining, self.agg = parse_join(join, len(arrays)), parse_agg(agg)
         unboxed = unbox("einsum", arrays)
@@ -172,6 +179,7 @@ class _Expression:
         self.goal: Labels = tuple([number[label] for label in target])
         self.extents = tuple(extents.values())
         self.wanted = None if dtype is None else as_dtype(dtype)
+        self.casting = choice(casting, get_args(Casting), "casting")
         self.is_product = self.agg == "sum" and self.joining.name in ("mul", "multiply")
         self.nodes = nodes
         self.nodes = self._cast()
@@ -184,8 +192,10 @@ class _Expression:
             if common.kind in "mM":
                 raise TypeError("einsum: invalid data type for einsum")
             for i, n in enumerate(nodes if self.wanted is not None else ()):
-                if not np.can_cast(n.dtype, common):
-                    raise TypeError(f"einsum: operand {i} cannot be cast from {n.dtype} to {common} by the rule 'safe'")
+                if not np.can_cast(n.dtype, common, self.casting):
+                    raise TypeError(
+                        f"einsum: operand {i} cannot be cast from {n.dtype} to {common} by the rule {self.casting!r}"
+                    )
         elif self.is_factored:
             common = self._join(nodes, reduces=True).dtype
         else:

@@ -118,8 +118,8 @@ def resolve_shape(old: Shape, new: Any) -> Shape:
         raise ValueError(f"can only specify one unknown dimension, not shape={given}")
     if unknown:
         known = math.prod(n for n in shape if n >= 0)
-        if shape[unknown[0]] == -1 and known and size % known == 0:
-            shape = tuple(size // known if n == -1 else n for n in shape)
+        if known and size % known == 0:
+            shape = tuple(size // known if n < 0 else n for n in shape)  # whatever is negative is unknown
     if math.prod(shape) != size or (unknown and min(shape) < 0):
         raise ValueError(f"cannot reshape array of size {size} into shape {str(given).replace(' ', '')}")
     return shape

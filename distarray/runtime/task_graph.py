@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dask._task_spec import Task, TaskRef
 from dask.typing import Key
 
-from distarray.expr.expr import Expr
+from distarray.expr.expr import Expr, cell_of
 from distarray.kernels.tasks import project
 from distarray.lower.bundling import Bundled, Given, bundle_of
 from distarray.lower.credits import Programs
@@ -135,4 +135,4 @@ def label_of(node: Expr) -> str:
     if node.origin is None:
         return node.op.name
     path, number = node.origin.line
-    return f"{node.op.name}@{Path(path).name}:{number}".replace("-", "_")
+    return f"{node.op.name}@{cell_of(path) or Path(path).name}:{number}".replace("-", "_")

@@ -42,7 +42,7 @@ class Team:
     shape
         Members along each axis; an int is one axis.
     axes
-        One name per axis; a string is one name.
+        One name per axis, which shardings speak of; a string is one name.
     client
         Dask client whose workers are meant. None: the active one, else the threads of this process. Takes no part
         in equality. A pickle has the name of its cluster: the team finds a client of it where it arrives.
@@ -79,7 +79,7 @@ class Team:
     def __init__(
         self,
         shape: int | Sequence[int],
-        axes: str | Sequence[str],
+        axes: str | Sequence[str] = (),
         client: Any = None,
         members: Sequence[Hashable] | None = None,
     ) -> None:
@@ -88,7 +88,10 @@ class Team:
             raise TypeError(f"axes={shown(axes)} must be a name or a sequence of names, not {type(axes).__name__}")
         names = (axes,) if isinstance(axes, str) else tuple(axes)
         if len(sizes) != len(names):
-            raise ShardingError(f"team has a shape {sizes} of {len(sizes)} axes, but {len(names)} axis names {names}")
+            raise ShardingError(
+                f"team has a shape {sizes} of {len(sizes)} axes, but {len(names)} axis names {names}; write "
+                f"Team({sizes}, {tuple([f'x{i}' for i in range(len(sizes))])})"
+            )
         mesh = Mesh(names, sizes)
         if any(map(is_wave, names)):
             raise ShardingError(f"team axes {names} include a wave axis; waves belong to a Sharding's mesh")

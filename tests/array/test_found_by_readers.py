@@ -305,6 +305,18 @@ def test_insert_takes_computed_positions_and_masks():
     assert np.array_equal(dx.delete(cut(a), cut(np.array([1, 2])) + 1), np.delete(a, [2, 3]))
 
 
+@pytest.mark.parametrize(("mine", "others"), [((1, 1), (1, 1, 1)), ((2, 2), (1, 2, 2)), ((2, 2), (1, 1, 2, 2))])
+def test_matmul_in_place_does_without_axes_in_front(mine, others):
+    for tiles in (None, 2):
+        with force_tiles(tiles) if tiles else nullcontext():
+            x, y = (dx.asarray(np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)) for shape in (mine, others))
+            a, b, same = np.array(x), np.array(y), x
+            x @= y
+            a @= b
+            assert x is same
+            np.testing.assert_array_equal(x, a)
+
+
 def test_matmul_in_place_by_a_vector_is_numpys_error():
     for n in (np.arange(3.0), np.eye(3)):
         x = dx.asarray(n, team=A_TEAM)

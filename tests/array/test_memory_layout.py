@@ -126,6 +126,26 @@ def test_strides_and_flags_are_numpys(k: int) -> None:
     assert (q.base is None) == (p.base is None)
 
 
+@pytest.mark.parametrize("write", [None, False, True, 1, 0, "11"])
+def test_setflags_is_numpys(write: Any) -> None:
+    for start in (True, False):
+        x, a = dx.arange(6), np.arange(6)
+        for each in (x, a):
+            each.setflags(write=start)
+            each.setflags(write, align=True)
+        assert x.flags.writeable == x[1:3].flags.writeable == a.flags.writeable
+        if not a.flags.writeable:
+            with pytest.raises(ValueError, match="read-only"):
+                x[2] = 1
+            with pytest.raises(ValueError, match="read-only"):
+                x += 1
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="WRITEBACKIFCOPY"):
+        x.setflags(uic=True)
+    with pytest.raises(ValueError, match="cannot set WRITEABLE flag to True of this array: it sees elements"):
+        dx.broadcast_to(x, (2, 6)).setflags(write=True)
+
+
 def test_base_is_the_whole_array_and_flags_are_not_set() -> None:
     x = dx.arange(6.0)
     x[1:3].base[0] = 9

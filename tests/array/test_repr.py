@@ -23,6 +23,15 @@ def test_repr_is_the_type_in_one_line_and_computes_nothing() -> None:
     assert c.evaluations == c.planner_calls == 0
 
 
+def test_repr_of_a_number_shows_it_where_it_is_known() -> None:
+    counts = dx.count_nonzero(dx.arange(12).reshape(3, 4) % 3, axis=1)
+    assert repr(list(counts)[:1]) == f'[DistArray(i64[] = 2, team={counts.team!r}, device="cpu")]'
+    assert repr(dx.asarray(np.datetime64("2020-02-29"), team=None)).startswith("DistArray(M8[D][] = 2020-02-29,")
+    with dx.testing.counting() as c, dx.config.set(eager_bytes=0):
+        assert repr(dx.sum(dx.ones(5), axis=0)).endswith("not yet placed)")
+    assert c.evaluations == 0
+
+
 @pytest.mark.parametrize(
     "host",
     [
@@ -67,3 +76,10 @@ def test_html_draws_the_cut_and_computes_nothing() -> None:
 def test_visualize_sharding_names_the_members() -> None:
     x = dx.zeros((64, 32), team=TEAM, sharding=("R", "C"))
     assert all(str(rank) in dx.visualize_sharding(x) for rank in range(8))
+
+
+def test_visualize_sharding_shows_itself_as_text_and_as_a_picture() -> None:
+    drawing = dx.visualize_sharding(dx.zeros((64, 32), team=TEAM, sharding=("R", "C")))
+    assert repr(drawing) == str(drawing) == "".join(drawing)
+    assert drawing.startswith("[32{R}64, 8{C}32] on Mesh(R=2, C=4)\n")
+    assert drawing._repr_svg_().count("<rect") == 8

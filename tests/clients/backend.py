@@ -18,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy
 import pytest
 
 REQUEST: dict[str, Any] = json.loads(os.environ["DISTARRAY_CLIENT"])
@@ -86,12 +87,19 @@ class Internals(MetaPathFinder, Loader):
 def enter_cupynumeric(config: pytest.Config) -> None:
     """Its tests import cuPyNumeric, and constants of the runtime below it."""
     xp = namespace()
-    # A module of its own: what is imported below it becomes its attribute, and would hide our modules of that name.
-    front = sys.modules["cupynumeric"] = ModuleType("cupynumeric")
-    front.__dict__.update(vars(xp), __name__="cupynumeric", __path__=[], __getattr__=lambda name: getattr(xp, name))
+    front = stand_in("cupynumeric", xp)
     for name in ("linalg", "fft", "random"):
-        sys.modules[f"cupynumeric.{name}"] = getattr(xp, name)
+        setattr(front, name, stand_in(f"cupynumeric.{name}", getattr(xp, name)))
     sys.meta_path.insert(0, Internals())
+
+
+def stand_in(name: str, ours: Any) -> ModuleType:
+    """Make a package with the names of one of our modules: what is imported below it becomes its attribute, and would
+    hide names of ours.
+    """
+    front = sys.modules[name] = ModuleType(name)
+    front.__dict__.update(vars(ours), __name__=name, __path__=[], __getattr__=lambda name: getattr(ours, name))
+    return front
 
 
 def scipy_parameter() -> Any:
@@ -166,8 +174,15 @@ def pytest_runtest_call() -> Iterator[None]:
         yield
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Modules draw the parameters of some tests: the same ones in two runs."""
+    if isinstance(collector, pytest.Module):
+        numpy.random.seed(0)
+
+
 def note(nodeid: str, outcome: str, reason: str) -> None:
-    line = [nodeid.replace(REQUEST["namespace"], ID), outcome, reason]
+    is_parameter = REQUEST["client"] != "cupynumeric"  # whose tests have no other namespace beside it
+    line = [nodeid.replace(REQUEST["namespace"], ID) if is_parameter else nodeid, outcome, reason]
     with open(REQUEST["results"], "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 

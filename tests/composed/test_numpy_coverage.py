@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import distarray as dx
-from distarray.composed.numpy_alternatives import ALTERNATIVES, NO_ARRAYS
+from distarray.composed.numpy_alternatives import ALTERNATIVES, NO_ARRAYS, OTHERS
 from distarray.composed.numpy_protocol import implementation
 from distarray.testing import force_tiles
 from distarray.testing.assertions import assert_close
@@ -197,6 +197,7 @@ CALLS: dict[str, Call] = {
     "hstack": lambda x: np.hstack([x[0], x[1]]),
     "insert": lambda x: np.insert(x, [1, 3], 9.0, axis=2),
     "insert, one position": lambda x: np.insert(x[0], 1, 9.0, axis=0),
+    "insert, a slice of one": lambda x: np.insert(x[0, 0], slice(1, 0, -1), [9.0, 8.0]),
     "meshgrid": lambda x: np.meshgrid(x[0, 0], x[0, 1]),
     "meshgrid, sparse": lambda x: np.meshgrid(x[0, 0], x[0, 1], indexing="ij", sparse=True),
     "moveaxis": lambda x: np.moveaxis(x, 0, -1),
@@ -209,6 +210,7 @@ CALLS: dict[str, Call] = {
     "repeat": lambda x: np.repeat(x, 2, 0),
     "repeat, counts": lambda x: np.repeat(x, [0, 1, 2, 3, 0, 0, 1, 1], axis=0),
     "reshape": lambda x: np.reshape(x, (32, 24)),
+    "reshape, negative": lambda x: np.reshape(x, (-7, 2)),
     "reshape, F": lambda x: np.reshape(x, (6, -1), order="F"),
     "resize": lambda x: np.resize(x, (3, 5)),
     "roll": lambda x: np.roll(x, 1, 0),
@@ -338,6 +340,7 @@ CALLS: dict[str, Call] = {
     "dot": lambda x: np.dot(x[0], x[1].T),
     "einsum": lambda x: np.einsum("ijk,ijk->k", x, x),
     "einsum, labels": lambda x: np.einsum(x[0], [0, 1], x[1], [2, 1], [0, 2]),
+    "einsum, casting": lambda x: np.einsum("ijk,ijk->k", x, x, dtype="f4", casting="same_kind"),
     "einsum_path": lambda x: np.einsum_path("ij,kj,kl->il", x[0], x[1], x[2], optimize="greedy"),
     "inner": lambda x: np.inner(x[0], x[1]),
     "kron": lambda x: np.kron(x[0, :2], x[1, :2]),
@@ -554,6 +557,18 @@ def test_every_other_function_is_here_or_has_a_way_out_or_needs_none(namespace: 
         if not hasattr(ours, n) and f"{namespace}.{n}" not in ALTERNATIVES and f"{namespace}.{n}" not in NO_ARRAYS
     ]
     assert not missing
+
+
+def test_every_class_and_module_is_here_or_has_a_way_out() -> None:
+    of_numpys_own = {"ScalarType", "core", "ctypeslib", "f2py", "little_endian", "sctypeDict"}
+    names = {n for n in dir(np) if not n.startswith("_")} - {n for n, _ in callables(np)} - of_numpys_own
+    assert [n for n in sorted(names) if not hasattr(dx, n) and f"numpy.{n}" not in OTHERS] == []
+    with pytest.raises(AttributeError, match=r"no attribute 'matrix'; use dx.asarray"):
+        _ = dx.matrix
+    with pytest.raises(AttributeError, match=r"'distarray.random' has no attribute 'PCG64'; use dx.random.default_rng"):
+        _ = dx.random.PCG64
+    with pytest.raises(AttributeError, match=r"has no attribute 'foo'$"):
+        _ = dx.random.foo
 
 
 def test_what_has_a_way_out_is_not_implemented() -> None:

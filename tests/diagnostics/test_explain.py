@@ -3,23 +3,27 @@
 import gc
 import json
 import os
+import sys
 import tracemalloc
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import distarray as dx
 from distarray import config
 from distarray.diagnostics.explain import explain
 from distarray.errors import EnvironmentMismatchError
 from distarray.expr.bind import bind_reshape
-from distarray.expr.expr import Environment, Stored, source
+from distarray.expr.expr import Environment, Stored, cell_of, source
 from distarray.expr.indexing import parse_index
 from distarray.kernels.buffers import POOL
 from distarray.ops import contractions, elementwise, indexing, joining, manipulation, reductions
 from distarray.planner.cache import plan_cache_clear
 from distarray.runtime import evaluate, observations
 from distarray.runtime.counters import counting
+from distarray.runtime.task_graph import label_of
 from distarray.sharding.sharding import Sharding
 from distarray.sharding.team import Team
 
@@ -457,3 +461,14 @@ def test_passes_of_a_sort_are_explained() -> None:
         assert "pass 0 at the call, sort_tiles" in str(e)
         assert (y + 1).explain().passes == e.passes
         assert (x + 1).explain().passes == ()
+
+
+def test_a_cell_of_a_notebook_has_its_name(monkeypatch):
+    names = {"/tmp/1234.py": ("Cell", "In[7]")}
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=names.get))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    made = {"dx": dx}
+    exec(compile("x = dx.ones((600, 700))\ny = (x * 2).sum(axis=0)", "/tmp/1234.py", "exec"), made)
+    assert "In[7]:2" in str(made["y"].explain())
+    assert label_of(made["y"].__dx_node__()) == "sum@In[7]:2"
+    assert cell_of(__file__) is None

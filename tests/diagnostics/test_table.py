@@ -35,4 +35,4 @@ def test_columns_line_up():
 
 
 def test_html_is_escaped():
-    assert '<td style="text-align: left">&lt;b&gt;</td>' in html_table(["x"], [["<b>"]])
+    assert '">&lt;b&gt;</td>' in html_table(["x"], [["<b>"]])

@@ -148,6 +148,10 @@ def test_parquet_columns(tmp_path: Path) -> None:
         assert_equal(gaps[1:7], np.arange(1.0, 7.0))
         with pytest.raises(ValueError, match=r"has \d nulls"):
             dx.from_parquet(path, "gaps", int).compute()
+    numbers = tmp_path / "numbers.parquet"
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pq.read_table(path).select(["i", "f"]), numbers)
+    assert_equal(dx.from_parquet(numbers), np.stack([n, n / 4], axis=1))
     with pytest.raises(KeyError, match="no column 'z'; it has i, f, b"):
         dx.from_parquet(path, "z")
     with pytest.raises(TypeError, match="columns s:"):

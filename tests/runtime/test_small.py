@@ -291,3 +291,12 @@ def test_on_a_cluster_what_lies_at_workers_waits(cluster4: Any) -> None:
     y = (dx.zeros((64, 64), team=dx.Team((4,), ("R",)), sharding=("R", None)) + 1).persist()
     assert not is_computed(y + 1)
     np.testing.assert_array_equal(np.asarray(y + 1), np.full((64, 64), 2.0))
+
+
+def test_iteration_computes_a_small_array_once() -> None:
+    with counting() as c:
+        assert [int(i) for i in dx.arange(100)] == list(range(100))
+    assert c.evaluations <= 1
+    with counting() as c:
+        next(iter(dx.ones((3000, 1000))))
+    assert c.evaluations == 0, "a large one stays an expression"
