@@ -112,7 +112,7 @@ def test_one_thread_explains_while_two_read_and_write(seconds: float) -> None:
         while time.monotonic() < end:
             mine += 1.0
             written[half] += 1
-            seen = np.asarray(x)
+            seen = np.array(x)  # a copy: the memory itself shows what others write to it, while they do
             own, other = seen[200 * half : 200 * (half + 1)], seen[200 * (1 - half) : 200 * (2 - half)]
             assert np.array_equal(own, host[200 * half : 200 * (half + 1)] + written[half])
             # The other thread's half is of one moment: it was never written in part.
