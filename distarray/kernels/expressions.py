@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from distarray.expr.instructions import Instruction
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
-
-if TYPE_CHECKING:
-    from distarray.kernels.program import Program
+from distarray.kernels.outcomes import Reduction
 
 DType = np.dtype[Any]
 
@@ -139,6 +138,19 @@ EXPRESSIONS["e"] = {name: term for name, term in EXPRESSIONS["f"].items() if nam
 WRITTEN_OUT = frozenset({"astype", "clip", "complex", "copy", "imag", "real", "round", "where"})
 
 
+class Computation(Protocol):
+    """A Computation is what is written: a program, or what is left of one for its slices."""
+
+    @property
+    def n_inputs(self) -> int: ...
+    @property
+    def instructions(self) -> tuple[Instruction, ...]: ...
+    @property
+    def outputs(self) -> tuple[int, ...]: ...
+    @property
+    def reductions(self) -> tuple[Reduction, ...]: ...
+
+
 class Language(Protocol):
     """A Language writes expressions of the table for a compiler; what it has no words for is None."""
 
@@ -191,7 +203,7 @@ class Generated(NamedTuple):
 
 @lru_cache(maxsize=512)
 def generate(
-    program: Program, inputs: tuple[DType, ...], scalars: tuple[type, ...], language: Language
+    program: Computation, inputs: tuple[DType, ...], scalars: tuple[type, ...], language: Language
 ) -> Generated | None:
     """Return the kernel of a program, or None if a function or a dtype has no words in a language."""
     dtypes: list[DType] = list(inputs)

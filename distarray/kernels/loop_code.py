@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from distarray.kernels.expressions import Generated
+from distarray.kernels.elementwise import numpy_name
+from distarray.kernels.expressions import Computation, Generated
 
 DType = np.dtype[Any]
 
@@ -68,6 +69,15 @@ def write(_, address, index, value):
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, value), code
+
+
+@intrinsic
+def bits(_, value):
+    def code(context, builder, signature, args):
+        word = builder.bitcast(args[0], ir.IntType(value.bitwidth))
+        return word if value.bitwidth == 64 else builder.zext(word, ir.IntType(64))
+
+    return types.int64(value), code
 '''
 
 
@@ -102,8 +112,28 @@ class LoopCode:
 LOOPS = LoopCode()
 
 
-def source(generated: Generated, steps: str, ndim: int) -> str:
-    """Return a module with the function ``slice_of(table, begin, extent, begin, extent, ...)`` of a slice.
+#: Functions that raise flags of the processor where the result is a float.
+_RAISING = frozenset("add subtract multiply square divide reciprocal sqrt astype".split())
+
+
+def unseen(program: Computation) -> list[int]:
+    """Return the registers that may be left out, with the flags that they raise, since their value is not needed.
+
+    What ``where`` does not choose, or what is only compared, a compiler need not compute; numpy does, and warns. What
+    is stored is computed, and what goes into arithmetic that is.
+    """
+    seen = set(program.outputs)
+    found = []
+    for k, i in reversed([*enumerate(program.instructions, program.n_inputs)]):
+        if i.dtype.kind == "f" and numpy_name(i.function) in _RAISING:
+            if k not in seen:
+                found.append(k)
+            seen.update(x for x in i.inputs if isinstance(x, int))
+    return found
+
+
+def source(generated: Generated, steps: str, ndim: int, needed: Sequence[int] = ()) -> str:
+    """Return a module with the function ``compiled(table, begin, extent, begin, extent, ...)`` of a slice.
 
     Parameters
     ----------
@@ -114,6 +144,8 @@ def source(generated: Generated, steps: str, ndim: int) -> str:
         element by element, ``"s"`` it stays where it is, ``"x"`` in another stride.
     ndim
         Axes of the box; a row of the table has ``1 + 2 * ndim`` numbers.
+    needed
+        Registers that are computed whether or not they are `unseen`: the function returns what needs all their bits.
     """
     axes = range(ndim)
     names = [*generated.parameters, *(f"y{k}" for k in range(len(generated.stored)))]
@@ -138,11 +170,14 @@ def source(generated: Generated, steps: str, ndim: int) -> str:
     for k, (name, dtype) in enumerate(zip(generated.stored, generated.stored_types, strict=True)):
         step = steps[len(generated.parameters) + k]
         body.append(f"{inner}write({_at(f'y{k}', step, last)}, {_stored(dtype)}({name}))")
+    body += [f"{inner}needed |= bits(r{register})" for register in needed]
     extents = ", ".join(f"i{a}, n{a}" for a in axes)
-    signature = f"void(int64[::1]{', int64' * (2 * ndim)})"
+    signature = f"int64(int64[::1]{', int64' * (2 * ndim)})"
     return (
         f'{PREAMBLE}\n\n@njit("{signature}", cache=True, nogil=True, error_model="numpy")\n'
-        f"def slice_of(table, {extents}):\n" + "\n".join([*lines, f"{pad}for j in range(n{last}):", *body]) + "\n"
+        f"def compiled(table, {extents}):\n"
+        + "\n".join(["    needed = 0", *lines, f"{pad}for j in range(n{last}):", *body, "    return needed"])
+        + "\n"
     )
 
 
