@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -201,10 +202,43 @@ def _is_compilable(run: RunOfSlices) -> bool:
     places = zip(program.outputs, run.schedule.places, strict=True)
     made = {call.register: call.dtype for call in run.calls}
     return (
-        all(call.function.is_exact and call.register in used for call in run.calls)
+        all(_order(run, call) and call.register in used for call in run.calls)
         and all(made.get(r, streams[place].dtype) == streams[place].dtype for r, place in places)
         and all(a.dtype.isnative for a in (*run.values.values(), *streams.values()))
     )
+
+
+def _order(run: RunOfSlices, call: Call) -> int:
+    """Return the order in which a call's operands are written, 1 or -1; 0 if its bits are not known."""
+    if call.function.is_exact:
+        return 1
+    if call.function.name not in ("maximum", "minimum") or call.dtype.kind != "f" or len(call.operands) != 2:
+        return 0
+    given = [run.values.get(x) for x in call.operands]
+    made = {c.register: c.dtype for c in run.calls}
+    forms = []
+    for x, value in zip(call.operands, given, strict=True):
+        is_scalar = x not in made and (value is None or not value.ndim)
+        dtype = call.dtype if is_scalar else made[x] if value is None else value.dtype
+        if dtype != call.dtype:
+            return 0
+        forms.append(is_scalar)
+    return _chosen_zero(call.function.name, call.dtype, tuple(forms))
+
+
+@cache
+def _chosen_zero(name: str, dtype: DType, are_scalars: tuple[bool, ...]) -> int:
+    """Return which of two zeros of unlike sign numpy's kernel takes: 1 the first, as the table does, -1 the second.
+
+    IEEE 754 leaves it open, and so do processors; 0 if it is not always the same one.
+    """
+    found = set()
+    for signs in ((0.0, -0.0), (-0.0, 0.0)):
+        operands = [dtype.type(z) if is_s else np.full(1024, z, dtype) for z, is_s in zip(signs, are_scalars)]
+        negative = np.signbit(getattr(np, name)(*operands, out=np.empty(1024, dtype)))
+        matches = [bool((negative == np.signbit(z)).all()) for z in signs]
+        found.add(1 if matches[0] else -1 if matches[1] else 0)
+    return found.pop() if len(found) == 1 else 0
 
 
 def _targets(run: RunOfSlices) -> dict[int, int]:
@@ -222,6 +256,6 @@ def _rest_of(run: RunOfSlices, stored: Iterable[int]) -> SliceComputation:
     instructions = []
     for call in run.calls:
         i = program.instructions[call.register - program.n_inputs]
-        operands = tuple(x if isinstance(x, RuntimeScalar) else number[x] for x in i.inputs)
+        operands = tuple(x if isinstance(x, RuntimeScalar) else number[x] for x in i.inputs)[:: _order(run, call)]
         instructions.append(Instruction(i.function, operands, i.dtype, i.params))
     return SliceComputation(len(run.values), tuple(instructions), tuple(number[r] for r in stored))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import distarray as dx
 from distarray import config
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels import compiler
+from distarray.kernels import compiled, compiler
 from distarray.kernels.compiled import Compiled
 from distarray.kernels.compiled_moments import RowMoments
 from distarray.kernels.compiler import COMPILER
@@ -143,7 +143,7 @@ def test_casts_have_numpys_bits(given: np.dtype[Any]) -> None:
     assert_same(both(program, [np.resize(hard(given), N)]), [str(d) for d in wanted])
 
 
-@pytest.mark.parametrize("dtype", [np.dtype(d) for d in ("f8", "f4", "i8", "u1", "?")], ids=str)
+@pytest.mark.parametrize("dtype", [np.dtype(d) for d in ("f4", "i8", "?")], ids=str)
 @pytest.mark.parametrize("layout", ["strided", "transposed", "broadcast", "rows", "0-d"])
 def test_operands_come_in_any_layout(dtype: np.dtype[Any], layout: str) -> None:
     x = np.resize(hard(dtype), (160, 306))
@@ -172,6 +172,19 @@ def test_scalars_are_weak_or_not() -> None:
     )
     assert_same(both(program, [np.resize(hard(np.dtype("f4")), N)], [0.1, np.float64(0.1)]))
     assert_same(both(program, [np.resize(hard(np.dtype("f4")), N)], [0.3, np.float64(-0.7)]))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_larger_of_two_zeros_is_the_one_that_numpy_takes(dtype: str) -> None:
+    """IEEE 754 leaves it open; where numpy takes now this, now that, such a program is not compiled."""
+    d = np.dtype(dtype)
+    zero, least = RuntimeScalar(0), RuntimeScalar(1)
+    pairs = [(0, 1), (1, 0), (0, zero), (zero, 1), (0, least), (least, 0)]
+    for k, name in enumerate(("maximum", "minimum")):
+        instructions = tuple(Instruction(name, pair, d) for pair in pairs)
+        program = Program(2, (*instructions, Instruction("negative", (2,), d)), tuple(range(2, 9)))
+        assert_same(both(program, operands(d), [0.0, -0.0], may_be_left=True))
+        assert compiled._chosen_zero(name, d, (False, False)) in (1, -1), k
 
 
 def test_products_and_sums_are_not_contracted() -> None:
@@ -216,7 +229,7 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[Array]]:
     return Program(n, tuple(instructions), tuple(range(n, n + len(instructions)))), inputs
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs())
 def test_random_programs_have_the_interpreters_bits_and_warnings(made: tuple[Program, list[Array]]) -> None:
     program, inputs = made
@@ -323,7 +336,7 @@ def test_a_program_that_raises_flags_all_the_time_is_given_up() -> None:
     "instructions",
     [
         (Instruction("exp", (0,), F8), Instruction("add", (1, 0), F8)),
-        (Instruction("maximum", (0, 0), F8), Instruction("add", (1, 0), F8)),
+        (Instruction("clip", (0, 0, 0), F8), Instruction("add", (1, 0), F8)),
         (Instruction("add", (0, 0), F8), Instruction("floor_divide", (1, 0), F8)),
         (Instruction("add", (0, 0), F8), Instruction("astype", (1,), np.dtype("i8"))),
     ],
