@@ -153,8 +153,11 @@ def loaded(text: str) -> Callable[..., None]:
 
 @cache
 def _folder() -> Path:
-    """Return the folder of sources: one of the user, or of this process where that cannot be written."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distarray" / "compiled"
+    """Return the folder of sources: Numba's, if that is said, the user's, or one of this process if none can be
+    written.
+    """
+    cache = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache) / "distarray" / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):

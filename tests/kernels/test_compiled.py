@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,6 @@ DTYPES = [np.dtype(name) for name in sorted(LOOPS.types)]
 N = 20_011
 WARN = dict.fromkeys(("divide", "over", "invalid"), "warn") | {"under": "ignore"}
 IGNORE = dict.fromkeys(("divide", "over", "invalid", "under"), "ignore")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compiler, "_folder", lambda: tmp_path_factory.getbasetemp())
-        yield
 
 
 def all_compiled(program: Program) -> list[Compiled]:
@@ -464,3 +457,29 @@ def test_arrays_are_computed_by_compiled_programs() -> None:
         np.testing.assert_allclose(actual[3], expected[3])
         COMPILER.wait()
     assert COMPILER.n_compiled > before
+
+
+def _from(seconds: float) -> None:
+    compiler.ENOUGH_SECONDS = seconds
+
+
+def _n_compiled() -> tuple[int, list[str]]:
+    COMPILER.wait()
+    return COMPILER.n_compiled, COMPILER.failures
+
+
+@pytest.mark.cluster
+def test_workers_compile_what_comes_often(process_cluster: Any) -> None:
+    """A program comes to a worker anew with each evaluation, and is known there."""
+    before = compiler.ENOUGH_SECONDS
+    process_cluster.run(_from, 0.0)
+    try:
+        h = np.random.default_rng(0).standard_normal((900, 400))
+        x, expected = dx.asarray(h), np.sqrt(h * h + 1) - 0.1 * h
+        for _ in range(6):
+            np.testing.assert_array_equal(np.asarray(dx.sqrt(x * x + 1) - 0.1 * x), expected)
+            process_cluster.run(_n_compiled)
+        found = process_cluster.run(_n_compiled)
+    finally:
+        process_cluster.run(_from, before)
+    assert all(n >= 1 and not failures for n, failures in found.values()), found
