@@ -178,7 +178,7 @@ def _row(a: Array, ndim: int) -> list[int]:
 
 def compiled_for(run: RunOfSlices) -> Compiled | None:
     """Return the program of a run as it is compiled, now or later; None where the interpreter is as good."""
-    if not (run.calls and is_on()) or run.slice[-1] < SHORTEST_RUN:
+    if not (run.calls and run.streams and is_on()) or run.slice[-1] < SHORTEST_RUN:
         return None
     steps = []
     for entry, a in run.streams:

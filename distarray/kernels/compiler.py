@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray import config
+from distarray import hooks
 
 #: Runs and seconds before something is compiled, which takes about as long.
 ENOUGH_RUNS, ENOUGH_SECONDS = 3, 0.25
@@ -76,7 +76,7 @@ class Candidate:
 
 def is_on() -> bool:
     """Return whether anything is compiled in this process."""
-    return bool(config.get("compiled")) and _has_compiler()
+    return _has_compiler() and (hooks.may_compile is None or hooks.may_compile())
 
 
 @cache
@@ -140,9 +140,9 @@ def loaded(text: str) -> Callable[..., None]:
     name = f"distarray_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     path = _folder() / f"{name}.py"
     if not path.is_file() or path.read_text() != text:
-        written = path.with_suffix(f".{os.getpid()}")
+        written = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         written.write_text(text)
-        os.replace(written, path)  # at once: another process may read it
+        os.replace(written, path)  # at once: others may read it
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

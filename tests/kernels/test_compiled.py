@@ -25,6 +25,7 @@ from distarray.kernels.loop_code import LOOPS
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Outcome, Reduction
 from distarray.kernels.program import Program
+from distarray.runtime import memory
 
 numba = pytest.importorskip("numba")
 
@@ -459,8 +460,8 @@ def test_arrays_are_computed_by_compiled_programs() -> None:
     assert COMPILER.n_compiled > before
 
 
-def _from(seconds: float) -> None:
-    compiler.ENOUGH_SECONDS = seconds
+def _from(seconds: float, least_nbytes: int) -> None:
+    compiler.ENOUGH_SECONDS, memory.COMPILER_NBYTES = seconds, least_nbytes
 
 
 def _n_compiled() -> tuple[int, list[str]]:
@@ -471,8 +472,8 @@ def _n_compiled() -> tuple[int, list[str]]:
 @pytest.mark.cluster
 def test_workers_compile_what_comes_often(process_cluster: Any) -> None:
     """A program comes to a worker anew with each evaluation, and is known there."""
-    before = compiler.ENOUGH_SECONDS
-    process_cluster.run(_from, 0.0)
+    before = compiler.ENOUGH_SECONDS, memory.COMPILER_NBYTES
+    process_cluster.run(_from, 0.0, 1)
     try:
         h = np.random.default_rng(0).standard_normal((900, 400))
         x, expected = dx.asarray(h), np.sqrt(h * h + 1) - 0.1 * h
@@ -481,5 +482,5 @@ def test_workers_compile_what_comes_often(process_cluster: Any) -> None:
             process_cluster.run(_n_compiled)
         found = process_cluster.run(_n_compiled)
     finally:
-        process_cluster.run(_from, before)
+        process_cluster.run(_from, *before)
     assert all(n >= 1 and not failures for n, failures in found.values()), found
