@@ -137,7 +137,7 @@ def test_casts_have_numpys_bits(given: np.dtype[Any]) -> None:
     assert_same(both(program, [np.resize(hard(given), N)]), [str(d) for d in wanted])
 
 
-@pytest.mark.parametrize("dtype", [np.dtype(d) for d in ("f4", "i8", "?")], ids=str)
+@pytest.mark.parametrize("dtype", [np.dtype(d) for d in ("f4", "?")], ids=str)
 @pytest.mark.parametrize("layout", ["strided", "transposed", "broadcast", "rows", "0-d"])
 def test_operands_come_in_any_layout(dtype: np.dtype[Any], layout: str) -> None:
     x = np.resize(hard(dtype), (160, 306))
@@ -370,14 +370,14 @@ def test_the_third_run_has_it_compiled_beside_the_work() -> None:
 
 @pytest.mark.usefixtures("_at_once")
 def test_threads_run_compiled_slices_side_by_side() -> None:
-    x = np.random.default_rng(0).standard_normal((800, 900))
+    x = np.random.default_rng(0).standard_normal((300, 900))
     program = Program(1, (Instruction("multiply", (0, 0), F8), Instruction("subtract", (1, 0), F8)), (2,), sums(2))
     with config.set(compiled=False):
         expected = program.run([x], [], x.shape)
     found: list[Outcome] = []
 
     def work() -> None:
-        for _ in range(20):
+        for _ in range(8):
             found.append(program.run([x], [], x.shape))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
