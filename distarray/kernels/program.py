@@ -2,7 +2,8 @@
 
 The elementwise part of a stage is a `Program`: instructions over registers. `Program.run` cuts the box into slices that
 fit the cache and runs all instructions on one slice before it goes on to the next, in scratch that is reused. A chain
-of any length so reads its inputs once and writes its outputs once, and reductions run in the same pass.
+of any length so reads its inputs once and writes its outputs once, and reductions run in the same pass. Of a program
+that comes often the calls of a slice are compiled to one (`compiled`).
 
 Guarantees
 ----------
