@@ -146,6 +146,7 @@ _OPTIONS: dict[str, _Option] = {
     "window": _count(0),
     "retain": _choice("live", "none"),
     "overlap": _choice(True, False, "always"),
+    "compiled": _choice(True, False),
     "data-dependent": _choice("counts", "raise"),
     "errors": _choice("call", "deferred"),
     "lineage-interval": _count(1),

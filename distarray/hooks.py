@@ -20,6 +20,7 @@ __all__ = [
     "known_following",
     "lazily_read",
     "map_at_call",
+    "may_compile",
     "meet",
     "name_client",
     "new_arrays_environment",
@@ -52,6 +53,8 @@ is_beyond_memory: Callable[[Any], bool] | None = None
 
 #: Who helps with the kernels of this thread (`kernels.threads.Helpers`), or None.
 find_helpers: Callable[[], Any] | None = None
+#: Whether this process compiles what comes often (`kernels.compiler`).
+may_compile: Callable[[], bool] | None = None
 
 # -------------------------------------------------------------------------- expr, ops and runtime ask, array answers
 

@@ -91,6 +91,14 @@ def _uncalibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _compiled_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is compiled here, and in workers that start here, is kept apart from what the user has."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("NUMBA_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
 def _local_cluster(n_workers: int, *, threads: int, processes: bool) -> Any:
     distributed = pytest.importorskip("distributed")
     # The port of the dashboard is left to the system: 8787 may be taken, and nobody looks at it.

@@ -129,6 +129,7 @@ def findings(record: Facts) -> list[Finding]:
         *([] if scheduler is None else _of_cluster(record, scheduler, workers)),
         *_of_blas({"this process": record["client"], **workers}),
         *_of_gpus({"this process": record["client"], **workers}),
+        *_of_compiled({"this process": record["client"], **workers}),
         *_of_rates(record["rates"]),
         *_of_extras(record["extras"]),
         *_of_options(record["options"]),
@@ -338,6 +339,17 @@ def _of_rates(rates: Facts | None) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "network", text)
+
+
+def _of_compiled(everybody: Mapping[str, Facts]) -> Iterator[Finding]:
+    for where, facts in everybody.items():
+        found = facts.get("compiled", {"count": 0, "failures": ()})  # a worker of another version
+        if found["failures"]:
+            text = f"{where}: {len(found['failures'])} could not be compiled; the last: {found['failures'][-1]}"
+            advice = "NumPy's functions serve in their place; distarray.compiled: false tries no more"
+            yield Finding("warning", "compiled programs", text, advice)
+        elif found["count"]:
+            yield Finding("ok", "compiled programs", f"{where}: {found['count']} compiled by Numba")
 
 
 def _of_extras(installed: Mapping[str, str]) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.kernels.cuda_code import C_TYPE, PREAMBLE, Generated
+from distarray.kernels.cuda_code import C_TYPE, PREAMBLE
+from distarray.kernels.expressions import Generated
 
 DType = np.dtype[Any]
 

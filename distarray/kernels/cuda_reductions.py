@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distarray.kernels.cuda_code import C_TYPE, PREAMBLE, Generated, cast
+from distarray.kernels.cuda_code import C_TYPE, PREAMBLE, cast
 from distarray.kernels.cuda_loops import (
     BLOCK,
     HEADERS,
@@ -27,6 +27,7 @@ from distarray.kernels.cuda_loops import (
     stores_of,
     typed,
 )
+from distarray.kernels.expressions import Generated
 from distarray.kernels.monoids import MONOIDS
 from distarray.kernels.outcomes import Reduction
 

@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from distarray.errors import NotSupportedError
 from distarray.kernels.backends import Layout, axes_by_stride, transport
-from distarray.kernels.cuda_code import Generated, generate
+from distarray.kernels.cuda_code import CUDA
 from distarray.kernels.cuda_loops import BLOCK, MAX_ELEMENTS, elementwise_source, n_at_once, nest_of
 from distarray.kernels.cuda_reductions import (
     KernelFold,
@@ -33,6 +33,7 @@ from distarray.kernels.cuda_reductions import (
     shares,
 )
 from distarray.kernels.elementwise import loop_dtypes, numpy_name
+from distarray.kernels.expressions import Generated, generate
 from distarray.kernels.random_maps import MAPS
 
 if TYPE_CHECKING:
@@ -171,7 +172,9 @@ class CupyBackend:
             ]
             if 0 in shape:
                 return outputs, [partial(r, self.empty(shape, dtypes[r.register])) for r in program.reductions]
-            generated = generate(program, tuple(dtypes[: len(inputs)]), tuple(map(type, scalars))) if inputs else None
+            generated = (
+                generate(program, tuple(dtypes[: len(inputs)]), tuple(map(type, scalars)), CUDA) if inputs else None
+            )
             if generated is None:
                 reduced = self._run_calls(program, inputs, scalars, shape, outputs)
                 return outputs, [partial(r, x) for r, x in zip(program.reductions, reduced, strict=True)]

@@ -19,6 +19,7 @@ import numpy as np
 
 from distarray.expr.affine import namespace
 from distarray.kernels.buffers import POOL
+from distarray.kernels.compiled_moments import row_moments
 from distarray.kernels.namespaces import astype, dtype_of, loop_dtype
 from distarray.kernels.ufuncs import combine, halved
 
@@ -403,15 +404,19 @@ class _Moments(Monoid):
         state = self.state(dtype)
         n = math.prod(block.shape[a] for a in axes)
         block = _numbers(xp, block)
-        mean = xp.sum(block, axis=axes, dtype=dtype_of(xp, state), keepdims=True) / n
-        if xp is np and state.kind != "c":
-            # A buffer that is used again: the system would map a new one for each slice.
-            off = np.subtract(block, mean, out=POOL.take(block.shape, state))
-            square = np.multiply(off, off, out=off)
-        else:
-            off = astype(xp, block, state) - mean
-            square = xp.real(off) ** 2 + xp.imag(off) ** 2 if state.kind == "c" else off * off
-        m2 = xp.sum(square, axis=axes, keepdims=True)
+
+        def numpys() -> tuple[Any, Any]:
+            mean = xp.sum(block, axis=axes, dtype=dtype_of(xp, state), keepdims=True) / n
+            if xp is np and state.kind != "c":
+                # A buffer that is used again: the system would map a new one for each slice.
+                off = np.subtract(block, mean, out=POOL.take(block.shape, state))
+                square = np.multiply(off, off, out=off)
+            else:
+                off = astype(xp, block, state) - mean
+                square = xp.real(off) ** 2 + xp.imag(off) ** 2 if state.kind == "c" else off * off
+            return mean, xp.sum(square, axis=axes, keepdims=True)
+
+        mean, m2 = row_moments(block, axes, numpys) if xp is np and block.dtype == state else numpys()
         return xp.full_like(mean, n, dtype=dtype_of(xp, np.dtype(np.int64))), mean, m2
 
     def merge(self, left: Partial, right: Partial) -> Partial:

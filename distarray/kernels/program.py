@@ -2,7 +2,8 @@
 
 The elementwise part of a stage is a `Program`: instructions over registers. `Program.run` cuts the box into slices that
 fit the cache and runs all instructions on one slice before it goes on to the next, in scratch that is reused. A chain
-of any length so reads its inputs once and writes its outputs once, and reductions run in the same pass.
+of any length so reads its inputs once and writes its outputs once, and reductions run in the same pass. Of a program
+that comes often the calls of a slice are compiled to one (`compiled`).
 
 Guarantees
 ----------
@@ -17,10 +18,11 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -29,6 +31,7 @@ from distarray.expr.affine import namespace
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.accumulators import Accumulator, InOrder, TotalAccumulator
 from distarray.kernels.buffers import ALIGNMENT, POOL
+from distarray.kernels.compiled import compiled_for
 from distarray.kernels.elementwise import elementwise
 from distarray.kernels.monoids import MONOIDS, Partial, Within
 from distarray.kernels.outcomes import Array, Block, DType, FloatingPointEvent, Outcome, Reduction
@@ -103,8 +106,8 @@ class Program:
     reductions: tuple[Reduction, ...] = ()
     _schedules: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_schedules": {}}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shared_program, (self.n_inputs, self.instructions, self.outputs, self.reductions)
 
     def run(
         self,
@@ -274,6 +277,14 @@ class Program:
         return value
 
 
+@lru_cache(maxsize=512)
+def shared_program(
+    n_inputs: int, instructions: tuple[Instruction, ...], outputs: tuple[int, ...], reductions: tuple[Reduction, ...]
+) -> Program:
+    """Return the one program of this process that does this: it keeps its schedules, and what is compiled."""
+    return Program(n_inputs, instructions, outputs, reductions)
+
+
 class _Noted:
     """The floating-point events of a run are _Noted with the name of the function that the thread calls.
 
@@ -419,6 +430,7 @@ class _SlicedRun:
             for r in program.reductions
         ]
         self._flatten()
+        self.compiled = compiled_for(self)
 
     def _reduced_budget(self) -> int:
         """Return the elements of a slice that is reduced; of a sum they are part of its meaning: the shape decides."""
@@ -437,12 +449,15 @@ class _SlicedRun:
         in_order, slices = InOrder(self.accumulators), SharedSlices(self._slices())
         n_slices = math.prod(-(-n // e) for n, e in zip(self.box, self.slice, strict=True))
         n = min(threads_for(math.prod(self.box) * max(len(self.calls), 1)), n_slices)
+        started = time.perf_counter()
         if n < 2:
             self._take(slices, in_order, self.current)
         else:
             mine, others = lambda: self._take(slices, in_order, self.current), lambda: self._help(slices, in_order)
             run_parts([mine, *[others] * (n - 1)])
         slices.check()
+        if self.compiled is not None:
+            self.compiled.ran(time.perf_counter() - started)
         return Outcome(self.outputs, [a.result() for a in self.accumulators])
 
     def _help(self, slices: SharedSlices, in_order: InOrder) -> None:
@@ -462,6 +477,7 @@ class _SlicedRun:
         places = list(zip(self.accumulators, made.reduced, strict=True))
         streams, fixed, steps, late = self.streams, made.fixed, made.steps, made.late
         scratch = _Scratch(made, self.slice)
+        compiled = None if self.compiled is None else self.compiled.bound(self, entries)
         extents: tuple[int, ...] | None = None
         number = -1
         try:
@@ -472,15 +488,10 @@ class _SlicedRun:
                     extents = now
                     scratch.fill(entries, extents)
                     _perform(fixed, entries, current)
-                # The interpreter's share of a slice is spent while other threads wait for it: this loop is written out.
-                for name, call, first, second, more, out in steps:
-                    current[0] = name
-                    if second < 0:
-                        call(entries[first], out=entries[out])
-                    elif more is None:
-                        call(entries[first], entries[second], out=entries[out])
-                    else:
-                        call(*[entries[i] for i in more], out=entries[out])
+                    if compiled is not None:
+                        compiled.resize(extents)
+                if compiled is None or not compiled.run(where):
+                    _perform(steps, entries, current)
                 if places:
                     current[0] = "reduce"
                     partials = [a.partial(entries[entry], where, self.within) for a, entry in places]

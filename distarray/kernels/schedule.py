@@ -79,6 +79,8 @@ class Schedule:
         Entry of each output.
     reduced
         Entry of each reduced register.
+    compiled
+        What `compiled` keeps of it.
     """
 
     n_entries: int
@@ -89,6 +91,7 @@ class Schedule:
     slots: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     reduced: list[int] = field(default_factory=list)
+    compiled: dict[Any, Any] = field(default_factory=dict)
 
 
 def schedule(

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise, product
 from math import prod
 
-from distarray.expr.instructions import Instruction, RuntimeScalar
+from distarray.expr.instructions import RuntimeScalar
 from distarray.expr.lens import Affine
 from distarray.kernels import tasks
 from distarray.kernels.outcomes import Reduction
-from distarray.kernels.program import Program
+from distarray.kernels.program import shared_program
 from distarray.kernels.specs import Finish, Part, Read, Region, StageSpec, TileSpec
 from distarray.lower import combining
 from distarray.lower.combining import Partials
@@ -33,17 +32,6 @@ MAX_REGIONS = 64
 
 #: Kernels whose block is new, in memory order, and all the memory that they need: a result needs no copy of it.
 _MADE_ANEW = ("arange", "linspace", "random_", "drawn_")
-
-
-@lru_cache(maxsize=512)
-def _program(
-    n_reads: int,
-    instructions: tuple[Instruction, ...],
-    outputs: tuple[int, ...],
-    reductions: tuple[Reduction, ...],
-) -> Program:
-    """Return the executable program of a stage; programs keep their register schedules, so equal ones are shared."""
-    return Program(n_reads, instructions, outputs, reductions)
 
 
 def _is_alone(draft: Draft, c: Combine) -> bool:
@@ -88,7 +76,7 @@ def program_spec(low: Lowering, draft: Draft) -> StageSpec:
             outputs += (written,)
     reductions = tuple([Reduction(c.register, c.monoid, c.axes, c.dtype) for c in stage.combines])
     return StageSpec(
-        _program(len(stage.reads), stage.instructions, outputs, reductions),
+        shared_program(len(stage.reads), stage.instructions, outputs, reductions),
         stores=tuple(low.graph.nodes[i].dtype for _, i in stage.stores),
         finishes=tuple(_finish(low, c, loops) for c in stage.combines),
         writes=stage.write is not None,

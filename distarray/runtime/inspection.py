@@ -16,6 +16,7 @@ import numpy as np
 
 from distarray import config
 from distarray.expr.expr import Environment
+from distarray.kernels.compiler import COMPILER
 from distarray.runtime.clients import n_threads, team_for_client
 from distarray.runtime.known_rates import rates_for
 from distarray.runtime.memory import available_nbytes
@@ -39,6 +40,7 @@ OPTIONAL = {
     "distributed": "distributed",
     "cupy-cuda12x": "cuda12",
     "cupy-cuda13x": "cuda13",
+    "numba": "compiled",
     "zarr": "zarr",
     "xarray": "xarray",
     "onnx": "onnx",
@@ -116,6 +118,7 @@ def _here() -> Facts:
         "memory": available_nbytes(),
         "blas": _blas(),
         "gpus": _gpus(),
+        "compiled": {"count": COMPILER.n_compiled, "failures": list(COMPILER.failures)},
     }
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distarray import config
+from distarray import config, hooks
 from distarray.expr.expr import Environment
 from distarray.kernels.buffers import POOL, resident_nbytes
 from distarray.kernels.devices import device_nbytes, n_devices
@@ -36,6 +36,8 @@ TRANSFERS = 0.1
 #: What a process has before any block comes, and the part that blocks may have of the rest: some are under way.
 PROCESS_NBYTES = 96 << 20
 UNDER_WAY = 0.9
+#: What a worker has at least that compiles: Numba takes an eighth of it.
+COMPILER_NBYTES = 1 << 30
 #: Where a worker has no limit, or says nothing.
 _UNKNOWN = 4 << 30
 #: By team: what is known of its workers.
@@ -200,3 +202,11 @@ def memory_limit(env: Environment) -> int:
     if n_gpus := n_devices(env.device):
         return device_nbytes(env.device) // 2 // -(-env.size // n_gpus)
     return _process_memory() // 2 // max(1, min(env.size, n_threads()))
+
+
+def may_compile() -> bool:
+    """Return whether this process compiles programs: the option says so, and a worker has memory for a compiler."""
+    return bool(config.get("compiled")) and (POOL.memory is None or POOL.memory >= COMPILER_NBYTES)
+
+
+hooks.may_compile = may_compile

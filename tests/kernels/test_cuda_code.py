@@ -1,6 +1,6 @@
 """The source that is generated for CUDA means what numpy means: compiled by the host's C++ compiler, row by row.
 
-A row of `cuda_code.EXPRESSIONS` is covered when it is there: the tables say what is tried. Where CuPy and NVRTC are
+A row of `expressions.EXPRESSIONS` is covered when it is there: the tables say what is tried. Where CuPy and NVRTC are
 installed, CUDA's own compiler reads the same kernels; it needs no GPU.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distarray.expr.instructions import Instruction, RuntimeScalar
-from distarray.kernels import cuda_code, cuda_loops, cuda_reductions
+from distarray.kernels import cuda_code, cuda_loops, cuda_reductions, expressions
 from distarray.kernels.elementwise import is_exact, loop_dtypes
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.program import Program
@@ -51,9 +51,9 @@ def pairs(values: Array) -> tuple[Array, Array]:
     return first.ravel(), second.ravel()
 
 
-def generated_of(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> cuda_code.Generated:
+def generated_of(program: Program, inputs: list[Array], scalars: tuple[Any, ...] = ()) -> expressions.Generated:
     """What is generated for a program."""
-    generated = cuda_code.generate(program, tuple(x.dtype for x in inputs), tuple(map(type, scalars)))
+    generated = expressions.generate(program, tuple(x.dtype for x in inputs), tuple(map(type, scalars)), cuda_code.CUDA)
     assert generated is not None, "no kernel was made"
     return generated
 
@@ -91,7 +91,7 @@ def assert_means_the_same(name: str, actual: Array, expected: Array, operands: l
 
 def rows(dtype: np.dtype[Any]) -> list[str]:
     """The functions of the table that compute in a dtype."""
-    return sorted(cuda_code.EXPRESSIONS["e" if dtype == np.float16 else dtype.kind])
+    return sorted(expressions.EXPRESSIONS["e" if dtype == np.float16 else dtype.kind])
 
 
 def of_table(dtype: np.dtype[Any]) -> tuple[Program, list[Array]]:
@@ -133,7 +133,7 @@ WRITTEN = {
 
 
 def test_every_function_that_is_written_out_has_a_case() -> None:
-    assert WRITTEN.keys() == cuda_code.WRITTEN_OUT
+    assert WRITTEN.keys() == expressions.WRITTEN_OUT
 
 
 def written_out(dtype: np.dtype[Any]) -> tuple[Program, list[Array]]:
@@ -230,14 +230,17 @@ def all_of(dtype: np.dtype[Any]) -> Program:
 
 def sources(dtype: np.dtype[Any]) -> dict[str, str]:
     """Kernels by name that have all rows, casts and folds of a dtype."""
-    of_table = cuda_code.generate(all_of(dtype), (dtype, dtype), ())
+    of_table = expressions.generate(all_of(dtype), (dtype, dtype), (), cuda_code.CUDA)
     assert of_table is not None
     found = {"distarray_program": cuda_loops.elementwise_source(of_table, 2)}
     results = {"count": np.dtype("i8"), "argmax": np.dtype("i8"), "argmin": np.dtype("i8")}
     reductions = [Reduction(0, name, (0,), results.get(name, dtype)) for name in FOLDED]
     reductions = [r for r in reductions if cuda_reductions.fold_of(r.monoid, dtype, r.dtype) is not None]
     program = Program(1, (), (), tuple(reductions))
-    generated, folds = cuda_code.generate(program, (dtype,), ()), cuda_reductions.folds_of(reductions, [dtype])
+    generated, folds = (
+        expressions.generate(program, (dtype,), (), cuda_code.CUDA),
+        cuda_reductions.folds_of(reductions, [dtype]),
+    )
     assert generated is not None and folds is not None
     found["distarray_reduction"] = cuda_reductions.reduction_source(generated, folds, (2, 2), True)
     found["distarray_merge"] = cuda_reductions.merge_source(folds)
