@@ -46,7 +46,7 @@ class AnnotatedModel(OnnxModel):
 
     Parameters
     ----------
-    model, graph, configuration, num_devices, team
+    model, graph, configuration, num_devices, team, folder
         Of the `OnnxModel` that `load` returns for it.
     costs
         By name of the annotation: ``"planned"``, and those of `USUAL`.
@@ -117,15 +117,16 @@ def annotate(
     in memory. Planning takes time linear in the number of nodes for chains of blocks, see
     `distarray.planner.eindecomp`.
     """
-    from distarray.io.onnx.protobuf import read_graph, read_model, with_configuration
+    from distarray.io.onnx.protobuf import folder_of, read_graph, read_model, with_configuration
 
     if not isinstance(team, Team):
         raise TypeError(f"annotate: team={shown(team)} is no team; write dx.Team((4,), ('d',)) for four devices")
     if memory is not None and number(memory, "memory", real=True) <= 0:
         raise ValueError(f"memory={shown(memory)} must be a number of bytes above 0, or None for no limit")
     known = mapping(sizes or {}, "sizes", "symbols to numbers")
-    proto = model.model if isinstance(model, OnnxModel) else read_model(model)
-    source = read_graph(with_configuration(proto, name, team.size, []))
+    is_loaded = isinstance(model, OnnxModel)
+    proto, folder = (model.model, model.folder) if is_loaded else (read_model(model), folder_of(model))
+    source = read_graph(with_configuration(proto, name, team.size, []), folder=folder)
     graph = with_sizes(source, known)
     loops = loop_graph(graph, _inferred(graph, [], team.size))
     rates = rates_for(Environment(team))
@@ -137,8 +138,8 @@ def annotate(
         costs[usual] = _cost(graph, annotation(graph, team.size), team.size, rates, strict=False)
     named = [_symbolic(source, specs) for specs in forms]
     specs = [{tensor: write_spec(form) for tensor, form in found.items()} for found in named]
-    found = load(with_configuration(proto, name, team.size, specs), name, team)
-    return AnnotatedModel(found.model, found.graph, name, team.size, team, costs=costs)
+    found = load(with_configuration(proto, name, team.size, specs), name, team, folder=folder)
+    return AnnotatedModel(found.model, found.graph, name, team.size, team, folder, costs=costs)
 
 
 def _planned(

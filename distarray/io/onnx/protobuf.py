@@ -1,14 +1,15 @@
 """The protobuf of ONNX: files and messages read into annotated graphs, and specs written back.
 
-The only file of the sharding model that imports ``onnx``. Files are not trusted: they are read once, without their
-external data, and a graph that cannot be run in the order of its nodes is refused.
+Files are not trusted: they are read once, without their external data, and of a model that is not well-formed nothing
+is read but what is wrong with it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ import numpy as np
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
-from distarray.io.onnx.function_calls import check_functions
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
+from distarray.io.onnx.violations import Fault, Violation, has_errors
+from distarray.io.onnx.wellformed import model_faults
 from distarray.lazy import import_extra
 from distarray.types import HostArray
 
@@ -41,7 +43,7 @@ def read_model(path_or_proto: Any) -> Any:
     TypeError
         If it is neither.
     ValueError
-        If the file is no model, or refers to data outside of its folder.
+        If the file is no model.
     """
     if isinstance(path_or_proto, onnx.ModelProto):
         return path_or_proto
@@ -58,6 +60,12 @@ def read_model(path_or_proto: Any) -> Any:
     if not is_model:
         raise ValueError(f"{path_or_proto} is no ONNX model: there is no graph in it")
     return model
+
+
+def folder_of(path_or_proto: Any) -> str | None:
+    """Return the folder of a path; None of a ModelProto."""
+    is_path = isinstance(path_or_proto, str | os.PathLike)
+    return os.path.dirname(os.path.abspath(path_or_proto)) if is_path else None
 
 
 class KnownInputs(NamedTuple):
@@ -83,47 +91,31 @@ def known_of(feeds: Mapping[str, Any]) -> KnownInputs:
     return KnownInputs(shapes, short)
 
 
-def read_graph(model: Any, known: KnownInputs | None = None) -> AnnotatedGraph:
+def read_graph(model: Any, known: KnownInputs | None = None, folder: str | None = None) -> AnnotatedGraph:
     """Return what a ModelProto says about shardings.
 
     Parameters
     ----------
     known
         Of its inputs; by default nothing.
-
-    Raises
-    ------
-    ValueError
-        If its nodes cannot run in their order, a tensor has two producers, external data are outside of its folder, or
-        its functions cannot be written out.
+    folder
+        Where it lies.
     """
-    check_functions(model)
+    faults = model_faults(model, folder)
+    if has_errors(faults):
+        return AnnotatedGraph((), {}, frozenset(), faults=tuple(faults))
     graph = model.graph
-    for tensor in graph.initializer:
-        _check_external(tensor)
     constants = {tensor.name: tensor for tensor in graph.initializer}
     known = known or KnownInputs()
     constants |= {name: onnx.numpy_helper.from_array(x, name) for name, x in known.constants.items()}
     sparse = {tensor.values.name: tuple(tensor.dims) for tensor in graph.sparse_initializer}
     inputs = frozenset([*(value.name for value in graph.input), *constants, *sparse])
-    made = set(inputs)
     nodes = []
     for i, node in enumerate(graph.node):
-        name = node.name or f"#{i}"
-        for tensor in node.input:
-            if tensor and tensor not in made:
-                raise ValueError(
-                    f"node {name!r} ({node.op_type}) uses {tensor!r}, which no input and no node before it makes; the "
-                    "graph has a cycle, or its nodes are not in order"
-                )
-        for tensor in node.output:
-            if tensor and tensor in made:
-                raise ValueError(f"node {name!r} ({node.op_type}) makes {tensor!r}, which is there already")
-            made.add(tensor)
-        nodes.append(_node(node, name, constants))
+        nodes.append(_node(node, node.name or f"#{i}", constants))
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    shapes, itemsizes = _types(model, constants, known.shapes)
+    shapes, itemsizes, differing = _types(model, constants, known.shapes)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,
@@ -134,19 +126,15 @@ def read_graph(model: Any, known: KnownInputs | None = None) -> AnnotatedGraph:
     )
     initial = frozenset([tensor.name for tensor in graph.initializer] + [*sparse])
     return AnnotatedGraph(
-        tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version, itemsizes, initial
+        tuple(nodes),
+        {**sparse, **shapes},
+        inputs,
+        configurations,
+        model.ir_version,
+        itemsizes,
+        initial,
+        (*faults, *differing),
     )
-
-
-def _check_external(tensor: Any) -> None:
-    """Raise a ValueError if the data of a tensor are said to be in a file that is not below the model's folder."""
-    for entry in tensor.external_data:
-        if entry.key == "location":
-            windows, posix = PureWindowsPath(entry.value), PurePosixPath(entry.value)
-            if windows.drive or windows.root or posix.root or ".." in (*windows.parts, *posix.parts):
-                raise ValueError(
-                    f"tensor {tensor.name!r} has its data in {entry.value!r}, outside of the folder of the model"
-                )
 
 
 def _node(node: Any, name: str, constants: Mapping[str, Any]) -> AnnotatedNode:
@@ -158,7 +146,6 @@ def _node(node: Any, name: str, constants: Mapping[str, Any]) -> AnnotatedNode:
         if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             inside = inside or any(map(_has_annotations, [attribute.g, *attribute.graphs]))
         elif attribute.type == onnx.AttributeProto.TENSOR:
-            _check_external(attribute.t)
             attrs[attribute.name] = _NestedShape(attribute.t.dims)
         elif attribute.type in _PLAIN_TYPES:
             value = onnx.helper.get_attribute_value(attribute)
@@ -219,12 +206,16 @@ def _constant(tensor: Any) -> list[Any] | None:
 
 def _types(
     model: Any, constants: Mapping[str, Any], bound: Mapping[str, Sequence[int]]
-) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int]]:
-    """Return shapes of tensors, and the bytes of their elements: what stands in the model, and what onnx infers."""
+) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int], list[Violation]]:
+    """Return shapes of tensors, and the bytes of their elements: what stands in the model, and what onnx infers; and
+    where types differ.
+    """
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = light.graph
     graph.name = "shapes"
     graph.node.extend(model.graph.node)
+    for i, node in enumerate(graph.node):
+        node.name = node.name or f"#{i}"
     for values in ("input", "output", "value_info"):
         getattr(graph, values).extend(getattr(model.graph, values))
     for value in graph.input:
@@ -236,10 +227,12 @@ def _types(
             graph.initializer.append(tensor)
         elif tensor.name not in named:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    differing = []
     try:
-        graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
-    except Exception:  # it refuses what is wrong with types; shapes that are not known are said where they are needed
+        graph = onnx.shape_inference.infer_shapes(light, check_type=True, data_prop=True).graph
+    except onnx.shape_inference.InferenceError as error:
         graph = light.graph
+        differing = [_difference(" ".join(str(error).split()))]
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
     elements = {name: tensor.data_type for name, tensor in constants.items()}
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -249,7 +242,14 @@ def _types(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
                 for dim in value.type.tensor_type.shape.dim
             )
-    return found, {name: _itemsize(element) for name, element in elements.items()}
+    return found, {name: _itemsize(element) for name, element in elements.items()}, differing
+
+
+def _difference(said: str) -> Violation:
+    """Return what onnx says of types that differ, at the node that it names."""
+    found = re.search(r"\(op_type:(\w*)(?:, node name: (.*?))?\): (.*)", said)
+    op_type, name, text = found.groups() if found else ("", "", said)
+    return Violation.of(Fault("W-2", "types-differ", text), name or "", op_type)
 
 
 def _itemsize(element: int) -> int:
