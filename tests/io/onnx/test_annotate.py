@@ -13,7 +13,7 @@ from onnx_specs import spec
 import distarray as dx
 from distarray import __main__ as command
 from distarray.errors import MemoryBudgetError
-from distarray.io.onnx.costs import redistributed, reduced
+from distarray.io.onnx.crossings import redistributed, reduced
 from distarray.io.onnx.forms import TensorForm
 
 onnx = pytest.importorskip("onnx")
