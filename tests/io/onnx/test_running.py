@@ -112,6 +112,7 @@ def test_random_graphs_with_random_legal_specs_equal_the_reference(made, data):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @settings(max_examples=1000)
 @given(models(), st.data())
 def test_many_random_graphs_with_random_legal_specs_equal_the_reference(made, data):
@@ -142,6 +143,14 @@ def test_every_member_holds_the_parts_that_it_owns_and_no_others(cut):
     assert [frozenset([block.member]) for block in blocks] == list(form.owners)
     assert sum(block.values.size for block in blocks) == X.size
     assert counters.bytes_moved == 0
+
+
+def test_parameters_of_unary_nodes_are_not_cut_as_their_input_is():
+    """onnx:U-1, onnx:S-7: what CastLike takes only the type of may have any axes."""
+    fused = spec([0, 1], (0, (2, 1), (4, 2)))
+    like = {"like": np.zeros((2, 0, 3, 1), "f8")}
+    check(model(node("CastLike", "x,like", "y", ("x", fused), ("y", fused)), weights=like))
+    check(model(node("Clip", "x,low", "y", ("x", fused)), weights={"low": np.float32(0)}))
 
 
 def test_of_a_shard_with_several_owners_one_copy_lies_at_the_first():
@@ -259,6 +268,30 @@ def test_an_output_in_another_form_is_one_reshard():
     ]  # fmt: skip
     assert plan.edges[1].received == plan.edges[2].received == (48, 48)
     check(made)
+
+
+@pytest.mark.parametrize("is_after", [True, False])
+def test_a_reshard_keeps_to_the_memory_or_is_refused_before_any_task(is_after):
+    """onnx:A-7: the planner of redistributions makes it, and of a member's memory takes no more than is allowed."""
+    n = 1024
+    rows, columns = spec([0, 1, 2, 3], (0, n, 4)), spec([3, 2, 1, 0], (1, n, 4))
+    nodes = [node("Exp", "x", "y", ("x", rows), ("y", columns))]
+    if not is_after:
+        nodes = [node("Exp", "x", "h", ("x", rows)), node("Neg", "h", "y", ("h", columns))]
+    made, x = model(*nodes, shape=(n, n), devices=4), np.ones((n, n), "f4")
+    assert load(made).plan().collectives == {"all-to-all": 1}
+    allowed = x.nbytes  # a quarter before, a quarter after, and what is on its way
+    with dx.config.set(memory_limit=allowed):
+        y = load(made).run({"x": x})["y"]
+        text = str(y.explain())
+        assert text.count("moves" if is_after else "reshard x2, negative") == 1
+        with counting() as counters:
+            y.persist()
+        assert 0 < counters.predicted_peak <= allowed
+    with dx.config.set(memory_limit=x.nbytes // 4), counting() as counters:
+        with pytest.raises(dx.MemoryBudgetError, match="a member would hold"):
+            load(made).run({"x": x})["y"].persist()
+        assert counters.tasks == 0
 
 
 def test_sizes_that_are_symbols_are_known_when_inputs_are():
