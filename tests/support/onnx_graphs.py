@@ -58,7 +58,10 @@ class Growing:
 
     def unary(self) -> None:
         x = self.pick()
-        names = UNARY.split() + [op for op, since in LATER.items() if since <= self.opset]
+        left = {"Celu"} if self.dtype == np.float64 else set()  # takes none
+        left |= set() if self.shapes[x] else {"Softsign"}  # the reference takes none
+        names = [op for op in UNARY.split() if op not in left]
+        names += [op for op, since in LATER.items() if since <= self.opset]
         self.node(self.draw(st.sampled_from(names)), [x], self.shapes[x])
 
     def beside(self) -> tuple[str, str, tuple[int, ...]]:
