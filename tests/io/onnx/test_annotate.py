@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import module_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_specs import spec
@@ -20,12 +22,13 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 from onnx_graphs import models  # noqa: E402
-from onnx_named_models import perceptron, transformer_block  # noqa: E402
 
 from distarray.io.onnx import annotate, load  # noqa: E402
 from distarray.io.onnx.protobuf import spec_to_proto  # noqa: E402
 
 PEER = ("replicated", "data parallel", "Megatron")
+EXAMPLE = module_at(Path(__file__).parents[3] / "docs" / "examples" / "onnx_models.py")
+perceptron, transformer_block = EXAMPLE.perceptron, EXAMPLE.transformer_block
 
 
 def team(n):
@@ -109,6 +112,14 @@ def test_plans_are_measured_beside_those_that_they_were_compared_with(made):
         found.peer("mine")
     with pytest.raises(ValueError, match="n_runs=0"):
         found.measure(feeds, n_runs=0)
+
+
+def test_the_example_measures_both_models(capsys):
+    EXAMPLE.main(["--runs", "1", "--batch", "16"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith("nodes")] == ["perceptron, 3 nodes", "block, 23 nodes"]
+    assert sum("measured" in line for line in lines) == 2
+    assert sum(line.startswith(("planned", *PEER)) for line in lines) == 8
 
 
 def test_memory_that_nothing_keeps_to_is_said_with_the_numbers():
