@@ -53,11 +53,9 @@ def read_model(path_or_proto: Any) -> Any:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-        # names that are no text are found when they are looked at
-        is_model = model.HasField("graph") and model.SerializeToString() is not None
     except Exception as error:  # protobuf's own errors differ from version to version
         raise ValueError(f"{path_or_proto} is no ONNX model, or only a part of one: {error}") from None
-    if not is_model:
+    if not model.HasField("graph"):
         raise ValueError(f"{path_or_proto} is no ONNX model: there is no graph in it")
     return model
 

@@ -141,6 +141,7 @@ gathered | warning | | inputs of an operator without annotations are made whole 
 local-slice | warning | | a whole operand is sliced where it lies
 undefined-tensor | error | W-1 | a tensor is read, or is an output, and nobody makes it before
 duplicate-name | error | W-1 | two nodes or initializers make one name
+name-malformed | error | W-1 | a name is no text
 unknown-operator | error | W-2 | ONNX has no such operator in the opset of the model
 types-differ | error | W-2 | inputs have types that the operator does not take
 data-malformed | error | W-3 | elements are not as many as the shape says

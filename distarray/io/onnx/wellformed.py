@@ -53,6 +53,7 @@ def model_faults(model: Any, folder: str | None = None) -> list[Violation]:
         Where it lies.
     """
     try:
+        _check_texts(model)
         check_functions(model)
     except Refusal as refusal:
         return [_violation(refusal.finding)]
@@ -64,6 +65,20 @@ def model_faults(model: Any, folder: str | None = None) -> list[Violation]:
         scope = _Surroundings(own, functions, folder, is_function=True)
         found += _node_faults(body, scope, [{*body.input}], 0)
     return found
+
+
+def _check_texts(message: Any) -> None:
+    """Raise a `Refusal` if a text of a message, or of one inside it, is none: protobuf gives bytes for it."""
+    waiting = [message]
+    while waiting:
+        message = waiting.pop()
+        for field, value in message.ListFields():
+            values = [value] if hasattr(value, "ListFields") or isinstance(value, str | bytes) else value
+            if field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in values):
+                text = f"{field.name} of {message.DESCRIPTOR.name} is no text: it is not encoded as UTF-8"
+                raise Refusal("W-1", "name-malformed", text)
+            if field.type == field.TYPE_MESSAGE:
+                waiting += values
 
 
 def external_elements(tensor: Any, folder: str | None, itemsize: int) -> ExternalElements:

@@ -98,6 +98,8 @@ def compare(made, data):
     with np.errstate(all="ignore"), dx.config.set(eager_bytes=data.draw(st.sampled_from([0, 1 << 17]))):
         found = load(cut).run(feeds)
         inferred = load(cut).infer()
+        again = load(type(plain).FromString(inferred.model.SerializeToString())).infer()
+        assert (again.model, again.forms, again.reshards) == (inferred.model, inferred.forms, inferred.reshards)
         for expected, (name, y) in zip(ReferenceEvaluator(plain).run(None, feeds), found.items(), strict=True):
             assert (y.dtype, y.shape) == (expected.dtype, expected.shape), name
             np.testing.assert_allclose(np.asarray(y), expected, rtol=2e-4, atol=2e-4, err_msg=name)
@@ -112,7 +114,9 @@ def compare(made, data):
 @settings(max_examples=30)
 @given(models(), st.data())
 def test_random_graphs_with_random_legal_specs_equal_the_reference(made, data):
-    """onnx:A-4, onnx:A-5: also that every output lies as the form of its tensor says."""
+    """onnx:A-4, onnx:A-5, onnx:A-3, onnx:A-1: also that every output lies as the form of its tensor says, and that what is
+    completed stays what it is when it is written and read.
+    """
     compare(made, data)
 
 

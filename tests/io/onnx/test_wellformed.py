@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from time import process_time
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distarray import __main__ as command
 from distarray.testing import counting
@@ -16,17 +19,18 @@ from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
 
 from distarray.io.onnx import ShardingError, annotate, draw, load  # noqa: E402
 from distarray.io.onnx.operators import run_graph  # noqa: E402
+from distarray.io.onnx.violations import has_errors  # noqa: E402
 from distarray.io.onnx.wellformed import MAX_DEPTH  # noqa: E402
 from distarray.sharding.team import Team  # noqa: E402
 
 X = np.ones((2, 3), np.float32)
 
 
-def parsed(body: str, functions: str = "") -> Any:
+def parsed(body: str, functions: str = "", weights: str = "", shape: str = "2, 3") -> Any:
     opsets = '"" : 21, "own" : 1, "far" : 1'
-    return parser.parse_model(
-        f"<ir_version: 11, opset_import: [{opsets}]> g (float[2, 3] x) => (float[2, 3] y) {body} {functions}"
-    )
+    inputs = f"float[{shape}] x" + (f", {weights}" if weights else "")
+    head = f"<ir_version: 11, opset_import: [{opsets}]> g ({inputs}) => (float[{shape}] y)"
+    return parser.parse_model(f"{head} {body} {functions}")
 
 
 def weighted(**fields: Any) -> Any:
@@ -85,6 +89,11 @@ def nested(depth: int) -> Any:
     return made
 
 
+def misspelt() -> Any:
+    data = parsed("{ y = Nonsense(x) }").SerializeToString()
+    return onnx.ModelProto.FromString(data.replace(b"Nonsense", b"Nons\xffnse"))
+
+
 ENDLESS = '<domain: "own", opset_import: ["" : 17, "own" : 1]> f (x) => (y) { y = own.f(x) }'
 LOOSE = '<domain: "own", opset_import: ["" : 17, "own" : 1]> f (x) => (y) { y = Add(x, z) }'
 INSIDE = """{ c = Constant<value_int = 1>()  b = Cast<to = 9>(c)  y = If(b) <
@@ -101,6 +110,7 @@ MALFORMED = {
     "an output that nobody makes": (parsed("{ z = Neg(x) }"), ("", "undefined-tensor")),
     "a name inside that nobody makes": (parsed(INSIDE), ("#0", "undefined-tensor")),
     "a name that a function does not see": (parsed("{ z = Neg(x)  y = own.f(x) }", LOOSE), ("#0", "undefined-tensor")),
+    "an operator that is no text": (misspelt(), ("", "name-malformed")),
     "an operator that is not there": (parsed("{ y = Nonsense(x) }"), ("#0", "unknown-operator")),
     "an operator that came later": (parsed("{ y = Swish(x) }"), ("#0", "unknown-operator")),
     "a domain that is not imported": (parsed("{ y = other.Op(x) }"), ("#0", "unknown-operator")),
@@ -217,6 +227,56 @@ def test_files_that_are_none_are_not_opened(tmp_path, location):
     assert [v.code for v in load(tmp_path / "m.onnx").check()] == ["not-runnable"]
     with pytest.raises(ShardingError, match="is no file in the model's folder that has 24 bytes"):
         load(tmp_path / "m.onnx").run({"x": X})
+
+
+def changed(data: bytes, random: Any) -> bytes:
+    """Bytes of which some are others, or missing, or there twice."""
+    made = bytearray(data)
+    for _ in range(random.choice([1, 1, 2, 4])):
+        i, n = random.randrange(len(made)), random.randrange(1, 12)
+        made[i : i + random.choice([0, 1, 1, n])] = random.choice([b"", random.randbytes(1), bytes(made[i : i + n])])
+    return bytes(made)
+
+
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=False))
+def test_files_with_bytes_that_are_others_are_refused_or_judged(tmp_path_factory, random):
+    """onnx:A-2: whatever they say, there is an error that says so, or a model that can be completed and planned."""
+    path = tmp_path_factory.getbasetemp() / "changed.onnx"
+    planned = annotate(parsed("{ h = MatMul(x, w)  y = Neg(h) }", weights="float[3, 3] w"), Team((2,), ("d",)))
+    path.write_bytes(changed(planned.model.SerializeToString(), random))
+    try:
+        made = load(path)
+    except ValueError:
+        return
+    is_wrong = has_errors(made.check())
+    for use in (made.infer, made.plan):
+        try:
+            use()
+            assert not is_wrong
+        except ShardingError:
+            assert is_wrong
+
+
+def test_a_model_of_500_nodes_is_checked_and_completed_in_no_time():
+    """onnx:A-2, onnx:A-3: in seconds of the processor, of which other programs take none."""
+    lines = [
+        "h0 = Relu(x)",
+        *(f"h{i + 1} = {'Add' if i % 2 else 'MatMul'}(h{i}, w)" for i in range(498)),
+        "y = Neg(h498)",
+    ]
+    made = load(
+        annotate(
+            parsed("{ " + "  ".join(lines) + " }", weights="float[3, 3] w", shape="3, 3"), Team((3,), ("d",))
+        ).model
+    )
+    for use, seconds in ((made.check, 0.2), (made.infer, 0.5)):
+        taken = []
+        for _ in range(3):
+            start = process_time()
+            use()
+            taken.append(process_time() - start)
+        assert min(taken) < seconds
 
 
 def test_the_command_line_says_what_is_malformed(tmp_path, capsys):
