@@ -114,8 +114,8 @@ def compare(made, data):
 @settings(max_examples=30)
 @given(models(), st.data())
 def test_random_graphs_with_random_legal_specs_equal_the_reference(made, data):
-    """onnx:A-4, onnx:A-5, onnx:A-3, onnx:A-1: also that every output lies as the form of its tensor says, and that what is
-    completed stays what it is when it is written and read.
+    """onnx:A-4, onnx:A-5, onnx:A-3, onnx:A-1: also that every output lies as the form of its tensor says, and that what
+    is completed stays what it is when it is written and read.
     """
     compare(made, data)
 
