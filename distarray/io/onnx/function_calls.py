@@ -32,11 +32,11 @@ def check_functions(model: Any) -> None:
     bodies = own_functions(model)
     if not bodies:
         return
-    calls = {key: [call_key(node) for node in _nodes(body)] for key, body in bodies.items()}
+    calls = {key: [call_key(node) for node in nodes_of(body)] for key, body in bodies.items()}
     sizes: dict[_Key, tuple[int, int]] = {}
     for key in bodies:
         _measure(key, calls, sizes)
-    if sum([sizes.get(call_key(node), (1, 0))[0] for node in _nodes(model.graph)]) > MAX_CALLED_NODES:
+    if sum([sizes.get(call_key(node), (1, 0))[0] for node in nodes_of(model.graph)]) > MAX_CALLED_NODES:
         text = (
             f"the model has more than {MAX_CALLED_NODES} nodes when its functions are written out; so many are not run"
         )
@@ -78,11 +78,15 @@ def call_key(node: Any) -> _Key:
     return "" if node.domain == "ai.onnx" else node.domain, node.op_type, getattr(node, "overload", "")
 
 
-def _nodes(body: Any) -> Iterator[Any]:
+def subgraphs(node: Any) -> list[Any]:
+    """Return the graphs that a node has in its attributes."""
+    return [graph for a in node.attribute for graph in [*([a.g] if a.HasField("g") else []), *a.graphs]]
+
+
+def nodes_of(body: Any) -> Iterator[Any]:
     """Yield the nodes of a graph or function, those of subgraphs too."""
     waiting = [body]
     while waiting:
         for node in waiting.pop().node:
             yield node
-            for attribute in node.attribute:
-                waiting += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+            waiting += subgraphs(node)

@@ -17,6 +17,7 @@ import numpy as np
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
+from distarray.io.onnx.function_calls import nodes_of, subgraphs
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
@@ -139,11 +140,9 @@ def _node(node: Any, name: str, constants: Mapping[str, Any]) -> AnnotatedNode:
     is_own = node.domain in ("", "ai.onnx")
     op_type = node.op_type if is_own else f"{node.domain}::{node.op_type}"
     attrs: dict[str, Any] = {}
-    inside = False
+    inside = any(inner.device_configurations for graph in subgraphs(node) for inner in nodes_of(graph))
     for attribute in node.attribute:
-        if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            inside = inside or any(map(_has_annotations, [attribute.g, *attribute.graphs]))
-        elif attribute.type == onnx.AttributeProto.TENSOR:
+        if attribute.type == onnx.AttributeProto.TENSOR:
             attrs[attribute.name] = _NestedShape(attribute.t.dims)
         elif attribute.type in _PLAIN_TYPES:
             value = onnx.helper.get_attribute_value(attribute)
@@ -173,19 +172,6 @@ class _NestedShape:
 
     def __init__(self, dims: Sequence[int]) -> None:
         self.shape = tuple(dims)
-
-
-def _has_annotations(graph: Any) -> bool:
-    """Return whether a node of a subgraph, at any depth, is annotated."""
-    left = [graph]
-    while left:
-        for node in left.pop().node:
-            if node.device_configurations:
-                return True
-            for attribute in node.attribute:
-                left += [attribute.g] if attribute.HasField("g") else []
-                left += attribute.graphs
-    return False
 
 
 def _constant(tensor: Any) -> list[Any] | None:

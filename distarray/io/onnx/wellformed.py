@@ -14,7 +14,7 @@ from math import prod
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-from distarray.io.onnx.function_calls import call_key, check_functions, own_functions
+from distarray.io.onnx.function_calls import call_key, check_functions, own_functions, subgraphs
 from distarray.io.onnx.rules import CODES
 from distarray.io.onnx.violations import Fault, Refusal, Violation
 from distarray.lazy import import_extra
@@ -164,7 +164,7 @@ def _node_faults(body: Any, scope: _Surroundings, visible: list[set[str]], depth
         fault = _use_fault(node, scope)
         if fault is not None:
             yield _violation(fault, node, name, (*node.input, *node.output))
-        inside = [g for a in node.attribute for g in [*([a.g] if a.HasField("g") else []), *a.graphs]]
+        inside = subgraphs(node)
         if inside and depth == MAX_DEPTH:
             text = f"graphs lie within each other more than {MAX_DEPTH} deep"
             yield _violation(Fault("W-4", "endless-model", text), node, name)
@@ -205,7 +205,7 @@ def _use_fault(node: Any, scope: _Surroundings) -> Fault | None:
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.TENSOR and attribute.t.external_data:
             return Fault("W-3", "data-outside", f"{attribute.name!r} is in a file, which only initializers may be")
-    if any(attribute.HasField("g") for attribute in node.attribute):
+    if subgraphs(node):
         node = _without_graphs(node)
     return _said_by_onnx(onnx.checker.check_node, node, version, domain, "W-2", "node-malformed")
 

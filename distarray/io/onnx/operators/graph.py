@@ -10,6 +10,7 @@ import numpy as np
 
 from distarray.array.environment import environment
 from distarray.expr.expr import Environment
+from distarray.io.onnx.function_calls import subgraphs
 from distarray.io.onnx.operators.call import SMALL, NodeCall, Value, array_of, attribute_value, is_host, onnx_package
 from distarray.io.onnx.operators.initializers import initial_value
 from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of, type_proto
@@ -83,12 +84,11 @@ def _read_names(node: Any) -> Iterator[str]:
     while waiting:
         proto, given = waiting.pop()
         yield from (name for name in proto.input if name not in given)
-        for attribute in proto.attribute:
-            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                made = (name for inner in graph.node for name in inner.output)
-                own = given.union((v.name for v in (*graph.input, *graph.initializer)), made)
-                yield from (output.name for output in graph.output if output.name not in own)
-                waiting += [(inner, own) for inner in graph.node]
+        for graph in subgraphs(proto):
+            made = (name for inner in graph.node for name in inner.output)
+            own = given.union((v.name for v in (*graph.input, *graph.initializer)), made)
+            yield from (output.name for output in graph.output if output.name not in own)
+            waiting += [(inner, own) for inner in graph.node]
 
 
 def _last_uses(nodes: Sequence[Any], outputs: Sequence[str]) -> list[list[str]]:
