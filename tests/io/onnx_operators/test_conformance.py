@@ -187,6 +187,7 @@ def test_some_cases_with_random_legal_specs(cases):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(8))
 def test_all_cases_with_random_legal_specs(cases, part):
     """onnx:A-4."""
