@@ -100,9 +100,17 @@ def read_graph(model: Any, known: KnownInputs | None = None, folder: str | None 
     folder
         Where it lies.
     """
+    configurations = tuple(
+        (
+            entry.name if entry.HasField("name") else None,
+            entry.num_devices if entry.HasField("num_devices") else None,
+            tuple(entry.device),
+        )
+        for entry in model.configuration
+    )
     faults = model_faults(model, folder)
     if has_errors(faults):
-        return AnnotatedGraph((), {}, frozenset(), faults=tuple(faults))
+        return AnnotatedGraph((), {}, frozenset(), configurations, model.ir_version, faults=tuple(faults))
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     known = known or KnownInputs()
@@ -115,14 +123,6 @@ def read_graph(model: Any, known: KnownInputs | None = None, folder: str | None 
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
     shapes, itemsizes, differing = _types(model, constants, known.shapes)
-    configurations = tuple(
-        (
-            entry.name if entry.HasField("name") else None,
-            entry.num_devices if entry.HasField("num_devices") else None,
-            tuple(entry.device),
-        )
-        for entry in model.configuration
-    )
     initial = frozenset([tensor.name for tensor in graph.initializer] + [*sparse])
     return AnnotatedGraph(
         tuple(nodes),

@@ -166,6 +166,16 @@ def test_what_is_malformed_is_said_by_the_checker_and_by_whoever_runs_it(name):
         assert counters.tasks == 0
 
 
+def test_configurations_of_a_malformed_model_are_known():
+    """onnx:A-9."""
+    made = parsed("{ y = Add(x, q) }")
+    for name in ("one", "two"):
+        made.configuration.add(name=name, num_devices=2)
+    assert [v.code for v in load(made, "two").check()] == ["undefined-tensor"]
+    with pytest.raises(ValueError, match="'one', 'two'"):
+        load(made)
+
+
 def test_several_errors_are_said_together():
     """onnx:A-2."""
     made = parsed("{ y = Add(p, q)  y = Nonsense(x) }")
