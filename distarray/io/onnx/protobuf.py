@@ -203,7 +203,7 @@ def _types(
     for values in ("input", "output", "value_info"):
         getattr(graph, values).extend(getattr(model.graph, values))
     for value in graph.input:
-        if value.name in bound:
+        if value.name in bound and value.type.HasField("tensor_type"):
             _bind(value.type.tensor_type.shape, bound[value.name])
     named = {value.name for value in graph.input}
     for tensor in model.graph.initializer:  # large ones are inputs: their data are not copied
@@ -215,8 +215,9 @@ def _types(
     try:
         graph = onnx.shape_inference.infer_shapes(light, check_type=True, data_prop=True).graph
     except onnx.shape_inference.InferenceError as error:
-        graph = light.graph
         differing = [_difference(" ".join(str(error).split()))]
+    except ValueError:  # an input has no type, or a subgraph: shapes that are not known are said where they are needed
+        pass
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
     elements = {name: tensor.data_type for name, tensor in constants.items()}
     for value in (*graph.input, *graph.output, *graph.value_info):

@@ -166,6 +166,15 @@ def test_what_is_malformed_is_said_by_the_checker_and_by_whoever_runs_it(name):
         assert counters.tasks == 0
 
 
+def test_shapes_of_optional_inputs_are_no_types():
+    """onnx:A-11: an input that may be none is given with a shape, which its type has inside."""
+    inputs = "(optional(float[4]) x) => (bool y)"
+    made = parser.parse_model(f'<ir_version: 11, opset_import: ["" : 21]> g {inputs} {{ y = OptionalHasElement(x) }}')
+    made.configuration.add(name="two", num_devices=2)
+    assert load(made).plan({"x": (4,)}).nbytes == 0
+    assert load(made).run({"x": np.ones(4, np.float32)})["y"].item() is True
+
+
 def test_configurations_of_a_malformed_model_are_known():
     """onnx:A-9."""
     made = parsed("{ y = Add(x, q) }")
