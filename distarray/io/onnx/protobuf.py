@@ -216,7 +216,7 @@ def _types(
         graph = onnx.shape_inference.infer_shapes(light, check_type=True, data_prop=True).graph
     except onnx.shape_inference.InferenceError as error:
         differing = [_difference(" ".join(str(error).split()))]
-    except ValueError:  # an input has no type, or a subgraph: shapes that are not known are said where they are needed
+    except Exception:  # an input without a type, say: shapes that are not known are said where they are needed
         pass
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
     elements = {name: tensor.data_type for name, tensor in constants.items()}
