@@ -164,9 +164,9 @@ def onnx(args: argparse.Namespace) -> str:
     """Return what is wrong with the annotations of a model, its forms, what moves, its outputs, or planned ones."""
     from distarray.io.onnx.report import annotated, reported
 
-    if args.action == "annotate":
-        return annotated(args.model, args.team, args.output, args.memory, args.size, as_json=args.json)
     files = dict(_named_file(text) for text in args.input)
+    if args.action == "annotate":
+        return annotated(args.model, args.team, args.output, args.memory, args.size, files=files, as_json=args.json)
     return reported(args.action, args.model, args.configuration, team_size=args.team, files=files, as_json=args.json)
 
 
@@ -211,7 +211,13 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("model", metavar="MODEL.onnx")
     command.add_argument("--configuration", metavar="NAME", help="(default: the only one)")
     command.add_argument("--team", type=int, metavar="N", help="threads that run it, or devices to annotate for")
-    command.add_argument("--input", action="append", default=[], metavar="x=FILE.npy", help="of run; of plan its shape")
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="x=FILE.npy",
+        help="of run; of plan its shape; annotate measures",
+    )
     command.add_argument("-o", "--output", metavar="OUT.onnx", help="where the annotated model is written")
     command.add_argument("--memory", type=int, metavar="BYTES", help="that a device may hold, to annotate for")
     command.add_argument("--size", action="append", metavar="SYMBOL=N", help="to annotate with for a symbolic size")

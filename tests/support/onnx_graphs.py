@@ -1,4 +1,4 @@
-"""Random ONNX models of elementwise operators, reductions, movement and products, as hypothesis draws them."""
+"""Random ONNX models with operators of all classes, as hypothesis draws them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ class Growing:
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def node(self, op: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any) -> None:
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], f"n{len(self.nodes)}", **attributes))
-        self.shapes[name] = shape
+    def node(self, op: str, inputs: list[str], *shapes: tuple[int, ...] | None, **attributes: Any) -> list[str]:
+        """Add a node with an output for each shape; those without one are read by nobody."""
+        number = len(self.nodes)
+        names = [f"v{number}", *[f"v{number}_{i}" for i in range(1, len(shapes))]]
+        self.nodes.append(helper.make_node(op, inputs, names, f"n{number}", **attributes))
+        self.shapes.update({name: shape for name, shape in zip(names, shapes, strict=True) if shape is not None})
+        return names
 
     def pick(self, rank: int = 0) -> str:
         return self.draw(st.sampled_from([name for name, shape in self.shapes.items() if len(shape) >= rank]))
@@ -48,13 +51,17 @@ class Growing:
 
     def grow(self) -> None:
         kinds = "unary binary where compare reduce matmul transpose reshape slice concat expand pad gather softmax sums"
+        kinds += " split top position gemm einsum scatter batch layer creation loss"
         getattr(self, self.draw(st.sampled_from(kinds.split())))()
 
     # ------------------------------------------------------------------------------------------------- the nodes
 
     def unary(self) -> None:
         x = self.pick()
-        names = UNARY.split() + [op for op, since in LATER.items() if since <= self.opset]
+        left = {"Celu"} if self.dtype == np.float64 else set()  # takes none
+        left |= set() if self.shapes[x] else {"Softsign"}  # the reference takes none
+        names = [op for op in UNARY.split() if op not in left]
+        names += [op for op, since in LATER.items() if since <= self.opset]
         self.node(self.draw(st.sampled_from(names)), [x], self.shapes[x])
 
     def beside(self) -> tuple[str, str, tuple[int, ...]]:
@@ -177,6 +184,100 @@ class Growing:
         axis = self.constant(np.int64(self.draw(st.integers(0, len(self.shapes[x]) - 1))))
         exclusive, reverse = self.draw(st.tuples(st.integers(0, 1), st.integers(0, 1)))
         self.node("CumSum", [x, axis], self.shapes[x], exclusive=exclusive, reverse=reverse)
+
+    # ---------------------------------------------------------- several outputs, and classes that are seldom met
+
+    def split(self) -> None:
+        x = self.pick(1)
+        shape = self.shapes[x]
+        axis = self.draw(st.integers(0, len(shape) - 1))
+        if shape[axis] < 2:
+            return self.transpose()
+        first = self.draw(st.integers(1, shape[axis] - 1))
+        sizes = (first, shape[axis] - first)
+        made = [(*shape[:axis], n, *shape[axis + 1 :]) for n in sizes]
+        self.node("Split", [x, self.constant(np.asarray(sizes, np.int64))], *made, axis=axis)
+        return None
+
+    def top(self) -> None:
+        x = self.pick(1)
+        *rest, n = self.shapes[x]
+        k = self.draw(st.integers(1, n))
+        # which of equal elements is meant depends on sums that are done in another order
+        self.node("TopK", [x, self.constant(np.asarray([k], np.int64))], (*rest, k), None)
+
+    def position(self) -> None:
+        shape = self.shapes["x0"]
+        axis = self.draw(st.integers(0, len(shape) - 1))
+        name = f"p{len(self.nodes)}"
+        op = self.draw(st.sampled_from(["ArgMax", "ArgMin"]))
+        self.nodes.append(helper.make_node(op, ["x0"], [name], name, axis=axis, keepdims=0))
+        element = helper.np_dtype_to_tensor_dtype(self.dtype)
+        self.node("Cast", [name], (*shape[:axis], *shape[axis + 1 :]), to=element)
+
+    def matrix(self) -> str:
+        """An array of two axes: one that is there, or the lengths of all axes but the first joined."""
+        found = [name for name, shape in self.shapes.items() if len(shape) == 2]
+        if found:
+            return self.draw(st.sampled_from(found))
+        x = self.pick()
+        shape = self.shapes[x]
+        (name,) = self.node("Flatten", [x], (int(np.prod(shape[:1])), int(np.prod(shape[1:]))))
+        return name
+
+    def weights(self, *shape: int) -> str:
+        return self.constant(np.linspace(-0.5, 0.75, int(np.prod(shape)), dtype=self.dtype).reshape(shape))
+
+    def gemm(self) -> None:
+        x = self.matrix()
+        turned, n = self.draw(st.booleans()), self.draw(st.integers(1, 4))
+        m, k = self.shapes[x][::-1] if turned else self.shapes[x]
+        beside = [self.weights(n)] if self.draw(st.booleans()) else []
+        self.node("Gemm", [x, self.weights(n, k), *beside], (m, n), transA=int(turned), transB=1, alpha=0.5)
+
+    def einsum(self) -> None:
+        x = self.matrix()
+        m, k = self.shapes[x]
+        self.node("Einsum", [x, self.weights(3, k)], (3, m), equation="ab,cb->ca")
+
+    def scatter(self) -> None:
+        x = self.pick(1)
+        shape = self.shapes[x]
+        at = np.zeros((*shape[:-1], 1), np.int64)
+        self.node("ScatterElements", [x, self.constant(at), self.weights(*at.shape)], shape, axis=-1)
+
+    def batch(self) -> None:
+        if self.opset < 14:  # the reference has another formula there than ONNX
+            return self.gemm()
+        x = self.matrix()
+        n = self.shapes[x][1]
+        variance = self.constant(np.linspace(0.5, 2, n, dtype=self.dtype))
+        inputs = [x, *[self.weights(n) for _ in range(3)], variance]
+        self.node("BatchNormalization", inputs, self.shapes[x])
+        return None
+
+    def layer(self) -> None:
+        if self.opset < 17:
+            return self.softmax()
+        x = self.pick(1)
+        self.node("LayerNormalization", [x, self.weights(self.shapes[x][-1])], self.shapes[x])
+        return None
+
+    def creation(self) -> None:
+        x = self.matrix()
+        shape = self.shapes[x]
+        if self.draw(st.booleans()):
+            self.node("EyeLike", [x], shape, k=self.draw(st.integers(-1, 1)))
+        else:
+            value = numpy_helper.from_array(np.asarray([0.5], self.dtype))
+            self.node("ConstantOfShape", [self.constant(np.asarray(shape, np.int64))], shape, value=value)
+
+    def loss(self) -> None:
+        x = self.matrix()
+        n, classes = self.shapes[x]
+        labels = self.constant(np.arange(n) % classes)
+        how = self.draw(st.sampled_from(["mean", "sum", "none"]))
+        self.node("SoftmaxCrossEntropyLoss", [x, labels], (n,) if how == "none" else (), reduction=how)
 
 
 @st.composite

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from time import perf_counter
 from typing import Any
 
-from distarray.arguments import mapping, number, shown
+from distarray.arguments import count, mapping, number, shown
+from distarray.array.array import DistArray
+from distarray.array.namespace import namespace
 from distarray.diagnostics.table import format_nbytes, format_seconds, format_table
 from distarray.errors import MemoryBudgetError
 from distarray.expr.expr import Environment
@@ -46,13 +49,16 @@ class AnnotatedModel(OnnxModel):
 
     Parameters
     ----------
-    model, graph, configuration, num_devices, team
+    model, graph, configuration, num_devices, team, folder
         Of the `OnnxModel` that `load` returns for it.
     costs
         By name of the annotation: ``"planned"``, and those of `USUAL`.
+    specs
+        By name of those of `USUAL`, per node its forms.
     """
 
     costs: Mapping[str, ModelCost] | None = None
+    specs: Mapping[str, Sequence[Mapping[str, TensorForm]]] | None = None
 
     @property
     def cost(self) -> ModelCost:
@@ -60,15 +66,60 @@ class AnnotatedModel(OnnxModel):
         assert self.costs is not None
         return self.costs["planned"]
 
-    def table(self) -> str:
-        """Return the predictions as a table: bytes between devices, seconds, and bytes that a device holds at most."""
+    def peer(self, name: str) -> OnnxModel:
+        """Return the model with one of the annotations that it was compared with, such as ``"Megatron"``.
+
+        Some of them slice whole operands where they lie: it runs with ``strict=False``.
+
+        Raises
+        ------
+        ValueError
+            If there is none of this name.
+        """
+        if name == "planned":
+            return self
+        if not self.specs or name not in self.specs:
+            raise ValueError(f"annotation {name!r} is none of planned, {', '.join(self.specs or ())}")
+        assert self.configuration is not None
+        return _annotated(self.model, self.configuration, self.num_devices, self.specs[name], self.team, self.folder)
+
+    def measure(self, inputs: Mapping[str, Any], *, n_runs: int = 3) -> dict[str, float]:
+        """Run the model by each of the annotations; return the seconds of the fastest run of each, all outputs made.
+
+        Parameters
+        ----------
+        inputs
+            See `OnnxModel.run`.
+        n_runs
+            Of each annotation, after one that is not counted: it plans, and sends the weights.
+        """
+        if count(n_runs, "n_runs") < 1:
+            raise ValueError("measure: n_runs=0 measures nothing; say 1 or more")
+        dx: Any = namespace()
+        found = {}
+        for name in self.costs or {}:
+            model, seconds = self.peer(name), []
+            for _ in range(n_runs + 1):
+                start = perf_counter()
+                outputs = model.run(inputs, strict=False).values()
+                dx.wait(*dx.persist(*[y for y in outputs if isinstance(y, DistArray)]))
+                seconds.append(perf_counter() - start)
+            found[name] = min(seconds[1:])
+        return found
+
+    def table(self, measured: Mapping[str, float] | None = None) -> str:
+        """Return the predictions as a table: bytes between devices, seconds, and bytes that a device holds at most;
+        beside them the seconds that were measured, if `measure` gave some.
+        """
         rows = []
         for name, cost in (self.costs or {}).items():
             kinds = [c.collective for node in cost.nodes for c in node.crossings if c.collective != "slice"]
             counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "none"
-            numbers = (format_nbytes(cost.nbytes), format_seconds(cost.seconds), format_nbytes(cost.peak_bytes))
+            took = [] if measured is None else [format_seconds(measured[name])]
+            numbers = (format_nbytes(cost.nbytes), format_seconds(cost.seconds), *took, format_nbytes(cost.peak_bytes))
             rows.append((name, *numbers, counts))
-        return format_table(["annotation", "moved", "seconds", "held", "collectives"], rows, right=[1, 2, 3])
+        head = ["annotation", "moved", "seconds", *["measured"] * (measured is not None), "held", "collectives"]
+        return format_table(head, rows, right=range(1, len(head) - 1))
 
 
 def annotate(
@@ -117,15 +168,16 @@ def annotate(
     in memory. Planning takes time linear in the number of nodes for chains of blocks, see
     `distarray.planner.eindecomp`.
     """
-    from distarray.io.onnx.protobuf import read_graph, read_model, with_configuration
+    from distarray.io.onnx.protobuf import folder_of, read_graph, read_model, with_configuration
 
     if not isinstance(team, Team):
         raise TypeError(f"annotate: team={shown(team)} is no team; write dx.Team((4,), ('d',)) for four devices")
     if memory is not None and number(memory, "memory", real=True) <= 0:
         raise ValueError(f"memory={shown(memory)} must be a number of bytes above 0, or None for no limit")
     known = mapping(sizes or {}, "sizes", "symbols to numbers")
-    proto = model.model if isinstance(model, OnnxModel) else read_model(model)
-    source = read_graph(with_configuration(proto, name, team.size, []))
+    is_loaded = isinstance(model, OnnxModel)
+    proto, folder = (model.model, model.folder) if is_loaded else (read_model(model), folder_of(model))
+    source = read_graph(with_configuration(proto, name, team.size, []), folder=folder)
     graph = with_sizes(source, known)
     loops = loop_graph(graph, _inferred(graph, [], team.size))
     rates = rates_for(Environment(team))
@@ -133,12 +185,27 @@ def annotate(
     rates = replace(rates, task=rates.step / team.size)
     forms, cost = _planned(graph, loops, team.size, memory, rates)
     costs = {"planned": cost}
-    for usual, annotation in USUAL.items():
-        costs[usual] = _cost(graph, annotation(graph, team.size), team.size, rates, strict=False)
-    named = [_symbolic(source, specs) for specs in forms]
-    specs = [{tensor: write_spec(form) for tensor, form in found.items()} for found in named]
-    found = load(with_configuration(proto, name, team.size, specs), name, team)
-    return AnnotatedModel(found.model, found.graph, name, team.size, team, costs=costs)
+    usual = {kind: annotation(graph, team.size) for kind, annotation in USUAL.items()}
+    for kind, specs in usual.items():
+        costs[kind] = _cost(graph, specs, team.size, rates, strict=False)
+    named = {kind: [_symbolic(source, found) for found in specs] for kind, specs in usual.items()}
+    found = _annotated(proto, name, team.size, [_symbolic(source, specs) for specs in forms], team, folder)
+    return AnnotatedModel(found.model, found.graph, name, team.size, team, folder, costs=costs, specs=named)
+
+
+def _annotated(
+    proto: Any,
+    name: str,
+    num_devices: int,
+    forms: Sequence[Mapping[str, TensorForm]],
+    team: Team | None,
+    folder: str | None,
+) -> OnnxModel:
+    """Return a model with a configuration of this name, in which nodes have these forms."""
+    from distarray.io.onnx.protobuf import with_configuration
+
+    specs = [{tensor: write_spec(form) for tensor, form in found.items()} for found in forms]
+    return load(with_configuration(proto, name, num_devices, specs), name, team, folder=folder)
 
 
 def _planned(

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import lcm
 from typing import Any
 
 from distarray.diagnostics.table import format_nbytes, format_table
-from distarray.io.onnx.costs import Crossing, ModelCost, model_cost
+from distarray.io.onnx.crossings import Crossing, crossings_of
 from distarray.io.onnx.forms import TensorForm, everywhere, n_shards
 from distarray.io.onnx.graph import GraphInference, infer_graph, with_sizes
 from distarray.io.onnx.model import OnnxModel, load
 from distarray.io.onnx.violations import raise_errors
 from distarray.lazy import import_extra
-from distarray.planner.rates import Rates
 
 #: Devices, and shards, that a form names.
 SHOWN = 4
@@ -33,24 +31,21 @@ class ModelDrawing:
         What is drawn.
     inference
         Its forms.
-    cost
-        What moves.
-    is_counted
-        Whether all sizes are known, so that bytes can be said.
+    moved
+        Per node what crosses between devices.
     """
 
     model: OnnxModel
     inference: GraphInference
-    cost: ModelCost
-    is_counted: bool
+    moved: tuple[tuple[Crossing, ...], ...]
 
     def __str__(self) -> str:
         rows = []
-        for node, here, cost in zip(self.model.graph.nodes, self.inference.node_forms, self.cost.nodes, strict=True):
+        for node, here, crossings in zip(self.model.graph.nodes, self.inference.node_forms, self.moved, strict=True):
             title = (node.name, node.op_type)
             for side, names in (("reads", node.inputs), ("makes", node.outputs)):
                 for name in dict.fromkeys(filter(None, names)):
-                    moved = self._moved(cost.crossings, name, side == "makes")
+                    moved = _moved(crossings, name, side == "makes")
                     rows.append((*title, side, name, *self._form(here[name]), moved))
                     title = ("", "")
         return format_table(["node", "operator", "", "tensor", "shape/shards", "devices", "collective"], rows)
@@ -74,16 +69,15 @@ class ModelDrawing:
             return "\n".join([graphviz.escape(line) for line in lines if line])
 
         maker: dict[str, str] = {}
-        for number, (node, cost) in enumerate(zip(self.model.graph.nodes, self.cost.nodes, strict=True)):
+        for number, (node, crossings) in enumerate(zip(self.model.graph.nodes, self.moved, strict=True)):
             here, key = self.inference.node_forms[number], f"n{number}"
-            after = [f"{self._moved(cost.crossings, name, True)} of {name}" for name in node.outputs
-                     if self._moved(cost.crossings, name, True)]  # fmt: skip
+            after = [f"{said} of {name}" for name in node.outputs if (said := _moved(crossings, name, True))]
             made.node(key, text(node.name, node.op_type, *after), color="red" if after else "black")
             for name in dict.fromkeys(filter(None, node.inputs)):
                 if name not in maker:
                     maker[name] = f"t{len(maker)}"
                     made.node(maker[name], text(name), shape="ellipse")
-                moved = self._moved(cost.crossings, name, False)
+                moved = _moved(crossings, name, False)
                 shape, devices = self._form(here[name])
                 style = {"": {}, "slice": {"style": "dashed"}}.get(moved, {"color": "red", "fontcolor": "red"})
                 made.edge(maker[name], key, text(name, shape, f"on {devices}", moved), **style)
@@ -104,15 +98,6 @@ class ModelDrawing:
             pass
         return found
 
-    def _moved(self, crossings: tuple[Crossing, ...], name: str, is_after: bool) -> str:
-        """Return what a tensor moves at a node."""
-        found = []
-        for crossing in crossings:
-            if (crossing.tensor, crossing.is_after) == (name, is_after):
-                is_said = self.is_counted and crossing.total
-                found.append(crossing.collective + (f" {format_nbytes(crossing.total)}" if is_said else ""))
-        return ", ".join(found)
-
     def _form(self, form: TensorForm) -> tuple[str, str]:
         """Return shape with shards, and the devices of each shard."""
         sizes = ["?" if n is None else str(n) for n in form.shape or ()] if form.shape is not None else ["?"]
@@ -121,6 +106,15 @@ class ModelDrawing:
             return " ".join(cuts) or "scalar", "all"
         shards = [_shortened([str(d) for d in sorted(owners)], ",") for owners in form.owners]
         return " ".join(cuts) or "scalar", _shortened(shards, " ")
+
+
+def _moved(crossings: tuple[Crossing, ...], name: str, is_after: bool) -> str:
+    """Return what a tensor moves at a node."""
+    return ", ".join(
+        crossing.collective + (f" {format_nbytes(crossing.total)}" if crossing.total else "")
+        for crossing in crossings
+        if (crossing.tensor, crossing.is_after) == (name, is_after)
+    )
 
 
 def _shortened(items: list[str], separator: str) -> str:
@@ -148,16 +142,11 @@ def draw(model: Any, *, sizes: Mapping[str, int] | None = None) -> ModelDrawing:
         If the model has an error.
     """
     model = model if isinstance(model, OnnxModel) else load(model)
-    graph = model.graph
-    inference = infer_graph(graph, model.configuration, model.num_devices)
+    inference = infer_graph(model.graph, model.configuration, model.num_devices)
     raise_errors(inference.violations)
-    symbols = {n for name in graph.inputs for n in graph.shapes.get(name) or () if isinstance(n, str)}
-    # which collectives there are does not depend on the number, if all shards have as many elements
-    counts = [n_shards(cut) for forms in inference.node_forms for form in forms.values() for cut in form.cuts]
-    stand_ins = dict.fromkeys(symbols, 2 * lcm(*counts))
-    bound = with_sizes(graph, {**stand_ins, **(sizes or {})})
-    counted = infer_graph(bound, model.configuration, model.num_devices)
-    raise_errors(counted.violations)
-    is_counted = symbols <= {*(sizes or {})}
-    cost = model_cost(bound, counted, model.num_devices, Rates())
-    return ModelDrawing(model, inference, cost, is_counted)
+    graph, counted = model.graph, inference
+    if sizes:
+        graph = with_sizes(model.graph, sizes)
+        counted = infer_graph(graph, model.configuration, model.num_devices)
+        raise_errors(counted.violations)
+    return ModelDrawing(model, inference, tuple(crossings_of(graph, counted, model.num_devices)))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from distarray.io.onnx.violations import Refusal
+
 #: Functions that may be running inside each other.
 MAX_CALL_DEPTH = 64
 #: Nodes that a model may have when its functions are written out.
@@ -24,20 +26,21 @@ def check_functions(model: Any) -> None:
 
     Raises
     ------
-    ValueError
+    Refusal
         If one calls itself, by others too, or calls are nested too deeply, or there would be too many nodes.
     """
-    bodies = {(f.domain, f.name, getattr(f, "overload", "")): f for f in model.functions}
+    bodies = own_functions(model)
     if not bodies:
         return
-    calls = {key: [_key(node) for node in _nodes(body)] for key, body in bodies.items()}
+    calls = {key: [call_key(node) for node in nodes_of(body)] for key, body in bodies.items()}
     sizes: dict[_Key, tuple[int, int]] = {}
     for key in bodies:
         _measure(key, calls, sizes)
-    if sum([sizes.get(_key(node), (1, 0))[0] for node in _nodes(model.graph)]) > MAX_CALLED_NODES:
-        raise ValueError(
+    if sum([sizes.get(call_key(node), (1, 0))[0] for node in nodes_of(model.graph)]) > MAX_CALLED_NODES:
+        text = (
             f"the model has more than {MAX_CALLED_NODES} nodes when its functions are written out; so many are not run"
         )
+        raise Refusal("W-4", "endless-model", text)
 
 
 def _measure(first: _Key, calls: dict[_Key, list[_Key]], sizes: dict[_Key, tuple[int, int]]) -> None:
@@ -50,7 +53,8 @@ def _measure(first: _Key, calls: dict[_Key, list[_Key]], sizes: dict[_Key, tuple
         if called is not None:
             if called in running:
                 names = " and ".join(dict.fromkeys([k[1] for k, _ in stack]))
-                raise ValueError(f"function {called[1]!r}: the function calls itself, by {names}")
+                text = f"function {called[1]!r}: the function calls itself, by {names}"
+                raise Refusal("W-4", "endless-model", text)
             running.add(called)
             stack.append((called, iter(calls[called])))
             continue
@@ -59,21 +63,30 @@ def _measure(first: _Key, calls: dict[_Key, list[_Key]], sizes: dict[_Key, tuple
         nodes = min(sum([sizes.get(k, (1, 0))[0] for k in calls[key]]), MAX_CALLED_NODES + 1)
         depth = 1 + max([sizes.get(k, (1, 0))[1] for k in calls[key]], default=0)
         if depth > MAX_CALL_DEPTH:
-            raise ValueError(
-                f"function {key[1]!r}: {depth} functions call each other in turn; at most {MAX_CALL_DEPTH} may"
-            )
+            text = f"function {key[1]!r}: {depth} functions call each other in turn; at most {MAX_CALL_DEPTH} may"
+            raise Refusal("W-4", "endless-model", text)
         sizes[key] = nodes, depth
 
 
-def _key(node: Any) -> _Key:
+def own_functions(model: Any) -> dict[_Key, Any]:
+    """Return the functions of a ModelProto by what calls them."""
+    return {("" if f.domain == "ai.onnx" else f.domain, f.name, getattr(f, "overload", "")): f for f in model.functions}
+
+
+def call_key(node: Any) -> _Key:
+    """Return what a node calls: domain, name and overload, those of an operator or of a function."""
     return "" if node.domain == "ai.onnx" else node.domain, node.op_type, getattr(node, "overload", "")
 
 
-def _nodes(body: Any) -> Iterator[Any]:
+def subgraphs(node: Any) -> list[Any]:
+    """Return the graphs that a node has in its attributes."""
+    return [graph for a in node.attribute for graph in [*([a.g] if a.HasField("g") else []), *a.graphs]]
+
+
+def nodes_of(body: Any) -> Iterator[Any]:
     """Yield the nodes of a graph or function, those of subgraphs too."""
     waiting = [body]
     while waiting:
         for node in waiting.pop().node:
             yield node
-            for attribute in node.attribute:
-                waiting += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+            waiting += subgraphs(node)

@@ -15,7 +15,7 @@ from distarray.io.onnx.forms import Size, TensorForm, everywhere
 from distarray.io.onnx.inference import MAX_DEVICES, GivenOutput, NodeInference, infer_outputs
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec, read_spec
-from distarray.io.onnx.violations import Fault, Violation
+from distarray.io.onnx.violations import Fault, Violation, has_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,8 @@ class AnnotatedGraph:
         Bytes of an element of tensors, as far as they are known.
     constants
         Initializers: of the inputs those that are the same in every run.
+    faults
+        What is wrong with the model as such; with an error among them there are no nodes.
     """
 
     nodes: tuple[AnnotatedNode, ...]
@@ -95,6 +97,7 @@ class AnnotatedGraph:
     ir_version: int = 11
     itemsizes: Mapping[str, int] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
+    faults: tuple[Violation, ...] = ()
 
 
 @dataclass(slots=True)
@@ -142,8 +145,10 @@ def infer_graph(
         As of `infer_node`.
     """
     done = GraphInference()
-    done.violations += [Violation.of(finding) for finding in _configuration_findings(graph)]
-    if any(violation.severity == "error" for violation in done.violations):
+    done.violations += graph.faults
+    if not has_errors(done.violations):
+        done.violations += [Violation.of(finding) for finding in _configuration_findings(graph)]
+    if has_errors(done.violations):
         return done  # without its devices nothing can be said of a spec
     whole = everywhere(num_devices)
     for name in graph.inputs:  # G-2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,7 +152,7 @@ class OnnxModel:
 
         if team is not None or configuration is not None:
             return self._with(team, configuration).plan(inputs, strict=strict)
-        graph = read_graph(self.model, known_of(inputs)) if inputs else self.graph
+        graph = read_graph(self.model, known_of(inputs), self.folder) if inputs else self.graph
         done = infer_graph(graph, self.configuration, self.num_devices, strict=strict)
         raise_errors(done.violations)
         return ModelPlan.of(graph, done, self.num_devices)
@@ -239,15 +238,16 @@ def load(
     Raises
     ------
     ValueError
-        If the file is no model, its nodes cannot run in their order, data lie outside of its folder, the configuration
-        is not there or not said among several, or the team has another size.
+        If the file is no model, the configuration is not there or not said among several, or the team has another
+        size. What is wrong with a model that could be read is said by `OnnxModel.check`.
     ImportError
         If the ``onnx`` package is missing: the extra is ``dask-distarray[onnx]``.
     """
-    from distarray.io.onnx.protobuf import read_graph, read_model
+    from distarray.io.onnx.protobuf import folder_of, read_graph, read_model
 
     model = read_model(path_or_proto)
-    graph = read_graph(model)
+    folder = folder_of(path_or_proto) if folder is None else folder
+    graph = read_graph(model, folder=folder)
     names = [name for name, _, _ in graph.configurations]
     if configuration is None and len(names) > 1:
         raise ValueError(f"the model has the configurations {', '.join(map(repr, names))}; say which one is meant")
@@ -260,6 +260,4 @@ def load(
         raise ValueError(f"configuration {chosen!r} has {said} devices, but the team has {team.size} members")
     fallback = 1 if team is None else team.size
     num_devices = said if said is not None and 1 <= said <= MAX_DEVICES else fallback
-    if folder is None and isinstance(path_or_proto, str | os.PathLike):
-        folder = os.path.dirname(os.path.abspath(path_or_proto))
     return OnnxModel(model, graph, chosen, num_devices, team, folder)

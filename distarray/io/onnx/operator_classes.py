@@ -66,6 +66,11 @@ class OperatorClass:
         return self.rule in (unary, nary, unary_or_nary)
 
     @property
+    def has_parameters(self) -> bool:
+        """Return whether inputs beyond the first have axes of their own."""
+        return self.rule is unary
+
+    @property
     def is_summed(self) -> bool:
         """Return whether what members have of a loop that the output lacks is a partial result of it."""
         return self.name in ("reduction", "product")

@@ -119,8 +119,10 @@ class PlacedScope(Scope):
         axes = [] if form is None else [tuple([n for n, _ in cut]) if len(cut) > 1 else () for cut in axes_apart(form)]
         if row is None or not row.group.is_elementwise or not any(axes):
             return evaluate(call, inputs)
-        made = evaluate(call, [value if value is None else _with_axes_apart(value, axes) for value in inputs])
-        shape = np.broadcast_shapes(*(value.shape for value in inputs if value is not None))
+        n = 1 if row.group.has_parameters else len(inputs)
+        apart = [value if value is None else _with_axes_apart(value, axes) for value in inputs[:n]]
+        made = evaluate(call, [*apart, *inputs[n:]])
+        shape = np.broadcast_shapes(*(value.shape for value in inputs[:n] if value is not None))
         return tuple(value.reshape(shape) for value in made)
 
     def _brought(self, name: str, value: Value, form: TensorForm | None) -> Value:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from distarray.io.onnx.costs import redistributed, reduced
+from distarray.io.onnx.crossings import redistributed, reduced
 from distarray.io.onnx.forms import AxisCut, Size, TensorForm, everywhere, simplified
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, is_annotatable
 from distarray.io.onnx.inference import GivenOutput, infer_outputs

@@ -1,14 +1,15 @@
 """The protobuf of ONNX: files and messages read into annotated graphs, and specs written back.
 
-The only file of the sharding model that imports ``onnx``. Files are not trusted: they are read once, without their
-external data, and a graph that cannot be run in the order of its nodes is refused.
+Files are not trusted: they are read once, without their external data, and of a model that is not well-formed nothing
+is read but what is wrong with it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,10 +17,12 @@ import numpy as np
 
 from distarray.arguments import shown
 from distarray.io.onnx.forms import Size
-from distarray.io.onnx.function_calls import check_functions
+from distarray.io.onnx.function_calls import nodes_of, subgraphs
 from distarray.io.onnx.graph import AnnotatedGraph, AnnotatedNode, NodeAnnotation
 from distarray.io.onnx.operator_classes import OPERATORS
 from distarray.io.onnx.specs import JsonSpec
+from distarray.io.onnx.violations import Fault, Violation, has_errors
+from distarray.io.onnx.wellformed import model_faults
 from distarray.lazy import import_extra
 from distarray.types import HostArray
 
@@ -41,7 +44,7 @@ def read_model(path_or_proto: Any) -> Any:
     TypeError
         If it is neither.
     ValueError
-        If the file is no model, or refers to data outside of its folder.
+        If the file is no model.
     """
     if isinstance(path_or_proto, onnx.ModelProto):
         return path_or_proto
@@ -51,13 +54,17 @@ def read_model(path_or_proto: Any) -> Any:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-        # names that are no text are found when they are looked at
-        is_model = model.HasField("graph") and model.SerializeToString() is not None
     except Exception as error:  # protobuf's own errors differ from version to version
         raise ValueError(f"{path_or_proto} is no ONNX model, or only a part of one: {error}") from None
-    if not is_model:
+    if not model.HasField("graph"):
         raise ValueError(f"{path_or_proto} is no ONNX model: there is no graph in it")
     return model
+
+
+def folder_of(path_or_proto: Any) -> str | None:
+    """Return the folder of a path; None of a ModelProto."""
+    is_path = isinstance(path_or_proto, str | os.PathLike)
+    return os.path.dirname(os.path.abspath(path_or_proto)) if is_path else None
 
 
 class KnownInputs(NamedTuple):
@@ -83,47 +90,16 @@ def known_of(feeds: Mapping[str, Any]) -> KnownInputs:
     return KnownInputs(shapes, short)
 
 
-def read_graph(model: Any, known: KnownInputs | None = None) -> AnnotatedGraph:
+def read_graph(model: Any, known: KnownInputs | None = None, folder: str | None = None) -> AnnotatedGraph:
     """Return what a ModelProto says about shardings.
 
     Parameters
     ----------
     known
         Of its inputs; by default nothing.
-
-    Raises
-    ------
-    ValueError
-        If its nodes cannot run in their order, a tensor has two producers, external data are outside of its folder, or
-        its functions cannot be written out.
+    folder
+        Where it lies.
     """
-    check_functions(model)
-    graph = model.graph
-    for tensor in graph.initializer:
-        _check_external(tensor)
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    known = known or KnownInputs()
-    constants |= {name: onnx.numpy_helper.from_array(x, name) for name, x in known.constants.items()}
-    sparse = {tensor.values.name: tuple(tensor.dims) for tensor in graph.sparse_initializer}
-    inputs = frozenset([*(value.name for value in graph.input), *constants, *sparse])
-    made = set(inputs)
-    nodes = []
-    for i, node in enumerate(graph.node):
-        name = node.name or f"#{i}"
-        for tensor in node.input:
-            if tensor and tensor not in made:
-                raise ValueError(
-                    f"node {name!r} ({node.op_type}) uses {tensor!r}, which no input and no node before it makes; the "
-                    "graph has a cycle, or its nodes are not in order"
-                )
-        for tensor in node.output:
-            if tensor and tensor in made:
-                raise ValueError(f"node {name!r} ({node.op_type}) makes {tensor!r}, which is there already")
-            made.add(tensor)
-        nodes.append(_node(node, name, constants))
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
-    shapes, itemsizes = _types(model, constants, known.shapes)
     configurations = tuple(
         (
             entry.name if entry.HasField("name") else None,
@@ -132,33 +108,41 @@ def read_graph(model: Any, known: KnownInputs | None = None) -> AnnotatedGraph:
         )
         for entry in model.configuration
     )
+    faults = model_faults(model, folder)
+    if has_errors(faults):
+        return AnnotatedGraph((), {}, frozenset(), configurations, model.ir_version, faults=tuple(faults))
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    known = known or KnownInputs()
+    constants |= {name: onnx.numpy_helper.from_array(x, name) for name, x in known.constants.items()}
+    sparse = {tensor.values.name: tuple(tensor.dims) for tensor in graph.sparse_initializer}
+    inputs = frozenset([*(value.name for value in graph.input), *constants, *sparse])
+    nodes = []
+    for i, node in enumerate(graph.node):
+        nodes.append(_node(node, node.name or f"#{i}", constants))
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+    shapes, itemsizes, differing = _types(model, constants, known.shapes)
     initial = frozenset([tensor.name for tensor in graph.initializer] + [*sparse])
     return AnnotatedGraph(
-        tuple(nodes), {**sparse, **shapes}, inputs, configurations, model.ir_version, itemsizes, initial
+        tuple(nodes),
+        {**sparse, **shapes},
+        inputs,
+        configurations,
+        model.ir_version,
+        itemsizes,
+        initial,
+        (*faults, *differing),
     )
-
-
-def _check_external(tensor: Any) -> None:
-    """Raise a ValueError if the data of a tensor are said to be in a file that is not below the model's folder."""
-    for entry in tensor.external_data:
-        if entry.key == "location":
-            windows, posix = PureWindowsPath(entry.value), PurePosixPath(entry.value)
-            if windows.drive or windows.root or posix.root or ".." in (*windows.parts, *posix.parts):
-                raise ValueError(
-                    f"tensor {tensor.name!r} has its data in {entry.value!r}, outside of the folder of the model"
-                )
 
 
 def _node(node: Any, name: str, constants: Mapping[str, Any]) -> AnnotatedNode:
     is_own = node.domain in ("", "ai.onnx")
     op_type = node.op_type if is_own else f"{node.domain}::{node.op_type}"
     attrs: dict[str, Any] = {}
-    inside = False
+    inside = any(inner.device_configurations for graph in subgraphs(node) for inner in nodes_of(graph))
     for attribute in node.attribute:
-        if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            inside = inside or any(map(_has_annotations, [attribute.g, *attribute.graphs]))
-        elif attribute.type == onnx.AttributeProto.TENSOR:
-            _check_external(attribute.t)
+        if attribute.type == onnx.AttributeProto.TENSOR:
             attrs[attribute.name] = _NestedShape(attribute.t.dims)
         elif attribute.type in _PLAIN_TYPES:
             value = onnx.helper.get_attribute_value(attribute)
@@ -190,19 +174,6 @@ class _NestedShape:
         self.shape = tuple(dims)
 
 
-def _has_annotations(graph: Any) -> bool:
-    """Return whether a node of a subgraph, at any depth, is annotated."""
-    left = [graph]
-    while left:
-        for node in left.pop().node:
-            if node.device_configurations:
-                return True
-            for attribute in node.attribute:
-                left += [attribute.g] if attribute.HasField("g") else []
-                left += attribute.graphs
-    return False
-
-
 def _constant(tensor: Any) -> list[Any] | None:
     """Return the elements of a small constant; None if it is large or its data are elsewhere."""
     count = 1
@@ -219,16 +190,20 @@ def _constant(tensor: Any) -> list[Any] | None:
 
 def _types(
     model: Any, constants: Mapping[str, Any], bound: Mapping[str, Sequence[int]]
-) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int]]:
-    """Return shapes of tensors, and the bytes of their elements: what stands in the model, and what onnx infers."""
+) -> tuple[dict[str, tuple[Size, ...] | None], dict[str, int], list[Violation]]:
+    """Return shapes of tensors, and the bytes of their elements: what stands in the model, and what onnx infers; and
+    where types differ.
+    """
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = light.graph
     graph.name = "shapes"
     graph.node.extend(model.graph.node)
+    for i, node in enumerate(graph.node):
+        node.name = node.name or f"#{i}"
     for values in ("input", "output", "value_info"):
         getattr(graph, values).extend(getattr(model.graph, values))
     for value in graph.input:
-        if value.name in bound:
+        if value.name in bound and value.type.HasField("tensor_type"):
             _bind(value.type.tensor_type.shape, bound[value.name])
     named = {value.name for value in graph.input}
     for tensor in model.graph.initializer:  # large ones are inputs: their data are not copied
@@ -236,10 +211,13 @@ def _types(
             graph.initializer.append(tensor)
         elif tensor.name not in named:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    differing = []
     try:
-        graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
-    except Exception:  # it refuses what is wrong with types; shapes that are not known are said where they are needed
-        graph = light.graph
+        graph = onnx.shape_inference.infer_shapes(light, check_type=True, data_prop=True).graph
+    except onnx.shape_inference.InferenceError as error:
+        differing = [_difference(" ".join(str(error).split()))]
+    except Exception:  # an input without a type, say: shapes that are not known are said where they are needed
+        pass
     found: dict[str, tuple[Size, ...] | None] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
     elements = {name: tensor.data_type for name, tensor in constants.items()}
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -249,7 +227,14 @@ def _types(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
                 for dim in value.type.tensor_type.shape.dim
             )
-    return found, {name: _itemsize(element) for name, element in elements.items()}
+    return found, {name: _itemsize(element) for name, element in elements.items()}, differing
+
+
+def _difference(said: str) -> Violation:
+    """Return what onnx says of types that differ, at the node that it names."""
+    found = re.search(r"\(op_type:(\w*)(?:, node name: (.*?))?\): (.*)", said)
+    op_type, name, text = found.groups() if found else ("", "", said)
+    return Violation.of(Fault("W-2", "types-differ", text), name or "", op_type)
 
 
 def _itemsize(element: int) -> int:

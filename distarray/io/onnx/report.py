@@ -82,9 +82,11 @@ def annotated(
     memory: int | None = None,
     sizes: Sequence[str] | None = None,
     *,
+    files: Mapping[str, str] = MappingProxyType({}),
     as_json: bool = False,
 ) -> str:
-    """Return the report of ``annotate``; the annotated model is written if there is an `output`.
+    """Return the report of ``annotate``; the annotated model is written if there is an `output`, and run, by the other
+    annotations too, if there are inputs: `files` as of `reported`.
 
     Raises
     ------
@@ -103,14 +105,16 @@ def annotated(
     found = annotate(path, Team((n_devices,), ("device",)), memory, sizes=known)
     if output is not None:
         Path(output).write_bytes(found.model.SerializeToString())
+    measured = found.measure({name: np.load(file) for name, file in files.items()}) if files else None
     if not as_json:
-        return found.table()
+        return found.table(measured)
     assert found.costs is not None
     costs = {
         name: {"moved_bytes": cost.nbytes, "seconds": cost.seconds, "held_bytes": cost.peak_bytes}
         for name, cost in found.costs.items()
     }
-    return json.dumps({"costs": costs, "forms": found.infer().forms}, indent=1)
+    told = {} if measured is None else {"measured_seconds": measured}
+    return json.dumps({"costs": costs, **told, "forms": found.infer().forms}, indent=1)
 
 
 def _outputs(outputs: Mapping[str, Any], as_json: bool) -> str:

@@ -16,8 +16,9 @@ class AnnotationRule:
     Parameters
     ----------
     number
-        Such as ``"S-2"``: S of one spec, G of graphs, U of unary operators, N of broadcast ones, R of reductions, M of
-        products, L of operators along an axis, V of movement, C of creation, K of composites, F of those refused.
+        Such as ``"S-2"``: W of models as such, S of one spec, G of graphs, U of unary operators, N of broadcast ones,
+        R of reductions, M of products, L of operators along an axis, V of movement, C of creation, K of composites,
+        F of those refused.
     subject, sentence
         What it is about, and what it says.
     """
@@ -91,6 +92,10 @@ C-1 | creation | made from global indices where it is wanted; whole without an o
 K-1 | composites | they are decomposed into reductions and loops
 F-1 | the rest | refused by name; without annotations it runs whole on every device
 A-10 | not strict | an operand that is whole where others are cut is sliced where it lies
+W-1 | names of a graph | each is made once, before it is read; outputs are made
+W-2 | operators | they are there, and have the inputs, types and attributes of their schema
+W-3 | elements | they are as many as the shape says, in the model or in a file of its folder
+W-4 | size | functions and subgraphs end
 A-12 | lost annotations | configurations without an annotated node are worth a warning
 """
 
@@ -134,6 +139,15 @@ too-many-shards | error | | more combinations of shards than are looked at
 unsupported-op | error | F-1 M-5 | the operator cannot be annotated
 gathered | warning | | inputs of an operator without annotations are made whole first
 local-slice | warning | | a whole operand is sliced where it lies
+undefined-tensor | error | W-1 | a tensor is read, or is an output, and nobody makes it before
+duplicate-name | error | W-1 | two nodes or initializers make one name
+name-malformed | error | W-1 | a name is no text
+unknown-operator | error | W-2 | ONNX has no such operator in the opset of the model
+types-differ | error | W-2 | inputs have types that the operator does not take
+data-malformed | error | W-3 | elements are not as many as the shape says
+data-outside | error | W-3 | elements are in a file that is not in the folder of the model
+endless-model | error | W-4 | functions call themselves, or would be too many nodes, or nest too deeply
+not-runnable | warning | W-2 W-3 | an operator or a file is not here: the model can be judged, but not run
 nothing-annotated | warning | A-12 | there are configurations and no annotated node
 """
 

@@ -38,6 +38,7 @@ class PlacedModel:
 
     def __init__(self, model: Any, folder: str | None, configuration: str | None, team: Team | None) -> None:
         self._model = model
+        self._folder = folder
         self._plain = PlainModel(model, folder)
         self._configuration = configuration
         self._team = team
@@ -81,7 +82,7 @@ class PlacedModel:
         known = known_of({name: x for name, x in feeds.items() if hasattr(x, "shape")})
         key = known.shapes, {name: value.tolist() for name, value in known.constants.items()}, strict
         if self._last is None or self._last[0] != key:
-            graph = read_graph(self._model, known)
+            graph = read_graph(self._model, known, self._folder)
             inference = infer_graph(graph, self._configuration, num_devices, strict=strict)
             raise_errors(inference.violations)
             self._last = key, graph, inference

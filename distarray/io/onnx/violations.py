@@ -76,6 +76,11 @@ class Refusal(ValueError):
         self.finding = Fault(rule, code, message)
 
 
+def has_errors(violations: Sequence[Violation]) -> bool:
+    """Return whether one of the violations is an error."""
+    return any(violation.severity == "error" for violation in violations)
+
+
 def raise_errors(violations: Sequence[Violation]) -> None:
     """Raise `OnnxShardingError` if one of the violations is an error.
 

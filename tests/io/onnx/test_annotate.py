@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import module_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_specs import spec
@@ -13,19 +15,20 @@ from onnx_specs import spec
 import distarray as dx
 from distarray import __main__ as command
 from distarray.errors import MemoryBudgetError
-from distarray.io.onnx.costs import redistributed, reduced
+from distarray.io.onnx.crossings import redistributed, reduced
 from distarray.io.onnx.forms import TensorForm
 
 onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 from onnx_graphs import models  # noqa: E402
-from onnx_named_models import perceptron, transformer_block  # noqa: E402
 
 from distarray.io.onnx import annotate, load  # noqa: E402
 from distarray.io.onnx.protobuf import spec_to_proto  # noqa: E402
 
 PEER = ("replicated", "data parallel", "Megatron")
+EXAMPLE = module_at(Path(__file__).parents[3] / "docs" / "examples" / "onnx_models.py")
+perceptron, transformer_block = EXAMPLE.perceptron, EXAMPLE.transformer_block
 
 
 def team(n):
@@ -86,6 +89,37 @@ def test_heads_are_cut_through_reshapes_where_memory_is_short():
     forms = found.infer().forms
     assert (forms["q"]["grid"], forms["q1"]["grid"], forms["s"]["grid"]) == ([1, 1, 4], [1, 1, 4, 1], [1, 4, 1, 1])
     assert found.cost.peak_bytes <= 6_000_000
+
+
+@pytest.mark.parametrize("made", [perceptron(8, 16, 32, 8), transformer_block(2, 8, 4, 4)], ids=["perceptron", "block"])
+def test_plans_are_measured_beside_those_that_they_were_compared_with(made):
+    """onnx:A-4: each gives the numbers of the reference."""
+    shape = [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim]
+    feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype("f4")}
+    found = annotate(made, team(4))
+    (expected,) = ReferenceEvaluator(made).run(None, feeds)
+    for name in ("planned", *PEER):
+        np.testing.assert_allclose(found.peer(name).run(feeds, strict=False)["y"], expected, rtol=1e-3, atol=1e-4)
+        plan = found.peer(name).plan({"x": shape}, strict=False)
+        assert plan.nbytes == found.costs[name].nbytes
+    measured = found.measure(feeds, n_runs=1)
+    assert [*measured] == [*found.costs]
+    assert min(measured.values()) > 0
+    head, *rows = found.table(measured).splitlines()
+    assert head.split() == ["annotation", "moved", "seconds", "measured", "held", "collectives"]
+    assert len(rows) == 4
+    with pytest.raises(ValueError, match="'mine' is none of planned, replicated, data parallel, Megatron"):
+        found.peer("mine")
+    with pytest.raises(ValueError, match="n_runs=0"):
+        found.measure(feeds, n_runs=0)
+
+
+def test_the_example_measures_both_models(capsys):
+    EXAMPLE.main(["--runs", "1", "--batch", "16"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith("nodes")] == ["perceptron, 3 nodes", "block, 23 nodes"]
+    assert sum("measured" in line for line in lines) == 2
+    assert sum(line.startswith(("planned", *PEER)) for line in lines) == 8
 
 
 def test_memory_that_nothing_keeps_to_is_said_with_the_numbers():
@@ -324,6 +358,9 @@ def test_the_command_line_annotates_and_draws(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["forms"]["y"]["grid"] == [4, 1]
     assert found["costs"]["planned"]["moved_bytes"] == 0
+    np.save(tmp_path / "x.npy", np.ones((64, 64), "f4"))
+    assert command.main([*line, "--json", "--input", f"x={tmp_path / 'x.npy'}"]) == 0
+    assert [*json.loads(capsys.readouterr().out)["measured_seconds"]] == ["planned", *PEER]
     for wrong, said in (
         (["onnx", "annotate", bare], "--team 4"),
         ([*line[:4], "0"], "1 to"),

@@ -15,45 +15,60 @@ DEVICES = 4
 SIZES = {"i": 2, "j": 4, "k": 3}
 
 
+def shard_of(entries, at):
+    """The shard of one index of an axis that is cut by entries ``(size, shards)``: S-7 and S-8 word by word."""
+    number = 0
+    left = prod(n for n, _ in entries)
+    for n, k in entries:
+        left //= n
+        part = next(p for p in range(k) if p * n // k <= at // left < (p + 1) * n // k)
+        number, at = number * k + part, at % left
+    return number
+
+
+def cuts_of(shape, annotation):
+    """Per axis its entries."""
+    listed = {d["axis"]: [(e["dim"], e["num_shards"]) for e in d["shards"]] for d in annotation["sharded"]}
+    return [listed.get(axis, [(n, 1)]) for axis, n in enumerate(shape)]
+
+
 def owners_of_elements(shape, annotation):
-    """Per element its shard along each axis, and the devices that hold it, from the words of section 3 alone."""
+    """Per element the devices that hold it, from the words of section 3 alone."""
     groups = {key: set(members) for key, members in annotation["groups"]}
     holders = [groups.get(d, {d}) for d in annotation["device"]]
-    cuts = {d["axis"]: d["shards"][0]["num_shards"] for d in annotation["sharded"]}
+    cuts = cuts_of(shape, annotation)
+    counts = [prod(k for _, k in entries) for entries in cuts]
     found = {}
     for at in product(*map(range, shape)):
-        parts = {a: next(p for p in range(k) if p * shape[a] // k <= at[a] < (p + 1) * shape[a] // k)
-                 for a, k in cuts.items()}  # fmt: skip
         number = 0
-        for a, k in cuts.items():
-            number = number * k + parts[a]
-        found[at] = (parts, holders[number] if prod(cuts.values()) > 1 else set().union(*holders))
+        for entries, k, i in zip(cuts, counts, at):
+            number = number * k + shard_of(entries, i)
+        found[at] = holders[number] if prod(counts) > 1 else set().union(*holders)
     return found
 
 
-def brute(terms, out, shapes, specs):
+def brute(terms, out, shapes, specs, whole=""):
     """Owners of each element of the output, or the code of the rule that is broken: over all elements of all loops."""
     sizes = {loop: max(s[t.index(loop)] for t, s in zip(terms, shapes) if loop in t) for t in terms for loop in t}
+    shards = {loop: set() for loop in sizes}
     for term, shape, annotation in zip(terms, shapes, specs):
-        for d in annotation["sharded"]:
-            axis, k = d["axis"], d["shards"][0]["num_shards"]
-            if shape[axis] == 1 and sizes[term[axis]] > 1 and k > 1:
+        for loop, n, entries in zip(term, shape, cuts_of(shape, annotation)):
+            numbers = tuple(shard_of(entries, i) for i in range(n))
+            if n == 1 and sizes[loop] > 1 and prod(k for _, k in entries) > 1:
                 return "broadcast-axis-sharded"
-    for loop in sizes:
-        counts = {
-            next((d["shards"][0]["num_shards"] for d in annotation["sharded"] if d["axis"] == term.index(loop)), 1)
-            for term, shape, annotation in zip(terms, shapes, specs)
-            if loop in term and shape[term.index(loop)] != 1
-        }
-        if len(counts) > 1:
-            return "axis-sharding-mismatch"
+            if loop in whole and max(numbers) > 0:
+                return "axis-must-be-whole"
+            if n == sizes[loop]:
+                shards[loop].add(numbers)
+    if any(len(ways) > 1 for ways in shards.values()):
+        return "axis-sharding-mismatch"
     held = [owners_of_elements(shape, annotation) for shape, annotation in zip(shapes, specs)]
     found = {}
     loops = list(sizes)
     for at in product(*(range(sizes[loop]) for loop in loops)):
         where = dict(zip(loops, at))
         devices = set.intersection(*(
-            held[i][tuple(where[loop] if shape[a] != 1 else 0 for a, loop in enumerate(term))][1]
+            held[i][tuple(where[loop] if shape[a] != 1 else 0 for a, loop in enumerate(term))]
             for i, (term, shape) in enumerate(zip(terms, shapes))
         ))  # fmt: skip
         if not devices:
@@ -66,6 +81,7 @@ def brute(terms, out, shapes, specs):
 def annotated(draw, terms):
     shapes, specs = [], []
     likely = {loop: draw(st.sampled_from([1, 1, 2])) for loop in SIZES}
+    is_fused = draw(st.booleans())
     everybody = draw(st.booleans())
     for term in terms:
         shape = [draw(st.sampled_from([SIZES[loop], SIZES[loop], 1])) if draw(st.booleans()) else SIZES[loop]
@@ -74,9 +90,11 @@ def annotated(draw, terms):
         for axis, loop in enumerate(term):
             most = min(shape[axis], 2)  # brute force sees elements, so no shard is empty
             k = min(likely[loop], most) if draw(st.integers(0, 5)) else draw(st.integers(1, most))
-            if k > 1:
-                cuts.append((axis, shape[axis], k))
-        count = prod(k for *_, k in cuts)
+            if k > 1 and shape[axis] == 4 and is_fused and draw(st.integers(0, 5)):
+                cuts.append((axis, (2, 1), (2, k)))
+            elif k > 1:
+                cuts.append((axis, (shape[axis], k)))
+        count = prod(k for _, *entries in cuts for _, k in entries)
         full = list(range(DEVICES))
         device = [
             full if everybody and draw(st.integers(0, 3)) else sorted(draw(st.sets(st.integers(0, 3), min_size=1)))
@@ -87,19 +105,20 @@ def annotated(draw, terms):
     return shapes, specs
 
 
-def compare(op, attrs, terms, out, shapes, specs):
-    expected = brute(terms, out, shapes, specs)
+def compare(op, attrs, terms, out, shapes, specs, whole=""):
+    expected = brute(terms, out, shapes, specs, whole)
     found = infer_node(op, attrs, shapes, specs, None, DEVICES)
     if isinstance(expected, str):
         assert found.get("error") == expected, (found, expected)
         return
     assert "error" not in found, (found, expected)
     (output,) = found["outputs"]
-    grid, shape = output["grid"], output["shape"]
+    layout = output.get("axis_layout", [[(n, k)] for n, k in zip(output["shape"], output["grid"])])
+    assert [prod(k for _, k in entries) for entries in layout] == output["grid"]
     for at, devices in expected.items():
         number = 0
-        for i, n, k in zip(at, shape, grid):
-            number = number * k + next(p for p in range(k) if p * n // k <= i < (p + 1) * n // k)
+        for i, entries, k in zip(at, layout, output["grid"]):
+            number = number * k + shard_of(entries, i)
         assert set(output["owners"][number]) == devices, (at, output, devices)
 
 
@@ -131,3 +150,23 @@ def test_reductions_are_those_of_brute_force(data):
     shapes, specs = data.draw(annotated(["ijk"]))
     out = "".join(loop for axis, loop in enumerate("ijk") if axis not in axes)
     compare("ReduceSum", {"axes": sorted(axes), "keepdims": 0}, ["ijk"], out, shapes, specs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_operators_along_an_axis_are_valid_just_if_brute_force_says_so(data):
+    """onnx:L-1, onnx:A-2, onnx:A-3."""
+    op = data.draw(st.sampled_from(["Softmax", "LogSoftmax", "Hardmax"]))
+    axis = data.draw(st.integers(-3, 2))
+    shapes, specs = data.draw(annotated(["ijk"]))
+    compare(op, {"axis": axis}, ["ijk"], "ijk", shapes, specs, whole="ijk"[axis])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_unary_nodes_and_transposed_axes_are_those_of_brute_force(data):
+    """onnx:U-1, onnx:V-1, onnx:A-3."""
+    order = data.draw(st.permutations(range(3)))
+    shapes, specs = data.draw(annotated(["ijk"]))
+    compare("Transpose", {"perm": order}, ["ijk"], "".join("ijk"[axis] for axis in order), shapes, specs)
+    compare("Tanh", {}, ["ijk"], "ijk", shapes, specs)

@@ -187,10 +187,12 @@ def test_some_cases_with_random_legal_specs(cases):
 
 
 @pytest.mark.slow
-def test_all_cases_with_random_legal_specs(cases):
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(8))
+def test_all_cases_with_random_legal_specs(cases, part):
     """onnx:A-4."""
-    counts = outcomes(cases, CUT)
-    assert counts["cut"] > 1000
+    counts = outcomes(cases[part::8], CUT)
+    assert counts["cut"] > 120
 
 
 @pytest.mark.slow

@@ -141,16 +141,6 @@ def test_errors_name_the_node():
     assert caught.value.__notes__ == ["at node 'product' (MatMul)"]
 
 
-def test_nodes_may_stand_in_any_order():
-    model = parsed(PERCEPTRON)
-    nodes = list(model.graph.node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes[::-1])
-    np.testing.assert_allclose(
-        np.asarray(run_graph(model, {"x": X})["y"]), np.asarray(run_graph(parsed(PERCEPTRON), {"x": X})["y"])
-    )
-
-
 # ----------------------------------------------------------------------------------------------------- subgraphs
 
 
@@ -288,7 +278,7 @@ def test_functions_see_nothing_but_what_they_are_given():
         '<domain: "own", opset_import: ["" : 17]> f (x) => (y) { y = Add(x, z) }',
         '"" : 21, "own" : 1',
     )
-    with pytest.raises(ValueError, match="node of Add reads 'z', which no input, initializer or node"):
+    with pytest.raises(ValueError, match=r"Add.* reads 'z', which no input, initializer or node"):
         run_graph(model, {"x": X})
 
 
@@ -299,7 +289,7 @@ def test_functions_that_call_themselves_are_refused():
         <domain: "own", opset_import: ["" : 17, "own" : 1]> h (x) => (y) { y = own.f(x) }""",
         '"" : 21, "own" : 1',
     )
-    for use in (lambda: run_graph(model, {"x": X}), lambda: load(model)):
+    for use in (lambda: run_graph(model, {"x": X}), load(model).infer):
         with pytest.raises(ValueError, match="function 'f': the function calls itself, by f and h"):
             use()
 
@@ -326,7 +316,7 @@ def nested(depth: int, width: int) -> Any:
 def test_functions_that_cannot_be_written_out_are_refused(depth, width, said):
     """onnx:A-2: before ONNX's shape inference, or anything else, goes into them."""
     model = nested(depth, width)
-    for use in (lambda: run_graph(model, {"x": X}), lambda: load(model)):
+    for use in (lambda: run_graph(model, {"x": X}), load(model).infer):
         with pytest.raises(ValueError, match=said):
             use()
 
@@ -345,14 +335,14 @@ def test_domains_have_versions_of_their_own():
     )
     agrees(model, {"x": X})
     del model.opset_import[1]
-    with pytest.raises(ValueError, match=r"\(Binarizer\): the model imports no opset of the domain 'ai.onnx.ml'"):
+    with pytest.raises(ValueError, match=r"\(Binarizer\): .* the model imports no opset of the domain 'ai.onnx.ml'"):
         run_graph(model, {"x": X})
 
 
 def test_optional_outputs_that_nobody_wants_are_none():
-    model = parsed("g (float[2, 4] x) => (float[2, 2] v) <int64[1] k = {2}> { v,  = TopK(x, k) }")
-    x = np.float32([[1, 4, 2, 3], [8, 5, 7, 6]])
-    assert run_graph(model, {"x": x})["v"].tolist() == [[4, 3], [8, 7]]
+    model = parsed("g (float[2, 3] x, float[3] s) => (float[2, 3] y, float[2, 1] d) { y = LayerNormalization(x, s) }")
+    model.graph.node[0].output.extend(["", "d"])
+    agrees(model, {"x": X, "s": np.ones(3, np.float32)})
 
 
 def test_sequences_and_optionals_are_lists_and_none():
@@ -461,6 +451,9 @@ def test_no_file_outside_of_the_folder_is_read(tmp_path, location):
         run_graph(external(inside, location), {"x": WEIGHTS}, folder=str(inside))
     with pytest.raises(ValueError, match="is no file in the model's folder"):
         run_graph(external(inside, str(tmp_path / "w.bin")), {"x": WEIGHTS}, folder=str(inside))
+    assert [v.code for v in load(external(inside, location), folder=str(inside)).check()] == [
+        "data-outside" if location and location != "nothing.bin" else "not-runnable"
+    ]
     with pytest.raises(ValueError, match="say folder="):
         run_graph(external(inside, "w.bin"), {"x": WEIGHTS})
 

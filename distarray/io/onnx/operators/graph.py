@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from distarray.array.environment import environment
 from distarray.expr.expr import Environment
+from distarray.io.onnx.function_calls import subgraphs
 from distarray.io.onnx.operators.call import SMALL, NodeCall, Value, array_of, attribute_value, is_host, onnx_package
 from distarray.io.onnx.operators.initializers import initial_value
 from distarray.io.onnx.operators.kernels import folded, node_proto, run_kernel, schema_of, type_proto
@@ -67,9 +67,8 @@ class PreparedGraph:
         tensors = [*getattr(proto, "initializer", ()), *getattr(proto, "sparse_initializer", ())]
         self._initial = dict(initial_value(tensor, library.folder) for tensor in tensors)
         self._constants: dict[Environment, dict[str, Value]] = {}
-        nodes = _ordered(list(proto.node), self.output_names)
-        dying = _last_uses(nodes, self.output_names)
-        self.nodes = [PreparedNode(node, names, library) for node, names in zip(nodes, dying, strict=True)]
+        dying = _last_uses(proto.node, self.output_names)
+        self.nodes = [PreparedNode(node, names, library) for node, names in zip(proto.node, dying, strict=True)]
 
     def constants(self) -> dict[str, Value]:
         """Return the initializers by name: host data if they are small, else arrays, made once in each environment."""
@@ -85,49 +84,11 @@ def _read_names(node: Any) -> Iterator[str]:
     while waiting:
         proto, given = waiting.pop()
         yield from (name for name in proto.input if name not in given)
-        for attribute in proto.attribute:
-            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                made = (name for inner in graph.node for name in inner.output)
-                own = given.union((v.name for v in (*graph.input, *graph.initializer)), made)
-                yield from (output.name for output in graph.output if output.name not in own)
-                waiting += [(inner, own) for inner in graph.node]
-
-
-def _ordered(nodes: list[Any], outputs: Sequence[str]) -> list[Any]:
-    """Return nodes so that each comes after those that make what it reads.
-
-    Raises
-    ------
-    ValueError
-        If nodes wait for each other, or two of them make the same.
-    """
-    makers = Counter(name for node in nodes for name in node.output if name)
-    twice = [name for name, n in makers.items() if n > 1]
-    if twice:
-        raise ValueError(f"the model makes {twice[0]!r} twice: names of a graph are given once")
-    readers: dict[str, list[int]] = {}
-    missing: list[int] = []
-    for i, node in enumerate(nodes):
-        needed = {name for name in _read_names(node) if name in makers} - {*node.output}
-        missing.append(len(needed))
-        for name in needed:
-            readers.setdefault(name, []).append(i)
-        if {*node.input} & {name for name in node.output if name}:
-            raise ValueError(f"node {node.name!r} ({node.op_type}) reads what it makes itself")
-    ready = deque(i for i, n in enumerate(missing) if not n)
-    found = []
-    while ready:
-        i = ready.popleft()
-        found.append(nodes[i])
-        for name in nodes[i].output:
-            for reader in readers.get(name, ()):
-                missing[reader] -= 1
-                if not missing[reader]:
-                    ready.append(reader)
-    if len(found) < len(nodes):
-        stuck = next(node for node, n in zip(nodes, missing) if n)
-        raise ValueError(f"the graph has a cycle: node {stuck.name!r} ({stuck.op_type}) waits for what it leads to")
-    return found
+        for graph in subgraphs(proto):
+            made = (name for inner in graph.node for name in inner.output)
+            own = given.union((v.name for v in (*graph.input, *graph.initializer)), made)
+            yield from (output.name for output in graph.output if output.name not in own)
+            waiting += [(inner, own) for inner in graph.node]
 
 
 def _last_uses(nodes: Sequence[Any], outputs: Sequence[str]) -> list[list[str]]:

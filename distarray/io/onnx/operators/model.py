@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from distarray.array.environment import within
 from distarray.array.namespace import namespace
 from distarray.expr.bind import check_mask
 from distarray.expr.lens import Reshape
-from distarray.io.onnx.function_calls import check_functions
 from distarray.io.onnx.operators.call import NodeCall, Value, array_of, attribute_value, dtype_of_element, onnx_package
 from distarray.io.onnx.operators.graph import Library, PreparedGraph, Scope, evaluate
+from distarray.io.onnx.protobuf import read_graph
+from distarray.io.onnx.violations import raise_errors
 
 
 def run_node(
@@ -102,16 +104,16 @@ class PlainModel:
     ------
     NotSupportedError
         If the model has elements of a type that numpy lacks; names where.
+    OnnxShardingError
+        If it is not well-formed, or has operators or data that are not there.
     TypeError
         If it is no ModelProto.
-    ValueError
-        If it is malformed.
     """
 
     def __init__(self, model: Any, folder: str | None = None) -> None:
         if not isinstance(model, onnx_package().ModelProto):
             raise TypeError(f"{type(model).__name__} is no ModelProto; onnx.load(path) gives the one in a file")
-        check_functions(model)
+        raise_errors([replace(fault, severity="error") for fault in read_graph(model, folder=folder).faults])
         self.graph = PreparedGraph(model.graph, Library(model.functions, folder))
         self.opsets = {o.domain: o.version for o in model.opset_import}
 
