@@ -248,6 +248,8 @@ def numpy_function(name: str) -> Callable[..., Any]:
 
         found = getattr(scipy.special, name.removeprefix("special."))
         return getattr(found, "__wrapped__", found)  # type: ignore[no-any-return]  # with SCIPY_ARRAY_API=1 it is wrapped
+    if not hasattr(np, name):
+        raise NotSupportedError(f"{name} with options, or its methods, needs a newer NumPy than {np.__version__}")
     return getattr(np, name)  # type: ignore[no-any-return]  # a ufunc
 
 

@@ -68,7 +68,10 @@ class ufunc:  # the name is numpy's
         self.__module__ = self._op.home if self._op is not None else str(getattr(function, "__module__", None))
         self.__doc__ = None if function is None else function.__doc__
         is_scipys = name.startswith("special.")
-        self.__name__ = name.removeprefix("special.") if is_scipys else str(getattr(np, name).__name__)
+        # Of what this release of numpy does not have, as matvec before 2.2, the name is ours.
+        self.__name__ = (
+            name.removeprefix("special.") if is_scipys else getattr(getattr(np, name, None), "__name__", name)
+        )
         self.__qualname__ = self.__name__
         if self.__doc__ is None:
             source = "scipy.special" if is_scipys else "numpy"
