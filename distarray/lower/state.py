@@ -16,7 +16,7 @@ from distarray.kernels.devices import backend_for
 from distarray.kernels.specs import Part, Read, StageSpec
 from distarray.lower.messages import Key, Messages, key_of
 from distarray.lower.parameters import origins
-from distarray.lower.recipes import Leaf, Recipe, is_key
+from distarray.lower.recipes import ClientBox, Leaf, Recipe, is_key
 from distarray.lower.records import Tile
 from distarray.lower.route import Arguments, Located, Routes
 from distarray.lower.site import Site
@@ -94,7 +94,9 @@ class Lowering:
         self.out.counts[kind] += 1
         if self.inplace:
             for ref in args:
-                if type(ref) is Leaf or (type(ref) is tuple and is_key(ref)):
+                if type(ref) is ClientBox:  # a part of the one block of host data
+                    self._readers[Leaf(ref.node, 0)].append(key)
+                elif type(ref) is Leaf or (type(ref) is tuple and is_key(ref)):
                     self._readers[ref].append(key)
         return key
 
