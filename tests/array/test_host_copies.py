@@ -295,18 +295,17 @@ def test_a_reshaped_view_of_an_array_in_the_layout_that_was_asked_for_is_a_copy(
     np.testing.assert_array_equal(x.reshape(-1).local(0), VALUES.reshape(-1))
 
 
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-def test_a_copy_of_a_part_of_host_data_is_made_before_the_part_is_written_in_place(dtype: str) -> None:
+def test_a_copy_of_a_part_of_host_data_is_made_before_the_part_is_written_in_place() -> None:
     """Both run in one evaluation, on two threads; the copy reads a box of the block that the write takes over."""
-    for seed in range(10):
-        host = np.random.default_rng(seed).integers(-50, 50, (382, 1000)).astype(dtype)
-        x = dx.asarray(host)
-        x.persist()
-        view, expected = x[23:268:2, 136:900], host[23:268:2, 136:900].copy()
-        copy, total = view.copy(), view.sum()
-        view[1:] = view[:-1]
-        dx.persist(copy, total, x)
-        np.testing.assert_array_equal(np.array(copy), expected)
-        np.testing.assert_array_equal(np.array(total), expected.sum())
-        expected[1:] = expected[:-1].copy()
-        np.testing.assert_array_equal(np.array(view), expected)
+    with dx.config.set(eager_bytes=0):
+        for seed in range(10):
+            host = np.random.default_rng(seed).integers(-50, 50, (382, 420)).astype("c16")
+            x = dx.asarray(host)
+            x.persist()
+            view, expected = x[23:268:2, 136:342], host[23:268:2, 136:342].copy()
+            copy = view.copy()
+            view[1:] = view[:-1]
+            dx.persist(copy, x)
+            np.testing.assert_array_equal(np.array(copy), expected)
+            expected[1:] = expected[:-1].copy()
+            np.testing.assert_array_equal(np.array(view), expected)
