@@ -157,7 +157,7 @@ class BoundSlices:
             self._rows[row, 0], self._rows[row, -len(extents) :] = a.ctypes.data, a.strides
 
     def run(self, where: Any) -> bool:
-        """RunOfSlices a slice; return False where it raised a flag, and the interpreter is to run it."""
+        """Run a slice; return False where it raised a flag, and the interpreter is to run it."""
         mask = self._mask
         boxes = (where,) if type(where) is slice else where
         self._flags.clear(mask)

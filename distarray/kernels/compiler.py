@@ -33,7 +33,7 @@ from distarray import hooks
 ENOUGH_RUNS, ENOUGH_SECONDS = 3, 0.25
 #: Where so many slices raised flags, and half of all, compiled code is given up: it costs more than it wins.
 MOST_FLAGGED = 8
-#: ProcessorFlags of the processor by the keys of numpy's state.
+#: Flags of the processor by the keys of numpy's state.
 _INTEL, _ARM = {"invalid": 1, "divide": 4, "over": 8, "under": 16}, {"invalid": 1, "divide": 2, "over": 4, "under": 8}
 _FLAGS: Mapping[str, Mapping[str, int]] = {"x86_64": _INTEL, "AMD64": _INTEL, "aarch64": _ARM, "arm64": _ARM}
 
