@@ -186,7 +186,7 @@ class DistArray(Operators, MemoryLayout, Methods, Chunked, Collection):
         host = self._host()
         if dtype is not None:
             host = host.astype(dtype, copy=False)
-        if not copy:
+        if not copy and host.size:
             # Nobody asked for a copy of their own: what is written here would not reach the array, so nothing can be.
             host.setflags(write=False)
         return host

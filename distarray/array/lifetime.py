@@ -66,7 +66,7 @@ def own_storage(base: Base, lens: Lens = (), *, placed: bool = True) -> Expr:
                 return version
             continue
         is_seen = version.pin is not None or not any(type(link) is Reshape for link in lens) or _is_c_ordered(memo)
-        is_own = not _is_shared(base) and not _are_borrowed(memo)
+        is_own = not _is_shared(base) and not _are_borrowed(memo) and all(map(loans.is_parted, memo.blocks))
         if is_seen and is_own and not _is_read(version) and base.touch(version):
             return version
         fresh = copied(version, in_c_order=not is_seen)
@@ -124,7 +124,8 @@ def own_memory(x: Handle) -> HostArray | None:
     if memo is None or len(memo.blocks) != 1:
         return None
     seen = get(x._lens, memo.blocks[0])
-    return lend(seen, writeable=True, stays=True) if np.may_share_memory(seen, memo.blocks[0]) else None
+    is_memory = not seen.size or np.may_share_memory(seen, memo.blocks[0])
+    return lend(seen, writeable=True, stays=True) if is_memory else None
 
 
 def _are_borrowed(memo: Stored) -> bool:

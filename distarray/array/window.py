@@ -16,7 +16,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -231,13 +231,13 @@ def is_read_beside() -> bool:
     if len(_windows) == 1:
         return False
     own = _local.outer
-    others = [w for w in _all_windows() if w is not own and not w.is_waiting]
-    frames = _frames() if others else {}
-    return any(_is_inside(frames.get(w.thread)) for w in others)
+    threads = {w.thread for w in _all_windows() if w is not own and not w.is_waiting}
+    return bool(threads) and any(map(_is_inside, _frames(threads)))
 
 
-def _frames() -> dict[int, FrameType]:
-    """Return what each thread runs.
+def _frames(threads: Collection[int]) -> list[FrameType]:
+    """Return what other threads run; nothing of this one, since a frame that knows itself is garbage with all that it
+    has.
 
     The interpreter makes the frames while it holds a lock of its own: a collection of garbage there runs finalizers,
     and the next thread that asks never gets it, nor lets this one go on (CPython 3.11, gh-106883).
@@ -246,7 +246,7 @@ def _frames() -> dict[int, FrameType]:
         was_enabled = gc.isenabled()
         gc.disable()
         try:
-            return sys._current_frames()
+            return [frame for thread, frame in sys._current_frames().items() if thread in threads]
         finally:
             if was_enabled:
                 gc.enable()

@@ -18,7 +18,7 @@ import numpy as np
 from distarray.expr.instructions import Instruction, RuntimeScalar
 from distarray.kernels.compiler import Candidate, flags, is_on, loaded
 from distarray.kernels.expressions import Computation, Generated, generate
-from distarray.kernels.loop_code import LOOPS, source, unseen
+from distarray.kernels.loop_code import LOOPS, is_folded, source, unseen
 from distarray.kernels.outcomes import Reduction
 from distarray.kernels.schedule import Call, Schedule
 
@@ -94,7 +94,7 @@ class Compiled(Candidate):
         """Compile it, in the thread that calls; nothing happens to a program that has no source."""
         layout, steps = self.layout, dict(self.layout.steps)
         made = generate(self._program, tuple(d for _, d in layout.dtypes), layout.scalars, LOOPS)
-        if made is None:
+        if made is None or is_folded(self._program):
             return
         inputs = [steps.get(layout.dtypes[x][0], "s") for x in made.inputs]
         outputs = [steps.get(entry, "c") for entry in self.targets]  # scratch is contiguous

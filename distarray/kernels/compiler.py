@@ -76,7 +76,7 @@ class Candidate:
 
 def is_on() -> bool:
     """Return whether anything is compiled in this process."""
-    return _has_compiler() and (hooks.may_compile is None or hooks.may_compile())
+    return _has_compiler() and COMPILER.is_usable and (hooks.may_compile is None or hooks.may_compile())
 
 
 @cache
@@ -93,9 +93,13 @@ class Compiler:
         How much is compiled.
     failures
         What went wrong with others: numpy's functions do what they would.
+    is_usable
+        False in a process that was forked while another one compiled: locks of Numba and of imports may be held there
+        by a thread that this process does not have.
     """
 
     def __init__(self) -> None:
+        self.is_usable = True
         self.n_compiled = 0
         self.failures: list[str] = []
         self._asked: deque[Candidate] = deque()
@@ -110,6 +114,12 @@ class Compiler:
                 # No daemon: the process must not end in the middle of LLVM.
                 self._thread = threading.Thread(target=self._work, name="distarray-compiler", daemon=False)
                 self._thread.start()
+
+    def forked(self) -> None:
+        """Begin anew in a process that was forked."""
+        self.is_usable &= self._thread is None
+        self._lock, self._thread = threading.Lock(), None
+        self._asked.clear()
 
     def wait(self) -> None:
         """Wait until all is compiled that was asked for: for tests and measurements."""
@@ -133,6 +143,8 @@ class Compiler:
 
 #: The one of this process.
 COMPILER = Compiler()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=COMPILER.forked)
 
 
 def loaded(text: str) -> Callable[..., None]:
@@ -148,6 +160,8 @@ def loaded(text: str) -> Callable[..., None]:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if not hasattr(module.compiled, "signatures"):
+        raise RuntimeError("Numba compiles nothing here: NUMBA_DISABLE_JIT is set")
     return module.compiled  # type: ignore[no-any-return]  # a function of numba
 
 
@@ -156,15 +170,21 @@ def _folder() -> Path:
     """Return the folder of sources: Numba's, if that is said, the user's, or one of this process if none can be
     written.
     """
-    cache = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache) / "distarray" / "compiled"
     try:
+        cache = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(cache) / "distarray" / "compiled"
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder
-    except OSError:
+    except (OSError, RuntimeError):  # the latter where there is no home
         pass
-    return Path(tempfile.mkdtemp(prefix="distarray-compiled-"))
+    return Path(_own_folder().name)
+
+
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that is deleted when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="distarray-compiled-", ignore_cleanup_errors=True)
 
 
 class ProcessorFlags(NamedTuple):

@@ -235,7 +235,10 @@ def generate(
         if any(t is None for t in terms) or instruction.dtype.name not in language.types:
             return None
         written = [str(t) for t in terms]
-        expression = _expression(canonical, instruction.params, written, casts, known, instruction.dtype, language)
+        if canonical in _COMPARISON and casts[0] != casts[1]:
+            expression = _of_unlike_signs(canonical, written, casts, language)
+        else:
+            expression = _expression(canonical, instruction.params, written, casts, known, instruction.dtype, language)
         if expression is None:
             return None
         lines.append(language.declared(f"r{len(dtypes)}", expression, instruction.dtype))
@@ -247,6 +250,30 @@ def generate(
     types = (*(dtypes[x] for x in used), *(d for _, d in constants))
     stored_types = tuple(dtypes[r] for r in registers)
     return Generated(tuple(used), tuple(constants), types, "\n".join(lines), stored, stored_types)
+
+
+#: Comparisons of a signed number, a, with an unsigned one, c; b is the first as an unsigned one.
+_UNLIKE_SIGNS = {
+    "equal": "(a >= 0) & (b == c)",
+    "not_equal": "(a < 0) | (b != c)",
+    "less": "(a < 0) | (b < c)",
+    "less_equal": "(a < 0) | (b <= c)",
+    "greater": "(a >= 0) & (b > c)",
+    "greater_equal": "(a >= 0) & (b >= c)",
+}
+_TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+
+
+def _of_unlike_signs(
+    canonical: str, terms: Sequence[str], casts: Sequence[DType | None], language: Language
+) -> str | None:
+    """Return a comparison of 64-bit numbers of which one has a sign, exact as numpy's is: compilers convert one."""
+    (x, y), kinds = terms, [None if d is None else d.kind for d in casts]
+    if sorted(map(str, kinds)) != ["i", "u"]:
+        return None
+    if kinds[0] == "u":
+        (x, y), canonical = (y, x), _TURNED.get(canonical, canonical)
+    return language.filled(_UNLIKE_SIGNS[canonical], [x, language.typed(x, np.dtype(np.uint64)), y], np.dtype(bool))
 
 
 def _scalar_type(of: type) -> DType | type:

@@ -70,6 +70,8 @@ def lend(block: Any, *, writeable: bool = False, stays: bool = False) -> Any:
     """
     if not isinstance(block, np.ndarray):
         return block
+    if not stays and is_handed_out(block):
+        block = block.copy()  # the array is written there, and what is only shown does not change
     root = owner(block)
     with _lock:
         known = _loans.get(id(root))
@@ -144,6 +146,13 @@ def is_ours(block: Any) -> bool:
         return False
     base: Any = block.base  # numpy's types do not know that it may be anything
     return (base is None or type(base) is Lease) and block.flags.writeable and not is_lent(block)
+
+
+def is_parted(block: Any) -> bool:
+    """Return whether the memory of a block may be handed out as an array's: nobody else has it, but who gave it without
+    a copy.
+    """
+    return not isinstance(block, np.ndarray) or is_ours(block) or id(owner(block)) in _foreign
 
 
 def foreign(block: Any) -> Any:

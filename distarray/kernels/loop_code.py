@@ -132,6 +132,27 @@ def unseen(program: Computation) -> list[int]:
     return found
 
 
+#: Functions that raise flags of constants.
+_RAISING_OF_CONSTANTS = frozenset(("divide", "reciprocal", "sqrt"))
+
+
+def is_folded(program: Computation) -> bool:
+    """Return whether a flag may be lost since a compiler knows what it would be computed of.
+
+    Numbers made of whole numbers or truth values may be constants: ``i - i``, ``x < x``. Those made of floats are none,
+    for nan and infinity are floats.
+    """
+    known: set[int] = set()
+    for k, i in enumerate(program.instructions, program.n_inputs):
+        values = i.inputs[1:] if numpy_name(i.function) == "where" else i.inputs
+        is_known = any(x in known for x in values if isinstance(x, int))
+        if is_known and i.dtype.kind == "f" and numpy_name(i.function) in _RAISING_OF_CONSTANTS:
+            return True
+        if i.dtype.kind in "biu" or is_known:
+            known.add(k)
+    return False
+
+
 def source(generated: Generated, steps: str, ndim: int, needed: Sequence[int] = ()) -> str:
     """Return a module with the function ``compiled(table, begin, extent, begin, extent, ...)`` of a slice.
 

@@ -309,3 +309,8 @@ def test_a_copy_of_a_part_of_host_data_is_made_before_the_part_is_written_in_pla
             np.testing.assert_array_equal(np.array(copy), expected)
             expected[1:] = expected[:-1].copy()
             np.testing.assert_array_equal(np.array(view), expected)
+
+
+def test_memory_of_no_elements_can_be_written() -> None:
+    np.asarray(dx.zeros((0, 3)))[...] = 1
+    np.asarray(dx.ones(5)[2:2])[...] = 1

@@ -438,12 +438,38 @@ def test_what_threads_run_is_asked_while_garbage_is_collected() -> None:
                 garbage: list[Any] = [threading.Event()]
                 garbage.append(garbage)
                 weakref.finalize(garbage[0], lambda: None)
-                assert threading.get_ident() in window._frames()
+                assert window._frames({threading.main_thread().ident or 0})
 
         together(work)
     finally:
         gc.set_threshold(*before)
     assert gc.isenabled()
+
+
+def test_who_asks_what_threads_run_keeps_nothing_alive() -> None:
+    """A frame that has itself among its locals would be garbage, with the locals of all who called it."""
+    begun, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        dx.arange(3) + 1
+        begun.set()
+        end.wait()
+
+    def ask() -> weakref.ref[threading.Event]:
+        local = threading.Event()
+        assert not window.is_read_beside()
+        return weakref.ref(local)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    gc.disable()
+    try:
+        assert ask()() is None
+    finally:
+        gc.enable()
+        end.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("eager", [0, 1 << 20])

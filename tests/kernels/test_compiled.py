@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -460,27 +460,74 @@ def test_arrays_are_computed_by_compiled_programs() -> None:
     assert COMPILER.n_compiled > before
 
 
-def _from(seconds: float, least_nbytes: int) -> None:
-    compiler.ENOUGH_SECONDS, memory.COMPILER_NBYTES = seconds, least_nbytes
+@pytest.mark.parametrize("name", ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
+def test_whole_numbers_with_and_without_a_sign_are_compared_exactly(name: str) -> None:
+    """numpy compares them as they are; a compiler makes floats, or unsigned numbers, of both."""
+    signed = np.array([-(2**63), -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1])
+    unsigned = np.array([0, 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)
+    s, u = (np.resize(a.ravel(), N) for a in np.meshgrid(signed, unsigned))
+    for operands in ((s, u), (u, s)):
+        made = Instruction(name, (0, 1), np.dtype(bool))
+        program = Program(2, (made, Instruction("logical_or", (2, 2), np.dtype(bool))), (3,))
+        for outcome in both(program, operands):
+            np.testing.assert_array_equal(outcome.outputs[0], getattr(np, name)(*operands))
 
 
-def _n_compiled() -> tuple[int, list[str]]:
-    COMPILER.wait()
-    return COMPILER.n_compiled, COMPILER.failures
+CONSTANTS: dict[str, Callable[[Any], Any]] = {
+    "difference": lambda i: (i - i) / (i - i),
+    "comparisons": lambda i: (i == i) / (i != i),
+    "reciprocal": lambda i: np.reciprocal((i ^ i).astype("f8")),
+    "tests": lambda i: np.isnan(i * 1.0) / np.isnan(i * 1.0),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_what_a_compiler_could_compute_itself_still_warns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "ENOUGH_RUNS", 1)
+    monkeypatch.setattr(compiler, "ENOUGH_SECONDS", 0.0)
+    i = dx.asarray(np.arange(1_000_000)) + 0
+    i.persist()
+    for _ in range(3):
+        with pytest.warns(RuntimeWarning):
+            CONSTANTS[name](i).persist()
+        COMPILER.wait()
+
+
+def test_a_process_that_was_forked_while_another_one_compiled_does_not_compile() -> None:
+    made = compiler.Compiler()
+    made.forked()
+    assert made.is_usable
+    made._thread = threading.current_thread()
+    made._lock.acquire()
+    made.forked()
+    assert not made.is_usable and made._thread is None and not made._lock.locked()
 
 
 @pytest.mark.cluster
 def test_workers_compile_what_comes_often(process_cluster: Any) -> None:
     """A program comes to a worker anew with each evaluation, and is known there."""
+
+    def compile_from(seconds: float, least_nbytes: int) -> None:  # workers do not know this module
+        from distarray.kernels import compiler
+        from distarray.runtime import memory
+
+        compiler.ENOUGH_SECONDS, memory.COMPILER_NBYTES = seconds, least_nbytes
+
+    def n_compiled() -> tuple[int, list[str]]:
+        from distarray.kernels.compiler import COMPILER
+
+        COMPILER.wait()
+        return COMPILER.n_compiled, COMPILER.failures
+
     before = compiler.ENOUGH_SECONDS, memory.COMPILER_NBYTES
-    process_cluster.run(_from, 0.0, 1)
+    process_cluster.run(compile_from, 0.0, 1)
     try:
         h = np.random.default_rng(0).standard_normal((900, 400))
         x, expected = dx.asarray(h), np.sqrt(h * h + 1) - 0.1 * h
         for _ in range(6):
             np.testing.assert_array_equal(np.asarray(dx.sqrt(x * x + 1) - 0.1 * x), expected)
-            process_cluster.run(_n_compiled)
-        found = process_cluster.run(_n_compiled)
+            process_cluster.run(n_compiled)
+        found = process_cluster.run(n_compiled)
     finally:
-        process_cluster.run(_from, *before)
+        process_cluster.run(compile_from, *before)
     assert all(n >= 1 and not failures for n, failures in found.values()), found

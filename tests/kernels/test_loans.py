@@ -275,6 +275,45 @@ def test_what_is_held_of_an_arrays_memory_is_the_array(
             assert (np.array(x) == -1000 - turn).sum() == 1
 
 
+SHOWN: list[Callable[[Any], Any]] = [
+    lambda x: dx.map_blocks(keeping, x, dtype="f8").persist(),
+    lambda x: [_kept.append(b.values) for b in x.iter_blocks()],
+]
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize("is_first", [False, True], ids=["shown", "handed out"])
+def test_what_was_only_shown_does_not_change_when_the_memory_is_handed_out(shown: Any, is_first: bool) -> None:
+    x = made("planned")
+    if is_first:
+        memory = np.asarray(x)
+        shown(x)
+    else:
+        shown(x)
+        memory = np.asarray(x)
+    before = [np.array(block) for block in _kept]
+    x += 1
+    memory[0] = 7
+    del memory
+    x += 5
+    x[3] = 2
+    x.persist()
+    for block, values in zip(_kept, before, strict=True):
+        np.testing.assert_array_equal(block, values)
+
+
+@pytest.mark.parametrize("out", [np.asarray, lambda x: x.local(0), lambda x: np.from_dlpack(x, copy=False)])
+def test_what_a_function_gave_and_kept_is_not_handed_out(out: Callable[[Any], Any]) -> None:
+    x = dx.map_blocks(giving, made("planned"), dtype="f8").persist()
+    (kept,) = _kept
+    before = kept.copy()
+    memory = out(x)
+    x[0] = 1
+    memory[1] = 9
+    np.testing.assert_array_equal(kept, before)
+    np.testing.assert_array_equal(np.array(x)[:2], memory[:2])
+
+
 @pytest.mark.parametrize("team", TEAMS)
 def test_deferred_writes_after_a_user_function_leave_what_it_kept(team: str) -> None:
     with dx.config.set(errors="deferred"):
