@@ -16,6 +16,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import threading
@@ -106,6 +107,11 @@ class Compiler:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_this_thread(self) -> bool:
+        """Return whether the thread that asks is the one that compiles beside the work."""
+        return threading.current_thread() is self._thread
+
     def ask(self, candidate: Candidate) -> None:
         """Have something compiled, later."""
         with self._lock:
@@ -155,6 +161,8 @@ def loaded(text: str) -> Callable[..., None]:
         written = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         written.write_text(text)
         os.replace(written, path)  # at once: others may read it
+    if COMPILER.is_this_thread:
+        _compile_beside(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -163,6 +171,25 @@ def loaded(text: str) -> Callable[..., None]:
     if not hasattr(module.compiled, "signatures"):
         raise RuntimeError("Numba compiles nothing here: NUMBA_DISABLE_JIT is set")
     return module.compiled  # type: ignore[no-any-return]  # a function of numba
+
+
+def _compile_beside(path: Path) -> None:
+    """Have another process compile a source into Numba's cache, once.
+
+    Numba changes the filters of warnings while it compiles, which Python has for all threads: a warning that the user
+    catches meanwhile would be lost.
+    """
+    done = path.with_suffix(f".{sys.implementation.cache_tag}")
+    if done.exists() or not sys.executable:
+        return
+    code = f"import sys; sys.path[:] = {[str(path.parent), *sys.path]!r}; import {path.stem}"
+    # A session of its own: Ctrl-C is for this process.
+    found = subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, check=False
+    )
+    if found.returncode:
+        raise RuntimeError(found.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+    done.touch()
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -491,6 +492,21 @@ def test_what_a_compiler_could_compute_itself_still_warns(name: str, monkeypatch
         with pytest.warns(RuntimeWarning):
             CONSTANTS[name](i).persist()
         COMPILER.wait()
+
+
+def test_no_warning_of_the_user_is_lost_while_a_program_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "ENOUGH_RUNS", 1)
+    monkeypatch.setattr(compiler, "ENOUGH_SECONDS", 0.0)
+    before, failures = COMPILER.n_compiled, list(COMPILER.failures)
+    x = dx.asarray(np.ones((1000, 400))) + 0
+    (x * 1.25 - x * 3 + 7 - x).persist()
+    while (thread := COMPILER._thread) is not None and thread.is_alive():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            thread.join(0.001)
+            warnings.warn("of the user", stacklevel=1)
+        assert [str(w.message) for w in caught] == ["of the user"]
+    assert COMPILER.n_compiled > before and COMPILER.failures == failures
 
 
 def test_a_process_that_was_forked_while_another_one_compiled_does_not_compile() -> None:
