@@ -93,6 +93,7 @@ def _whole_block(base: Base, lens: Lens = ()) -> Any:
     """Return the one block of a base in this process, or None."""
     # Large host data are cut over a team at their first use; one that asks for them in one block is no such use.
     version = own_storage(base, lens, placed=base.current.pin is not None)
+    number = base.version
     memo = version.memo
     assert memo is not None
     is_elsewhere = version.env.is_cluster and not memo.on_client
@@ -101,7 +102,7 @@ def _whole_block(base: Base, lens: Lens = ()) -> Any:
     if version.env.device != "cpu" or version.nbytes > reading.STAYS_NBYTES or _n_shards(memo) > 1:
         return None
     joined = source(observations.fetch(version), version.env)
-    if not base.advance(version, joined, joined.hold(by_base=True)):
+    if not base.advance(version, number, joined, joined.hold(by_base=True)):
         return _whole_block(base, lens)  # another thread has written
     assert joined.memo is not None
     joined.memo.exported = False

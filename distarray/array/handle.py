@@ -185,6 +185,7 @@ class Handle:
         """
         base = self._base
         while True:
+            number = base.version
             since = base.expr or base.current
             is_outside = is_any_outside()
             if is_outside and is_handed_out(since):
@@ -195,7 +196,7 @@ class Handle:
             computed = small.at_once(version) if version.memo is None else None
             if computed is not None:
                 block, warn = computed
-                if base.replace(since, block, version.op):
+                if base.replace(since, number, block, version.op):
                     warn()  # where warnings are errors, numpy has written too
                     return
                 continue
@@ -205,7 +206,7 @@ class Handle:
             slot = version.hold(by_base=True)
             if version.memo is None and not version.op.repeatable:
                 window.register(version)
-            if base.advance(since, version, slot):
+            if base.advance(since, number, version, slot):
                 break
         if version.memo is None and config.get("window") == 0:
             window.flush()

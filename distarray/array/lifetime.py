@@ -49,6 +49,7 @@ def own_storage(base: Base, lens: Lens = (), *, placed: bool = True) -> Expr:
         Whether host data go to the members that are to hold their parts.
     """
     while True:
+        number = base.version
         version = base.current
         window.observe((version,))
         if placed:
@@ -70,7 +71,7 @@ def own_storage(base: Base, lens: Lens = (), *, placed: bool = True) -> Expr:
         if is_seen and is_own and not _is_read(version) and base.touch(version):
             return version
         fresh = copied(version, in_c_order=not is_seen)
-        if base.advance(version, fresh, fresh.hold(by_base=True)):
+        if base.advance(version, number, fresh, fresh.hold(by_base=True)):
             return fresh
 
 

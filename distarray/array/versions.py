@@ -204,12 +204,10 @@ class Base:
             self.version += 1
         return True
 
-    def replace(self, since: Expr, block: HostArray, op: Op) -> bool:
-        """Let computed elements be the version after `since`; False, and nothing happens, if another one came in
-        between.
-        """
+    def replace(self, since: Expr, number: int, block: HostArray, op: Op) -> bool:
+        """Let computed elements be the version after `since`, as `advance` does."""
         with lock:
-            if self._node is not since:
+            if self._node is not since or self.version != number:
                 return False
             self._env, self.block, self._node = since.env, block, None
             self._settle(op)
@@ -222,7 +220,7 @@ class Base:
         if self.history or _before:
             forget(self)
 
-    def advance(self, since: Expr, expr: Expr, slot: Slot) -> bool:
+    def advance(self, since: Expr, number: int, expr: Expr, slot: Slot) -> bool:
         """Let `expr` be the version after `since`; False, and nothing happens, if another one came in between.
 
         A write of any thread is made from a version. It counts only as the next one of that version, else it is made
@@ -230,12 +228,15 @@ class Base:
 
         Parameters
         ----------
+        number
+            Of the version, read before `since` was: elements that are written where they are change it, and not the
+            node.
         slot
             Of `expr`: its writer held it, and listed the node as pending, before anybody could see it.
         """
         may_fail = is_remembered(since, expr)
         with lock:
-            if self._node is not since:
+            if self._node is not since or self.version != number:
                 return False
             remember(self, may_fail)
             self._become(expr, slot)

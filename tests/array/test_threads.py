@@ -119,9 +119,12 @@ def test_a_write_between_two_steps_of_another_write_is_not_lost() -> None:
 def test_a_version_that_is_not_the_current_one_gets_no_next_one() -> None:
     first, second, third = (dx.asarray(np.arange(3.0) + k)._node() for k in range(3))
     base = Base(first)
-    assert base.advance(first, second, second.hold(by_base=True))
-    assert not base.advance(first, third, third.hold(by_base=True))
+    assert base.advance(first, 0, second, second.hold(by_base=True))
+    assert not base.advance(first, 0, third, third.hold(by_base=True))
     assert base.current is second
+    assert base.touch(second)  # its elements are written where they are
+    assert not base.advance(second, 1, third, third.hold(by_base=True))
+    assert base.advance(second, 2, third, third.hold(by_base=True))
 
 
 def test_a_deleted_array_takes_no_write_that_was_under_way() -> None:
